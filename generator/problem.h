@@ -1,0 +1,174 @@
+/// What to compute; nothing about how. The spelling is that of docs/config.md, which is generated from the lists below.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/enums.h"
+#include "kernelwright/generator/fields.h"
+
+namespace kernelwright {
+
+struct AttentionDTypes {
+  DType q = DType::kBf16, kv = DType::kBf16, out = DType::kBf16;
+  bool operator==(const AttentionDTypes&) const = default;
+};
+template <class Visitor>
+void visit_fields(AttentionDTypes& dtypes, Visitor&& field) {
+  field("q", dtypes.q, any{}, "queries");
+  field("kv", dtypes.kv, any{}, "keys and values");
+  field("out", dtypes.out, any{}, "output; no narrower than the queries");
+}
+
+struct HeadDim {
+  int qk = 128, v = 128;
+  bool operator==(const HeadDim&) const = default;
+};
+template <class Visitor>
+void visit_fields(HeadDim& head_dim, Visitor&& field) {
+  field("qk", head_dim.qk, required{range{1, 1024}}, "elements of one query or key head");
+  field("v", head_dim.v, required{range{1, 1024}}, "elements of one value head");
+}
+
+struct Heads {
+  int q = 1, kv = 1;
+  bool operator==(const Heads&) const = default;
+};
+template <class Visitor>
+void visit_fields(Heads& heads, Visitor&& field) {
+  field("q", heads.q, required{range{1, 4096}}, "query heads; a multiple of the key/value heads");
+  field("kv", heads.kv, required{range{1, 4096}}, "key and value heads");
+}
+
+struct KvLayout {
+  KvLayoutKind kind = KvLayoutKind::kPadded;
+  int page_size = 0;  // keys in one page; 0 unless paged
+  bool operator==(const KvLayout&) const = default;
+};
+template <class Visitor>
+void visit_fields(KvLayout& layout, Visitor&& field) {
+  field("kind", layout.kind, required{any{}}, "how keys and values lie in memory");
+  field("page_size", layout.page_size, range{0, 65536}, "keys in one page, for kind paged");
+}
+
+/// Keys besides the diagonal that a query sees to its left and right; -1 is unbounded. A run-time parameter.
+struct Window {
+  int left = -1, right = 0;
+  bool operator==(const Window&) const = default;
+};
+template <class Visitor>
+void visit_fields(Window& window, Visitor&& field) {
+  field("left", window.left, range{-1, 1 << 30}, "keys left of the diagonal; -1 is unbounded");
+  field("right", window.right, range{-1, 1 << 30}, "keys right of the diagonal; -1 is unbounded");
+}
+
+/// Which keys a query sees. Causal is aligned to the bottom right: the last query sees the last key.
+struct Mask {
+  MaskKind kind = MaskKind::kNone;
+  Window window;               // sliding_window
+  int chunk = 0;               // chunked: keys in one chunk
+  std::vector<Mask> operands;  // and: visible where every operand is; or: where any is
+  bool operator==(const Mask&) const = default;
+};
+template <class Visitor>
+void visit_fields(Mask& mask, Visitor&& field) {
+  field("kind", mask.kind, required{any{}}, "which keys a query sees");
+  field("window", mask.window, any{}, "for kind sliding_window; a run-time parameter");
+  field("chunk", mask.chunk, range{0, 1 << 30}, "keys in one chunk, for kind chunked");
+  field("operands", mask.operands, any{}, "the masks that and/or join");
+}
+
+/// What happens to a score between Q K^T and the softmax.
+struct ScoreMod {
+  ScoreModKind kind = ScoreModKind::kNone;
+  double cap = 0;    // softcap: score = cap * tanh(score / cap); a run-time parameter
+  std::string expr;  // expr
+  bool operator==(const ScoreMod&) const = default;
+};
+template <class Visitor>
+void visit_fields(ScoreMod& mod, Visitor&& field) {
+  field("kind", mod.kind, required{any{}}, "what happens to a score before the softmax");
+  field("cap", mod.cap, real_range{0, 1e6}, "for kind softcap: cap * tanh(score / cap); a run-time parameter");
+  field("expr", mod.expr, text{4096}, "for kind expr");
+}
+
+struct Rope {
+  int width = 0;
+  DType dtype = DType::kBf16;
+  bool operator==(const Rope&) const = default;
+};
+template <class Visitor>
+void visit_fields(Rope& rope, Visitor&& field) {
+  field("width", rope.width, range{0, 512}, "elements of the head that carry the rotary part");
+  field("dtype", rope.dtype, any{}, "their dtype");
+}
+
+/// Scaled dot-product attention, forward: O = softmax(mod(scale * Q K^T) + mask) V for each batch and head.
+/// Batch, lengths, page tables, scales, window sizes and the softcap are run-time parameters.
+struct AttentionProblem {
+  AttentionDTypes dtype;
+  HeadDim head_dim;
+  Heads heads;
+  QLayout q_layout = QLayout::kPadded;
+  KvLayout kv_layout;
+  Mask mask;
+  ScoreMod score_mod;
+  bool sinks = false;
+  bool lse = false;
+  Rope rope;
+  ScaleKind scales = ScaleKind::kNone;
+  bool kv_offsets = false;
+  CacheLength cache_length = CacheLength::kAccurate;
+  int max_q_len = 0;  // 0: any; 1: decode
+  bool operator==(const AttentionProblem&) const = default;
+  int group() const { return heads.q / heads.kv; }
+};
+template <class Visitor>
+void visit_fields(AttentionProblem& problem, Visitor&& field) {
+  field("dtype", problem.dtype, any{}, "element types");
+  field("head_dim", problem.head_dim, required{any{}}, "head sizes");
+  field("heads", problem.heads, required{any{}}, "head counts");
+  field("q_layout", problem.q_layout, any{}, "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
+  field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
+  field("mask", problem.mask, any{}, "visibility");
+  field("score_mod", problem.score_mod, any{}, "score modifier");
+  field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");
+  field("lse", problem.lse, any{}, "also return the natural log of each row's sum of exponentials, f32");
+  field("rope", problem.rope, any{}, "rotary part of the head in a dtype of its own");
+  field("scales", problem.scales, any{}, "granularity of the key and value scales");
+  field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
+  field("cache_length", problem.cache_length, any{}, "whether lengths count the cache alone or the prompt too");
+  field("max_q_len", problem.max_q_len, range{0, 1 << 20}, "static bound on the queries of a sequence; 1 is decode, 0 is any");
+}
+
+struct GemmDTypes {
+  DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16;
+  bool operator==(const GemmDTypes&) const = default;
+};
+template <class Visitor>
+void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
+  field("a", dtypes.a, any{}, "left operand");
+  field("b", dtypes.b, any{}, "right operand");
+  field("d", dtypes.d, any{}, "result");
+}
+
+/// D = epilogue(A B^T): a [m, k], b [n, k] for layout nt, d [m, n]. m is a run-time parameter.
+struct GemmProblem {
+  int n = 0, k = 0;
+  GemmDTypes dtype;
+  std::string layout = "nt";
+  ScaleKind scales = ScaleKind::kNone;
+  std::string epilogue = "acc";
+  bool operator==(const GemmProblem&) const = default;
+};
+template <class Visitor>
+void visit_fields(GemmProblem& problem, Visitor&& field) {
+  field("n", problem.n, required{range{1, 1 << 24}}, "columns of the result");
+  field("k", problem.k, required{range{1, 1 << 24}}, "length of the reduction");
+  field("dtype", problem.dtype, any{}, "element types");
+  field("layout", problem.layout, text{2}, "nt: b is [n, k]");
+  field("scales", problem.scales, any{}, "granularity of the operands' scales");
+  field("epilogue", problem.epilogue, text{4096}, "expression of the accumulator, acc");
+}
+
+}  // namespace kernelwright

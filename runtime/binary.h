@@ -1,0 +1,33 @@
+/// What one compilation leaves: both forms of the code, and what ptxas said of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kernelwright {
+
+/// ptxas' own report for one entry. Bytes, except registers (32-bit, per thread).
+struct ResourceUsage {
+  int registers = 0;
+  int spill_stores = 0, spill_loads = 0;
+  int stack = 0;
+  int static_shared = 0;
+  int barriers = 0;
+  bool operator==(const ResourceUsage&) const = default;
+};
+
+/// A compiled kernel: position-independent of the machine that built it. Two builds of one key have the same bytes.
+struct Binary {
+  std::string entry;              // extern "C" name
+  std::string arch;               // "sm_90a"
+  std::vector<std::byte> cubin;   // ELF
+  std::string ptx;                // of the same compilation
+  ResourceUsage usage;
+  std::vector<std::string> warnings;  // spills, local memory, serialised wgmma: ptxas' words
+  std::string compiler;           // "NVRTC 13.0 build <id>"
+  double compile_ms = 0;
+  bool operator==(const Binary&) const = default;
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,36 @@
+/// What the library tells its caller while it works. It neither prints nor exits: a sink gets every event, counters can be
+/// read at any time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace kernelwright {
+
+enum class EventKind {
+  kCompile,          // a kernel was compiled; `milliseconds` has the time
+  kCacheHit,         // found on disk
+  kCacheMiss,        // not found; `detail` says which field differs from the nearest entry, where one is known
+  kCacheQuarantine,  // a damaged entry was set aside
+  kCacheDegraded,    // the disk layer is off; `detail` says why. Once per cause
+  kLockTimeout,      // another process held a key's lock for too long; compiled alone
+  kFallback,         // a launch was served by the portable kernel while a better one compiles
+  kSealedMiss,       // a kernel was asked for after seal()
+  kFailure,          // a background compile failed; `detail` has the error
+};
+
+struct Event {
+  EventKind kind;
+  std::string key;     // hex of the cache key, or ""
+  std::string name;    // kernel or file
+  std::string detail;  // for people
+  double milliseconds = 0;
+};
+
+std::string_view to_string(EventKind kind);
+
+/// Called from whichever thread the event happens on, possibly from several at once; must not throw or call back in.
+using EventSink = std::function<void(const Event&)>;
+
+}  // namespace kernelwright
