@@ -76,7 +76,9 @@ KERNELWRIGHT_ENUM(Raster, "raster", {Raster::kAlongM, "along_m"}, {Raster::kAlon
 #undef KERNELWRIGHT_ENUM
 
 template <class E>
-concept Enum = requires { EnumTable<E>::entries; };
+concept Enum = requires {
+  EnumTable<E>::entries;
+};
 
 /// The word of `value`: "bf16", "sliding_window".
 template <Enum E>

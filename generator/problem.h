@@ -128,7 +128,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("dtype", problem.dtype, any{}, "element types");
   field("head_dim", problem.head_dim, required{any{}}, "head sizes");
   field("heads", problem.heads, required{any{}}, "head counts");
-  field("q_layout", problem.q_layout, any{}, "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
+  field("q_layout", problem.q_layout, any{},
+        "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
   field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
   field("mask", problem.mask, any{}, "visibility");
   field("score_mod", problem.score_mod, any{}, "score modifier");
@@ -138,7 +139,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("scales", problem.scales, any{}, "granularity of the key and value scales");
   field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
   field("cache_length", problem.cache_length, any{}, "whether lengths count the cache alone or the prompt too");
-  field("max_q_len", problem.max_q_len, range{0, 1 << 20}, "static bound on the queries of a sequence; 1 is decode, 0 is any");
+  field("max_q_len", problem.max_q_len, range{0, 1 << 20},
+        "static bound on the queries of a sequence; 1 is decode, 0 is any");
 }
 
 struct GemmDTypes {

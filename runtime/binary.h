@@ -19,13 +19,13 @@ struct ResourceUsage {
 
 /// A compiled kernel: position-independent of the machine that built it. Two builds of one key have the same bytes.
 struct Binary {
-  std::string entry;              // extern "C" name
-  std::string arch;               // "sm_90a"
-  std::vector<std::byte> cubin;   // ELF
-  std::string ptx;                // of the same compilation
+  std::string entry;             // extern "C" name
+  std::string arch;              // "sm_90a"
+  std::vector<std::byte> cubin;  // ELF
+  std::string ptx;               // of the same compilation
   ResourceUsage usage;
   std::vector<std::string> warnings;  // spills, local memory, serialised wgmma: ptxas' words
-  std::string compiler;           // "NVRTC 13.0 build <id>"
+  std::string compiler;               // "NVRTC 13.0 build <id>"
   double compile_ms = 0;
   bool operator==(const Binary&) const = default;
 };

@@ -1,5 +1,5 @@
-/// What the library tells its caller while it works. It neither prints nor exits: a sink gets every event, counters can be
-/// read at any time.
+/// What the library tells its caller while it works. It neither prints nor exits: a sink gets every event, counters can
+/// be read at any time.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,42 @@
+/// Grid, CTA, shared bytes and workspace of a launch: arithmetic only, the same on every machine.
+#pragma once
+
+#include <cstdint>
+
+#include "kernelwright/generator/spec.h"
+
+namespace kernelwright {
+
+/// The run-time shape that a launch is planned for.
+struct AttentionExtent {
+  int batch = 1;
+  int q_heads = 1, kv_heads = 1;
+  int q_len = 1;              // queries of a sequence; the longest one if ragged
+  int kv_len = 1;             // keys of the longest sequence: only the split count depends on it
+  std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
+};
+
+struct LaunchPlan {
+  std::uint32_t grid[3] = {1, 1, 1};
+  std::uint32_t block = 128;
+  std::uint32_t shared_bytes = 0;
+};
+
+struct AttentionLaunch {
+  LaunchPlan main;
+  LaunchPlan combine;  // unused if num_splits is 1
+  int num_splits = 1;
+  int num_m_blocks = 1;
+  int head_section = 1;
+  std::uint64_t workspace_bytes = 0;  // partial_o, then partial_lse; needs no zeroing
+  std::uint64_t partial_lse_offset = 0;
+};
+
+/// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
+std::uint32_t shared_bytes(const AttentionSpec& spec);
+
+/// `forced_splits` > 0 overrides the choice of parts (schedule.splits). No allocation, no exceptions; ~20 ns.
+AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
+                            int forced_splits) noexcept;
+
+}  // namespace kernelwright

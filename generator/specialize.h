@@ -1,0 +1,32 @@
+/// Spec -> SourceUnit: all that a compiler needs to build one kernel, as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/digest.h"
+#include "kernelwright/generator/spec.h"
+#include "kernelwright/generator/template_library.h"
+
+namespace kernelwright {
+
+struct SourceUnit {
+  std::string kernel;                 // "attention_portable"
+  std::string entry;                  // extern "C" name: kernel, "_" and 16 hex digits of the Spec's digest
+  std::string spec_header;            // text of spec.h: named constants and the entry's name
+  std::string spec_text;              // canonical_text() of the Spec
+  std::string source;                 // the translation unit: includes the template
+  std::vector<TemplateFile> headers;  // from memory: templates include nothing else
+  Digest closure;
+  std::string arch;                  // "sm_90a"
+  std::vector<std::string> options;  // NVRTC's, in order
+  /// One file that compiles as it stands: spec.h and the closure pasted in order (the verb `source`).
+  std::string flattened() const;
+};
+
+SourceUnit specialize(const Spec& spec);
+
+/// The text of spec.h alone.
+std::string spec_header(const Spec& spec);
+
+}  // namespace kernelwright

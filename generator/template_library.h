@@ -1,0 +1,25 @@
+/// templates/, embedded at build time: a server has no source tree.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernelwright/generator/digest.h"
+
+namespace kernelwright {
+
+struct TemplateFile {
+  std::string path;       // as templates include it: "tile/kv_buffer.cuh"
+  std::string_view text;  // lives as long as the program
+};
+
+/// A template and every file that it includes, directly or not, in order of first inclusion ("spec.h" left out), and
+/// the hash of their paths and texts. Safe from any number of threads. Throws Error if `path` is not embedded.
+struct TemplateClosure {
+  std::vector<TemplateFile> files;  // the template itself first
+  Digest digest;
+};
+const TemplateClosure& template_closure(std::string_view path);
+
+}  // namespace kernelwright

@@ -1,0 +1,126 @@
+/// What a device does for us. Two implementations: the driver API (cuda_backend.h) and, later, the CPU emulator.
+/// Kernels, engine, command line and tests know this interface alone.
+///
+/// Addresses are device addresses as integers. Streams and events are opaque; a null Stream is the legacy default
+/// stream. Methods are safe from any number of threads unless they say otherwise, and throw DeviceError with the call,
+/// its code and what it was for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernelwright/generator/arch.h"
+
+struct CUstream_st;  // CUstream, without cuda.h
+
+namespace kernelwright {
+
+using DevicePtr = std::uint64_t;
+using Stream = CUstream_st*;
+
+struct DeviceInfo {
+  std::string name;  // "NVIDIA H100 80GB HBM3"
+  int compute_major = 0, compute_minor = 0;
+  std::optional<Arch> arch;  // what we compile for on it; empty for a device that we do not know
+  int num_sms = 0;
+  std::size_t memory_bytes = 0, l2_bytes = 0;
+  int shared_bytes_per_cta = 0;  // opt-in maximum
+  int clock_khz = 0;
+};
+
+/// A loaded binary and its one entry, in one device's context.
+class LoadedKernel {
+ public:
+  virtual ~LoadedKernel() = default;
+  virtual std::size_t loaded_bytes() const = 0;
+};
+
+struct LaunchConfig {
+  std::uint32_t grid[3] = {1, 1, 1};
+  std::uint32_t block = 1;
+  std::uint32_t shared_bytes = 0;
+  std::uint32_t cluster[3] = {1, 1, 1};
+  bool pdl = false;  // may start before the kernel ahead of it in the stream has ended (griddepcontrol)
+};
+
+/// Tiled tensor map, innermost dimension first, as cuTensorMapEncodeTiled takes it.
+struct TensorMapRequest {
+  DevicePtr address = 0;
+  DType dtype = DType::kBf16;
+  int rank = 2;
+  std::uint64_t dims[5] = {}, strides_bytes[4] = {};
+  std::uint32_t box[5] = {};
+  Swizzle swizzle = Swizzle::k128B;
+  bool operator==(const TensorMapRequest&) const = default;
+};
+struct alignas(64) TensorMap {
+  std::byte bytes[128];
+};
+
+enum class CaptureState { kNone, kActive, kInvalidated };
+
+class Event;  // opaque
+
+/// One device of a backend. Obtained from Backend::device() and alive as long as the backend.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual int ordinal() const = 0;
+
+  virtual DevicePtr allocate(std::size_t bytes) = 0;  // 256-byte aligned; 0 bytes give 0
+  virtual void free(DevicePtr address) noexcept = 0;
+  virtual void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) = 0;  // returns when done
+  virtual void copy_to_host(void* to, DevicePtr from, std::size_t bytes) = 0;          // returns when done
+  virtual void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
+
+  /// Loads `cubin`, finds `entry`, opts into `max_shared_bytes` of dynamic shared memory, all before it returns:
+  /// nothing is left for the first launch. Refused while `stream_in_use` captures.
+  virtual std::unique_ptr<LoadedKernel> load(std::span<const std::byte> cubin, const std::string& entry,
+                                             std::uint32_t max_shared_bytes) = 0;
+  /// Queues one launch; `params` is the kernel's single by-value argument. Works in the caller's current context if
+  /// that is this device's primary one or there is none (it is then made current for the call). No allocation, no lock;
+  /// legal while `stream` captures.
+  virtual void launch(const LoadedKernel& kernel, const LaunchConfig& config, const void* params,
+                      std::size_t params_bytes, Stream stream) = 0;
+  virtual int max_ctas_per_sm(const LoadedKernel& kernel, std::uint32_t block, std::uint32_t shared_bytes) = 0;
+  virtual TensorMap encode_tensor_map(const TensorMapRequest& request) = 0;  // cached
+
+  virtual Stream create_stream() = 0;
+  virtual void destroy_stream(Stream stream) noexcept = 0;
+  virtual void synchronize(Stream stream) = 0;
+  virtual CaptureState capture_state(Stream stream) = 0;
+
+  virtual Event* create_event() = 0;
+  virtual void destroy_event(Event* event) noexcept = 0;
+  virtual void record(Event* event, Stream stream) = 0;
+  virtual float elapsed_ms(Event* from, Event* to) = 0;  // waits for `to`
+
+  /// Captures what `stream` is given between the two calls into a graph that replay() launches.
+  virtual void begin_capture(Stream stream) = 0;
+  class Graph {
+   public:
+    virtual ~Graph() = default;
+    virtual void replay(Stream stream) = 0;
+  };
+  virtual std::unique_ptr<Graph> end_capture(Stream stream) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // "cuda", "emulator"
+  virtual int device_count() const = 0;
+  virtual Device& device(int ordinal) = 0;  // throws MissingError if there is none
+};
+
+/// The driver API. Throws MissingError with one clear sentence if there is no driver or no GPU.
+std::unique_ptr<Backend> make_cuda_backend();
+
+}  // namespace kernelwright

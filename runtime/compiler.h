@@ -1,0 +1,42 @@
+/// SourceUnit -> cubin and PTX, through NVRTC opened at run time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/binary.h"
+#include "kernelwright/runtime/cache_key.h"
+
+namespace kernelwright {
+
+/// One NVRTC, opened on first use and kept. Safe from any number of threads: NVRTC itself runs its front end under one
+/// lock and the rest in parallel. A child of fork() must not compile: it gets a CompileError that says so.
+class Compiler {
+ public:
+  /// `nvrtc_path` "": found as find_nvrtc() does. Opens nothing yet.
+  /// `failed_source_dir` "": sources of failed compiles are kept below the system's folder for temporary files.
+  explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {});
+  ~Compiler();
+  Compiler(const Compiler&) = delete;
+  Compiler& operator=(const Compiler&) = delete;
+
+  /// Throws CompileError with the first lines of the log and the path of the kept source; MissingError if there is no
+  /// NVRTC or it is older than 12.8.
+  Binary compile(const SourceUnit& unit);
+
+  /// The key of `unit` on this machine. Reads ELF build ids; does not load NVRTC.
+  CacheKey key(const SourceUnit& unit) const;
+
+  /// Path of the NVRTC that would be used, or "".
+  const std::string& path() const;
+  /// "13.0", loading NVRTC if need be. Throws MissingError.
+  std::string version();
+
+ private:
+  struct Nvrtc;
+  std::string path_, identity_, failed_source_dir_;
+  std::unique_ptr<Nvrtc> nvrtc_;
+};
+
+}  // namespace kernelwright

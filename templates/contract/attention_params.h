@@ -1,0 +1,63 @@
+/// Kernel arguments of the attention kernels, the same bytes on both sides. Strides count elements; lengths count
+/// tokens. A change of layout or meaning raises kContractVersion: it is part of every cache key.
+#pragma once
+
+#include "contract/integers.h"
+
+namespace kernelwright::contract {
+
+constexpr int kContractVersion = 1;
+
+/// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
+struct Strides {
+  int64_t batch, token, head;
+};
+
+/// attention_portable and attention_decode_portable.
+///   q    [batch, q_len, q_heads, head_dim.qk] or [tokens, q_heads, head_dim.qk]
+///   k, v [batch, kv_len, kv_heads, head_dim], [tokens, kv_heads, head_dim] or [pages, page_size, kv_heads, head_dim]
+///   o    as q with head_dim.v;  lse [batch, q_heads, q_len] or [tokens, q_heads], f32
+struct AttentionParams {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;          // null: not wanted
+  float* partial_o;    // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
+  float* partial_lse;  // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key
+  const int32_t* q_offsets;   // [batch + 1], ragged queries
+  const int32_t* kv_offsets;  // [batch + 1], ragged keys
+  const int32_t* kv_lengths;  // [batch]; null: kv_len for all. Padded and paged keys
+  const int32_t* page_table;  // [batch, page_table_stride]
+  const float* sinks;         // [q_heads]
+  const float* k_scale;       // [1] or [kv_heads]
+  const float* v_scale;       // [1] or [kv_heads]
+  Strides q_strides, k_strides, v_strides, o_strides;
+  float scale;    // multiplies Q K^T; any finite number
+  float softcap;  // cap * tanh(score / cap)
+  int32_t batch;
+  int32_t q_heads, kv_heads;
+  int32_t q_len;                      // queries of a sequence; the longest one if ragged
+  int32_t kv_len;                     // keys of a sequence if kv_lengths is null and keys are not ragged
+  int32_t window_left, window_right;  // sliding_window; -1 is unbounded
+  int32_t page_table_stride;
+  int32_t num_splits;    // parts that each sequence's keys are cut into
+  int32_t num_m_blocks;  // query tiles of the longest sequence (and KV head, when heads are packed)
+  int32_t head_section;  // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
+  int32_t reserved;
+};
+
+/// attention_combine: merges the parts of split keys.
+struct CombineParams {
+  const float* partial_o;    // [splits, rows, head_dim.v]
+  const float* partial_lse;  // [splits, rows]
+  void* o;
+  float* lse;  // as in AttentionParams; null: not wanted
+  Strides o_strides;
+  int32_t num_splits;
+  int32_t rows;  // (batch * q_len or tokens) * q_heads, the heads fastest
+  int32_t q_heads;
+  int32_t q_len;  // padded: queries of a sequence; ragged: 0
+};
+
+}  // namespace kernelwright::contract
