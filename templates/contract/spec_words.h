@@ -1,0 +1,15 @@
+/// The words that spec.h is written in, for templates. The host has them in generator/enums.h; tests/templates holds the
+/// two lists together.
+#pragma once
+
+namespace kernelwright {
+
+enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4 };
+enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr };
+enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
+enum class QLayout { kPadded, kRagged };
+enum class KvLayoutKind { kPadded, kRagged, kPaged };
+enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
+enum class Rescale { kAlways, kLazy };
+
+}  // namespace kernelwright

@@ -1,0 +1,267 @@
+/// Attention prefill on mma.sync, for every architecture since sm_80: the fallback that is right on every input.
+///
+/// One CTA owns block_m query rows of one head (or, with packed GQA, of one KV head's group) and walks its key tiles from the
+/// last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every fragment of K
+/// and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
+///
+/// Two loops, by the number of stages:
+///   1   K and V have one slot each. V is fetched while Q K^T runs, the next K while P V runs: two barriers a tile.
+///   2+  a ring of slots that hold K and V of a tile, filled num_stages - 1 tiles ahead: one barrier a tile.
+#include "spec.h"
+
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+#include "mma/sm80.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/mask.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/softmax.cuh"
+#include "tile/kv_buffer.cuh"
+#include "tile/kv_rows.cuh"
+#include "tile/row_tile.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::AttentionParams;
+
+constexpr int kNumThreads = spec::kNumWarps * 32;
+constexpr int kRowTiles = spec::kBlockM / (spec::kNumWarps * 16);
+constexpr int kKeySteps = spec::kBlockN / 16;
+constexpr int kDepthSteps = spec::kHeadDimQk / 16;
+constexpr int kOutputTiles = spec::kHeadDimV / 8;
+static_assert(kRowTiles * spec::kNumWarps * 16 == spec::kBlockM, "block_m is a multiple of 16 rows a warp");
+// Q stays in registers where that costs no more than the fragments of one row tile at depth 128.
+constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
+
+constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
+using Keys = tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kBlockN>, kForm,
+                            spec::kKvDType, spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
+                              spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
+using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
+constexpr int kQueryBytes = Queries::bytes > Output::bytes ? Queries::bytes : Output::bytes;
+
+using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Scores = float[kRowTiles][spec::kBlockN / 8][4];
+using Accumulator = float[kRowTiles][kOutputTiles][4];
+
+/// scores = Q K^T for the warp's rows and the keys of `stage`.
+__device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters>& queries,
+                                              const Keys& keys, int stage) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < spec::kBlockN / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
+#pragma unroll
+  for (int step = 0; step < kDepthSteps; ++step) {
+    uint32_t a[kRowTiles][4];
+    queries.load(a, step);
+#pragma unroll
+    for (int pair = 0; pair < spec::kBlockN / 16; ++pair) {
+      uint32_t b[4];
+      keys.load_from_shared(b, stage, step, pair);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], b[0], b[1]);
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// output += P V for the warp's rows and the values of `stage`; P is rounded to the queries' dtype on the way.
+__device__ __forceinline__ void multiply_values(Accumulator& output, const Scores& exponentials, const Values& values, int stage) {
+#pragma unroll
+  for (int step = 0; step < kKeySteps; ++step) {
+    uint32_t a[kRowTiles][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        a[m][i] = tile::Element<spec::kQDType>::pack(exponentials[m][2 * step + i / 2][i % 2 * 2], exponentials[m][2 * step + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
+      uint32_t b[4];
+      values.load_from_shared(b, stage, step, pair);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], a[m], b[0], b[1]);
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwright::spec::kMinCtas)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::AttentionParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const uint32_t shared = ptx::shared_address(shared_memory);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+
+  const policy::TileCoord coord(params, spec::kPackGqa ? params.kv_heads : params.q_heads);
+  const policy::Sequence<spec::kQLayout, spec::kKvLayout> sequence(params, coord.batch);
+  const policy::RowMap<spec::kPackGqa, spec::kGroup> row_map{coord.head};
+  const int first_row = coord.m_block * spec::kBlockM;
+  const int num_rows = min(row_map.rows(sequence.q_len) - first_row, spec::kBlockM);
+  if (num_rows <= 0) return;  // the whole CTA: a shorter sequence of a ragged batch
+
+  const policy::Mask<spec::kMask> mask{sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
+  const policy::TileList tiles =
+      policy::tile_list<spec::kBlockN>(mask, row_map.query(first_row), row_map.query(first_row + num_rows - 1));
+
+  // Queries to shared memory; they stay for all key tiles.
+  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
+  query_tile.load(thread, num_rows, [&](int row) {
+    const auto* q = static_cast<const uint16_t*>(params.q);
+    const int64_t token = sequence.q_start + row_map.query(first_row + row);
+    return q + (spec::kQLayout == QLayout::kPadded ? coord.batch * params.q_strides.batch : 0) +
+           token * params.q_strides.token + row_map.q_head(first_row + row) * params.q_strides.head;
+  });
+
+  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
+  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
+  Keys keys(shared + kQueryBytes, thread);
+  Values values(shared + kQueryBytes + Keys::bytes, thread);
+  const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
+    const int first_key = key_tile * spec::kBlockN;
+    if (first_key >= tiles.keys.low && first_key + spec::kBlockN <= tiles.keys.high) {
+      buffer.template load_from_dram<false>(rows, first_key, 0, 0, stage);
+    } else {
+      buffer.template load_from_dram<true>(rows, first_key, tiles.keys.low, tiles.keys.high, stage);
+    }
+  };
+
+  float key_scale = 1, value_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone) {
+    const int index = spec::kScales == ScaleKind::kPerHead ? row_map.kv_head() : 0;
+    key_scale = params.k_scale[index];
+    value_scale = params.v_scale[index];
+  }
+  const policy::ScoreMod<spec::kScoreMod> score_mod{params.scale * key_scale, params.softcap};
+  const float exponent_scale = score_mod.exponent_scale();
+
+  // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
+  const int warp_row = warp * kRowTiles * 16;
+  const auto row_of = [&](int r) { return warp_row + r / 2 * 16 + r % 2 * 8 + lane / 4; };
+
+  Softmax softmax;
+  if constexpr (spec::kSinks) {
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r)
+      if (row_of(r) < num_rows)
+        softmax.add_sink(r, params.sinks[row_map.q_head(first_row + row_of(r))], exponent_scale, lane % 4 == 0);
+  }
+
+  Accumulator output;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+
+  tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
+
+  /// Raw scores of tile `key_tile` to exponentials.
+  const auto exponentiate = [&](Scores& scores, int key_tile) {
+    if (score_mod.changes_scores()) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < spec::kBlockN / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
+    }
+    if (tiles.is_partial(key_tile)) {
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const policy::KeyRange range = mask.visible(row_map.query(first_row + row_of(r)));
+        const int origin = key_tile * spec::kBlockN + lane % 4 * 2;
+        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+      }
+    }
+    softmax.update(scores, output, exponent_scale);
+  };
+
+  const int last = tiles.end - 1;
+  if constexpr (spec::kNumStages == 1) {
+    if (tiles.end > tiles.begin) load(keys, key_rows, last, 0);
+    ptx::cp_async_commit_group();
+    for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
+      ptx::cp_async_wait_group<0>();
+      keys.copy_to_shared();
+      __syncthreads();  // K has landed, and nobody reads the V of the tile before
+      if (key_tile == last) queries.load_all();
+      load(values, value_rows, key_tile, 0);
+      ptx::cp_async_commit_group();
+      Scores scores;
+      multiply_keys(scores, queries, keys, 0);
+      exponentiate(scores, key_tile);
+      ptx::cp_async_wait_group<0>();
+      values.copy_to_shared();
+      __syncthreads();  // V has landed, and nobody reads this tile's K
+      if (key_tile > tiles.begin) load(keys, key_rows, key_tile - 1, 0);
+      ptx::cp_async_commit_group();
+      multiply_values(output, scores, values, 0);
+    }
+  } else {
+    static_assert(kForm == tile::KvForm::kCpAsync || spec::kNumStages == 1, "a register-staged buffer has one slot");
+    const auto load_tile = [&](int key_tile, int stage) {
+      if (key_tile >= tiles.begin) {
+        load(keys, key_rows, key_tile, stage);
+        load(values, value_rows, key_tile, stage);
+      }
+      ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
+    };
+#pragma unroll
+    for (int ahead = 0; ahead < spec::kNumStages - 1; ++ahead) load_tile(last - ahead, ahead);
+    int stage = 0;
+    for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
+      ptx::cp_async_wait_group<spec::kNumStages - 2>();
+      __syncthreads();  // the tile has landed, and nobody reads the slot that is loaded next
+      if (key_tile == last) queries.load_all();
+      load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
+      Scores scores;
+      multiply_keys(scores, queries, keys, stage);
+      exponentiate(scores, key_tile);
+      multiply_values(output, scores, values, stage);
+      stage = stage == spec::kNumStages - 1 ? 0 : stage + 1;
+    }
+  }
+  ptx::cp_async_wait_group<0>();  // without key tiles, Q's copies may still be under way
+
+  softmax.finish();
+#pragma unroll
+  for (int r = 0; r < Softmax::kRows; ++r) {
+    const float factor = softmax.inverse(r) * value_scale;
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n) output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+  }
+  if constexpr (spec::kLse) {
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r) {
+      const int row = first_row + row_of(r);
+      if (lane % 4 == 0 && row_of(r) < num_rows)
+        params.lse[tile::lse_index<spec::kQLayout>(params, coord.batch, sequence.q_start + row_map.query(row), row_map.q_head(row))] =
+            softmax.log2_sum(r, exponent_scale) * policy::kLn2;
+    }
+  }
+
+  const auto output_row = [&](int row) {
+    const int64_t token = sequence.q_start + row_map.query(first_row + row);
+    return (spec::kQLayout == QLayout::kPadded ? coord.batch * params.o_strides.batch : 0) + token * params.o_strides.token +
+           row_map.q_head(first_row + row) * params.o_strides.head;
+  };
+  // Every warp stages the rows that it alone read Q from; key tiles or none, all warps are past Q's first barrier or never read.
+  if (tiles.end <= tiles.begin) __syncthreads();
+  tile::store_rows<spec::kOutDType, Output, kRowTiles>(output, shared, warp_row, lane, num_rows, params.o, output_row);
+}

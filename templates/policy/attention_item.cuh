@@ -1,0 +1,62 @@
+/// A work item of the attention kernels: which rows of which sequence and head a CTA owns, and where their operands lie.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+
+namespace kernelwright::policy {
+
+/// The order in which blockIdx.x hands out tiles. (Sequence, head) pairs go in sections of params.head_section, so that the keys
+/// of a section stay in the L2; within a section the last query tiles come first, because under a causal mask they are the
+/// longest, and the pairs of a section run side by side.
+struct TileCoord {
+  int m_block, head, batch, split;
+  __device__ TileCoord(const contract::AttentionParams& params, int heads) {
+    unsigned index = blockIdx.x;
+    split = 0;
+    if (params.num_splits > 1) {
+      split = index % params.num_splits;
+      index /= params.num_splits;
+    }
+    const unsigned pairs = static_cast<unsigned>(params.batch) * heads;
+    const unsigned section = params.head_section, m_blocks = params.num_m_blocks;
+    const unsigned first_pair = index / (section * m_blocks) * section;
+    const unsigned in_section = min(section, pairs - first_pair);  // the last section may be short
+    const unsigned rest = index - first_pair * m_blocks;
+    m_block = static_cast<int>(m_blocks - 1 - rest / in_section);
+    const unsigned pair = first_pair + rest % in_section;
+    head = static_cast<int>(pair % heads);
+    batch = static_cast<int>(pair / heads);
+  }
+};
+
+/// Lengths of one sequence, and the offsets of its first query and key in ragged tensors.
+template <QLayout kQLayout, KvLayoutKind kKvLayout>
+struct Sequence {
+  int q_len, kv_len;
+  int64_t q_start = 0, kv_start = 0;
+  __device__ Sequence(const contract::AttentionParams& params, int batch) : q_len(params.q_len), kv_len(params.kv_len) {
+    if constexpr (kQLayout == QLayout::kRagged) {
+      q_start = params.q_offsets[batch];
+      q_len = params.q_offsets[batch + 1] - params.q_offsets[batch];
+    }
+    if constexpr (kKvLayout == KvLayoutKind::kRagged) {
+      kv_start = params.kv_offsets[batch];
+      kv_len = params.kv_offsets[batch + 1] - params.kv_offsets[batch];
+    } else if (params.kv_lengths != nullptr) {
+      kv_len = params.kv_lengths[batch];
+    }
+  }
+};
+
+/// Rows of a tile: query and head of row r. With packed heads the kGroup query heads of one KV head are neighbours.
+template <bool kPackGqa, int kGroup>
+struct RowMap {
+  int head;  // query head, or KV head if packed
+  __device__ int query(int row) const { return kPackGqa ? row / kGroup : row; }
+  __device__ int q_head(int row) const { return kPackGqa ? head * kGroup + row % kGroup : head; }
+  __device__ int kv_head() const { return kPackGqa ? head : head / kGroup; }
+  __device__ static int rows(int q_len) { return kPackGqa ? q_len * kGroup : q_len; }
+};
+
+}  // namespace kernelwright::policy

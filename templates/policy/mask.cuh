@@ -1,0 +1,75 @@
+/// Masks as two numbers per query row: the keys [low, high) that it sees. One TileList, built once per work item, says which
+/// key tiles a block of rows walks and which of them need a look at single keys.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+
+namespace kernelwright::policy {
+
+/// Keys [low, high) that a query sees; empty if low >= high.
+struct KeyRange {
+  int low, high;
+};
+
+/// The mask of one sequence. Causal and windows are aligned to the bottom right: the last query sees the last key.
+template <MaskKind kMask>
+struct Mask {
+  static_assert(kMask == MaskKind::kNone || kMask == MaskKind::kCausal || kMask == MaskKind::kSlidingWindow,
+                "the portable family has no other mask");
+  int kv_len;
+  int diagonal;  // kv_len - q_len: key of query 0's diagonal
+  int window_left, window_right;
+
+  __device__ KeyRange visible(int query) const {
+    KeyRange range{0, kv_len};
+    const int own = query + diagonal;  // the query's diagonal key; negative where queries outnumber keys
+    if constexpr (kMask == MaskKind::kCausal) range.high = min(kv_len, own + 1);
+    if constexpr (kMask == MaskKind::kSlidingWindow) {
+      // Compared before added: a window may be as wide as an int.
+      if (window_left >= 0 && own > window_left) range.low = own - window_left;
+      if (window_right >= 0 && window_right < kv_len - 1 - own) range.high = own + window_right + 1;
+    }
+    if (range.high < range.low) range.high = range.low;
+    return range;
+  }
+};
+
+/// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end) are seen
+/// whole by every row. `keys` is the union of what the rows see.
+struct TileList {
+  KeyRange keys;
+  int begin, end;
+  int full_begin, full_end;
+  __device__ bool is_partial(int tile) const { return tile < full_begin || tile >= full_end; }
+};
+
+template <int kBlockN, class MaskT>
+__device__ TileList tile_list(const MaskT& mask, int first_query, int last_query) {
+  const KeyRange first = mask.visible(first_query), last = mask.visible(last_query);
+  TileList tiles;
+  // Both ends of a row's range grow with its index, so the first and the last row bound them all.
+  tiles.keys = {first.low, last.high};
+  if (tiles.keys.high <= tiles.keys.low) return {{0, 0}, 0, 0, 0, 0};
+  tiles.begin = tiles.keys.low / kBlockN;
+  tiles.end = (tiles.keys.high + kBlockN - 1) / kBlockN;
+  tiles.full_begin = (last.low + kBlockN - 1) / kBlockN;
+  tiles.full_end = first.high / kBlockN;
+  return tiles;
+}
+
+/// Scores of one row's keys outside [low, high) become -inf. Both are counted from the thread's first column; `row` picks the
+/// lower or upper half of an m16 tile.
+template <bool kLowToo, int kTiles>
+__device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, int low, int high) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int column = n * 8 + e;
+      if (column >= high || (kLowToo && column < low)) scores[n][row * 2 + e] = -__builtin_huge_valf();
+    }
+  }
+}
+
+}  // namespace kernelwright::policy

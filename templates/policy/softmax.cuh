@@ -1,0 +1,102 @@
+/// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on MMA accumulators.
+///
+/// A thread holds, of kRowTiles m16 tiles, rows l/4 and l/4 + 8: kRows = 2 kRowTiles row statistics, each shared by the four
+/// lanes of a quad. `maximum` is the same in all four; `sum` is the thread's own part until finish().
+///
+/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has outgrown
+/// it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after the division by
+/// the sum, and most tiles rescale nothing.
+#pragma once
+
+#include "contract/spec_words.h"
+#include "policy/score_mod.cuh"
+#include "ptx/math.cuh"
+
+namespace kernelwright::policy {
+
+__device__ constexpr float kMinusInfinity = -__builtin_huge_valf();
+
+template <int kRowTiles, Rescale kRescale>
+class OnlineSoftmax {
+  static constexpr float kSlack = 8;  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing
+
+ public:
+  static constexpr int kRows = 2 * kRowTiles;
+  float maximum[kRows];
+  float sum[kRows];
+
+  __device__ OnlineSoftmax() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) maximum[r] = kMinusInfinity, sum[r] = 0;
+  }
+
+  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's share.
+  __device__ void add_sink(int r, float logit, float scale, bool mine) {
+    if (logit == kMinusInfinity) return;
+    maximum[r] = logit * kLog2e / scale;
+    sum[r] = mine ? 1.f : 0.f;
+  }
+
+  /// Scores of one tile become exponentials, `scale` powers of two per unit; `output` is rescaled if a maximum moved.
+  template <int kScoreTiles, int kOutputTiles>
+  __device__ void update(float (&scores)[kRowTiles][kScoreTiles][4], float (&output)[kRowTiles][kOutputTiles][4], float scale) {
+    float tile_maximum[kRows];
+    bool moved = kRescale == Rescale::kAlways;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float largest = kMinusInfinity;
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n)
+        largest = fmaxf(largest, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+      tile_maximum[r] = fmaxf(maximum[r], largest);
+      // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
+      moved |= (tile_maximum[r] - maximum[r]) * scale > kSlack;
+    }
+    if (__any_sync(0xffffffff, moved)) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float factor = tile_maximum[r] == kMinusInfinity ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
+        maximum[r] = tile_maximum[r];
+        sum[r] *= factor;
+#pragma unroll
+        for (int n = 0; n < kOutputTiles; ++n) output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float offset = maximum[r] == kMinusInfinity ? 0 : maximum[r] * scale;
+      float part[2] = {0, 0};
+#pragma unroll
+      for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[r / 2][n][r % 2 * 2 + e];
+          score = ptx::ex2_approx_ftz(fmaf(score, scale, -offset));
+          part[e] += score;
+        }
+      }
+      sum[r] += part[0] + part[1];
+    }
+  }
+
+  /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
+  __device__ void finish() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+    }
+  }
+
+  /// 1 / sum, or 0 for a row that saw no key.
+  __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }
+
+  /// log2 of the sum of exponentials; -inf for a row that saw no key.
+  __device__ float log2_sum(int r, float scale) const {
+    return sum[r] == 0 ? kMinusInfinity : maximum[r] * scale + ptx::lg2_approx_ftz(sum[r]);
+  }
+};
+
+}  // namespace kernelwright::policy

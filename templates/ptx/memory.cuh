@@ -1,0 +1,88 @@
+/// Moves between global memory, shared memory and registers. One function per instruction.
+#pragma once
+
+#include "contract/integers.h"
+
+namespace kernelwright::ptx {
+
+/// 16 bytes as one thread moves them.
+struct alignas(16) Vector16 {
+  uint32_t word[4];
+};
+
+/// The shared-window address that shared-memory instructions take.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// ld.global.nc.v4: read-only for the whole launch.
+__device__ __forceinline__ Vector16 ld_global_nc_v4(const void* address) {
+  Vector16 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
+               : "l"(address));
+  return value;
+}
+
+__device__ __forceinline__ void st_global_v4(void* address, const Vector16& value) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.word[0]), "r"(value.word[1]),
+               "r"(value.word[2]), "r"(value.word[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void st_shared_v4(uint32_t address, const Vector16& value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.word[0]), "r"(value.word[1]),
+               "r"(value.word[2]), "r"(value.word[3])
+               : "memory");
+}
+
+__device__ __forceinline__ Vector16 ld_shared_v4(uint32_t address) {
+  Vector16 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void st_shared_u32(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+/// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the rest of
+/// the 16 with zeros; with 0 the source is not read.
+__device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global, uint32_t source_bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until at most kPending of this thread's newest groups are in flight. Says nothing of other threads' copies: a
+/// barrier must follow.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// ldmatrix.x4 (sm_75): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of matrix i.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&matrix)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// As ldmatrix_x4, each matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&matrix)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
+               : "r"(address)
+               : "memory");
+}
+
+}  // namespace kernelwright::ptx

@@ -1,0 +1,72 @@
+/// Storage types, and how 16 bytes of one become another. The library's own: no vendor header reaches NVRTC.
+#pragma once
+
+#include "contract/spec_words.h"
+#include "ptx/math.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright::tile {
+
+template <DType kDType>
+struct Element;  // what is stored; `bytes` of it; pack() rounds two f32
+
+template <>
+struct Element<DType::kF16> {
+  using Storage = uint16_t;
+  __device__ static uint32_t pack(float low, float high) { return ptx::cvt_rn_f16x2_f32(low, high); }
+};
+template <>
+struct Element<DType::kBf16> {
+  using Storage = uint16_t;
+  __device__ static uint32_t pack(float low, float high) { return ptx::cvt_rn_bf16x2_f32(low, high); }
+};
+template <>
+struct Element<DType::kE4m3> {
+  using Storage = uint8_t;
+};
+template <>
+struct Element<DType::kE5m2> {
+  using Storage = uint8_t;
+};
+template <>
+struct Element<DType::kF32> {
+  using Storage = float;
+};
+
+template <DType kDType>
+using Storage = typename Element<kDType>::Storage;
+
+/// Two fp8 in the low half of `pair` to packed f16: exact for both formats.
+template <DType kFp8, int kArch>
+__device__ __forceinline__ uint32_t fp8_pair_to_f16(uint32_t pair) {
+  if constexpr (kFp8 == DType::kE5m2) {
+    return ptx::prmt(pair, 0, 0x1404);  // e5m2 is the upper byte of an f16
+  } else if constexpr (kArch >= 89) {
+    return ptx::cvt_rn_f16x2_e4m3x2(static_cast<uint16_t>(pair));
+  } else {
+    // The bits of an e4m3, moved below an f16's sign, read as the value times 2^-8; subnormals come out right too.
+    const uint32_t spread = ptx::prmt(pair, 0, 0x1404);                      // each byte in the upper half of 16 bits
+    const uint32_t bits = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> 1);
+    uint32_t value = ptx::mul_f16x2(bits, 0x5c005c00u);                      // 256, 256
+    if ((spread & 0x7f00u) == 0x7f00u) value = (value & 0xffff0000u) | 0x7fffu;      // S.1111.111 is NaN
+    if ((spread & 0x7f000000u) == 0x7f000000u) value = (value & 0xffffu) | 0x7fff0000u;
+    return value;
+  }
+}
+
+/// Sixteen fp8 (16 bytes) to sixteen 16-bit elements (two vectors), in order.
+template <DType kFp8, DType kTo, int kArch>
+__device__ __forceinline__ void convert_fp8(const ptx::Vector16& from, ptx::Vector16 (&to)[2]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t half = fp8_pair_to_f16<kFp8, kArch>(i % 2 ? from.word[i / 2] >> 16 : from.word[i / 2] & 0xffffu);
+    if constexpr (kTo == DType::kF16) {
+      to[i / 4].word[i % 4] = half;
+    } else {
+      to[i / 4].word[i % 4] = ptx::cvt_rn_bf16x2_f32(ptx::cvt_f32_f16(static_cast<uint16_t>(half)),
+                                                     ptx::cvt_f32_f16(static_cast<uint16_t>(half >> 16)));
+    }
+  }
+}
+
+}  // namespace kernelwright::tile

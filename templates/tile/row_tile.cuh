@@ -1,0 +1,129 @@
+/// Tiles of query and output rows: Q to shared memory and fragments, O from accumulators to device memory.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace kernelwright::tile {
+
+/// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async; rows past the last become zeros.
+template <int kRows, int kCols, class Tile, int kNumThreads>
+struct RowTile {
+  uint32_t shared;
+  /// `row_pointer(row)` is where a row starts in device memory. The caller commits, waits and synchronises.
+  template <class RowPointer>
+  __device__ void load(int thread, int num_rows, RowPointer row_pointer) const {
+    constexpr int kRowLoads = kCols / 8;
+#pragma unroll 4
+    for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
+      const int row = load / kRowLoads, column = load % kRowLoads;
+      const bool inside = row < num_rows;
+      ptx::cp_async_cg_16(shared + Tile::offset(row, column), row_pointer(inside ? row : 0) + column * 8, inside ? 16 : 0);
+    }
+  }
+};
+
+/// A operand fragments of the warp's kRowTiles x 16 query rows, kept in registers or read anew for each k16 step.
+template <class Tile, int kRowTiles, bool kInRegisters>
+class QueryFragments {
+  static constexpr int kSteps = Tile::cols / 16;
+
+ public:
+  __device__ QueryFragments(uint32_t shared, int first_row, int lane)
+      : shared_(shared), row_(first_row + (lane & 15)), half_(lane >> 4) {}
+
+  /// Once Q has landed and a barrier has passed.
+  __device__ void load_all() {
+    if constexpr (kInRegisters) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m)
+          ptx::ldmatrix_x4(kept_[step][m], Tile::fragment_address(shared_, row_, half_, m, step));
+    }
+  }
+
+  __device__ void load(uint32_t (&a)[kRowTiles][4], int step) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      if constexpr (kInRegisters) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = kept_[step][m][i];
+      } else {
+        ptx::ldmatrix_x4(a[m], Tile::fragment_address(shared_, row_, half_, m, step));
+      }
+    }
+  }
+
+ private:
+  uint32_t shared_;
+  int row_, half_;  // the lane's row and 16-byte half in an ldmatrix
+  uint32_t kept_[kInRegisters ? kSteps : 1][kRowTiles][4];
+};
+
+/// The KV rows of one sequence and head.
+template <class Rows>
+__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const contract::AttentionParams& params, int batch,
+                        int64_t start, int kv_head) {
+  using Pointer = decltype(Rows::origin);
+  Rows rows;
+  rows.origin = static_cast<Pointer>(base) + kv_head * strides.head + start * strides.token;
+  rows.token_stride = strides.token;
+  rows.page_stride = strides.batch;
+  rows.pages = nullptr;
+  if constexpr (Rows::is_paged) {
+    rows.pages = params.page_table + static_cast<int64_t>(batch) * params.page_table_stride;
+  } else {
+    rows.origin += batch * strides.batch;
+  }
+  return rows;
+}
+
+/// Index into the LSE: [batch, q_heads, q_len] or [tokens, q_heads].
+template <QLayout kLayout>
+__device__ int64_t lse_index(const contract::AttentionParams& params, int batch, int64_t token, int q_head) {
+  if constexpr (kLayout == QLayout::kRagged) return token * params.q_heads + q_head;
+  return (static_cast<int64_t>(batch) * params.q_heads + q_head) * params.q_len + token;
+}
+
+/// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store is 16
+/// bytes; f32 goes straight out, since a quad's pairs fill a sector. `offset_of(row)`: elements from `out` to a row.
+template <DType kOut, class Tile, int kRowTiles, int kTiles, class OffsetOf>
+__device__ __forceinline__ void store_rows(const float (&rows)[kRowTiles][kTiles][4], uint32_t shared, int first_row, int lane,
+                                           int num_rows, void* out, OffsetOf offset_of) {
+  if constexpr (kOut == DType::kF32) {
+#pragma unroll
+    for (int r = 0; r < 2 * kRowTiles; ++r) {
+      const int row = first_row + r / 2 * 16 + r % 2 * 8 + lane / 4;
+      if (row >= num_rows) continue;
+      float* to = static_cast<float*>(out) + offset_of(row) + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        *reinterpret_cast<float2*>(to + n * 8) = make_float2(rows[r / 2][n][r % 2 * 2], rows[r / 2][n][r % 2 * 2 + 1]);
+    }
+  } else {
+    __syncwarp();  // every lane has read its fragments of Q from these rows
+#pragma unroll
+    for (int r = 0; r < 2 * kRowTiles; ++r) {
+      const int row = first_row + r / 2 * 16 + r % 2 * 8 + lane / 4;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        ptx::st_shared_u32(shared + Tile::offset(row, n) + lane % 4 * 4,
+                           Element<kOut>::pack(rows[r / 2][n][r % 2 * 2], rows[r / 2][n][r % 2 * 2 + 1]));
+    }
+    __syncwarp();
+    constexpr int kRowStores = kTiles;  // 16 bytes each
+#pragma unroll 4
+    for (int store = lane; store < kRowTiles * 16 * kRowStores; store += 32) {
+      const int row = first_row + store / kRowStores, column = store % kRowStores;
+      if (row < num_rows)
+        ptx::st_global_v4(static_cast<uint16_t*>(out) + offset_of(row) + column * 8,
+                          ptx::ld_shared_v4(shared + Tile::offset(row, column)));
+    }
+  }
+}
+
+}  // namespace kernelwright::tile
