@@ -1,0 +1,28 @@
+/// JSON <-> Config; nothing else reads or writes configs. The format is that of docs/config.md.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "kernelwright/generator/config.h"
+#include "kernelwright/generator/error.h"
+
+namespace kernelwright {
+
+/// Reads a config. Bounded in time and memory whatever `json` holds; writes nothing anywhere.
+/// Throws ConfigError with every violation at once, each with its JSON path: unknown, repeated and missing keys, wrong
+/// types, values out of range, and fields that contradict each other on any architecture (contradictions(),
+/// validate.h). A text that is no JSON has one violation, whose place is a line and a column. What a kernel family or
+/// an architecture lacks is not judged here: see validate().
+Config read_config(std::string_view json);
+
+/// As read_config, from a file. Also throws ConfigError, with the file as its place, for a path that is missing, is no
+/// regular file (a FIFO or device is refused without being opened) or is larger than 1 MiB (refused unread).
+Config read_config_file(const std::string& path);
+
+/// The config as JSON that read_config reads back to an equal value. Fields at their default are left out, apart from
+/// those that a config must have.
+std::string write_config(const Config& config);
+
+}  // namespace kernelwright

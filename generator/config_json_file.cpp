@@ -1,0 +1,78 @@
+// A config from a file, judged before it is opened and bounded while it is read.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/config_json_document.h"
+
+namespace kernelwright {
+namespace {
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() { ::close(descriptor_); }
+  File(const File&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+std::string kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "is a directory";
+  if (S_ISFIFO(mode)) return "is a FIFO";
+  if (S_ISSOCK(mode)) return "is a socket";
+  return "is a device";
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& message) {
+  throw ConfigError(quoted_for_message(path), message);
+}
+
+/// The reason that the last system call gave.
+std::string reason() { return std::strerror(errno); }
+
+void check(const std::string& path, const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) fail(path, kind_of(status.st_mode) + "; a config is a JSON file");
+  if (static_cast<std::uintmax_t>(status.st_size) > JsonValue::kMaxBytes)
+    fail(path, "is " + std::to_string(status.st_size) + " bytes; a config has at most " +
+                   std::to_string(JsonValue::kMaxBytes));
+}
+
+std::string contents(const std::string& path) {
+  if (path.find('\0') != path.npos) fail(path, "is no path: it holds a zero byte");
+  // Looked at before it is opened: opening a device can already do something, and a FIFO would wait for a writer.
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) fail(path, "cannot be read: " + reason());
+  check(path, status);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) fail(path, "cannot be read: " + reason());
+  const File file(descriptor);
+  if (::fstat(file.get(), &status) != 0) fail(path, "cannot be read: " + reason());
+  check(path, status);  // the path may name another file by now
+  std::string text(static_cast<std::size_t>(status.st_size) + 1, '\0');
+  std::size_t size = 0;
+  for (;;) {
+    const ssize_t count = ::read(file.get(), text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path, "cannot be read: " + reason());
+    if (count == 0) break;
+    size += static_cast<std::size_t>(count);
+    if (size > JsonValue::kMaxBytes)
+      fail(path, "grows while it is read; a config has at most " + std::to_string(JsonValue::kMaxBytes) + " bytes");
+    if (size == text.size()) text.resize(std::min(2 * size, JsonValue::kMaxBytes + 1));
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+Config read_config_file(const std::string& path) { return read_config(contents(path)); }
+
+}  // namespace kernelwright
