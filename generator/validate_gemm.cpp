@@ -1,0 +1,88 @@
+// GEMM: which fields contradict each other; and the entry points that take either kind of config.
+#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/validate_rules.h"
+
+namespace kernelwright {
+namespace {
+
+using namespace detail;
+using Violations = std::vector<Violation>;
+
+constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vector loads
+
+bool is_block_scaled(DType dtype) { return is_one_of(dtype, {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}); }
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
+std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
+
+void check_dtypes(const GemmProblem& problem, Violations& violations) {
+  const auto [a, b, d] = problem.dtype;
+  if (a == DType::kF32)
+    violations.push_back(
+        {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
+  else if (a != b && !(is_fp8(a) && is_fp8(b)))
+    violations.push_back({"/problem/dtype/b", quoted(to_string(b)) + " does not go with a's " + quoted(to_string(a)) +
+                                                  "; it takes " +
+                                                  (is_fp8(a) ? "e4m3 or e5m2" : std::string(to_string(a)))});
+  if (!is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
+    violations.push_back(
+        {"/problem/dtype/d", quoted(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
+}
+
+void check_scales(const GemmProblem& problem, Violations& violations) {
+  const DType a = problem.dtype.a;
+  if (is_block_scaled(a)) {
+    if (problem.scales != ScaleKind::kPerBlock)
+      violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " does not fit " +
+                                                   std::string(to_string(a)) + " operands; they take per_block"});
+  } else if (problem.scales == ScaleKind::kPerHead) {
+    violations.push_back({"/problem/scales",
+                          "\"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block "
+                          "or per_token"});
+  } else if (problem.scales != ScaleKind::kNone && !is_fp8(a)) {
+    violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " has no meaning for " +
+                                                 std::string(to_string(a)) +
+                                                 " operands; leave it out, or make them e4m3 or e5m2"});
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> contradictions(const GemmConfig& config) {
+  Violations violations;
+  check_fields(config, violations);
+  const GemmProblem& problem = config.problem;
+  if (problem.layout != "nt")
+    violations.push_back({"/problem/layout", quoted_for_message(problem.layout) +
+                                                 " does not fit; it takes nt: a is [m, k] and b is [n, k]"});
+  const int step = kRowAlignmentBytes * 8 / bits_of(problem.dtype.a);
+  if (problem.k % step != 0)
+    violations.push_back({"/problem/k", std::to_string(problem.k) + " leaves rows of " +
+                                            std::string(to_string(problem.dtype.a)) +
+                                            " off their 16-byte boundaries; it takes a "
+                                            "multiple of " +
+                                            std::to_string(step)});
+  if (problem.epilogue.empty())
+    violations.push_back({"/problem/epilogue", "is empty; it takes an expression of acc, acc alone by default"});
+  check_dtypes(problem, violations);
+  check_scales(problem, violations);
+  check_family(config.schedule, violations);
+  return violations;
+}
+
+std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch) {
+  Violations violations = contradictions(config);
+  check_target(config.schedule, arch, violations);
+  return violations;
+}
+
+std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) {
+  return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
+}
+
+std::optional<std::string> why_no_kernel(const Config& config) {
+  if (std::holds_alternative<AttentionConfig>(config)) return std::nullopt;
+  return "no GEMM kernel family is built yet: a gemm config can be read and checked, an attention config also compiled "
+         "and run";
+}
+
+}  // namespace kernelwright
