@@ -64,8 +64,8 @@ template <Enum E>
 std::string constant(std::string_view field, E value, const char* doc) {
   // q, kv and out alone would say too little in a template.
   const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
-  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name, enumerator_name(to_string(value)),
-                     doc);
+  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name,
+                     enumerator_name(to_string(value)), doc);
 }
 
 /// Named by the Spec alone, so that the name is the same on every machine and tells kernels apart in a profile.
@@ -78,8 +78,8 @@ std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(sp
 }  // namespace
 
 std::string spec_header(const Spec& spec) {
-  std::string header = fmt::format("// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n",
-                                   template_path(spec));
+  std::string header = fmt::format(
+      "// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", template_path(spec));
   header += fmt::format("#define KERNELWRIGHT_ENTRY {}\n\nnamespace kernelwright::spec {{\n\n", entry_name(spec));
   std::visit(
       [&](auto fields) {

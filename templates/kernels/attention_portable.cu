@@ -9,6 +9,7 @@
 ///   2+  a ring of slots that hold K and V of a tile, filled num_stages - 1 tiles ahead: one barrier a tile.
 #include "spec.h"
 
+#include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
 #include "mma/sm80.cuh"
@@ -41,11 +42,14 @@ using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV>, 
                               spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
-constexpr int kQueryBytes = Queries::bytes > Output::bytes ? Queries::bytes : Output::bytes;
+constexpr contract::AttentionLayout kLayout =
+    contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
+static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values, "the host counts the same");
 
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Scores = float[kRowTiles][spec::kBlockN / 8][4];
+using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
 /// scores = Q K^T for the warp's rows and the keys of `stage`.
@@ -57,14 +61,15 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
     for (int n = 0; n < spec::kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
+  const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
 #pragma unroll
   for (int step = 0; step < kDepthSteps; ++step) {
     uint32_t a[kRowTiles][4];
-    queries.load(a, step);
+    queries.load(a, query_base, step);
 #pragma unroll
     for (int pair = 0; pair < spec::kBlockN / 16; ++pair) {
       uint32_t b[4];
-      keys.load_from_shared(b, stage, step, pair);
+      keys.load_from_shared(b, key_base, step, pair);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], b[0], b[1]);
@@ -74,24 +79,19 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
   }
 }
 
-/// output += P V for the warp's rows and the values of `stage`; P is rounded to the queries' dtype on the way.
-__device__ __forceinline__ void multiply_values(Accumulator& output, const Scores& exponentials, const Values& values, int stage) {
+/// output += P V for the warp's rows and the values of `stage`.
+__device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials, const Values& values, int stage) {
+  const uint32_t base = values.fragment_base(stage);
 #pragma unroll
   for (int step = 0; step < kKeySteps; ++step) {
-    uint32_t a[kRowTiles][4];
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        a[m][i] = tile::Element<spec::kQDType>::pack(exponentials[m][2 * step + i / 2][i % 2 * 2], exponentials[m][2 * step + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
       uint32_t b[4];
-      values.load_from_shared(b, stage, step, pair);
+      values.load_from_shared(b, base, step, pair);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], a[m], b[0], b[1]);
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], a[m], b[2], b[3]);
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], b[0], b[1]);
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], b[2], b[3]);
       }
     }
   }
@@ -129,8 +129,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
   const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
-  Keys keys(shared + kQueryBytes, thread);
-  Values values(shared + kQueryBytes + Keys::bytes, thread);
+  Keys keys(shared + kLayout.keys, thread);
+  Values values(shared + kLayout.values, thread);
   const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
     const int first_key = key_tile * spec::kBlockN;
     if (first_key >= tiles.keys.low && first_key + spec::kBlockN <= tiles.keys.high) {
@@ -171,8 +171,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
 
-  /// Raw scores of tile `key_tile` to exponentials.
-  const auto exponentiate = [&](Scores& scores, int key_tile) {
+  /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
+  const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
+    Scores scores;
+    multiply_keys(scores, queries, keys, stage);
     if (score_mod.changes_scores()) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
@@ -182,14 +184,16 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
           for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
     }
     if (tiles.is_partial(key_tile)) {
+      // Opaque: the limits of the rows are worked out anew for the few tiles that need them, rather than held in registers.
+      const int lane_row = static_cast<int>(ptx::opaque(warp_row + lane / 4));
+      const int origin = key_tile * spec::kBlockN + static_cast<int>(ptx::opaque(lane % 4 * 2));
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = mask.visible(row_map.query(first_row + row_of(r)));
-        const int origin = key_tile * spec::kBlockN + lane % 4 * 2;
+        const policy::KeyRange range = mask.visible(row_map.query(first_row + lane_row + r / 2 * 16 + r % 2 * 8));
         policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
-    softmax.update(scores, output, exponent_scale);
+    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
   };
 
   const int last = tiles.end - 1;
@@ -203,15 +207,14 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       if (key_tile == last) queries.load_all();
       load(values, value_rows, key_tile, 0);
       ptx::cp_async_commit_group();
-      Scores scores;
-      multiply_keys(scores, queries, keys, 0);
-      exponentiate(scores, key_tile);
+      Exponentials exponentials;
+      score(exponentials, key_tile, 0);
       ptx::cp_async_wait_group<0>();
       values.copy_to_shared();
       __syncthreads();  // V has landed, and nobody reads this tile's K
       if (key_tile > tiles.begin) load(keys, key_rows, key_tile - 1, 0);
       ptx::cp_async_commit_group();
-      multiply_values(output, scores, values, 0);
+      multiply_values(output, exponentials, values, 0);
     }
   } else {
     static_assert(kForm == tile::KvForm::kCpAsync || spec::kNumStages == 1, "a register-staged buffer has one slot");
@@ -230,10 +233,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       __syncthreads();  // the tile has landed, and nobody reads the slot that is loaded next
       if (key_tile == last) queries.load_all();
       load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
-      Scores scores;
-      multiply_keys(scores, queries, keys, stage);
-      exponentiate(scores, key_tile);
-      multiply_values(output, scores, values, stage);
+      Exponentials exponentials;
+      score(exponentials, key_tile, stage);
+      multiply_values(output, exponentials, values, stage);
       stage = stage == spec::kNumStages - 1 ? 0 : stage + 1;
     }
   }
@@ -261,7 +263,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     return (spec::kQLayout == QLayout::kPadded ? coord.batch * params.o_strides.batch : 0) + token * params.o_strides.token +
            row_map.q_head(first_row + row) * params.o_strides.head;
   };
-  // Every warp stages the rows that it alone read Q from; key tiles or none, all warps are past Q's first barrier or never read.
-  if (tiles.end <= tiles.begin) __syncthreads();
+  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, or no key tile put a
+  // barrier between Q's copies and here, others' rows are in the way.
+  if (spec::kHeadDimQk != spec::kHeadDimV || tiles.end <= tiles.begin) __syncthreads();
   tile::store_rows<spec::kOutDType, Output, kRowTiles>(output, shared, warp_row, lane, num_rows, params.o, output_row);
 }

@@ -11,10 +11,11 @@
 #include "contract/spec_words.h"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
+#include "tile/element.cuh"
 
 namespace kernelwright::policy {
 
-__device__ constexpr float kMinusInfinity = -__builtin_huge_valf();
+constexpr float kMinusInfinity = -__builtin_huge_valf();
 
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {
@@ -37,9 +38,12 @@ class OnlineSoftmax {
     sum[r] = mine ? 1.f : 0.f;
   }
 
-  /// Scores of one tile become exponentials, `scale` powers of two per unit; `output` is rescaled if a maximum moved.
-  template <int kScoreTiles, int kOutputTiles>
-  __device__ void update(float (&scores)[kRowTiles][kScoreTiles][4], float (&output)[kRowTiles][kOutputTiles][4], float scale) {
+  /// Scores of one tile become exponentials, `scale` powers of two per unit, packed as the A operand of the product with V;
+  /// `output` is rescaled if a maximum moved. The sum takes the exponentials before they are rounded.
+  template <DType kPacked, int kScoreTiles, int kOutputTiles>
+  __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
+                                         uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
+                                         float (&output)[kRowTiles][kOutputTiles][4], float scale) {
     float tile_maximum[kRows];
     bool moved = kRescale == Rescale::kAlways;
 #pragma unroll
@@ -70,12 +74,10 @@ class OnlineSoftmax {
       float part[2] = {0, 0};
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& score = scores[r / 2][n][r % 2 * 2 + e];
-          score = ptx::ex2_approx_ftz(fmaf(score, scale, -offset));
-          part[e] += score;
-        }
+        const float low = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2], scale, -offset));
+        const float high = ptx::ex2_approx_ftz(fmaf(scores[r / 2][n][r % 2 * 2 + 1], scale, -offset));
+        part[0] += low, part[1] += high;
+        packed[r / 2][n / 2][n % 2 * 2 + r % 2] = tile::Element<kPacked>::pack(low, high);
       }
       sum[r] += part[0] + part[1];
     }

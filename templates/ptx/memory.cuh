@@ -15,6 +15,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// `value`, of which the compiler knows nothing more: what is computed from it is not hoisted out of a loop, where it would
+/// hold a register. No instruction.
+__device__ __forceinline__ uint32_t opaque(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 /// ld.global.nc.v4: read-only for the whole launch.
 __device__ __forceinline__ Vector16 ld_global_nc_v4(const void* address) {
   Vector16 value;

@@ -55,6 +55,10 @@ class KvBuffer {
   static constexpr int kTileLoads = Trait::btile_dim0 * kRowLoads;
   static constexpr int kThreadLoads = (kTileLoads + kNumThreads - 1) / kNumThreads;
   static constexpr bool kConverts = kStored != kComputed;
+  // Each pass of the threads covers whole rows, the same column for a thread each time.
+  static constexpr bool kEvenRows = kNumThreads % kRowLoads == 0 && kTileLoads % kNumThreads == 0;
+  static constexpr int kPassRows = kNumThreads / kRowLoads;
+  static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile that one load becomes
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "cp.async cannot convert");
 
  public:
@@ -68,43 +72,33 @@ class KvBuffer {
   static constexpr int bytes = slot_bytes * num_slots;          // shared memory of the whole buffer
 
   /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled.
-  __device__ KvBuffer(uint32_t shared, int thread) : shared_(shared), thread_(thread) {
-    const int lane = thread & 31;
-    if constexpr (Trait::transposed) {
-      fragment_row_ = (lane & 7) + ((lane >> 3) & 1) * 8;
-      fragment_half_ = lane >> 4;
-    } else {
-      fragment_row_ = (lane & 7) + (lane >> 4) * 8;
-      fragment_half_ = (lane >> 3) & 1;
-    }
-  }
+  __device__ KvBuffer(uint32_t shared, int thread)
+      : shared_(shared),
+        thread_(thread),
+        thread_row_(thread / kRowLoads),
+        thread_column_(thread % kRowLoads),
+        fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
 
   /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. With kBounded only keys of
   /// [low, high) are read and the other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN.
   template <bool kBounded, class Rows>
   __device__ void load_from_dram(const Rows& rows, int first_key, int low, int high, int stage) {
+    if constexpr (kEvenRows) {
+      auto cursor = rows.cursor(first_key + thread_row_);
 #pragma unroll
-    for (int i = 0; i < kThreadLoads; ++i) {
-      const int load = i * kNumThreads + thread_;
-      if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
-      const int row = load / kRowLoads, column = load % kRowLoads;
-      const int key = first_key + row;
-      const bool inside = !kBounded || (key >= low && key < high);
-      const StorageT* source = rows.origin;
-      if (inside) source = rows.row(key) + column * kSimdWidth;
+      for (int i = 0; i < kThreadLoads; ++i) {
+        const bool inside = !kBounded || (cursor.token >= low && cursor.token < high);
+        fetch<kBounded>(inside ? cursor.pointer() + thread_column_ * kSimdWidth : rows.origin, inside, i, stage);
+        cursor.advance(kPassRows);
+      }
+    } else {
 #pragma unroll
-      for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
-        const StorageT* from = source + chunk * Trait::btile_dim1;
-        if constexpr (kForm == KvForm::kCpAsync) {
-          const uint32_t to = shared_ + stage * slot_bytes + chunk * chunk_bytes + Tile::offset(row, column);
-          if constexpr (kBounded) {
-            ptx::cp_async_cg_16(to, from, inside ? 16 : 0);
-          } else {
-            ptx::cp_async_cg_16(to, from);
-          }
-        } else {
-          registers_[chunk][i] = inside ? ptx::ld_global_nc_v4(from) : ptx::Vector16{};
-        }
+      for (int i = 0; i < kThreadLoads; ++i) {
+        const int load = i * kNumThreads + thread_;
+        if (load >= kTileLoads) break;
+        const int key = first_key + load / kRowLoads;
+        const bool inside = !kBounded || (key >= low && key < high);
+        fetch<kBounded>(inside ? rows.cursor(key).pointer() + load % kRowLoads * kSimdWidth : rows.origin, inside, i, stage);
       }
     }
   }
@@ -115,41 +109,79 @@ class KvBuffer {
     if constexpr (kForm == KvForm::kRegisterStaged) {
 #pragma unroll
       for (int i = 0; i < kThreadLoads; ++i) {
-        const int load = i * kNumThreads + thread_;
-        if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
-        const int row = load / kRowLoads, column = load % kRowLoads;
+        if (!kEvenRows && i * kNumThreads + thread_ >= kTileLoads) break;
 #pragma unroll
         for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
-          const uint32_t to = shared_ + chunk * chunk_bytes;
           if constexpr (kConverts) {
             ptx::Vector16 converted[2];
             convert_fp8<kStored, kComputed, kArch>(registers_[chunk][i], converted);
-            ptx::st_shared_v4(to + Tile::offset(row, 2 * column), converted[0]);
-            ptx::st_shared_v4(to + Tile::offset(row, 2 * column + 1), converted[1]);
+            ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 0), converted[0]);
+            ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 1), converted[1]);
           } else {
-            ptx::st_shared_v4(to + Tile::offset(row, column), registers_[chunk][i]);
+            ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 0), registers_[chunk][i]);
           }
         }
       }
     }
   }
 
+  /// What load_from_shared takes for the tile in `stage`.
+  __device__ uint32_t fragment_base(int stage) const {
+    return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
+  }
+
   /// Fragments for two n8 MMAs at one k16 step: b[0..1] and b[2..3]. For keys `step` counts along the whole depth and `pair`
   /// along the keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once unrolled.
-  __device__ void load_from_shared(uint32_t (&b)[4], int stage, int step, int pair) const {
-    const uint32_t slot = shared_ + (num_slots > 1 ? stage * slot_bytes : 0);
+  __device__ void load_from_shared(uint32_t (&b)[4], uint32_t base, int step, int pair) const {
     if constexpr (Trait::transposed) {
-      ptx::ldmatrix_x4_trans(b, Tile::fragment_address(slot, fragment_row_, fragment_half_, step, pair));
+      ptx::ldmatrix_x4_trans(b, fragments_.address(base, step, pair));
     } else {
-      const uint32_t chunk = slot + step / num_k_tiles * chunk_bytes;
-      ptx::ldmatrix_x4(b, Tile::fragment_address(chunk, fragment_row_, fragment_half_, pair, step % num_k_tiles));
+      ptx::ldmatrix_x4(b, fragments_.address(base, pair, step % num_k_tiles) + step / num_k_tiles * chunk_bytes);
     }
   }
 
  private:
+  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`.
+  template <bool kBounded>
+  __device__ void fetch(const StorageT* source, bool inside, int i, int stage) {
+#pragma unroll
+    for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
+      const StorageT* from = source + chunk * Trait::btile_dim1;
+      if constexpr (kForm == KvForm::kCpAsync) {
+        const uint32_t to = shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0);
+        if constexpr (kBounded) {
+          ptx::cp_async_cg_16(to, from, inside ? 16 : 0);
+        } else {
+          ptx::cp_async_cg_16(to, from);
+        }
+      } else {
+        registers_[chunk][i] = inside ? ptx::ld_global_nc_v4(from) : ptx::Vector16{};
+      }
+    }
+  }
+
+  /// Where piece `piece` of load `i` stands in the shared tile.
+  __device__ uint32_t piece_offset(int i, int piece) const {
+    if constexpr (kEvenRows && kPassRows % 8 == 0 && Tile::even_strips) {
+      return Tile::offset(thread_row_, thread_column_ * kPieces + piece) + i * (kPassRows * Tile::strip_bytes);
+    } else if constexpr (kEvenRows) {
+      return Tile::offset(thread_row_ + i * kPassRows, thread_column_ * kPieces + piece);
+    } else {
+      const int load = i * kNumThreads + thread_;
+      return Tile::offset(load / kRowLoads, load % kRowLoads * kPieces + piece);
+    }
+  }
+
+  /// The lane's row and 16-byte half in an ldmatrix.x4 that feeds two MMAs.
+  __device__ static int fragment_row(int lane) {
+    return (lane & 7) + (Trait::transposed ? (lane >> 3) & 1 : lane >> 4) * 8;
+  }
+  __device__ static int fragment_half(int lane) { return Trait::transposed ? lane >> 4 : (lane >> 3) & 1; }
+
   uint32_t shared_;
   int thread_;
-  int fragment_row_, fragment_half_;  // the lane's row and 16-byte half in an ldmatrix
+  int thread_row_, thread_column_;  // of the thread's first load
+  typename Tile::Fragments fragments_;
   ptx::Vector16 registers_[Trait::num_chunks][kForm == KvForm::kRegisterStaged ? kThreadLoads : 1];
 };
 

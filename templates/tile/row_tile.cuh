@@ -33,34 +33,39 @@ class QueryFragments {
 
  public:
   __device__ QueryFragments(uint32_t shared, int first_row, int lane)
-      : shared_(shared), row_(first_row + (lane & 15)), half_(lane >> 4) {}
+      : fragments_(first_row + (lane & 15), lane >> 4), shared_(shared) {}
 
   /// Once Q has landed and a barrier has passed.
   __device__ void load_all() {
     if constexpr (kInRegisters) {
+      const uint32_t from = base();
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-        for (int m = 0; m < kRowTiles; ++m)
-          ptx::ldmatrix_x4(kept_[step][m], Tile::fragment_address(shared_, row_, half_, m, step));
+      for (int step = 0; step < kSteps; ++step) read(kept_[step], from, step);
     }
   }
 
-  __device__ void load(uint32_t (&a)[kRowTiles][4], int step) const {
+  /// What load() takes; once per key tile.
+  __device__ uint32_t base() const { return fragments_.base(shared_); }
+
+  __device__ void load(uint32_t (&a)[kRowTiles][4], uint32_t base, int step) const {
+    if constexpr (kInRegisters) {
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      if constexpr (kInRegisters) {
+      for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[m][i] = kept_[step][m][i];
-      } else {
-        ptx::ldmatrix_x4(a[m], Tile::fragment_address(shared_, row_, half_, m, step));
-      }
+    } else {
+      read(a, base, step);
     }
   }
 
  private:
+  __device__ void read(uint32_t (&a)[kRowTiles][4], uint32_t base, int step) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) ptx::ldmatrix_x4(a[m], fragments_.address(base, m, step));
+  }
+
+  typename Tile::Fragments fragments_;
   uint32_t shared_;
-  int row_, half_;  // the lane's row and 16-byte half in an ldmatrix
   uint32_t kept_[kInRegisters ? kSteps : 1][kRowTiles][4];
 };
 

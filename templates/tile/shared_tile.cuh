@@ -18,11 +18,14 @@ struct SharedTile {
   static constexpr int bytes = kRows * kCols * 2;
   static_assert(kCols % 16 == 0, "one k-step of the tensor cores is 16 elements");
 
+  static constexpr int widest = kSwizzleBytes >= 32 ? kSwizzleBytes / 16 : 1;  // pieces of a full strip
+  static constexpr bool even_strips = pieces % widest == 0;                    // none is narrower
+  static constexpr int strip_bytes = widest * 16;                              // of one row in a full strip
+
   struct Strip {
     int start, pieces;
   };
   __host__ __device__ static constexpr Strip strip_of(int piece) {
-    constexpr int widest = kSwizzleBytes >= 32 ? kSwizzleBytes / 16 : 1;
     const int full = pieces / widest * widest;
     if (piece < full) return {piece / widest * widest, widest};
     int start = full;
@@ -41,15 +44,33 @@ struct SharedTile {
     return static_cast<uint32_t>((strip.start * kRows + row * strip.pieces + swizzled) * 16);
   }
 
-  /// Address for an ldmatrix whose lane reads row `row` + 16 * row_block (row < 16 is the lane's own) and piece 2 * step + half.
-  /// `step` and `row_block` are constants once loops unroll: what is left at run time is one XOR.
-  __device__ static uint32_t fragment_address(uint32_t tile, int row, int half, int row_block, int step) {
-    const Strip strip = strip_of(2 * step);
-    if (strip.pieces == 1) return tile + ((2 * step + half) * kRows + row_block * 16 + row) * 16;
-    // row_block * 16 rows leave the XOR as it is: 16 * strip.pieces / 8 is a multiple of strip.pieces.
-    const uint32_t lane = row * strip.pieces * 16 + ((half ^ ((row * strip.pieces / 8) & (strip.pieces - 1))) * 16);
-    return tile + (lane ^ ((2 * step - strip.start) * 16)) + (strip.start * kRows + row_block * 16 * strip.pieces) * 16;
-  }
+  /// Addresses for ldmatrix. A lane reads row `row` + 16 * row_block and piece 2 * step + half. With
+  /// `step` and `row_block` constant, as they are once loops unroll, an address is one XOR with a constant and an immediate.
+  class Fragments {
+   public:
+    __device__ Fragments(int row, int half) : row_(row), half_(half), lane_(lane_offset(row, half, widest)) {}
+
+    /// The tile at `tile`, aligned to 1024 bytes. Opaque, or the compiler would keep every XOR of a loop in a register.
+    __device__ uint32_t base(uint32_t tile) const { return ptx::opaque(tile + lane_); }
+
+    __device__ uint32_t address(uint32_t base, int row_block, int step) const {
+      const Strip strip = strip_of(2 * step);
+      const int rows_before = strip.start * kRows + row_block * 16 * strip.pieces;  // in units of 16 bytes
+      if (strip.pieces == 1) return base + (rows_before + half_ * kRows) * 16;
+      if (strip.pieces == widest) return (base ^ ((2 * step - strip.start) * 16)) + rows_before * 16;
+      const uint32_t narrow = lane_offset(row_, half_, strip.pieces) ^ ((2 * step - strip.start) * 16);
+      return base - lane_ + narrow + rows_before * 16;
+    }
+
+   private:
+    // row_block * 16 rows leave the XOR as it is: 16 * pieces / 8 is a multiple of `pieces`.
+    __device__ static uint32_t lane_offset(int row, int half, int pieces) {
+      if (pieces == 1) return row * 16;
+      return row * pieces * 16 + ((half ^ ((row * pieces / 8) & (pieces - 1))) * 16);
+    }
+    int row_, half_;
+    uint32_t lane_;
+  };
 };
 
 }  // namespace kernelwright::tile

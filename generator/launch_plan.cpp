@@ -1,0 +1,86 @@
+#include "kernelwright/generator/launch_plan.h"
+
+#include <algorithm>
+
+#include "contract/attention_layout.h"
+#include "kernelwright/generator/arch.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
+constexpr int kMaxSplits = 256;
+constexpr int kCombineThreads = 128;  // four rows to a CTA
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
+/// more (Q, the prologue of the ring, the merge of its warps); a second kernel costs about four. Candidates are the
+/// counts that just fill one, two or three waves of CTAs.
+int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
+  const auto cost = [&](std::int64_t splits) {
+    return ceil_div(items * splits, slots) * (ceil_div(tiles, splits) + 2) + (splits > 1 ? 4 : 0);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t waves = 1; waves <= 3; ++waves) {
+    const std::int64_t splits =
+        std::clamp<std::int64_t>(waves * slots / items, 1, std::min<std::int64_t>(tiles, kMaxSplits));
+    // Fewer parts of the same length leave no part empty.
+    const std::int64_t even = ceil_div(tiles, ceil_div(tiles, splits));
+    if (cost(even) < cost(best)) best = even;
+  }
+  return static_cast<int>(best);
+}
+
+}  // namespace
+
+std::uint32_t shared_bytes(const AttentionSpec& spec) {
+  const int slots = spec.register_staged ? 1 : spec.num_stages;
+  if (spec.token_gen)
+    return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v, slots)
+        .total;
+  return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots).total;
+}
+
+AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
+                            int forced_splits) noexcept {
+  AttentionLaunch launch;
+  launch.main.block = spec.num_warps * 32;
+  launch.main.shared_bytes = shared_bytes(spec);
+  const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
+  const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
+  const std::int64_t pairs = heads * extent.batch;
+  const std::int64_t m_blocks = ceil_div(rows, spec.block_m);
+  launch.num_m_blocks = static_cast<int>(m_blocks);
+
+  if (spec.token_gen && pairs * m_blocks > 0) {
+    const ArchInfo& arch = arch_info(spec.arch);
+    const std::int64_t ctas = std::max<std::int64_t>(
+        1, std::min<std::int64_t>(
+               arch.shared_bytes_per_sm / (launch.main.shared_bytes + arch.reserved_shared_bytes_per_cta),
+               arch.max_threads_per_sm / launch.main.block));
+    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n));
+    launch.num_splits = forced_splits > 0 ? std::min(forced_splits, kMaxSplits)
+                                          : choose_splits(pairs * m_blocks, tiles, ctas * num_sms);
+  }
+
+  // (sequence, head) pairs whose keys fit the L2 together; heads of one KV head stay together.
+  const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
+  const std::int64_t kv_bytes = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8);
+  const std::int64_t section = std::max<std::int64_t>(1, kSectionBytes / kv_bytes) * shared_by;
+  launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
+
+  launch.main.grid[0] = static_cast<std::uint32_t>(pairs * m_blocks * launch.num_splits);
+  if (launch.num_splits > 1) {
+    const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
+    launch.combine.block = kCombineThreads;
+    launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows, kCombineThreads / 32));
+    launch.partial_lse_offset = static_cast<std::uint64_t>(launch.num_splits) * output_rows * spec.head_dim_v * 4;
+    launch.workspace_bytes =
+        launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4;
+  }
+  return launch;
+}
+
+}  // namespace kernelwright

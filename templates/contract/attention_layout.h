@@ -1,0 +1,52 @@
+/// Shared memory of the attention kernels, said once: validation and launch count with it, the kernels place by it.
+#pragma once
+
+#include "contract/integers.h"
+
+namespace kernelwright::contract {
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
+struct AttentionLayout {
+  int32_t queries;     // [block_m][head_dim.qk]; later the staged output, [block_m][head_dim.v]
+  int32_t keys;        // slots of [block_n][head_dim.qk], 16 bits each
+  int32_t values;      // slots of [block_n][head_dim.v]
+  int32_t total;
+};
+
+constexpr int32_t align_up(int32_t value, int32_t to) { return (value + to - 1) / to * to; }
+constexpr int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/// attention_portable. `slots`: num_stages, or 1 if register-staged.
+constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v, int32_t slots) {
+  AttentionLayout layout{};
+  layout.queries = 0;
+  layout.keys = align_up(block_m * larger(depth_qk, depth_v) * 2, 1024);
+  layout.values = layout.keys + align_up(block_n * depth_qk * 2 * slots, 1024);
+  layout.total = layout.values + align_up(block_n * depth_v * 2 * slots, 1024);
+  return layout;
+}
+
+/// attention_decode_portable. Each warp has a ring of its own, [slots][block_n / num_warps][depth] of keys, then of values; once
+/// all keys are walked the warps' partial outputs, [num_warps][block_m][head_dim.v] f32, and their row statistics,
+/// [num_warps][2][block_m] f32, take the place of the rings.
+struct DecodeLayout {
+  int32_t queries;
+  int32_t rings, ring_values, ring_bytes;  // of one warp: offset of the first ring, of values within a ring, size of a ring
+  int32_t statistics, partials;            // over the rings
+  int32_t total;
+};
+constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk, int32_t depth_v,
+                                     int32_t slots) {
+  DecodeLayout layout{};
+  const int32_t warp_keys = block_n / num_warps;
+  layout.queries = 0;
+  layout.rings = align_up(block_m * depth_qk * 2, 1024);
+  layout.ring_values = align_up(warp_keys * depth_qk * 2 * slots, 1024);
+  layout.ring_bytes = layout.ring_values + align_up(warp_keys * depth_v * 2 * slots, 1024);
+  layout.statistics = layout.rings;
+  layout.partials = layout.statistics + align_up(num_warps * 2 * block_m * 4, 1024);
+  layout.total = larger(layout.rings + num_warps * layout.ring_bytes, layout.partials + num_warps * block_m * depth_v * 4);
+  return layout;
+}
+
+}  // namespace kernelwright::contract
