@@ -42,6 +42,14 @@ struct TileList {
   int begin, end;
   int full_begin, full_end;
   __device__ bool is_partial(int tile) const { return tile < full_begin || tile >= full_end; }
+
+  /// Part `part` of `parts`, as even as can be; the first ones take what is left over. May be empty.
+  __device__ void take_part(int part, int parts) {
+    const int count = end - begin, each = count / parts, left = count % parts;
+    const int first = begin + part * each + min(part, left);
+    end = first + each + (part < left ? 1 : 0);
+    begin = first;
+  }
 };
 
 template <int kBlockN, class MaskT>

@@ -94,6 +94,16 @@ __device__ int64_t lse_index(const contract::AttentionParams& params, int batch,
   return (static_cast<int64_t>(batch) * params.q_heads + q_head) * params.q_len + token;
 }
 
+/// Two neighbours of an output row; `offset` is even.
+template <DType kOut>
+__device__ __forceinline__ void store_pair(void* out, int64_t offset, float low, float high) {
+  if constexpr (kOut == DType::kF32) {
+    *reinterpret_cast<float2*>(static_cast<float*>(out) + offset) = make_float2(low, high);
+  } else {
+    *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(out) + offset) = Element<kOut>::pack(low, high);
+  }
+}
+
 /// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store is 16
 /// bytes; f32 goes straight out, since a quad's pairs fill a sector. `offset_of(row)`: elements from `out` to a row.
 template <DType kOut, class Tile, int kRowTiles, int kTiles, class OffsetOf>

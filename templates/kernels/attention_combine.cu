@@ -1,0 +1,62 @@
+/// Merges the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s. One warp a row, in the order of the parts,
+/// so that the result does not depend on who finished first. A part that saw no key has lse -inf; its output is never read.
+#include "spec.h"
+
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+#include "policy/score_mod.cuh"
+#include "policy/softmax.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/math.cuh"
+#include "tile/row_tile.cuh"
+
+extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
+  using namespace kernelwright;
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+  const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= params.rows) return;
+
+  float largest = policy::kMinusInfinity;
+  for (int s = lane; s < params.num_splits; s += 32) largest = fmaxf(largest, params.partial_lse[static_cast<int64_t>(s) * params.rows + row]);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
+
+  constexpr int kPairs = (spec::kHeadDimV + 63) / 64;  // pairs of columns to a lane
+  float2 sum[kPairs] = {};
+  float total = 0;
+  if (largest != policy::kMinusInfinity) {
+#pragma unroll 4
+    for (int s = 0; s < params.num_splits; ++s) {
+      const int64_t part = static_cast<int64_t>(s) * params.rows + row;
+      const float lse = params.partial_lse[part];
+      if (lse == policy::kMinusInfinity) continue;
+      const float weight = ptx::ex2_approx_ftz(lse - largest);
+      total += weight;
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const int column = (i * 32 + lane) * 2;
+        if (spec::kHeadDimV % 64 != 0 && column >= spec::kHeadDimV) continue;
+        const float2 value = *reinterpret_cast<const float2*>(params.partial_o + part * spec::kHeadDimV + column);
+        sum[i].x += weight * value.x, sum[i].y += weight * value.y;
+      }
+    }
+  }
+
+  const float inverse = total == 0 ? 0 : 1 / total;
+  const int q_head = row % params.q_heads;
+  const int64_t token = row / params.q_heads;  // over the whole batch
+  const int64_t batch = params.q_len > 0 ? token / params.q_len : 0;
+  const int64_t query = token - batch * params.q_len;
+  const int64_t offset = batch * params.o_strides.batch + query * params.o_strides.token + q_head * params.o_strides.head;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int column = (i * 32 + lane) * 2;
+    if (spec::kHeadDimV % 64 != 0 && column >= spec::kHeadDimV) continue;
+    tile::store_pair<spec::kOutDType>(params.o, offset + column, sum[i].x * inverse, sum[i].y * inverse);
+  }
+  if (spec::kLse && lane == 0) {
+    const float log2_sum = total == 0 ? policy::kMinusInfinity : largest + ptx::lg2_approx_ftz(total);
+    const int64_t index = params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
+    params.lse[index] = log2_sum * policy::kLn2;
+  }
+}

@@ -1,0 +1,271 @@
+/// Attention for few query rows on mma.sync, written for bandwidth: the token_gen form of the KV buffer.
+///
+/// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share nothing while
+/// keys stream: each walks 16 keys (or a multiple) of every tile through a cp.async ring of its own and keeps a softmax and an
+/// output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at the end, in shared memory. Parts
+/// of split keys are merged by attention_combine.
+#include "spec.h"
+
+#include "contract/attention_layout.h"
+#include "contract/attention_params.h"
+#include "contract/spec_words.h"
+#include "mma/sm80.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/mask.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/softmax.cuh"
+#include "ptx/launch.cuh"
+#include "tile/kv_buffer.cuh"
+#include "tile/kv_rows.cuh"
+#include "tile/row_tile.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr int kNumThreads = spec::kNumWarps * 32;
+constexpr int kRowTiles = spec::kBlockM / 16;
+constexpr int kWarpKeys = spec::kBlockN / spec::kNumWarps;
+constexpr int kKeySteps = kWarpKeys / 16;
+constexpr int kDepthSteps = spec::kHeadDimQk / 16;
+constexpr int kOutputTiles = spec::kHeadDimV / 8;
+constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
+static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
+
+constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
+using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHeadDimQk, kWarpKeys>, kForm, spec::kKvDType, spec::kQDType,
+                            spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType, spec::kNumStages, 32,
+                              spec::kSwizzleBytes, spec::kArch>;
+using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
+
+constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk,
+                                                                   spec::kHeadDimV, Keys::num_slots);
+static_assert(Keys::bytes <= kLayout.ring_values && Values::bytes <= kLayout.ring_bytes - kLayout.ring_values, "the host counts the same");
+
+using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Accumulator = float[kRowTiles][kOutputTiles][4];
+
+/// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised output.
+struct Merge {
+  float* statistics;  // [num_warps][2][block_m]
+  float* partials;    // [num_warps][block_m][head_dim.v]
+  __device__ float& maximum(int warp, int row) const { return statistics[(warp * 2) * spec::kBlockM + row]; }
+  __device__ float& sum(int warp, int row) const { return statistics[(warp * 2 + 1) * spec::kBlockM + row]; }
+  __device__ float* output(int warp, int row) const { return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV; }
+};
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwright::spec::kMinCtas)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::AttentionParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const uint32_t shared = ptx::shared_address(shared_memory);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+
+  const policy::TileCoord coord(params, params.kv_heads);
+  const policy::Sequence<spec::kQLayout, spec::kKvLayout> sequence(params, coord.batch);
+  const policy::RowMap<true, spec::kGroup> row_map{coord.head};
+  const int first_row = coord.m_block * spec::kBlockM;
+  const int num_rows = min(row_map.rows(sequence.q_len) - first_row, spec::kBlockM);
+  if (num_rows <= 0) return;
+
+  const policy::Mask<spec::kMask> mask{sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
+  policy::TileList tiles =
+      policy::tile_list<spec::kBlockN>(mask, row_map.query(first_row), row_map.query(first_row + num_rows - 1));
+  tiles.take_part(coord.split, params.num_splits);
+
+  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
+  query_tile.load(thread, num_rows, [&](int row) {
+    const int64_t token = sequence.q_start + row_map.query(first_row + row);
+    return static_cast<const uint16_t*>(params.q) + (spec::kQLayout == QLayout::kPadded ? coord.batch * params.q_strides.batch : 0) +
+           token * params.q_strides.token + row_map.q_head(first_row + row) * params.q_strides.head;
+  });
+  ptx::cp_async_commit_group();
+
+  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, sequence.kv_start, coord.head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, sequence.kv_start, coord.head);
+  const uint32_t ring = shared + kLayout.rings + warp * kLayout.ring_bytes;
+  Keys keys(ring, lane);
+  Values values(ring + kLayout.ring_values, lane);
+  const auto load_tile = [&](int key_tile, int stage) {
+    if (key_tile < tiles.end) {
+      const int first_key = key_tile * spec::kBlockN + warp * kWarpKeys;
+      if (first_key >= tiles.keys.low && first_key + kWarpKeys <= tiles.keys.high) {
+        keys.template load_from_dram<false>(key_rows, first_key, 0, 0, stage);
+        values.template load_from_dram<false>(value_rows, first_key, 0, 0, stage);
+      } else {
+        keys.template load_from_dram<true>(key_rows, first_key, tiles.keys.low, tiles.keys.high, stage);
+        values.template load_from_dram<true>(value_rows, first_key, tiles.keys.low, tiles.keys.high, stage);
+      }
+    }
+    ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
+  };
+  constexpr int kAhead = Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
+#pragma unroll
+  for (int ahead = 0; ahead < kAhead; ++ahead) load_tile(tiles.begin + ahead, ahead);
+
+  float key_scale = 1, value_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone) {
+    const int index = spec::kScales == ScaleKind::kPerHead ? coord.head : 0;
+    key_scale = params.k_scale[index];
+    value_scale = params.v_scale[index];
+  }
+  const policy::ScoreMod<spec::kScoreMod> score_mod{params.scale * key_scale, params.softcap};
+  const float exponent_scale = score_mod.exponent_scale();
+
+  const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
+  Softmax softmax;
+  if constexpr (spec::kSinks) {
+    // The sink counts once: in the first part, in the first warp.
+    if (coord.split == 0 && warp == 0) {
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r)
+        if (row_of(r) < num_rows)
+          softmax.add_sink(r, params.sinks[row_map.q_head(first_row + row_of(r))], exponent_scale, lane % 4 == 0);
+    }
+  }
+  Accumulator output;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+
+  tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
+  ptx::cp_async_wait_group<kAhead>();
+  __syncthreads();  // Q has landed
+  queries.load_all();
+
+  int stage = 0;
+  for (int key_tile = tiles.begin; key_tile < tiles.end; ++key_tile) {
+    if constexpr (kForm == tile::KvForm::kCpAsync) {
+      load_tile(key_tile + kAhead, stage == 0 ? Keys::num_slots - 1 : stage - 1);
+      ptx::cp_async_wait_group<kAhead>();
+    } else {
+      keys.copy_to_shared();
+      values.copy_to_shared();
+      load_tile(key_tile + 1, 0);
+    }
+    __syncwarp();  // the warp's keys have landed
+
+    float scores[kRowTiles][2 * kKeySteps][4] = {};
+    const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
+#pragma unroll
+    for (int step = 0; step < kDepthSteps; ++step) {
+      uint32_t a[kRowTiles][4];
+      queries.load(a, query_base, step);
+#pragma unroll
+      for (int pair = 0; pair < kKeySteps; ++pair) {
+        uint32_t b[4];
+        keys.load_from_shared(b, key_base, step, pair);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], b[0], b[1]);
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+    if (score_mod.changes_scores()) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < 2 * kKeySteps; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
+    }
+    if (tiles.is_partial(key_tile)) {
+      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const policy::KeyRange range = mask.visible(row_map.query(first_row + row_of(r)));
+        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+      }
+    }
+    uint32_t exponentials[kRowTiles][kKeySteps][4];
+    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
+
+    const uint32_t value_base = values.fragment_base(stage);
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+#pragma unroll
+      for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
+        uint32_t b[4];
+        values.load_from_shared(b, value_base, step, pair);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], b[0], b[1]);
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], b[2], b[3]);
+        }
+      }
+    }
+    __syncwarp();  // no lane reads the slot that is loaded next
+    stage = stage == Keys::num_slots - 1 ? 0 : stage + 1;
+  }
+  ptx::cp_async_wait_group<0>();
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
+
+  // The warps' results, each relative to a maximum of its own, over the rings.
+  softmax.finish();
+  __syncthreads();  // no warp streams into its ring any more
+  const Merge merge{reinterpret_cast<float*>(shared_memory + kLayout.statistics), reinterpret_cast<float*>(shared_memory + kLayout.partials)};
+#pragma unroll
+  for (int r = 0; r < Softmax::kRows; ++r) {
+    const int row = row_of(r);
+    if (lane % 4 == 0) {
+      merge.maximum(warp, row) = softmax.maximum[r] == policy::kMinusInfinity ? policy::kMinusInfinity : softmax.maximum[r] * exponent_scale;
+      merge.sum(warp, row) = softmax.sum[r];
+    }
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      *reinterpret_cast<float2*>(merge.output(warp, row) + n * 8 + lane % 4 * 2) =
+          make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
+  }
+  __syncthreads();
+
+  // Each warp finishes rows of its own, pairs of columns at a time.
+  const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch] : static_cast<int64_t>(params.batch) * params.q_len;
+  for (int row = warp; row < num_rows; row += spec::kNumWarps) {
+    float largest = policy::kMinusInfinity;
+#pragma unroll
+    for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, merge.maximum(w, row));
+    float weight[spec::kNumWarps], sum = 0;
+#pragma unroll
+    for (int w = 0; w < spec::kNumWarps; ++w) {
+      weight[w] = largest == policy::kMinusInfinity ? 0 : ptx::ex2_approx_ftz(merge.maximum(w, row) - largest);
+      sum += weight[w] * merge.sum(w, row);
+    }
+    const float inverse = sum == 0 ? 0 : value_scale / sum;
+    const float log2_sum = sum == 0 ? policy::kMinusInfinity : largest + ptx::lg2_approx_ftz(sum);
+    const int q_head = row_map.q_head(first_row + row);
+    const int64_t token = sequence.q_start + row_map.query(first_row + row);
+    const int64_t padded_start = spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
+    const int64_t partial_row = (coord.split * token_rows + padded_start + token) * params.q_heads + q_head;
+    if (lane == 0) {
+      if (params.num_splits > 1) {
+        params.partial_lse[partial_row] = log2_sum;
+      } else if (spec::kLse) {
+        params.lse[tile::lse_index<spec::kQLayout>(params, coord.batch, token, q_head)] = log2_sum * policy::kLn2;
+      }
+    }
+    for (int column = lane * 2; column < spec::kHeadDimV; column += 64) {
+      float low = 0, high = 0;
+#pragma unroll
+      for (int w = 0; w < spec::kNumWarps; ++w) {
+        const float2 part = *reinterpret_cast<const float2*>(merge.output(w, row) + column);
+        low += weight[w] * part.x, high += weight[w] * part.y;
+      }
+      low *= inverse, high *= inverse;
+      if (params.num_splits > 1) {
+        *reinterpret_cast<float2*>(params.partial_o + partial_row * spec::kHeadDimV + column) = make_float2(low, high);
+      } else {
+        const int64_t offset = (spec::kQLayout == QLayout::kPadded ? coord.batch * params.o_strides.batch : 0) +
+                               token * params.o_strides.token + q_head * params.o_strides.head + column;
+        tile::store_pair<spec::kOutDType>(params.o, offset, low, high);
+      }
+    }
+  }
+}
