@@ -1,5 +1,5 @@
-/// Where a test finds the repository's files and room to write. Binaries of the portable build hold no path of the machine
-/// that built them: there the environment says, else the current folder does.
+/// Where a test finds the repository's files and room to write. Binaries of the portable build hold no path of the
+/// machine that built them: there the environment says, else the current folder does.
 #pragma once
 
 #include <cstdlib>
@@ -23,7 +23,8 @@ inline std::filesystem::path source_dir() {
 #endif
 }
 
-/// The build tree: $KERNELWRIGHT_BINARY_DIR, else the configured one, else the parent of the folder of this test's binary.
+/// The build tree: $KERNELWRIGHT_BINARY_DIR, else the configured one, else the parent of the folder of this test's
+/// binary.
 inline std::filesystem::path binary_dir() {
   if (const char* named = std::getenv("KERNELWRIGHT_BINARY_DIR")) return named;
 #ifdef KERNELWRIGHT_BINARY_DIR
