@@ -15,7 +15,9 @@ die() {
 }
 
 # stage_done <name> <seconds> [detail]: the line that a finished stage leaves.
-stage_done() { printf '  %s✓%s %-11s %s%4d s%s  %s\n' "$green" "$plain" "$1" "$dim" "$2" "$plain" "${3:-}"; }
+stage_done() { printf '  %s✓%s %-11s %s%4d s%s%s\n' "$green" "$plain" "$1" "$dim" "$2" "$plain" "${3:+  $3}"; }
+
+stage_failed() { printf '  %s✗%s %-11s %s%4d s%s\n' "$red" "$plain" "$1" "$dim" "$2" "$plain"; }
 
 # stage <name> <log> <command...>: runs the command with its output in <log>. A failure shows the log's end and its path,
 # and returns the command's status.
@@ -29,7 +31,7 @@ stage() {
     stage_done "$name" $((SECONDS - began))
     return 0
   fi
-  printf '  %s✗%s %-11s %4d s\n' "$red" "$plain" "$name" $((SECONDS - began)) >&2
+  stage_failed "$name" $((SECONDS - began)) >&2
   tail -n 40 "$log" | sed 's/^/    /' >&2
   printf '    %sThe whole log: %s%s\n' "$bold" "$log" "$plain" >&2
   return "$status"

@@ -84,11 +84,13 @@ Strings includes_of(const std::string& code) {
   return found;
 }
 
-/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" for the emulator, else the first folder.
+/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" and "cli/verify" for what is a target of its own
+/// inside its folder, else the first folder.
 std::string layer_of(const std::string& path) {
   const size_t slash = path.find('/');
   if (starts(path, "templates/")) return path.substr(0, path.find('/', slash + 1));
   if (starts(path, "runtime/emulator/")) return "runtime/emulator";
+  if (starts(path, "cli/verify/")) return "cli/verify";
   return path.substr(0, slash);
 }
 
@@ -99,10 +101,11 @@ const std::map<std::string, std::set<std::string>>& arrows() {
     std::map<std::string, std::set<std::string>> rows = {
         {"generator", {"generator", t + "contract"}},
         {"runtime", {"runtime", "runtime/emulator", "generator", t + "contract"}},
-        {"runtime/emulator", {"runtime/emulator"}},  // and two headers: see violation_of()
-        {"cli", {"cli", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"runtime/emulator", {"runtime/emulator"}},                   // and two headers: see violation_of()
+        {"cli/verify", {"cli/verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
+        {"cli", {"cli", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {"examples", {"examples", "runtime", "generator", t + "contract"}},
-        {"bench", {"bench", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"bench", {"bench", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {t + "contract", {t + "contract"}},
         {t + "ptx", {t + "ptx", t + "contract"}},
     };
@@ -154,6 +157,7 @@ const std::vector<Library>& libraries() {
 
 /// The layer that the name in an #include leads to; "" for the standard library and other people's.
 std::string target_of(const std::string& layer, const std::string& name) {
+  if (starts(name, "kernelwright/verify/")) return "cli/verify";
   if (starts(name, "kernelwright/")) return layer_of(name.substr(std::string_view("kernelwright/").size()));
   if (starts(name, "contract/")) return "templates/contract";
   if (starts(layer, "templates/") && name.find('/') != std::string::npos) return layer_of("templates/" + name);
@@ -234,6 +238,7 @@ struct Case {
 class LayeringRule : public testing::TestWithParam<Case> {};
 
 TEST_P(LayeringRule, JudgesAMadeUpFile) {
+  SCOPED_TRACE(std::string(GetParam().path) + ":\n" + GetParam().text);
   const Strings found = violations_in(GetParam().path, GetParam().text);
   if (*GetParam().why) {
     EXPECT_THAT(found, ElementsAre(HasSubstr(GetParam().why)));
@@ -256,6 +261,8 @@ INSTANTIATE_TEST_SUITE_P(
              "runtime/emulator must not see generator"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/runtime/engine.h\"",
              "runtime/emulator must not see runtime"},
+        Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "cli/verify must not see runtime"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see cli/verify"},
         Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/config_json*.cpp"},
         Case{"generator/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/config_json*.cpp"},
         Case{"runtime/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compiler.cpp"},
