@@ -25,11 +25,10 @@ foreach(folder generator runtime)
           FILES_MATCHING PATTERN "*.h")
 endforeach()
 
-set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\n")
-if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names its static libraries by file
+set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")
+if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static libraries, by file
   string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
-         "find_dependency(fmt)\nfind_dependency(OpenSSL COMPONENTS Crypto)\n"
-         "include(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
+         "find_dependency(OpenSSL COMPONENTS Crypto)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kernelwrightConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake
