@@ -25,19 +25,19 @@ setup
 stage configure "$logs/configure.log" env CC=clang CXX=clang++ cmake -S . -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DKERNELWRIGHT_FUZZ=ON -DKERNELWRIGHT_BUILD_BENCHES=OFF -DKERNELWRIGHT_BUILD_EXAMPLES=OFF \
   "-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include"
-targets=$(find tests/fuzz -name '*_fuzz.cpp' -printf '%f\n' | sed 's/\.cpp$//' | sort)
-stage build "$logs/build.log" cmake --build "$build_dir" -j "$(nproc)"
+stage build "$logs/build.log" cmake --build "$build_dir" --target tests/fuzz/all -j "$(nproc)"
+targets=$(find "$build_dir/tests/fuzz" -maxdepth 1 -type f -perm -u+x -printf '%f\n' | sort)
 
 status=0 ran=0
 for target in $targets; do
   echo "$target" | grep -qE "$wanted" || continue
-  binary=$(find "$build_dir" -type f -perm -u+x -name "*$target" | head -n 1)
-  [ -n "$binary" ] || die "tests/fuzz has $target.cpp and the build made no binary of that name"
   mkdir -p "$build_dir/corpus/$target" "$build_dir/found"
   seeds=()
-  if [ -d "tests/fuzz/corpus/${target%_fuzz}" ]; then seeds=("tests/fuzz/corpus/${target%_fuzz}"); fi
+  for folder in "tests/fuzz/corpus/$target" "tests/fuzz/corpus/${target%_fuzz}"; do
+    if [ -d "$folder" ]; then seeds=("$folder"); fi
+  done
   ran=$((ran + 1))
-  stage "$target" "$logs/$target.log" "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  stage "$target" "$logs/$target.log" "$build_dir/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix="$build_dir/found/$target-" -print_final_stats=1 "$build_dir/corpus/$target" "${seeds[@]}" || status=1
 done
 [ "$ran" -gt 0 ] || die "No target of tests/fuzz/ matches $wanted; there are: $(echo $targets)"

@@ -78,7 +78,6 @@ nvrtc_version() {
 
 # Sets cuda_include, cuda_lib and cuda_origin from an installed toolkit; false if there is none that will do.
 find_toolkit() {
-  [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" = 0 ] || return 1
   local home lib version
   for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /opt/cuda /usr/lib/cuda /usr/local/cuda-1[23]*; do
     if [ -z "$home" ] || [ ! -e "$home/include/cuda.h" ] || [ ! -e "$home/include/nvrtc.h" ]; then
@@ -104,12 +103,12 @@ hide_toolkit() {
   local kept='' folder
   local IFS=:
   for folder in $PATH; do
-    case $folder in *cuda*) ;; *) kept+=${kept:+:}$folder ;; esac
+    case $folder in */cuda/bin | */cuda-*/bin) ;; *) kept+=${kept:+:}$folder ;; esac
   done
   export PATH=$kept
   kept=''
   for folder in ${LD_LIBRARY_PATH:-}; do
-    case $folder in *cuda* | *nvidia/cu*) ;; *) kept+=${kept:+:}$folder ;; esac
+    case $folder in */cuda/* | */cuda-*/* | */nvidia/cu*) ;; *) kept+=${kept:+:}$folder ;; esac
   done
   if [ -n "$kept" ]; then export LD_LIBRARY_PATH=$kept; else unset LD_LIBRARY_PATH; fi
 }
@@ -169,8 +168,13 @@ setup() {
         die "Still missing after installing: $packages" ;;
     esac
   fi
-  if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then hide_toolkit; fi
-  find_toolkit || use_wheels
+  if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then
+    hide_toolkit
+    use_wheels
+    export KERNELWRIGHT_NVRTC=$cuda_lib  # the library would look in the usual places first
+  else
+    find_toolkit || use_wheels
+  fi
   stage_done setup $((SECONDS - began)) "$cuda_origin"
 }
 
