@@ -10,7 +10,7 @@ cd "$root"
 mode=-i
 case ${1:-} in
   -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0" && exit 0 ;;
-  --check) mode=--dry-run && shift ;;
+  --check) mode=--check && shift ;;
 esac
 command -v clang-format >/dev/null || die "clang-format is not installed; run: apt-get install clang-format"
 # Golden files are what the generator emits, byte for byte.
@@ -22,7 +22,11 @@ if [ "$mode" = -i ]; then
   clang-format -i "$@"
   exit 0
 fi
-if ! clang-format --dry-run --Werror "$@"; then
-  die "Some files are not formatted; run: scripts/format.sh"
-fi
+differing=0
+for file in "$@"; do
+  clang-format "$file" | cmp -s - "$file" && continue
+  echo "$file"
+  differing=$((differing + 1))
+done
+[ "$differing" -eq 0 ] || die "$differing of $# files are not formatted; run: scripts/format.sh"
 echo "$# files are formatted"
