@@ -6,28 +6,46 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(CLI11 REQUIRED)
-find_path(ZSTD_INCLUDE_DIR zstd.h REQUIRED)
-find_library(ZSTD_LIBRARY zstd REQUIRED)
-find_library(ZSTD_STATIC_LIBRARY libzstd.a REQUIRED)
+include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)
 
 if(KERNELWRIGHT_PORTABLE)
+  # One file that needs only the other machine's glibc, and in which no path of this machine is written.
+  find_library(KERNELWRIGHT_ZSTD_STATIC libzstd.a REQUIRED)
+  find_library(KERNELWRIGHT_CRYPTO_STATIC libcrypto.a REQUIRED)
   add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)
-  set(KERNELWRIGHT_CRYPTO_LIBRARY libcrypto.a)
-  set(KERNELWRIGHT_ZSTD_LIBRARY ${ZSTD_STATIC_LIBRARY})
+  set(KERNELWRIGHT_CRYPTO_LIBRARY ${KERNELWRIGHT_CRYPTO_STATIC})
+  set(KERNELWRIGHT_ZSTD_LIBRARY ${KERNELWRIGHT_ZSTD_STATIC})
   add_link_options(-static-libstdc++ -static-libgcc -Wl,--gc-sections -s)
-  add_compile_options(-ffunction-sections -fdata-sections -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+  add_compile_options(-ffunction-sections -fdata-sections
+                      -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=${CMAKE_BINARY_DIR}/=)
+  set(CMAKE_SKIP_RPATH ON)
 else()
   add_library(kernelwright_fmt ALIAS fmt::fmt)
   set(KERNELWRIGHT_CRYPTO_LIBRARY OpenSSL::Crypto)
-  set(KERNELWRIGHT_ZSTD_LIBRARY ${ZSTD_LIBRARY})
+  set(KERNELWRIGHT_ZSTD_LIBRARY kernelwright::zstd)
 endif()
 
-find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h
-          HINTS $ENV{CUDA_HOME}/include ${CMAKE_BINARY_DIR}/cuda/include
-          PATHS /usr/local/cuda/include /opt/cuda/include
-          DOC "Folder of cuda.h and nvrtc.h")
+# setup.sh names the folder itself; this search serves a bare `cmake`. A hidden toolkit stays hidden from it too.
+if("$ENV{KERNELWRIGHT_HIDE_TOOLKIT}" MATCHES "^0?$")
+  find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h
+            HINTS $ENV{CUDA_HOME}/include ${CMAKE_BINARY_DIR}/cuda/include
+            PATHS /usr/local/cuda/include /opt/cuda/include
+            DOC "Folder of cuda.h and nvrtc.h")
+else()
+  find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h PATHS ${CMAKE_BINARY_DIR}/cuda/include NO_DEFAULT_PATH
+            DOC "Folder of cuda.h and nvrtc.h")
+endif()
 if(NOT KERNELWRIGHT_CUDA_INCLUDE)
-  message(FATAL_ERROR "No cuda.h: set CUDA_HOME, or let scripts/setup.sh fetch the headers")
+  message(FATAL_ERROR "No cuda.h: set CUDA_HOME, or run scripts/setup.sh --build-dir ${CMAKE_BINARY_DIR} to fetch the headers")
+endif()
+
+find_program(KERNELWRIGHT_CCACHE ccache)
+if(KERNELWRIGHT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  file(REAL_PATH ${CMAKE_CXX_COMPILER} compiler)
+  if(NOT compiler MATCHES "ccache$")  # /usr/lib/ccache/g++ is ccache already
+    set(CMAKE_C_COMPILER_LAUNCHER ${KERNELWRIGHT_CCACHE})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${KERNELWRIGHT_CCACHE})
+  endif()
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers)

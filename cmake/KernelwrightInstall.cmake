@@ -1,0 +1,40 @@
+# What `cmake --install` leaves: the command, the library's headers and archives, and a package so that
+# find_package(kernelwright) gives kernelwright::runtime. contract/ is compiled into the library and stays behind.
+include(CMakePackageConfigHelpers)
+set(KERNELWRIGHT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kernelwright)
+
+# kernelwright_install_library(<target>): into the package, as kernelwright::<the target's name without its prefix>.
+function(kernelwright_install_library target)
+  string(REGEX REPLACE "^kernelwright_" "" name ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS ${target} EXPORT kernelwright
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# A shared kernelwright_c, once it exists, is one more name here.
+foreach(target kernelwright_contract kernelwright_template_data kernelwright_generator kernelwright_runtime kernelwright_c)
+  if(TARGET ${target})
+    kernelwright_install_library(${target})
+  endif()
+endforeach()
+install(TARGETS kernelwright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+foreach(folder generator runtime)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+
+set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")
+if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static libraries, by file
+  string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
+         "find_dependency(OpenSSL COMPONENTS Crypto)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)\n")
+endif()
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/kernelwrightConfig.cmake.in
+                              ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake
+                              INSTALL_DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/kernelwrightConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/package/kernelwrightConfig.cmake ${CMAKE_BINARY_DIR}/package/kernelwrightConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake
+        DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})
+install(EXPORT kernelwright NAMESPACE kernelwright:: FILE kernelwrightTargets.cmake DESTINATION ${KERNELWRIGHT_PACKAGE_DIR})

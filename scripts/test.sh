@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Sets the machine up, builds everything and runs every test. The last line is "N passed, N failed, N skipped", counted
+# from ctest's own report; the exit status is 0 only if something ran and nothing failed.
+#
+#   scripts/test.sh [--filter REGEX] [--label REGEX] [--sanitize address,undefined|thread] [--fuzz SECONDS]
+#                   [--kill-loops N] [--hide-toolkit] [--build-dir DIR] [--jobs N]
+#
+#   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
+#   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
+#   --kill-loops  rounds of the kill -9 tests of the cache, more than the few that fit into every run
+#   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+cd "$root"
+
+preset=ci build_dir='' fuzz_seconds=0 jobs=$(nproc) select=() cmake_options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift && continue ;;
+    --filter | --label | --sanitize | --fuzz | --kill-loops | --build-dir | --jobs)
+      [ $# -ge 2 ] || die "test.sh: $1 needs a value; see --help" ;;
+    *) die "test.sh: $1 is not an option here; see --help" ;;
+  esac
+  case $1 in
+    --filter) select+=(-R "$2") ;;
+    --label) select+=(-L "$2") ;;
+    --sanitize)
+      case $2 in
+        thread) preset=tsan ;;
+        address,undefined) preset=asan ;;
+        *) die "test.sh: --sanitize takes address,undefined or thread, not $2" ;;
+      esac ;;
+    --fuzz) fuzz_seconds=$2 ;;
+    --kill-loops) export KERNELWRIGHT_KILL_LOOPS=$2 ;;
+    --build-dir) mkdir -p "$2" && build_dir=$(cd "$2" && pwd) ;;
+    --jobs) jobs=$2 ;;
+  esac
+  shift 2
+done
+if [ -z "$build_dir" ]; then
+  case $preset in ci) build_dir=$root/build ;; *) build_dir=$root/build/$preset ;; esac
+  # Next to the toolkit's build rather than over it: the two would configure each other away.
+  if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then build_dir=$root/build/wheels${preset#ci}; fi
+fi
+logs=$build_dir/logs
+
+title "Kernelwright: tests"
+setup
+cmake_options+=("-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include")
+stage configure "$logs/configure.log" cmake --preset "$preset" -B "$build_dir" "${cmake_options[@]}"
+stage build "$logs/build.log" cmake --build "$build_dir" -j "$jobs"
+
+# Kernels that a test compiles go to a cache of this run, never to the person's own.
+export KERNELWRIGHT_CACHE_DIR=$build_dir/test-cache
+rm -rf "$KERNELWRIGHT_CACHE_DIR"
+mkdir -m 700 "$KERNELWRIGHT_CACHE_DIR"
+export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+report=$logs/tests.xml began=$SECONDS status=0
+rm -f "$report"
+note "testing with $jobs jobs; the log is $logs/tests.log"
+(cd "$build_dir" && ctest -j "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$report" "${select[@]}") \
+  >"$logs/tests.log" 2>&1 </dev/null || status=$?
+if [ ! -s "$report" ]; then
+  tail -n 20 "$logs/tests.log" >&2
+  die "ctest wrote no report; the whole log is $logs/tests.log"
+fi
+if [ "$status" -ne 0 ]; then
+  # What each failed test printed, without the hundreds that passed; then ctest's list of them.
+  grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* (Passed|\*\*\*Skipped) )' "$logs/tests.log" | tail -n 150 >&2
+fi
+
+# attribute <name>: of the report's one <testsuite>.
+attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | head -n 1 | tr -dc 0-9; }
+total=$(attribute tests) failed=$(attribute failures)
+skipped=$(($(attribute skipped) + $(attribute disabled)))
+passed=$((total - failed - skipped))
+if [ "$status" -eq 0 ]; then stage_done test $((SECONDS - began)); else stage_failed test $((SECONDS - began)); fi
+sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$logs/tests.log" | sort -rn | head -n 5 |
+  while read -r seconds name; do
+    case $seconds in 0.*) ;; *) note "$(printf '%13.0f s  %s' "$seconds" "$name")" ;; esac
+  done
+if [ "$skipped" -gt 0 ]; then
+  note "skipped, by suite:"
+  sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .*\*\*\*\(Skipped\|Not Run (Disabled)\).*/\1/p' "$logs/tests.log" | sed 's/[./].*//' | sort | uniq -c |
+    while read -r count name; do note "$(printf '%13s    %s' "$count" "$name")"; done
+fi
+
+if [ "$fuzz_seconds" -gt 0 ]; then
+  began=$SECONDS
+  if "$root/scripts/fuzz.sh" --seconds "$fuzz_seconds"; then
+    stage_done fuzz $((SECONDS - began))
+  else
+    status=1
+    failed=$((failed + 1))
+  fi
+fi
+if [ "$failed" -gt 0 ] || [ "$total" -eq 0 ]; then status=1; fi
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+exit "$status"

@@ -1,0 +1,24 @@
+# Installs the build tree below itself, then configures, builds and runs the consumer against that: what a user would do.
+set(prefix ${BUILD}/consumer/prefix)
+set(tree ${BUILD}/consumer/build)
+file(REMOVE_RECURSE ${prefix} ${tree})
+set(flags "")
+if(SANITIZE)
+  set(flags "-fsanitize=${SANITIZE}")
+endif()
+
+function(step)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\nfailed with ${status}:\n${text}")
+  endif()
+endfunction()
+
+step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${tree} -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${flags})
+step(${CMAKE_COMMAND} --build ${tree})
+step(${tree}/consumer)
+if(NOT EXISTS ${prefix}/bin/kernelwright)
+  message(FATAL_ERROR "The command was not installed into ${prefix}/bin")
+endif()

@@ -1,0 +1,13 @@
+// Uses one thing of each library in the package, so that both are linked with all they need.
+#include <cstdio>
+#include <string_view>
+
+#include "kernelwright/generator/digest.h"
+#include "kernelwright/runtime/events.h"
+
+int main() {
+  const std::string name = kernelwright::sha256("abc").hex();
+  const std::string_view event = kernelwright::to_string(kernelwright::EventKind::kCompile);
+  std::printf("sha256(abc) = %s, event = %.*s\n", name.c_str(), static_cast<int>(event.size()), event.data());
+  return name.substr(0, 8) == "ba7816bf" && !event.empty() ? 0 : 1;
+}

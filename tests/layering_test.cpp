@@ -1,0 +1,307 @@
+// Reads every #include of the library, the command and the templates, and fails on an arrow drawn backwards:
+//   host    templates/contract <- generator <- runtime <- cli, examples, bench
+//   device  contract, ptx <- tile <- mma, pipeline <- policy <- kernels; templates include nothing but templates
+// The build's include paths already stop most of these; this test also sees what a path cannot: who may use which
+// library, and where inline asm may stand. The rules are tried on made-up files first, so that they are known to bite.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/paths.h"
+
+namespace kernelwright {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Strings = std::vector<std::string>;
+
+bool starts(const std::string& text, std::string_view prefix) { return text.rfind(prefix, 0) == 0; }
+bool ends(const std::string& text, std::string_view suffix) {
+  return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+/// `text` without comments and without what stands in quotes, except on lines that include: emitted source is not code.
+std::string code_only(const std::string& text) {
+  std::string out;
+  size_t at = 0;
+  auto skip_past = [&](std::string_view mark) {
+    at = std::min(text.find(mark, at), text.size() - mark.size()) + mark.size();
+  };
+  while (at < text.size()) {
+    const bool line_start =
+        out.find_last_not_of(" \t") == std::string::npos || out[out.find_last_not_of(" \t")] == '\n';
+    if (text.compare(at, 2, "//") == 0) {
+      at = std::min(text.find('\n', at), text.size());
+    } else if (text.compare(at, 2, "/*") == 0) {
+      at += 2;
+      skip_past("*/");
+    } else if (text[at] == '#' && line_start) {
+      const size_t line_end = std::min(text.find('\n', at), text.size());
+      out += text.substr(at, line_end - at);
+      at = line_end;
+    } else if (text.compare(at, 2, "R\"") == 0) {
+      const size_t open = text.find('(', at);
+      const std::string close = ")" + text.substr(at + 2, open - at - 2) + "\"";
+      at = open;
+      skip_past(close);
+      out += "\"\"";
+    } else if (text[at] == '"') {
+      for (++at; at < text.size() && text[at] != '"' && text[at] != '\n'; ++at) at += text[at] == '\\';
+      ++at;
+      out += "\"\"";
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
+/// The names that `code` includes, in order, with quotes and brackets taken off.
+Strings includes_of(const std::string& code) {
+  Strings found;
+  std::istringstream lines(code);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
+    if (!starts(line, "#")) continue;
+    line.erase(0, std::min(line.find_first_not_of("# \t"), line.size()));
+    if (!starts(line, "include")) continue;
+    const size_t open = line.find_first_of("<\"");
+    if (open == std::string::npos) continue;
+    found.push_back(line.substr(open + 1, line.find_first_of(">\"", open + 1) - open - 1));
+  }
+  return found;
+}
+
+/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" and "cli/verify" for what is a target of its own
+/// inside its folder, else the first folder.
+std::string layer_of(const std::string& path) {
+  const size_t slash = path.find('/');
+  if (starts(path, "templates/")) return path.substr(0, path.find('/', slash + 1));
+  if (starts(path, "runtime/emulator/")) return "runtime/emulator";
+  if (starts(path, "cli/verify/")) return "cli/verify";
+  return path.substr(0, slash);
+}
+
+/// The layers that each layer may include, itself among them.
+const std::map<std::string, std::set<std::string>>& arrows() {
+  static const std::map<std::string, std::set<std::string>> table = [] {
+    const std::string t = "templates/";
+    std::map<std::string, std::set<std::string>> rows = {
+        {"generator", {"generator", t + "contract"}},
+        {"runtime", {"runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"runtime/emulator", {"runtime/emulator"}},                   // and two headers: see violation_of()
+        {"cli/verify", {"cli/verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
+        {"cli", {"cli", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"examples", {"examples", "runtime", "generator", t + "contract"}},
+        {"bench", {"bench", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {t + "contract", {t + "contract"}},
+        {t + "ptx", {t + "ptx", t + "contract"}},
+    };
+    rows[t + "tile"] = {t + "tile", t + "ptx", t + "contract"};
+    for (const char* upper : {"mma", "pipeline", "policy", "kernels"}) {
+      rows[t + upper] = rows[t + "tile"];
+      rows[t + upper].insert(t + upper);
+    }
+    rows[t + "policy"].insert({t + "mma", t + "pipeline"});
+    rows[t + "kernels"].insert({t + "mma", t + "pipeline", t + "policy"});
+    return rows;
+  }();
+  return table;
+}
+
+/// Who may see a library. `allowed` gets the includer's path.
+struct Library {
+  std::string prefix;  // of the included name
+  std::string where;   // for people
+  bool (*allowed)(const std::string& path);
+};
+
+const std::vector<Library>& libraries() {
+  static const auto library_header = [](const std::string& path) {
+    return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
+  };
+  static const auto not_a_library_header = [](const std::string& path) { return !library_header(path); };
+  static const std::vector<Library> rows = {
+      {"nlohmann/", "generator/config_json*.cpp",
+       [](const std::string& path) { return starts(path, "generator/config_json") && ends(path, ".cpp"); }},
+      {"nvrtc.h", "runtime/compiler.cpp and runtime/nvrtc*.cpp",
+       [](const std::string& path) {
+         return path == "runtime/compiler.cpp" || (starts(path, "runtime/nvrtc") && ends(path, ".cpp"));
+       }},
+      {"cuda.h", "runtime/*.cpp",
+       [](const std::string& path) { return layer_of(path) == "runtime" && ends(path, ".cpp"); }},
+      {"cuda_runtime", "no file: the library knows the driver API alone", [](const std::string&) { return false; }},
+      {"CLI/", "cli/", [](const std::string& path) { return starts(path, "cli/"); }},
+      {"benchmark/", "bench/", [](const std::string& path) { return starts(path, "bench/"); }},
+      {"gtest/", "tests/", [](const std::string&) { return false; }},
+      {"gmock/", "tests/", [](const std::string&) { return false; }},
+      {"fmt/", "no installed header", not_a_library_header},
+      {"openssl/", "no installed header", not_a_library_header},
+      {"zstd", "no installed header", not_a_library_header},
+      {"contract/", "no installed header", not_a_library_header},
+  };
+  return rows;
+}
+
+/// The layer that the name in an #include leads to; "" for the standard library and other people's.
+std::string target_of(const std::string& layer, const std::string& name) {
+  if (starts(name, "kernelwright/verify/")) return "cli/verify";
+  if (starts(name, "kernelwright/")) return layer_of(name.substr(std::string_view("kernelwright/").size()));
+  if (starts(name, "contract/")) return "templates/contract";
+  if (starts(layer, "templates/") && name.find('/') != std::string::npos) return layer_of("templates/" + name);
+  for (const char* folder : {"generator/", "runtime/", "cli/", "templates/", "tests/", "support/", "reference/"})
+    if (starts(name, folder)) return std::string(folder, std::string_view(folder).size() - 1);
+  return "";
+}
+
+/// What is wrong with `path` including `name`, or "".
+std::string violation_of(const std::string& path, const std::string& name) {
+  const std::string layer = layer_of(path);
+  if (name.find("..") != std::string::npos) return "climbs out of its folder; name the file from its root";
+  for (const Library& library : libraries())
+    if (starts(name, library.prefix) && !library.allowed(path)) return "belongs in " + library.where;
+  const std::string target = target_of(layer, name);
+  if (starts(layer, "templates/") && target.empty()) {
+    // The generator emits spec.h; the contract is host code too and may ask the host's <cstdint> for its integers.
+    if (name == "spec.h" && layer == "templates/kernels") return "";
+    if (layer == "templates/contract" && (name == "cstdint" || name == "stdint.h")) return "";
+    return "templates include nothing but templates";
+  }
+  if (target.empty()) return "";
+  // The emulator stands in for a device: it knows what a device does for us and how the library says no, nothing else.
+  if (layer == "runtime/emulator" && name == "kernelwright/runtime/backend.h") return "";
+  if (layer == "runtime/emulator" && name == "kernelwright/generator/error.h") return "";
+  const auto row = arrows().find(layer);
+  if (row == arrows().end()) return "stands in a folder that this test does not know: add its row to arrows()";
+  if (row->second.count(target)) return "";
+  return layer + " must not see " + target;
+}
+
+/// Every violation in a file, as "path: includes NAME: why". `path` counts from the repository's root.
+Strings violations_in(const std::string& path, const std::string& text) {
+  const std::string code = code_only(text);
+  Strings found;
+  for (const std::string& name : includes_of(code)) {
+    const std::string why = violation_of(path, name);
+    if (!why.empty()) found.push_back(path + ": includes " + name + ": " + why);
+  }
+  if (!starts(path, "templates/ptx/")) {
+    for (const std::string_view word : {"asm", "__asm__", "__asm"}) {
+      for (size_t at = code.find(word); at != std::string::npos; at = code.find(word, at + 1)) {
+        const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+        const size_t after = at + word.size();
+        if ((at > 0 && in_word(code[at - 1])) || (after < code.size() && in_word(code[after]))) continue;
+        found.push_back(path + ": inline asm belongs in templates/ptx/");
+        at = code.size();
+      }
+    }
+  }
+  return found;
+}
+
+TEST(Layering, EveryIncludePointsDownwards) {
+  const fs::path root = test::source_dir();
+  Strings found;
+  std::map<std::string, int> files;
+  for (const char* folder : {"generator", "runtime", "cli", "templates", "examples", "bench"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      if (!ends(path, ".h") && !ends(path, ".cpp") && !ends(path, ".cuh") && !ends(path, ".cu") && !ends(path, ".c"))
+        continue;
+      std::ifstream in(entry.path());
+      const std::string text(std::istreambuf_iterator<char>(in), {});
+      ++files[folder];
+      for (const std::string& violation : violations_in(path, text)) found.push_back(violation);
+    }
+  }
+  EXPECT_THAT(found, IsEmpty());
+  for (const char* folder : {"generator", "runtime", "cli", "templates"}) EXPECT_GT(files[folder], 0) << folder;
+}
+
+struct Case {
+  const char* path;
+  const char* text;
+  const char* why;  // "" where the file is fine
+};
+class LayeringRule : public testing::TestWithParam<Case> {};
+
+TEST_P(LayeringRule, JudgesAMadeUpFile) {
+  SCOPED_TRACE(std::string(GetParam().path) + ":\n" + GetParam().text);
+  const Strings found = violations_in(GetParam().path, GetParam().text);
+  if (*GetParam().why) {
+    EXPECT_THAT(found, ElementsAre(HasSubstr(GetParam().why)));
+  } else {
+    EXPECT_THAT(found, IsEmpty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Refuses, LayeringRule,
+    testing::Values(
+        Case{"generator/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "generator must not see runtime"},
+        Case{"generator/a.cpp", "  #  include <kernelwright/runtime/engine.h>", "generator must not see runtime"},
+        Case{"generator/a.cpp", "#include \"../runtime/engine.h\"", "climbs out of its folder"},
+        Case{"generator/a.cpp", "#include \"tests/support/x.h\"", "generator must not see tests"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "runtime must not see cli"},
+        Case{"runtime/a.cpp", "#include \"reference/attention.h\"", "runtime must not see reference"},
+        Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "examples must not see cli"},
+        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/spec.h\"",
+             "runtime/emulator must not see generator"},
+        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/runtime/engine.h\"",
+             "runtime/emulator must not see runtime"},
+        Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "cli/verify must not see runtime"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see cli/verify"},
+        Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/config_json*.cpp"},
+        Case{"generator/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/config_json*.cpp"},
+        Case{"runtime/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compiler.cpp"},
+        Case{"runtime/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
+        Case{"runtime/emulator/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
+        Case{"runtime/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
+        Case{"runtime/engine.h", "#include <fmt/core.h>", "no installed header"},
+        Case{"generator/plan.h", "#include \"contract/attention_params.h\"", "no installed header"},
+        Case{"runtime/engine.cpp", "#include <CLI/CLI.hpp>", "belongs in cli/"},
+        Case{"cli/run.cpp", "#include <gtest/gtest.h>", "belongs in tests/"},
+        Case{"templates/kernels/gemm.cu", "#include <cuda_bf16.h>", "templates include nothing but templates"},
+        Case{"templates/tile/a.cuh", "#include \"mma/sm80.cuh\"", "templates/tile must not see templates/mma"},
+        Case{"templates/ptx/a.cuh", "#include \"tile/a.cuh\"", "templates/ptx must not see templates/tile"},
+        Case{"templates/mma/a.cuh", "#include \"pipeline/ring.cuh\"", "templates/mma must not see templates/pipeline"},
+        Case{"templates/pipeline/a.cuh", "#include \"policy/masks.cuh\"",
+             "templates/pipeline must not see templates/policy"},
+        Case{"templates/contract/a.h", "#include \"ptx/mbarrier.cuh\"",
+             "templates/contract must not see templates/ptx"},
+        Case{"templates/contract/a.h", "#include <vector>", "templates include nothing but templates"},
+        Case{"templates/tile/a.cuh", "#include \"spec.h\"", "templates include nothing but templates"},
+        Case{"templates/tile/a.cuh", "void f() { asm volatile(\"bar.sync 0;\"); }",
+             "inline asm belongs in templates/ptx/"},
+        Case{"runtime/clock.cpp", "void f() { __asm__(\"nop\"); }", "inline asm belongs in templates/ptx/"},
+        Case{"templates/lib/a.cuh", "#include \"tile/a.cuh\"", "a folder that this test does not know"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Allows, LayeringRule,
+    testing::Values(
+        Case{"generator/a.cpp", "#include <vector>\n#include <fmt/core.h>\n#include \"contract/a.h\"", ""},
+        Case{"generator/config_json_read.cpp", "#include <nlohmann/json.hpp>", ""},
+        Case{"runtime/compiler.cpp", "#include <nvrtc.h>\n#include \"kernelwright/generator/specialize.h\"", ""},
+        Case{"runtime/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/backend.h\"", ""},
+        Case{"runtime/emulator/machine.cpp", "#include \"kernelwright/runtime/backend.h\"", ""},
+        Case{"cli/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine.h\"", ""},
+        Case{"templates/kernels/a.cu", "#include \"spec.h\"\n#include \"policy/a.cuh\"\n#include \"mma/sm80.cuh\"", ""},
+        Case{"templates/ptx/a.cuh", "void f() { asm volatile(\"bar.sync 0;\"); }", ""},
+        Case{"generator/a.cpp", "// #include <cuda.h>\n/*\n#include <cuda.h>\n*/", ""},
+        Case{"generator/a.cpp", "auto text = R\"x(\n#include <cuda.h>\nasm(\"\");\n)x\"; int plasma = 1;", ""},
+        Case{"generator/a.cpp", "auto text = \"asm volatile(\\\" // \"; // asm", ""}));
+
+}  // namespace
+}  // namespace kernelwright
