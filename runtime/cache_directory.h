@@ -1,0 +1,98 @@
+/// A directory of entries as a layer of the cache:
+///   aa/<62 hex>.kw1      an entry; together the hex digits are its key's digest
+///   any/aa/<62 hex>.kw1  a hard link to the newest entry by the digest without the compiler
+///   index                what is there and when it was used (cache_index.h)
+///   tmp/                 entries being written
+///   quarantine/          what failed its checks, for people to look at
+/// An entry appears whole, by rename, or not at all; every read proves it whole.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernelwright/runtime/cache_entry.h"
+#include "kernelwright/runtime/cache_files.h"
+#include "kernelwright/runtime/cache_index.h"
+#include "kernelwright/runtime/cache_layer.h"
+#include "kernelwright/runtime/events.h"
+#include "kernelwright/runtime/file_lock.h"
+#include "kernelwright/runtime/fork_guard.h"
+
+namespace kernelwright {
+
+class CacheDirectory : public CacheLayer {
+ public:
+  enum class Mode { kReadWrite, kReadOnly };
+  struct Limits {
+    std::uint64_t bytes, entries;
+  };
+  struct Hooks {
+    std::function<void(const Event&)> report;  // must be set
+    std::function<void(const char*)> step;     // before each step of publish(); may be empty
+    std::function<const LockDirectory&()> locks;
+  };
+  struct File {  // an entry by its place alone
+    Digest digest;
+    std::string shard, name;
+    std::uint64_t bytes = 0;
+    std::int64_t modified_s = 0;
+  };
+
+  CacheDirectory(std::string path, Mode mode, Limits limits, Hooks hooks);
+
+  std::string status() const override;
+  std::optional<Binary> find(const CacheKey& key) override;
+  /// Whether a file of that name is there; cheap, proves nothing.
+  bool contains(const CacheKey& key);
+  /// Writes the entry, then keeps the bounds. False if it could not be written; the first failure of a kind is reported.
+  bool publish(const CacheKey& key, const Binary& binary);
+  bool writable() const { return mode_ == Mode::kReadWrite && !refused_; }
+  const std::string& path() const { return path_; }
+
+  std::string why_missed(const CacheKey& key);
+  std::vector<File> files();
+  /// Reads and proves one file of files(); damaged ones are set aside.
+  DecodeResult read(const File& file, Payload payload);
+  IndexItems last_uses();
+  std::size_t evict(const Limits& limits, std::int64_t max_age_s);
+  std::size_t clear();
+  std::uint64_t evicted() const { return evicted_; }
+
+ private:
+  using Root = std::shared_ptr<const Fd>;
+  Root root(bool create);
+  void forget_root(const Root& stale);
+  void degrade(const std::string& cause, const std::string& detail);
+  void step(const char* name) const;
+  void set_aside(const Root& root, int shard, const std::string& name, std::uint64_t inode, const std::string& label,
+                 const std::string& reason);
+  int write_entry(const Root& root, const CacheKey& key, std::span<const std::byte> bytes);
+  void touch(const Root& root, const FileBytes& file, const CacheKey& key);
+  void maintain(const Root& root);
+  void rebuild_index(const Root& root);
+  void sweep(const Root& root);
+  DecodeResult read_checked(const Root& root, int shard, const std::string& name, const std::string& label,
+                            Payload payload, FileBytes& file);
+  std::vector<File> files(const Root& root) const;
+
+  const std::string path_;
+  const Mode mode_;
+  const Trust trust_;
+  const Limits limits_;
+  const Hooks hooks_;
+  std::atomic<bool> refused_{false};
+  std::atomic<std::uint64_t> evicted_{0};
+  std::atomic<std::int64_t> swept_s_{0};
+  CacheIndex index_;
+  mutable ForkSafeMutex mutex_;  // of the members below
+  Root root_;
+  std::string refusal_;
+  std::set<std::string> degraded_;  // causes that were reported
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,26 @@
+/// Where an entry lies in a cache directory, from its digest and back.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernelwright/generator/digest.h"
+
+namespace kernelwright {
+
+/// The format's version is part of the name: libraries of two versions share a directory without meeting.
+inline constexpr std::string_view kEntrySuffix = ".kw1";
+
+struct EntryName {
+  explicit EntryName(const Digest& key)
+      : digest(key), hex(key.hex()), shard(hex.substr(0, 2)), file(hex.substr(2).append(kEntrySuffix)) {}
+  std::string path() const { return shard + "/" + file; }
+  Digest digest;
+  std::string hex, shard, file;
+};
+
+/// The digest of "aa" and "<62 hex>.kw1"; nothing if they are not an entry's name.
+std::optional<Digest> digest_of_name(std::string_view shard, std::string_view file);
+
+}  // namespace kernelwright
