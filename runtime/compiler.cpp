@@ -215,6 +215,12 @@ std::string keep_source(const std::string& dir, const SourceUnit& unit, const st
   }
 }
 
+/// 12.8 knows neither of these. It has no cache on disk to turn off, and where it needs a seed (a static of internal
+/// linkage) it takes the process id, so that two of its builds of such a kernel differ.
+bool is_unknown_to_12_8(const std::string& option) {
+  return option == "--no-cache" || option.starts_with("--frandom-seed=");
+}
+
 bool is_elf(std::string_view bytes) {
   return bytes.starts_with(
       "\x7f"
@@ -255,8 +261,7 @@ Binary Compiler::compile(const SourceUnit& unit) {
   const std::string compiler =
       fmt::format("NVRTC {} build {}", version_words(nvrtc_->version), identity_.substr(0, 12));
   std::vector<std::string> options = unit.options;
-  // 12.8 has no cache of its own on disk, and does not know the option that turns it off.
-  if (nvrtc_->version < 12090) std::erase(options, "--no-cache");
+  if (nvrtc_->version < 12090) std::erase_if(options, is_unknown_to_12_8);
 
   const auto begin = std::chrono::steady_clock::now();
   Program program(*nvrtc_, unit);
