@@ -1,0 +1,296 @@
+/// NVRTC, opened at run time; the one file that includes nvrtc.h.
+///
+/// What measurement taught: NVRTC runs its C++ front end under a lock of the whole process and the rest in parallel;
+/// after fork() a child's compile may hang for ever; a program that failed still reports a cubin, of zero bytes; a
+/// compile with -G or -Ofc changes what later compiles of the process give, so neither is ever passed.
+#include "kernelwright/runtime/compiler.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nvrtc.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/nvrtc_path.h"
+#include "kernelwright/runtime/ptxas_log.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr int kLogLinesInError = 12;
+constexpr int kOldestVersion = 12080;
+/// How launch() hands parameters to an entry: one struct by value. The structs themselves are in the closure's digest.
+constexpr int kAbiVersion = 1;
+
+std::atomic<bool> opened = false;  // some NVRTC of this process
+std::atomic<bool> forked = false;  // after that
+
+void watch_for_fork() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { forked = opened.load(); }); });
+}
+
+void refuse_after_fork() {
+  if (forked)
+    throw CompileError(
+        "this process was forked from one that had used NVRTC, and a compile in it may hang; start the "
+        "child with exec, or compile before the fork");
+}
+
+std::string version_words(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+const char* or_temp_dir(const std::string& dir) {
+  if (!dir.empty()) return dir.c_str();
+  const char* chosen = std::getenv("TMPDIR");
+  return chosen && *chosen ? chosen : "/tmp";
+}
+
+/// Writes `text` to a new file that only this user can read; "" if that fails. Nothing depends on it.
+std::string keep(const std::string& dir, std::string stem, std::string_view text) noexcept {
+  try {
+    if (stem.size() > 100) stem.resize(100);
+    for (char& c : stem)
+      if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') c = '_';
+    if (!dir.empty()) mkdir(dir.c_str(), 0700);
+    std::string path = fmt::format("{}/kernelwright-{}-XXXXXX.cu", or_temp_dir(dir), stem);
+    const int file = mkostemps(path.data(), 3, O_CLOEXEC);  // O_EXCL, 0600
+    if (file < 0) return {};
+    while (!text.empty()) {
+      const ssize_t written = write(file, text.data(), text.size());
+      if (written <= 0) break;
+      text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    close(file);
+    if (text.empty()) return path;
+    unlink(path.c_str());
+  } catch (const std::exception&) {
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Compiler::Nvrtc {
+#define KERNELWRIGHT_NVRTC_CALLS(X) \
+  X(nvrtcVersion)                   \
+  X(nvrtcGetErrorString)            \
+  X(nvrtcCreateProgram)             \
+  X(nvrtcDestroyProgram)            \
+  X(nvrtcCompileProgram)            \
+  X(nvrtcGetProgramLogSize)         \
+  X(nvrtcGetProgramLog)             \
+  X(nvrtcGetCUBINSize)              \
+  X(nvrtcGetCUBIN)                  \
+  X(nvrtcGetPTXSize)                \
+  X(nvrtcGetPTX)
+#define KERNELWRIGHT_NVRTC_MEMBER(call) decltype(&::call) call = nullptr;
+  KERNELWRIGHT_NVRTC_CALLS(KERNELWRIGHT_NVRTC_MEMBER)
+#undef KERNELWRIGHT_NVRTC_MEMBER
+
+  std::mutex mutex;  // guards opening
+  std::atomic<bool> ready = false;
+  int version = 0;  // 13000
+
+  /// Opens the library at `path`, once. A failure is not remembered: the library may be installed meanwhile.
+  void open(const std::string& path);
+};
+
+void Compiler::Nvrtc::open(const std::string& path) {
+  refuse_after_fork();
+  if (ready.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex);
+  if (ready) return;
+  if (path.empty())
+    throw MissingError(
+        "no NVRTC: libnvrtc.so.13 or .12 was not found by $KERNELWRIGHT_NVRTC, by $CUDA_HOME or in the usual places; "
+        "install the CUDA toolkit or the PyPI wheel nvidia-cuda-nvrtc, or set $KERNELWRIGHT_NVRTC to the library");
+  watch_for_fork();
+  const bool was_opened = opened.exchange(true);  // before it is: a fork may come while it opens
+  // Never closed: its threads and its exit handlers outlive us.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* reason = dlerror();
+    if (!was_opened) opened = false;
+    throw MissingError(fmt::format("no NVRTC: {} cannot be opened: {}", path, reason ? reason : "unknown reason"));
+  }
+  const char* missing = nullptr;
+#define KERNELWRIGHT_NVRTC_FIND(call)                             \
+  call = reinterpret_cast<decltype(call)>(dlsym(library, #call)); \
+  if (!call && !missing) missing = #call;
+  KERNELWRIGHT_NVRTC_CALLS(KERNELWRIGHT_NVRTC_FIND)
+#undef KERNELWRIGHT_NVRTC_FIND
+#undef KERNELWRIGHT_NVRTC_CALLS
+  if (missing) throw MissingError(fmt::format("{} is not an NVRTC that we can use: it has no {}", path, missing));
+  int major = 0, minor = 0;
+  nvrtcVersion(&major, &minor);
+  version = major * 1000 + minor * 10;
+  if (version < kOldestVersion)
+    throw MissingError(fmt::format("{} is NVRTC {}; {} or newer is needed", path, version_words(version),
+                                   version_words(kOldestVersion)));
+  ready.store(true, std::memory_order_release);
+}
+
+namespace {
+
+/// One nvrtcProgram, destroyed on every way out.
+template <class Nvrtc>
+class Program {
+ public:
+  Program(const Nvrtc& nvrtc, const SourceUnit& unit) : nvrtc_(nvrtc) {
+    std::vector<std::string> texts;  // NVRTC wants them zero-terminated
+    std::vector<const char*> names, bodies;
+    texts.reserve(unit.headers.size());
+    for (const TemplateFile& header : unit.headers) {
+      names.push_back(header.path.c_str());
+      bodies.push_back(texts.emplace_back(header.text).c_str());
+    }
+    names.push_back("spec.h");
+    bodies.push_back(unit.spec_header.c_str());
+    const std::string name = unit.kernel + ".cu";
+    check(nvrtc_.nvrtcCreateProgram(&program_, unit.source.c_str(), name.c_str(), static_cast<int>(names.size()),
+                                    bodies.data(), names.data()),
+          "nvrtcCreateProgram");
+  }
+  ~Program() {
+    if (program_) nvrtc_.nvrtcDestroyProgram(&program_);
+  }
+  Program(const Program&) = delete;
+
+  nvrtcResult compile(const std::vector<std::string>& options) {
+    std::vector<const char*> words;
+    for (const std::string& option : options) words.push_back(option.c_str());
+    return nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(words.size()), words.data());
+  }
+  std::string log() {
+    std::string text = read(nvrtc_.nvrtcGetProgramLogSize, nvrtc_.nvrtcGetProgramLog, "nvrtcGetProgramLog");
+    text.resize(std::min(text.find('\0'), text.size()));
+    return text;
+  }
+  std::string ptx() {
+    std::string text = read(nvrtc_.nvrtcGetPTXSize, nvrtc_.nvrtcGetPTX, "nvrtcGetPTX");
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    return text;
+  }
+  std::string cubin() { return read(nvrtc_.nvrtcGetCUBINSize, nvrtc_.nvrtcGetCUBIN, "nvrtcGetCUBIN"); }
+
+ private:
+  void check(nvrtcResult result, const char* call) const {
+    if (result != NVRTC_SUCCESS)
+      throw CompileError(fmt::format("{} failed: {}", call, nvrtc_.nvrtcGetErrorString(result)));
+  }
+  template <class Size, class Get>
+  std::string read(Size size_of, Get get, const char* call) {
+    std::size_t size = 0;
+    check(size_of(program_, &size), call);
+    std::string bytes(size, '\0');
+    if (size) check(get(program_, bytes.data()), call);
+    return bytes;
+  }
+
+  const Nvrtc& nvrtc_;
+  nvrtcProgram program_ = nullptr;
+};
+
+/// What a person needs to compile a failed source by hand, kept with it. Best effort: "" if it could not be written.
+std::string keep_source(const std::string& dir, const SourceUnit& unit, const std::vector<std::string>& options,
+                        const std::string& compiler) noexcept {
+  try {
+    std::string text = unit.flattened();
+    text += fmt::format("\n// {} for {}, with {} and\n", unit.entry, unit.arch, compiler);
+    for (const std::string& option : options) text += fmt::format("//   {}\n", option);
+    return keep(dir, unit.entry, text);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+/// 12.8 knows neither of these. It has no cache on disk to turn off, and where it needs a seed (a static of internal
+/// linkage) it takes the process id, so that two of its builds of such a kernel differ.
+bool is_unknown_to_12_8(const std::string& option) {
+  return option == "--no-cache" || option.starts_with("--frandom-seed=");
+}
+
+bool is_elf(std::string_view bytes) {
+  return bytes.starts_with(
+      "\x7f"
+      "ELF");
+}
+
+}  // namespace
+
+Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir)
+    : path_(nvrtc_path.empty() ? find_nvrtc() : std::move(nvrtc_path)),
+      identity_(compiler_identity(path_)),
+      failed_source_dir_(std::move(failed_source_dir)),
+      nvrtc_(std::make_unique<Nvrtc>()) {}
+
+Compiler::~Compiler() = default;
+
+const std::string& Compiler::path() const { return path_; }
+
+std::string Compiler::version() {
+  nvrtc_->open(path_);
+  return version_words(nvrtc_->version);
+}
+
+CacheKey Compiler::key(const SourceUnit& unit) const {
+  CacheKey key;
+  key.entry_stem = unit.kernel;
+  key.spec = unit.spec_text;
+  key.closure = unit.closure;
+  key.options = unit.options;
+  key.arch = unit.arch;
+  key.abi = kAbiVersion;
+  key.compiler = identity_;
+  return key;
+}
+
+Binary Compiler::compile(const SourceUnit& unit) {
+  nvrtc_->open(path_);
+  const std::string compiler =
+      fmt::format("NVRTC {} build {}", version_words(nvrtc_->version), identity_.substr(0, 12));
+  std::vector<std::string> options = unit.options;
+  if (nvrtc_->version < 12090) std::erase_if(options, is_unknown_to_12_8);
+
+  const auto begin = std::chrono::steady_clock::now();
+  Program program(*nvrtc_, unit);
+  const nvrtcResult result = program.compile(options);
+  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - begin;
+  const std::string log = program.log();
+  std::string cubin;
+  if (result == NVRTC_SUCCESS) cubin = program.cubin();
+  if (result != NVRTC_SUCCESS || !is_elf(cubin)) {
+    const std::string kept = keep_source(failed_source_dir_, unit, options, compiler);
+    throw CompileError(fmt::format("{} for {}: {} says {}\n{}\nsource: {}", unit.kernel, unit.arch, compiler,
+                                   result == NVRTC_SUCCESS ? "that it compiled, and gives no cubin"
+                                                           : nvrtc_->nvrtcGetErrorString(result),
+                                   first_lines(log, kLogLinesInError), kept.empty() ? "could not be kept" : kept),
+                       kept, log);
+  }
+
+  PtxasReport report = read_ptxas_log(log, unit.entry);
+  Binary binary;
+  binary.entry = unit.entry;
+  binary.arch = unit.arch;
+  const auto* bytes = reinterpret_cast<const std::byte*>(cubin.data());
+  binary.cubin.assign(bytes, bytes + cubin.size());
+  binary.ptx = program.ptx();
+  binary.usage = report.usage;
+  binary.warnings = std::move(report.warnings);
+  binary.compiler = compiler;
+  binary.compile_ms = elapsed.count();
+  return binary;
+}
+
+}  // namespace kernelwright
