@@ -37,9 +37,9 @@ class NotReadyError : public Error {
 /// What a launch does while its kernel is being made ready in the background.
 enum class OnMiss {
   kBlock,  // waits for it
-  /// The portable kernel with its default schedule serves from the moment it is ready until promote(); before that
-  /// moment launches wait for it. It is made ready first: loaded already, found in the cache, else compiled. Where the
-  /// kernel asked for is that very kernel, this is kBlock.
+  /// The portable kernel with its default schedule serves until promote(): at once if another problem has loaded it,
+  /// else from the moment it is loaded or compiled, which is done first, and launches wait until then. Where the kernel
+  /// that was asked for is in the cache, that is loaded instead; where it is the portable one itself, this is kBlock.
   kFallback,
   kError,  // throws NotReadyError
 };
