@@ -10,6 +10,7 @@
 
 namespace kernelwright {
 
+using detail::describe;
 using detail::KernelSlot;
 using detail::LoadedAttention;
 using Clock = std::chrono::steady_clock;
@@ -137,7 +138,7 @@ KernelSlot& Engine::State::claim(const AttentionProblem& problem, const Attentio
 std::unique_ptr<LoadedAttention> Engine::State::load_binaries(const KernelSlot& slot, const AttentionPlan& plan,
                                                               std::shared_ptr<const Binary> main,
                                                               std::shared_ptr<const Binary> combine) {
-  auto loaded = std::make_unique<LoadedAttention>(detail::describe(slot.problem, plan, slot.device->info()));
+  auto loaded = std::make_unique<LoadedAttention>(describe(slot.problem, plan, slot.device->info()));
   loaded->device = slot.device;
   loaded->main = loader.load(*slot.device, *main, shared_bytes(plan.main));
   if (combine) loaded->combine = loader.load(*slot.device, *combine, 0);
@@ -155,17 +156,17 @@ std::unique_ptr<LoadedAttention> Engine::State::load(const KernelSlot& slot, con
   return load_binaries(slot, plan, std::move(main), std::move(combine));
 }
 
+// Events go out before the state that they speak of is published: who has seen the state finds the event in the sink.
 void Engine::State::serve_fallback(KernelSlot& slot, std::unique_ptr<LoadedAttention> kernel) {
   kernel->fallback = true;
+  tell(EventKind::kFallback, slot, fmt::format("{} serves meanwhile", kernel_name(slot.fallback_plan->main)));
   {
     std::lock_guard lock(shared.mutex);
     slot.fallback_pending = false;
-    if (slot.serving.load(std::memory_order_relaxed)) return;  // the kernel that was asked for came first
     slot.fallback = std::move(kernel);
     slot.serving.store(slot.fallback.get(), std::memory_order_release);
   }
   shared.changed.notify_all();
-  tell(EventKind::kFallback, slot, fmt::format("{} serves meanwhile", kernel_name(slot.fallback_plan->main)));
 }
 
 void Engine::State::finish(KernelSlot& slot, std::unique_ptr<LoadedAttention> kernel) {
@@ -182,18 +183,21 @@ void Engine::State::finish(KernelSlot& slot, std::unique_ptr<LoadedAttention> ke
 void Engine::State::fail(KernelSlot& slot, std::exception_ptr failure, bool sealed_miss) noexcept {
   const std::string error = text_of(failure);
   bool report = true;
+  if (sealed_miss) {
+    std::lock_guard lock(shared.mutex);
+    report = !std::exchange(slot.sealed_miss_reported, true);
+  }
+  if (report) tell(sealed_miss ? EventKind::kSealedMiss : EventKind::kFailure, slot, error);
   {
     std::lock_guard lock(shared.mutex);
     slot.failure = std::move(failure);
     slot.error = error;
     slot.failed_at = Clock::now();
-    slot.fallback_pending = false;  // it was tried before
     slot.sealed_miss = sealed_miss;
-    if (sealed_miss) report = !std::exchange(slot.sealed_miss_reported, true);
+    slot.fallback_pending = false;  // it was tried before
     slot.state = KernelState::kFailed;
   }
   shared.changed.notify_all();
-  if (report) tell(sealed_miss ? EventKind::kSealedMiss : EventKind::kFailure, slot, error);
 }
 
 void Engine::State::fail_sealed(KernelSlot& slot) noexcept {
@@ -252,7 +256,7 @@ void Engine::State::adopt_loaded_fallback(KernelSlot& slot) {
       const LoadedAttention* loaded = twin(other->plan, other->tuned.get());
       if (!loaded && other->fallback_plan) loaded = twin(*other->fallback_plan, other->fallback.get());
       if (!loaded) continue;
-      kernel = std::make_unique<LoadedAttention>(detail::describe(slot.problem, wanted, slot.device->info()));
+      kernel = std::make_unique<LoadedAttention>(describe(slot.problem, wanted, slot.device->info()));
       kernel->device = slot.device;
       kernel->main = loaded->main;
       kernel->combine = loaded->combine;
