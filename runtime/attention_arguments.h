@@ -76,16 +76,19 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   operand("/v", tensors.v, any_keys);
   operand("/o", tensors.o, true);
 
+  const bool lengths_fit = (tensors.batch >= 0) & (tensors.q_len >= 0) & (tensors.kv_len >= 0);
   const auto strided = [&](const char* path, const TensorStrides& stride, DType dtype, std::int64_t head_dim,
                            std::int64_t batches, std::int64_t tokens, std::int64_t heads, bool written) {
     const auto fits = [=](std::int64_t value, std::int64_t extent) {
       return (value >= head_dim) | (!written & (value == 0)) | ((extent <= 1) & (value >= 0));
     };
-    bad(!(fits(stride.batch, batches) & fits(stride.token, tokens) & fits(stride.head, heads)), path, [=] {
-      return fmt::format("strides [batch {}, token {}, head {}] are below a head of {} elements; {}", stride.batch,
-                         stride.token, stride.head, head_dim,
-                         written ? "rows of the output must not overlap" : "give 0 to broadcast, or at least a head");
-    });
+    bad(lengths_fit & !(fits(stride.batch, batches) & fits(stride.token, tokens) & fits(stride.head, heads)), path,
+        [=] {
+          return fmt::format(
+              "strides [batch {}, token {}, head {}] are below a head of {} elements; {}", stride.batch, stride.token,
+              stride.head, head_dim,
+              written ? "rows of the output must not overlap" : "give 0 to broadcast, or at least a head");
+        });
     const std::int64_t step = 16 * 8 / bits_of(dtype);  // a power of two
     bad(((stride.batch | stride.token | stride.head) & (step - 1)) != 0, path, [=] {
       return fmt::format("strides [batch {}, token {}, head {}] are not multiples of 16 bytes, {} elements",
