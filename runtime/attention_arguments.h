@@ -1,0 +1,142 @@
+/// The rules that a launch's arguments obey, written once and walked twice: the hot path only asks whether one is
+/// broken, the cold one says which and what would do.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/attention_launch.h"
+
+namespace kernelwright::detail {
+
+/// The operands' strides with the contiguous ones filled in.
+struct ResolvedStrides {
+  TensorStrides q, k, v, o;
+};
+
+inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                             bool ragged) noexcept {
+  TensorStrides strides = given;
+  if (!(given.batch | given.token | given.head)) strides = {rows * heads * head_dim, heads * head_dim, head_dim};
+  if (ragged) strides.batch = 0;
+  return strides;
+}
+
+inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const AttentionTensors& tensors) noexcept {
+  const AttentionSpec& spec = kernel.spec;
+  const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
+  const int kv_rows = spec.kv_layout == KvLayoutKind::kPaged ? spec.page_size : tensors.kv_len;
+  return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.head_dim_qk, ragged_q),
+          resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.head_dim_qk, ragged_kv),
+          resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
+          resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q)};
+}
+
+/// Calls `bad(broken, path, message)` for every rule, where message() makes the text. `bad` is inlined: a walk that
+/// ignores messages compiles to a few dozen comparisons.
+template <class Bad>
+void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
+                     Bad&& bad) {
+  const AttentionSpec& spec = kernel.spec;
+  const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
+  const bool paged = spec.kv_layout == KvLayoutKind::kPaged, scaled = spec.scales != ScaleKind::kNone;
+
+  bad(tensors.batch < 0, "/batch", [&] { return fmt::format("{} is negative", tensors.batch); });
+  bad(tensors.q_len < 0, "/q_len", [&] { return fmt::format("{} is negative", tensors.q_len); });
+  bad(tensors.kv_len < 0, "/kv_len", [&] { return fmt::format("{} is negative", tensors.kv_len); });
+  bad((kernel.max_q_len > 0) & (tensors.q_len > kernel.max_q_len), "/q_len",
+      [&] { return fmt::format("{} is above the problem's max_q_len of {}", tensors.q_len, kernel.max_q_len); });
+  const std::int64_t all_queries = std::int64_t{tensors.batch} * tensors.q_len;
+  bad(ragged_q & ((tensors.q_tokens < 0) | (tensors.q_tokens > all_queries)), "/q_tokens", [&] {
+    return fmt::format(
+        "{} rows of ragged queries do not fit {} sequences of at most {}; give q_offsets[batch], and the "
+        "longest sequence as q_len",
+        tensors.q_tokens, tensors.batch, tensors.q_len);
+  });
+
+  const std::int64_t rows = (ragged_q ? tensors.q_tokens : all_queries) * kernel.q_heads;
+  bad(rows > std::numeric_limits<std::int32_t>::max(), "/batch", [&] {
+    return fmt::format("{} rows of {} query heads are more than 2^31 - 1; launch fewer sequences at a time",
+                       rows / kernel.q_heads, kernel.q_heads);
+  });
+
+  const auto operand = [&](const char* path, DevicePtr address, bool needed) {
+    bad(needed & !address, path, [] { return std::string("is null; give a device address"); });
+    bad((address & 15) != 0, path,
+        [=] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", address); });
+  };
+  const bool any_keys = (tensors.kv_len > 0) | (tensors.kv_lengths != 0) | ragged_kv;
+  operand("/q", tensors.q, true);
+  operand("/k", tensors.k, any_keys);
+  operand("/v", tensors.v, any_keys);
+  operand("/o", tensors.o, true);
+
+  const bool lengths_fit = (tensors.batch >= 0) & (tensors.q_len >= 0) & (tensors.kv_len >= 0);
+  const auto strided = [&](const char* path, const TensorStrides& stride, DType dtype, std::int64_t head_dim,
+                           std::int64_t batches, std::int64_t tokens, std::int64_t heads, bool written) {
+    const auto fits = [=](std::int64_t value, std::int64_t extent) {
+      return (value >= head_dim) | (!written & (value == 0)) | ((extent <= 1) & (value >= 0));
+    };
+    bad(lengths_fit & !(fits(stride.batch, batches) & fits(stride.token, tokens) & fits(stride.head, heads)), path,
+        [=] {
+          return fmt::format(
+              "strides [batch {}, token {}, head {}] are below a head of {} elements; {}", stride.batch, stride.token,
+              stride.head, head_dim,
+              written ? "rows of the output must not overlap" : "give 0 to broadcast, or at least a head");
+        });
+    const std::int64_t step = 16 * 8 / bits_of(dtype);  // a power of two
+    bad(((stride.batch | stride.token | stride.head) & (step - 1)) != 0, path, [=] {
+      return fmt::format("strides [batch {}, token {}, head {}] are not multiples of 16 bytes, {} elements",
+                         stride.batch, stride.token, stride.head, step);
+    });
+  };
+  const int q_batches = ragged_q ? 1 : tensors.batch, kv_batches = ragged_kv ? 1 : tensors.batch;
+  const std::int64_t q_rows = ragged_q ? tensors.q_tokens : tensors.q_len;
+  strided("/q_strides", strides.q, spec.q, spec.head_dim_qk, q_batches, q_rows, kernel.q_heads, false);
+  strided("/k_strides", strides.k, spec.kv, spec.head_dim_qk, kv_batches, 2, kernel.kv_heads, false);
+  strided("/v_strides", strides.v, spec.kv, spec.head_dim_v, kv_batches, 2, kernel.kv_heads, false);
+  strided("/o_strides", strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);
+
+  const auto extra = [&](const char* path, DevicePtr address, bool taken, bool needed, const char* taker) {
+    bad(taken & needed & !address, path, [=] { return fmt::format("is null, and the problem has {}", taker); });
+    bad(!taken & (address != 0), path, [=] {
+      return fmt::format("is given, and the problem does not have {}; leave it null, or prepare a problem that has",
+                         taker);
+    });
+    bad((address & 3) != 0, path, [=] { return fmt::format("address {:#x} is not a multiple of 4", address); });
+  };
+  extra("/lse", tensors.lse, spec.lse, false, "\"lse\": true");
+  extra("/q_offsets", tensors.q_offsets, ragged_q, true, "ragged queries");
+  extra("/kv_offsets", tensors.kv_offsets, ragged_kv, true, "ragged keys");
+  extra("/kv_lengths", tensors.kv_lengths, !ragged_kv, false, "padded or paged keys");
+  extra("/page_table", tensors.page_table, paged, true, "paged keys");
+  extra("/sinks", tensors.sinks, spec.sinks, true, "\"sinks\": true");
+  extra("/k_scale", tensors.k_scale, scaled, true, "\"scales\"");
+  extra("/v_scale", tensors.v_scale, scaled, true, "\"scales\"");
+  bad(paged && std::int64_t{tensors.page_table_stride} * spec.page_size < tensors.kv_len, "/page_table_stride", [&] {
+    return fmt::format("{} pages of {} keys hold fewer than the {} keys of the longest sequence",
+                       tensors.page_table_stride, spec.page_size, tensors.kv_len);
+  });
+
+  const auto finite = [](float value) { return std::abs(value) <= std::numeric_limits<float>::max(); };
+  bad(std::isinf(tensors.scale), "/scale", [&] { return fmt::format("{} is not finite", tensors.scale); });
+  const bool softcapped = spec.score_mod == ScoreModKind::kSoftcap;
+  const bool has_cap = !std::isnan(tensors.softcap);
+  bad(has_cap & softcapped & !(finite(tensors.softcap) & (tensors.softcap > 0)), "/softcap",
+      [&] { return fmt::format("{} is not a finite number above 0", tensors.softcap); });
+  bad(has_cap & !softcapped, "/softcap",
+      [] { return std::string("is given, and the problem's score_mod is not softcap; leave it NaN"); });
+  const bool windowed = spec.mask == MaskKind::kSlidingWindow;
+  bad(tensors.window.has_value() & !windowed, "/window",
+      [] { return std::string("is given, and the problem's mask is not sliding_window; leave it absent"); });
+  bad(tensors.window && (tensors.window->left < -1 || tensors.window->right < -1), "/window", [&] {
+    return fmt::format("[{}, {}] has a number below -1; -1 is unbounded", tensors.window->left, tensors.window->right);
+  });
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,125 @@
+/// One attention kernel on one device, ready to be launched, and the tensors that a launch takes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/binary.h"
+
+namespace kernelwright {
+
+namespace detail {
+struct KernelSlot;
+}
+
+/// How one operand is walked, in elements; its last dimension is contiguous. All zero: the operand is contiguous and
+/// the strides follow from the shape. Inputs may broadcast with a zero; every other stride is at least one head, and a
+/// multiple of 16 bytes.
+struct TensorStrides {
+  std::int64_t batch = 0;  // of a page, where keys are paged; ignored where rows are ragged
+  std::int64_t token = 0;
+  std::int64_t head = 0;
+};
+
+/// What one attention launch reads and writes. Addresses are device addresses of the kernel's device; null where the
+/// problem has no such operand. q, k, v and o are aligned to 16 bytes, everything else to its element.
+///   q, o  [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
+///   k, v  [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
+///         [pages, page_size, kv_heads, head_dim]
+/// The buffers must outlive the work that launch() queues.
+struct AttentionTensors {
+  DevicePtr q = 0, k = 0, v = 0, o = 0;
+  DevicePtr lse = 0;         // [batch, q_heads, q_len] or [q_tokens, q_heads] f32; needed if the problem has "lse"
+  DevicePtr q_offsets = 0;   // [batch + 1] i32, ragged queries
+  DevicePtr kv_offsets = 0;  // [batch + 1] i32, ragged keys
+  DevicePtr kv_lengths = 0;  // [batch] i32; 0: every sequence has kv_len keys. Padded and paged keys
+  DevicePtr page_table = 0;  // [batch, page_table_stride] i32, paged keys
+  DevicePtr sinks = 0;       // [q_heads] f32
+  DevicePtr k_scale = 0, v_scale = 0;  // [1] or [kv_heads] f32
+  /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
+  DevicePtr workspace = 0;
+  std::uint64_t workspace_bytes = 0;
+
+  int batch = 1;
+  int q_len = 1;   // queries of each sequence; of the longest one if ragged
+  int kv_len = 1;  // keys of each sequence; with kv_lengths or kv_offsets: of the longest one, or a bound on it
+  std::int64_t q_tokens = 0;  // rows of ragged queries; unused if padded
+  int page_table_stride = 0;  // entries of one row of page_table
+
+  TensorStrides q_strides, k_strides, v_strides, o_strides;
+
+  float scale = std::numeric_limits<float>::quiet_NaN();    // of Q K^T; NaN: 1 / sqrt(head_dim.qk)
+  float softcap = std::numeric_limits<float>::quiet_NaN();  // NaN: the problem's
+  std::optional<Window> window;                             // absent: the problem's. Kind sliding_window alone
+};
+
+enum class KernelState {
+  kPending,  // compiling or waiting to; a fallback may serve
+  kReady,    // loaded. Where a fallback serves, it does so until Engine::promote()
+  kFailed,   // error() says why; a fallback goes on serving
+};
+std::string_view to_string(KernelState state);
+
+/// A handle: copied for the price of a pointer, used from any thread, valid as long as its Engine. A
+/// default-constructed one is empty and throws Error when it is used.
+class AttentionKernel {
+ public:
+  AttentionKernel() = default;
+  explicit operator bool() const { return slot_ != nullptr; }
+
+  /// Queues the attention of `tensors` on `stream`, one launch or two (split keys are merged by a second one that
+  /// starts as the first drains). Allocates nothing and locks nothing once a kernel serves; legal while `stream`
+  /// captures. A call with no queries queues nothing. `stream` belongs to the kernel's device.
+  ///
+  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
+  /// refuses (if it refuses the second of two launches, the first one is queued and o is not written). While the kernel
+  /// is pending and no fallback serves it waits (OnMiss::kBlock, kFallback) or throws NotReadyError (kError, or
+  /// `stream` is capturing); if the kernel has failed and no fallback serves, it throws the error that stopped it.
+  void launch(const AttentionTensors& tensors, Stream stream) const;
+
+  /// Bytes of AttentionTensors::workspace that a launch of this extent needs; 0 for most prefills. Needs no zeroing
+  /// before any launch. Holds nothing between launches, so all kernels of one stream may share one buffer as large as
+  /// the largest answer; launches that may overlap (two streams, two branches of a graph) need one each. The answer
+  /// grows with batch, q_len and kv_len but not monotonically: ask for the extents that will be launched. Covers the
+  /// fallback as well, so that it holds before and after promotion. Waits if nothing serves yet, as launch().
+  std::uint64_t workspace_bytes(const AttentionExtent& extent) const;
+
+  /// The extent that `tensors` asks for: the argument of workspace_bytes().
+  AttentionExtent extent(const AttentionTensors& tensors) const;
+
+  KernelState state() const;
+  /// True while the portable fallback is what launch() queues.
+  bool serves_fallback() const;
+  /// What stopped the kernel; "" unless the state is kFailed.
+  std::string error() const;
+  /// Waits until the state is no longer pending. Throws what stopped the kernel if it has failed.
+  void wait() const;
+
+  const AttentionProblem& problem() const;
+  /// The plan that was asked for (not the fallback's).
+  const AttentionPlan& plan() const;
+  /// Hex of the cache key of the main kernel.
+  const std::string& key() const;
+  int device() const;
+  /// The main kernel and the merging one (null if keys are never split); both null unless the state is kReady.
+  std::shared_ptr<const Binary> binary() const;
+  std::shared_ptr<const Binary> combine_binary() const;
+
+  bool operator==(const AttentionKernel&) const = default;
+
+ private:
+  friend class Engine;
+  explicit AttentionKernel(detail::KernelSlot* slot) : slot_(slot) {}
+  detail::KernelSlot& slot() const;
+  detail::KernelSlot* slot_ = nullptr;
+};
+
+}  // namespace kernelwright

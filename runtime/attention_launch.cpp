@@ -1,0 +1,158 @@
+#include "kernelwright/runtime/attention_launch.h"
+
+#include "contract/attention_params.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/runtime/attention_arguments.h"
+
+namespace kernelwright::detail {
+
+namespace {
+
+using contract::AttentionParams;
+using contract::CombineParams;
+
+template <class T>
+T* pointer(DevicePtr address) {
+  return reinterpret_cast<T*>(address);
+}
+
+contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
+
+LaunchConfig config_of(const LaunchPlan& plan) {
+  LaunchConfig config;
+  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
+  config.block = plan.block;
+  config.shared_bytes = plan.shared_bytes;
+  return config;
+}
+
+[[gnu::cold, noreturn]] void refuse(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                    const ResolvedStrides& strides) {
+  std::vector<Violation> violations;
+  check_arguments(kernel, tensors, strides, [&](bool broken, const char* path, const auto& message) {
+    if (broken) violations.push_back({std::string("/tensors") + path, message()});
+  });
+  throw ConfigError(std::move(violations));
+}
+
+[[gnu::cold, noreturn]] void refuse_workspace(const AttentionTensors& tensors, const AttentionLaunch& launch) {
+  if (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace)
+    throw ConfigError(
+        "/tensors/workspace",
+        fmt::format("{} bytes are given and {} are needed to merge {} parts of the keys; see "
+                    "AttentionKernel::workspace_bytes()",
+                    tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes, launch.num_splits));
+  throw ConfigError("/tensors/workspace",
+                    fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
+}
+
+AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                            const ResolvedStrides& strides, const AttentionLaunch& launch) {
+  const bool split = launch.num_splits > 1;
+  const Window window = tensors.window.value_or(kernel.window);
+  return {
+      .q = pointer<const void>(tensors.q),
+      .k = pointer<const void>(tensors.k),
+      .v = pointer<const void>(tensors.v),
+      .o = pointer<void>(tensors.o),
+      .lse = pointer<float>(tensors.lse),
+      .partial_o = split ? pointer<float>(tensors.workspace) : nullptr,
+      .partial_lse = split ? pointer<float>(tensors.workspace + launch.partial_lse_offset) : nullptr,
+      .q_offsets = pointer<const std::int32_t>(tensors.q_offsets),
+      .kv_offsets = pointer<const std::int32_t>(tensors.kv_offsets),
+      .kv_lengths = pointer<const std::int32_t>(tensors.kv_lengths),
+      .page_table = pointer<const std::int32_t>(tensors.page_table),
+      .sinks = pointer<const float>(tensors.sinks),
+      .k_scale = pointer<const float>(tensors.k_scale),
+      .v_scale = pointer<const float>(tensors.v_scale),
+      .q_strides = packed(strides.q),
+      .k_strides = packed(strides.k),
+      .v_strides = packed(strides.v),
+      .o_strides = packed(strides.o),
+      .scale = std::isnan(tensors.scale) ? kernel.scale : tensors.scale,
+      .softcap = std::isnan(tensors.softcap) ? kernel.softcap : tensors.softcap,
+      .batch = tensors.batch,
+      .q_heads = kernel.q_heads,
+      .kv_heads = kernel.kv_heads,
+      .q_len = tensors.q_len,
+      .kv_len = tensors.kv_len,
+      .window_left = window.left,
+      .window_right = window.right,
+      .page_table_stride = tensors.page_table_stride,
+      .num_splits = launch.num_splits,
+      .num_m_blocks = launch.num_m_blocks,
+      .head_section = launch.head_section,
+      .reserved = 0,
+  };
+}
+
+}  // namespace
+
+int forced_splits(const AttentionPlan& plan) noexcept { return plan.combine ? plan.splits : 1; }
+
+LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device) {
+  LoadedAttention loaded;
+  loaded.spec = plan.main;
+  loaded.forced_splits = forced_splits(plan);
+  loaded.num_sms = device.num_sms;
+  loaded.q_heads = problem.heads.q;
+  loaded.kv_heads = problem.heads.kv;
+  loaded.max_q_len = problem.max_q_len;
+  loaded.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim.qk)));
+  loaded.softcap = static_cast<float>(problem.score_mod.cap);
+  loaded.window = problem.mask.window;
+  // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
+  loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
+  return loaded;
+}
+
+AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept {
+  return {.batch = tensors.batch,
+          .q_heads = problem.heads.q,
+          .kv_heads = problem.heads.kv,
+          .q_len = tensors.q_len,
+          .kv_len = tensors.kv_len,
+          .q_tokens =
+              problem.q_layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len};
+}
+
+void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
+  const ResolvedStrides strides = resolve_strides(kernel, tensors);
+  const bool ragged = kernel.spec.q_layout == QLayout::kRagged;
+  const std::int64_t rows = ragged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len;
+  const bool empty = rows == 0 && tensors.batch >= 0 && tensors.q_len >= 0 && tensors.kv_len >= 0;
+  if (empty) return;  // null operands are fine: there are no rows
+
+  bool broken = false;
+  check_arguments(kernel, tensors, strides, [&](bool rule_broken, const char*, const auto&) { broken |= rule_broken; });
+  if (broken) [[unlikely]]
+    refuse(kernel, tensors, strides);
+
+  const AttentionExtent extent{tensors.batch, kernel.q_heads, kernel.kv_heads, tensors.q_len, tensors.kv_len, rows};
+  const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  const bool split = launch.num_splits > 1;
+  if (split && (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15)))
+      [[unlikely]]
+    refuse_workspace(tensors, launch);
+
+  const AttentionParams params = main_params(kernel, tensors, strides, launch);
+  kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
+  if (!split) return;
+
+  const CombineParams combine{
+      .partial_o = params.partial_o,
+      .partial_lse = params.partial_lse,
+      .o = params.o,
+      .lse = params.lse,
+      .o_strides = params.o_strides,
+      .num_splits = launch.num_splits,
+      .rows = static_cast<std::int32_t>(rows * kernel.q_heads),
+      .q_heads = kernel.q_heads,
+      .q_len = ragged ? 0 : tensors.q_len,
+  };
+  LaunchConfig config = config_of(launch.combine);
+  config.pdl = kernel.pdl;
+  kernel.device->launch(*kernel.combine, config, &combine, sizeof combine, stream);
+}
+
+}  // namespace kernelwright::detail

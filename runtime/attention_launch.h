@@ -1,0 +1,41 @@
+/// The hot path: arguments checked, parameters packed, one or two launches queued. No allocation, no lock, no text.
+#pragma once
+
+#include <memory>
+
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/runtime/attention_kernel.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/binary.h"
+
+namespace kernelwright::detail {
+
+/// An attention kernel loaded onto a device, with everything that a launch needs and does not change.
+struct LoadedAttention {
+  AttentionSpec spec;
+  int forced_splits = 1;  // as plan_launch takes it
+  int num_sms = 0;
+  int q_heads = 1, kv_heads = 1;
+  int max_q_len = 0;
+  float scale = 1, softcap = 0;  // where the caller gives none
+  Window window;
+  bool pdl = false;       // the merging kernel may start early
+  bool fallback = false;  // the portable kernel in another one's place
+  Device* device = nullptr;
+  const LoadedKernel* main = nullptr;
+  const LoadedKernel* combine = nullptr;  // null: keys are never split
+  std::shared_ptr<const Binary> main_binary, combine_binary;
+};
+
+/// Fills all but device, kernels and binaries.
+LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device);
+
+AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept;
+
+/// Parts that a launch of `plan` may be told to make: as plan_launch takes it.
+int forced_splits(const AttentionPlan& plan) noexcept;
+
+void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream);
+
+}  // namespace kernelwright::detail

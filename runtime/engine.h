@@ -1,0 +1,138 @@
+/// The façade that an inference server includes: problems in, kernels ready to launch out. It owns the backend, the
+/// cache, the compiler and every loaded kernel. It neither prints nor exits: events go to the caller's sink.
+///
+///   Engine engine;
+///   AttentionKernel kernel = engine.prepare(problem);  // compiles or loads, once
+///   engine.seal();                                     // from here on nothing compiles
+///   kernel.launch(tensors, stream);                    // any thread, any number of times
+///
+/// Three rules keep a server's ranks alike and its latency flat:
+///   - A kernel that nobody asked for in time is a miss, and OnMiss says what a launch does about it.
+///   - What a launch runs changes at promote() alone, which the server calls at the same step on every rank.
+///   - Nothing is unloaded before the Engine goes, so a captured graph keeps its kernels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+#include "kernelwright/runtime/attention_kernel.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/events.h"
+#include "kernelwright/runtime/kernel_store.h"
+
+namespace kernelwright {
+
+/// A kernel is needed now, is not ready, and may not be made ready now: its stream captures, the engine is sealed, or
+/// OnMiss::kError asks for this. what() names the kernel, its key and what would do.
+class NotReadyError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What a launch does while its kernel is being made ready in the background.
+enum class OnMiss {
+  kBlock,  // waits for it
+  /// The portable kernel with its default schedule serves until promote(): at once if another problem has loaded it,
+  /// else from the moment it is loaded or compiled, which is done first, and launches wait until then. Where the kernel
+  /// that was asked for is in the cache, that is loaded instead; where it is the portable one itself, this is kBlock.
+  kFallback,
+  kError,  // throws NotReadyError
+};
+
+struct EngineOptions {
+  std::string backend = "auto";  // cuda | emulator | auto: cuda where a GPU is, else the emulator
+  CacheOptions cache;
+  std::string nvrtc_path;                     // "": found as Compiler says
+  EventSink sink;                             // also set as cache.sink unless that is set
+  int compile_threads = 0;                    // of the background; 0: as many as cores. Started when first needed
+  OnMiss on_miss = OnMiss::kBlock;            // of kernels that attention() prepares by itself
+  int retry_failed_after_ms = 60'000;         // prepare() of a failed kernel tries again after this long
+  std::shared_ptr<Backend> custom_backend;    // instead of `backend`
+  std::shared_ptr<KernelStore> custom_store;  // instead of `cache` and `nvrtc_path`
+};
+
+struct PrepareOptions {
+  int device = 0;
+  OnMiss on_miss = OnMiss::kBlock;  // matters with `background` alone, and to a sealed engine
+  bool background = false;          // return at once; on_miss says what launches do meanwhile
+  bool allow_when_sealed = false;   // compile even after seal()
+};
+
+struct EngineCounters {
+  std::uint64_t ready = 0, pending = 0, failed = 0;  // kernels by state, now
+  std::uint64_t loads = 0;                           // binaries loaded onto a device
+  std::uint64_t loaded_bytes = 0;                    // device memory that they take
+  std::uint64_t fallback_launches = 0;               // launches that the portable kernel served for another
+  std::uint64_t sealed_misses = 0;                   // kernels asked for after seal() that were not in the cache
+  std::uint64_t capture_misses = 0;                  // launches refused because the stream captured
+  std::uint64_t promotions = 0;
+  CacheCounters cache;
+};
+
+/// Safe from any number of threads, except that it must outlive every call, every kernel handle and all queued work.
+/// A child of fork() must not use it.
+class Engine {
+ public:
+  /// Opens the backend, and neither a compiler nor a context. Throws MissingError with one clear sentence if there is
+  /// no such device.
+  explicit Engine(EngineOptions options = {});
+  /// Drops queued background compiles and waits for those that run. Kernels must not be running.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// The kernel for `problem` on a device: compiled or taken from the cache, loaded to the last byte, its shared memory
+  /// opted into. Asked again, it returns the same handle at once; asked by several threads, it compiles once.
+  /// With `background` it returns before that, and failures show in state(), error() and the sink.
+  ///
+  /// Throws ConfigError if no kernel fits, CompileError, MissingError if it is not cached and there is no compiler or
+  /// no such device, DeviceError if it cannot be loaded, NotReadyError if the engine is sealed and it is not cached
+  /// (with OnMiss::kFallback and a cached fallback, that serves instead). No stream of the calling thread may be
+  /// capturing.
+  AttentionKernel prepare(const AttentionProblem& problem, const AttentionSchedule& schedule = {},
+                          const PrepareOptions& options = {});
+
+  /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
+  /// Masks with operands and expression score mods are found under a lock.
+  AttentionKernel find(const AttentionProblem& problem, int device = 0) const noexcept;
+
+  /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head.
+  /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
+  /// The first call for a problem may compile for a third of a second; while `stream` captures it throws NotReadyError
+  /// instead, so prepare what will be captured. Returns once the launch is queued; the buffers must outlive it.
+  void attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device = 0);
+
+  /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set; what is cached is still loaded. Each
+  /// missing kernel is reported once, as kSealedMiss. Compiles that are queued already go on.
+  void seal();
+  bool sealed() const;
+
+  /// Waits until nothing is pending. True if every prepared kernel is ready; false if one has failed or time is over.
+  bool wait_until_ready(int timeout_ms = -1);
+
+  /// Every kernel that is ready takes over from its fallback. Returns how many did. Launches of other threads run one
+  /// or the other. Until it is called a fallback goes on serving, so that ranks which call it at the same step stay
+  /// alike.
+  int promote();
+
+  /// Device memory that loaded kernels take, summed over devices: size the KV cache after wait_until_ready().
+  std::uint64_t loaded_bytes() const;
+  EngineCounters counters() const;
+
+  int device_count() const;
+  /// Throws MissingError if there is none.
+  Device& device(int ordinal = 0) const;
+  Backend& backend() const;
+  KernelStore& store() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,55 @@
+/// What a handle points to: one problem on one device, and the kernels that serve it over time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/schedule.h"
+#include "kernelwright/runtime/attention_launch.h"
+#include "kernelwright/runtime/engine.h"
+
+namespace kernelwright::detail {
+
+/// What all slots of an engine share.
+struct SlotShared {
+  std::mutex mutex;                 // guards every slot's fields below its line; held for moments only
+  std::condition_variable changed;  // a slot's state or what serves it changed
+  std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
+};
+
+struct KernelSlot {
+  // Fixed before anyone else sees the slot.
+  AttentionProblem problem;
+  AttentionSchedule schedule;
+  AttentionPlan plan;
+  std::optional<AttentionPlan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
+  std::string key, name;                       // hex; "attention_portable (key 01ab...)" for messages
+  OnMiss on_miss = OnMiss::kBlock;
+  Device* device = nullptr;
+  SlotShared* shared = nullptr;
+
+  // Read by launches, without the lock; written under it. Once it is not null, promote() alone changes it.
+  std::atomic<const LoadedAttention*> serving{nullptr};
+  std::atomic<KernelState> state{KernelState::kPending};
+
+  // Guarded by shared->mutex.
+  std::unique_ptr<const LoadedAttention> tuned, fallback;  // never let go: captured graphs may hold them
+  bool fallback_pending = false;
+  std::exception_ptr failure;  // of kFailed
+  std::string error;
+  bool sealed_miss = false, sealed_miss_reported = false;
+  std::chrono::steady_clock::time_point failed_at;
+
+  /// A kernel to launch, when none served yet: waits or throws as on_miss says.
+  const LoadedAttention& await_serving(Stream stream);
+};
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,47 @@
+/// Spec -> Binary, through the cache and the compiler. Needs no device and no driver: what `kernelwright compile` and
+/// the engine both stand on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernelwright/generator/spec.h"
+#include "kernelwright/runtime/binary.h"
+#include "kernelwright/runtime/cache_key.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/cubin_cache.h"
+
+namespace kernelwright {
+
+/// Safe from any number of threads; a Spec that several ask for at once is compiled once.
+class KernelStore {
+ public:
+  /// Opens the cache (which never fails: see CubinCache) and no compiler. `nvrtc_path` as in Compiler.
+  explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {});
+  virtual ~KernelStore();
+  KernelStore(const KernelStore&) = delete;
+  KernelStore& operator=(const KernelStore&) = delete;
+
+  /// The key of `spec` with the compiler of this machine.
+  CacheKey key(const Spec& spec) const;
+
+  /// From the cache, else compiled and cached. Where no compiler is, any cached build of the Spec will do.
+  /// Throws CompileError, or MissingError if it is not cached and there is no compiler.
+  std::shared_ptr<const Binary> compile(const Spec& spec);
+
+  /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
+  std::shared_ptr<const Binary> find(const Spec& spec);
+
+  CubinCache& cache();
+  Compiler& compiler();
+
+ protected:
+  /// The step from source to binary, for tests to replace.
+  virtual Binary build(const SourceUnit& unit);
+
+ private:
+  CubinCache cache_;
+  Compiler compiler_;
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,359 @@
+/// What a launch hands to the device, and what it refuses before anything is queued.
+#include <cmath>
+#include <limits>
+
+#include "contract/attention_params.h"
+#include "kernelwright/generator/arch.h"
+#include "runtime/engine_fixture.h"
+
+namespace kernelwright::testing {
+
+thread_local bool count_allocations = false;
+thread_local int allocations = 0;
+
+}  // namespace kernelwright::testing
+
+// Counts what this thread allocates while a test asks for it. Kept out of line: a compiler that sees through one half
+// of the pair takes it for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  using namespace kernelwright::testing;
+  if (count_allocations) ++allocations;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace kernelwright::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+using contract::AttentionParams;
+using contract::CombineParams;
+
+struct LaunchTest : EngineTest {
+  LaunchTest() : engine(options()) {}
+
+  AttentionParams launched(const AttentionProblem& problem, const AttentionTensors& tensors) {
+    device().forget_launches();
+    engine.prepare(problem).launch(tensors, some_stream());
+    return device().launches().at(0).as<AttentionParams>();
+  }
+  std::string refusal(const AttentionProblem& problem, const AttentionTensors& tensors,
+                      const AttentionSchedule& schedule = {}) {
+    device().forget_launches();
+    const AttentionKernel kernel = engine.prepare(problem, schedule);
+    const std::string message = message_of<ConfigError>([&] { kernel.launch(tensors, some_stream()); });
+    EXPECT_THAT(device().launches(), SizeIs(0)) << "something was queued";
+    return message;
+  }
+
+  Engine engine;
+};
+
+AttentionSchedule four_parts() {
+  AttentionSchedule schedule;
+  schedule.splits = 4;
+  return schedule;
+}
+
+AttentionProblem decode_problem() {
+  AttentionProblem problem = prefill_problem();
+  problem.mask.kind = MaskKind::kNone;
+  problem.max_q_len = 1;
+  problem.lse = true;
+  return problem;
+}
+
+AttentionTensors decode_tensors() {
+  AttentionTensors tensors = some_tensors();
+  tensors.q_len = 1;
+  tensors.kv_len = 8192;
+  return tensors;
+}
+
+void expect_strides(const contract::Strides& strides, std::int64_t batch, std::int64_t token, std::int64_t head) {
+  EXPECT_EQ(strides.batch, batch);
+  EXPECT_EQ(strides.token, token);
+  EXPECT_EQ(strides.head, head);
+}
+
+TEST_F(LaunchTest, ContiguousStridesFollowFromTheShape) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {192, 128};
+  const AttentionParams params = launched(problem, some_tensors());  // batch 2, q_len 100, kv_len 300, heads 8 and 2
+  expect_strides(params.q_strides, 100 * 8 * 192, 8 * 192, 192);
+  expect_strides(params.k_strides, 300 * 2 * 192, 2 * 192, 192);
+  expect_strides(params.v_strides, 300 * 2 * 128, 2 * 128, 128);
+  expect_strides(params.o_strides, 100 * 8 * 128, 8 * 128, 128);
+  EXPECT_EQ(params.batch, 2);
+  EXPECT_EQ(params.q_len, 100);
+  EXPECT_EQ(params.kv_len, 300);
+  EXPECT_EQ(params.q_heads, 8);
+  EXPECT_EQ(params.kv_heads, 2);
+  EXPECT_EQ(params.q, reinterpret_cast<const void*>(0x10000));
+  EXPECT_EQ(params.o, reinterpret_cast<void*>(0x40000));
+  EXPECT_FLOAT_EQ(params.scale, 1 / std::sqrt(192.f));
+  EXPECT_EQ(params.num_splits, 1);
+  EXPECT_EQ(params.partial_o, nullptr);
+}
+
+TEST_F(LaunchTest, GivenStridesArePassedOn) {
+  AttentionTensors tensors = some_tensors();
+  tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
+  tensors.k_strides = {.batch = 0, .token = 256, .head = 128};              // one sequence's keys for all
+  const AttentionParams params = launched(prefill_problem(), tensors);
+  expect_strides(params.q_strides, 1 << 20, 128, 128 * 200);
+  expect_strides(params.k_strides, 0, 256, 128);
+}
+
+TEST_F(LaunchTest, RaggedAndPagedOperandsHaveTheirOwnStrides) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  AttentionTensors tensors = some_tensors();
+  tensors.q_tokens = 130;
+  tensors.q_offsets = 0x50000;
+  tensors.kv_lengths = 0x60000;
+  tensors.page_table = 0x70000;
+  tensors.page_table_stride = 5;
+  const AttentionParams params = launched(problem, tensors);
+  expect_strides(params.q_strides, 0, 8 * 128, 128);
+  expect_strides(params.k_strides, 64 * 2 * 128, 2 * 128, 128);
+  EXPECT_EQ(params.page_table, reinterpret_cast<const std::int32_t*>(0x70000));
+  EXPECT_EQ(params.page_table_stride, 5);
+}
+
+TEST_F(LaunchTest, RunTimeNumbersOverrideTheProblems) {
+  AttentionProblem problem = prefill_problem();
+  problem.mask = {.kind = MaskKind::kSlidingWindow, .window = {.left = 256, .right = 0}};
+  problem.score_mod = {.kind = ScoreModKind::kSoftcap, .cap = 50};
+  AttentionParams params = launched(problem, some_tensors());
+  EXPECT_EQ(params.window_left, 256);
+  EXPECT_EQ(params.softcap, 50);
+  AttentionTensors tensors = some_tensors();
+  tensors.window = Window{.left = 7, .right = -1};
+  tensors.softcap = 30;
+  tensors.scale = -2;
+  params = launched(problem, tensors);
+  EXPECT_EQ(params.window_left, 7);
+  EXPECT_EQ(params.window_right, -1);
+  EXPECT_EQ(params.softcap, 30);
+  EXPECT_EQ(params.scale, -2);
+}
+
+TEST_F(LaunchTest, SplitKeysAreMergedByASecondLaunchThatMayStartEarly) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  AttentionTensors tensors = decode_tensors();
+  tensors.lse = 0x90000;
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  const std::uint64_t rows = 2 * 8, o_bytes = 4 * rows * 128 * 4, lse_bytes = 4 * rows * 4;
+  EXPECT_GE(tensors.workspace_bytes, o_bytes + lse_bytes);
+  kernel.launch(tensors, some_stream());
+  const auto launches = device().launches();
+  ASSERT_THAT(launches, SizeIs(2));
+  EXPECT_FALSE(launches[0].config.pdl);
+  EXPECT_EQ(launches[1].config.pdl, arch_info(kernel.plan().main.arch).pdl);
+  const auto main = launches[0].as<AttentionParams>();
+  const auto combine = launches[1].as<CombineParams>();
+  EXPECT_EQ(main.num_splits, 4);
+  EXPECT_EQ(main.partial_o, reinterpret_cast<float*>(0x80000));
+  EXPECT_GE(reinterpret_cast<std::uint64_t>(main.partial_lse), 0x80000 + o_bytes);
+  EXPECT_LE(reinterpret_cast<std::uint64_t>(main.partial_lse), 0x80000 + tensors.workspace_bytes - lse_bytes);
+  EXPECT_EQ(combine.partial_o, main.partial_o);
+  EXPECT_EQ(combine.partial_lse, main.partial_lse);
+  EXPECT_EQ(combine.num_splits, 4);
+  EXPECT_EQ(combine.rows, static_cast<int>(rows));
+  EXPECT_EQ(combine.q_heads, 8);
+  EXPECT_EQ(combine.q_len, 1);
+  EXPECT_EQ(combine.lse, reinterpret_cast<float*>(0x90000));
+  expect_strides(combine.o_strides, 8 * 128, 8 * 128, 128);
+}
+
+TEST_F(LaunchTest, ARefusedSecondLaunchIsReported) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  AttentionTensors tensors = decode_tensors();
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  device().refuse_launch = 1;
+  EXPECT_THROW(kernel.launch(tensors, some_stream()), DeviceError);
+}
+
+TEST_F(LaunchTest, AMissingOrSmallWorkspaceIsRefusedWithItsSize) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  AttentionTensors tensors = decode_tensors();
+  const std::uint64_t needed = kernel.workspace_bytes(kernel.extent(tensors));
+  const std::string tail = " bytes are given and " + std::to_string(needed) +
+                           " are needed to merge 4 parts of the keys; see AttentionKernel::workspace_bytes()";
+  EXPECT_EQ(refusal(decode_problem(), tensors, four_parts()), "/tensors/workspace: 0" + tail);
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = needed - 1;
+  EXPECT_EQ(refusal(decode_problem(), tensors, four_parts()),
+            "/tensors/workspace: " + std::to_string(needed - 1) + tail);
+  tensors.workspace_bytes = needed + 8;
+  tensors.workspace = 0x80008;
+  EXPECT_EQ(refusal(decode_problem(), tensors, four_parts()),
+            "/tensors/workspace: address 0x80008 is not a multiple of 16; give an aligned one");
+}
+
+TEST_F(LaunchTest, NoQueriesQueueNothingAndNeedNoTensors) {
+  const AttentionKernel kernel = engine.prepare(prefill_problem());
+  AttentionTensors none;
+  none.batch = 0;
+  kernel.launch(none, some_stream());
+  none.batch = 3;
+  none.q_len = 0;
+  kernel.launch(none, some_stream());
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(none)), 0u);
+  EXPECT_THAT(device().launches(), SizeIs(0));
+}
+
+TEST_F(LaunchTest, NoKeysAreLaunchedWithoutKeysAndValues) {
+  AttentionTensors tensors = some_tensors();
+  tensors.kv_len = 0;
+  tensors.k = tensors.v = 0;
+  EXPECT_EQ(launched(prefill_problem(), tensors).kv_len, 0);
+}
+
+TEST_F(LaunchTest, EveryArgumentThatDoesNotFitIsNamedAtOnce) {
+  AttentionTensors tensors = some_tensors();
+  tensors.q = 0;
+  tensors.k = 0x20008;
+  tensors.kv_len = -1;
+  tensors.sinks = 0x90000;
+  EXPECT_EQ(
+      refusal(prefill_problem(), tensors),
+      "/tensors/kv_len: -1 is negative\n"
+      "/tensors/q: is null; give a device address\n"
+      "/tensors/k: address 0x20008 is not a multiple of 16; give an aligned one\n"
+      "/tensors/sinks: is given, and the problem does not have \"sinks\": true; leave it null, or prepare a problem "
+      "that has");
+}
+
+struct BadArgument {
+  const char* name;
+  void (*edit)(AttentionTensors&);
+  const char* message;
+};
+class EachBadArgument : public LaunchTest, public ::testing::WithParamInterface<BadArgument> {};
+
+TEST_P(EachBadArgument, IsRefusedWithItsPlaceAndWhatWouldDo) {
+  AttentionTensors tensors = some_tensors();
+  GetParam().edit(tensors);
+  EXPECT_EQ(refusal(prefill_problem(), tensors), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Attention, EachBadArgument,
+    ::testing::Values(
+        BadArgument{"batch", [](AttentionTensors& t) { t.batch = -2; }, "/tensors/batch: -2 is negative"},
+        BadArgument{"q_len", [](AttentionTensors& t) { t.q_len = -1; }, "/tensors/q_len: -1 is negative"},
+        BadArgument{"v", [](AttentionTensors& t) { t.v = 0; }, "/tensors/v: is null; give a device address"},
+        BadArgument{"o", [](AttentionTensors& t) { t.o += 2; },
+                    "/tensors/o: address 0x40002 is not a multiple of 16; give an aligned one"},
+        BadArgument{"unaligned_stride",
+                    [](AttentionTensors& t) {
+                      t.k_strides = {300 * 260, 260, 130};
+                    },
+                    "/tensors/k_strides: strides [batch 78000, token 260, head 130] are not multiples of 16 bytes, 8 "
+                    "elements"},
+        BadArgument{"narrow_stride",
+                    [](AttentionTensors& t) {
+                      t.q_strides = {100 * 512, 512, 64};
+                    },
+                    "/tensors/q_strides: strides [batch 51200, token 512, head 64] are below a head of 128 elements; "
+                    "give 0 to broadcast, or at least a head"},
+        BadArgument{"negative_stride",
+                    [](AttentionTensors& t) {
+                      t.v_strides = {76800, -256, 128};
+                    },
+                    "/tensors/v_strides: strides [batch 76800, token -256, head 128] are below a head of 128 elements; "
+                    "give 0 to broadcast, or at least a head"},
+        BadArgument{
+            "overlapping_output",
+            [](AttentionTensors& t) {
+              t.o_strides = {0, 1024, 128};
+            },
+            "/tensors/o_strides: strides [batch 0, token 1024, head 128] are below a head of 128 elements; rows "
+            "of the output must not overlap"},
+        BadArgument{"lse", [](AttentionTensors& t) { t.lse = 0x90000; },
+                    "/tensors/lse: is given, and the problem does not have \"lse\": true; leave it null, or prepare a "
+                    "problem that has"},
+        BadArgument{"window", [](AttentionTensors& t) { t.window = Window{}; },
+                    "/tensors/window: is given, and the problem's mask is not sliding_window; leave it absent"},
+        BadArgument{"softcap", [](AttentionTensors& t) { t.softcap = 30; },
+                    "/tensors/softcap: is given, and the problem's score_mod is not softcap; leave it NaN"},
+        BadArgument{"scale", [](AttentionTensors& t) { t.scale = std::numeric_limits<float>::infinity(); },
+                    "/tensors/scale: inf is not finite"},
+        BadArgument{"lengths", [](AttentionTensors& t) { t.kv_lengths = 0x90002; },
+                    "/tensors/kv_lengths: address 0x90002 is not a multiple of 4"},
+        BadArgument{"rows",
+                    [](AttentionTensors& t) {
+                      t.batch = 1 << 20;
+                      t.q_len = 1 << 9;
+                    },
+                    "/tensors/batch: 536870912 rows of 8 query heads are more than 2^31 - 1; launch fewer sequences at "
+                    "a time"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(LaunchTest, OperandsThatTheProblemHasMustBeGiven) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout.kind = KvLayoutKind::kRagged;
+  problem.sinks = true;
+  AttentionTensors tensors = some_tensors();
+  tensors.q_tokens = 201;
+  EXPECT_EQ(
+      refusal(problem, tensors),
+      "/tensors/q_tokens: 201 rows of ragged queries do not fit 2 sequences of at most 100; give q_offsets[batch], "
+      "and the longest sequence as q_len\n"
+      "/tensors/q_offsets: is null, and the problem has ragged queries\n"
+      "/tensors/kv_offsets: is null, and the problem has ragged keys\n"
+      "/tensors/sinks: is null, and the problem has \"sinks\": true");
+}
+
+TEST_F(LaunchTest, ShortPageTablesAreRefused) {
+  AttentionProblem problem = prefill_problem();
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  AttentionTensors tensors = some_tensors();
+  tensors.page_table = 0x70000;
+  tensors.page_table_stride = 4;
+  EXPECT_EQ(refusal(problem, tensors),
+            "/tensors/page_table_stride: 4 pages of 64 keys hold fewer than the 300 keys of the longest sequence");
+}
+
+TEST_F(LaunchTest, MoreQueriesThanTheProblemBoundsAreRefused) {
+  AttentionTensors tensors = decode_tensors();
+  tensors.q_len = 2;
+  EXPECT_THAT(refusal(decode_problem(), tensors), HasSubstr("/tensors/q_len: 2 is above the problem's max_q_len of 1"));
+}
+
+TEST_F(LaunchTest, AllocatesNothing) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  AttentionTensors tensors = decode_tensors();
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  device().forget_launches();
+  allocations = 0;
+  count_allocations = true;
+  kernel.launch(tensors, some_stream());
+  const AttentionKernel found = engine.find(decode_problem());
+  const bool counted = count_allocations;
+  count_allocations = false;
+  EXPECT_TRUE(counted);
+  EXPECT_TRUE(found);
+  EXPECT_THAT(device().launches(), SizeIs(2));
+  // decode_problem() makes no text and no list, so all of the above may allocate nothing.
+  EXPECT_EQ(allocations, 0);
+  count_allocations = true;
+  std::vector<int> probe(100);
+  count_allocations = false;
+  EXPECT_EQ(allocations, 1) << "the counter does not count";
+}
+
+}  // namespace
+}  // namespace kernelwright::testing

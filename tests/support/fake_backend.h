@@ -1,0 +1,142 @@
+/// A backend that computes nothing and remembers everything: what was loaded, what was launched with which arguments,
+/// what was asked of a capturing stream. Behaviour is set per device. All of it may be used from any number of threads.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/backend.h"
+
+namespace kernelwright::testing {
+
+struct FakeKernel final : LoadedKernel {
+  std::string entry;
+  int device = 0;
+  std::uint32_t max_shared_bytes = 0;
+  std::size_t loaded_bytes() const override { return 1000; }
+};
+
+struct FakeLaunch {
+  const FakeKernel* kernel;
+  LaunchConfig config;
+  Stream stream;
+  std::size_t params_bytes;
+  std::array<std::byte, 1024> params;
+  template <class Params>
+  Params as() const {
+    Params value;
+    EXPECT_EQ(params_bytes, sizeof value);
+    std::memcpy(&value, params.data(), sizeof value);
+    return value;
+  }
+};
+
+/// Room for launches is reserved up front, so that launch() itself allocates nothing.
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(int ordinal) : ordinal_(ordinal) {
+    info_ = {.name = "fake " + std::to_string(ordinal),
+             .compute_major = 9,
+             .compute_minor = 0,
+             .arch = Arch::kSm90a,
+             .num_sms = 132,
+             .memory_bytes = std::size_t{80} << 30,
+             .l2_bytes = std::size_t{50} << 20,
+             .shared_bytes_per_cta = 232448,
+             .clock_khz = 1'980'000};
+    launches_.reserve(1024);
+  }
+
+  std::atomic<CaptureState> capturing{CaptureState::kNone};
+  std::atomic<bool> refuse_loads{false};
+  std::atomic<int> refuse_launch{-1};  // the number of the launch that fails
+  std::atomic<int> loads{0}, loads_in_capture{0};
+
+  DeviceInfo& mutable_info() { return info_; }
+  std::vector<FakeLaunch> launches() const {
+    std::lock_guard lock(mutex_);
+    return launches_;
+  }
+  void forget_launches() {
+    std::lock_guard lock(mutex_);
+    launches_.clear();
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  int ordinal() const override { return ordinal_; }
+  DevicePtr allocate(std::size_t bytes) override { return bytes ? 0x7000'0000 : 0; }
+  void free(DevicePtr) noexcept override {}
+  void copy_to_device(DevicePtr, const void*, std::size_t) override {}
+  void copy_to_host(void* to, DevicePtr, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  void fill(DevicePtr, std::uint8_t, std::size_t, Stream) override {}
+
+  std::unique_ptr<LoadedKernel> load(std::span<const std::byte>, const std::string& entry,
+                                     std::uint32_t max_shared_bytes) override {
+    if (capturing != CaptureState::kNone) ++loads_in_capture;
+    if (refuse_loads) throw DeviceError("cuLibraryLoadData: 200 (invalid image), loading " + entry, 200);
+    ++loads;
+    auto kernel = std::make_unique<FakeKernel>();
+    kernel->entry = entry;
+    kernel->device = ordinal_;
+    kernel->max_shared_bytes = max_shared_bytes;
+    return kernel;
+  }
+  void launch(const LoadedKernel& kernel, const LaunchConfig& config, const void* params, std::size_t params_bytes,
+              Stream stream) override {
+    std::lock_guard lock(mutex_);
+    if (static_cast<int>(launches_.size()) == refuse_launch) throw DeviceError("cuLaunchKernelEx: 1 (refused)", 1);
+    FakeLaunch& launch = launches_.emplace_back();
+    launch.kernel = static_cast<const FakeKernel*>(&kernel);
+    launch.config = config;
+    launch.stream = stream;
+    launch.params_bytes = params_bytes;
+    std::memcpy(launch.params.data(), params, params_bytes);
+  }
+  int max_ctas_per_sm(const LoadedKernel&, std::uint32_t, std::uint32_t) override { return 1; }
+  TensorMap encode_tensor_map(const TensorMapRequest&) override { return {}; }
+  Stream create_stream() override { return nullptr; }
+  void destroy_stream(Stream) noexcept override {}
+  void synchronize(Stream) override {}
+  CaptureState capture_state(Stream) override { return capturing; }
+  Event* create_event() override { return nullptr; }
+  void destroy_event(Event*) noexcept override {}
+  void record(Event*, Stream) override {}
+  float elapsed_ms(Event*, Event*) override { return 0; }
+  void begin_capture(Stream) override { capturing = CaptureState::kActive; }
+  std::unique_ptr<Graph> end_capture(Stream) override {
+    capturing = CaptureState::kNone;
+    return nullptr;
+  }
+
+ private:
+  const int ordinal_;
+  DeviceInfo info_;
+  mutable std::mutex mutex_;
+  std::vector<FakeLaunch> launches_;
+};
+
+class FakeBackend final : public Backend {
+ public:
+  explicit FakeBackend(int devices = 1) {
+    for (int i = 0; i < devices; ++i) devices_.emplace_back(i);
+  }
+  std::string_view name() const override { return "fake"; }
+  int device_count() const override { return static_cast<int>(devices_.size()); }
+  FakeDevice& device(int ordinal) override {
+    if (ordinal < 0 || ordinal >= device_count())
+      throw MissingError("device " + std::to_string(ordinal) + ": there are " + std::to_string(device_count()));
+    return devices_[static_cast<std::size_t>(ordinal)];
+  }
+
+ private:
+  std::deque<FakeDevice> devices_;
+};
+
+}  // namespace kernelwright::testing
