@@ -131,8 +131,8 @@ RowResult compare_row(const AttentionCase& call, const AttentionOutput& output, 
 
 }  // namespace
 
-VerifyReport verify(const AttentionCase& call, const AttentionOutput& output, const VerifyOptions& options) {
-  VerifyReport report;
+Verdict verify(const AttentionCase& call, const AttentionOutput& output, const VerdictOptions& options) {
+  Verdict report;
   std::vector<RowId> rows = choose_rows(call, options.budget_operations, options.seed);
   report.rows = rows.size();
   report.elements = rows.size() * static_cast<std::size_t>(call.problem.head_dim.v);

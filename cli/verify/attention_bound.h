@@ -43,14 +43,14 @@ struct ErrorBound {
 ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int element);
 double lse_bound(const AttentionCase& call, const ReferenceRow& row);
 
-struct VerifyOptions {
+struct VerdictOptions {
   double budget_operations = 10e9;
   std::uint64_t seed = 0;
 };
 
 /// What a comparison found. `text` has the worst place where it failed: "o[1, 37, 2, 100]: -0.5 is 3.1e-2 from -0.47,
 /// 8 times what rounding explains".
-struct VerifyReport {
+struct Verdict {
   bool passed = false;
   bool sampled = false;  // some rows were left out
   std::size_t rows = 0, elements = 0;
@@ -61,6 +61,6 @@ struct VerifyReport {
   std::size_t not_finite = 0;           // elements that are NaN or infinite and should not be, or the other way round
   std::string text;                     // "" if passed
 };
-VerifyReport verify(const AttentionCase& call, const AttentionOutput& output, const VerifyOptions& options = {});
+Verdict verify(const AttentionCase& call, const AttentionOutput& output, const VerdictOptions& options = {});
 
 }  // namespace kernelwright

@@ -52,12 +52,14 @@ class Bound : public testing::TestWithParam<BoundCase> {};
 
 TEST_P(Bound, LetsAKernelsArithmeticPass) {
   const AttentionCase call = inputs_of(GetParam());
-  const VerifyReport report = verify(call, simulate_attention(call));
+  const Verdict report = verify(call, simulate_attention(call));
   EXPECT_TRUE(report.passed) << report.text;
   EXPECT_EQ(report.not_finite, 0u);
   EXPECT_LT(report.worst_ratio, 1);
   EXPECT_LT(report.worst_lse_ratio, 1);
-  if (!GetParam().exact) EXPECT_GT(report.worst_ratio, 1e-4) << "a bound this loose catches nothing";
+  if (!GetParam().exact) {
+    EXPECT_GT(report.worst_ratio, 1e-4) << "a bound this loose catches nothing";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -93,9 +95,7 @@ class Mistakes : public testing::TestWithParam<std::tuple<DType, int>> {
     const auto [dtype, q_len] = GetParam();
     call_ = inputs_of({"mistake", problem_of(dtype, 128, 8, 2), 1, q_len, 4096});
   }
-  VerifyReport report_with(const SimulatedFaults& faults) const {
-    return verify(call_, simulate_attention(call_, faults));
-  }
+  Verdict report_with(const SimulatedFaults& faults) const { return verify(call_, simulate_attention(call_, faults)); }
   AttentionCase call_;
 };
 
@@ -118,7 +118,7 @@ TEST(Verify, NamesTheWorstPlace) {
   AttentionOutput output = simulate_attention(call);
   const std::vector<float> wrong{100};
   encode_row(DType::kBf16, wrong, output.o.data() + (call.o_index(1, 3, 2) + 7) * 2);
-  const VerifyReport report = verify(call, output);
+  const Verdict report = verify(call, output);
   EXPECT_FALSE(report.passed);
   EXPECT_THAT(report.text, HasSubstr("o[sequence 1, query 3, head 2, element 7]: 100 where "));
 }
@@ -128,7 +128,7 @@ TEST(Verify, CountsNanThatShouldNotBe) {
   AttentionOutput output = simulate_attention(call);
   fill_with_nan(DType::kF16, {output.o.data(), 4});
   output.lse[3] = std::numeric_limits<float>::quiet_NaN();
-  const VerifyReport report = verify(call, output);
+  const Verdict report = verify(call, output);
   EXPECT_FALSE(report.passed);
   EXPECT_EQ(report.not_finite, 3u);
 }
