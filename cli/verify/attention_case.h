@@ -1,0 +1,107 @@
+/// One attention call on the host: every operand already rounded to the problem's dtypes, in the layout that a kernel
+/// reads. What the reference, the devices and the .npy files share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "contract/attention_params.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+
+namespace kernelwright {
+
+/// Elements of one dtype with strides of any kind. Two tensors may share one buffer (interleaved keys and values).
+struct HostTensor {
+  DType dtype = DType::kBf16;
+  int head_dim = 0;
+  contract::Strides strides{};  // elements
+  std::shared_ptr<std::vector<std::byte>> buffer;
+  std::size_t offset_bytes = 0;
+
+  /// Where the head of one token starts: head_dim elements follow. `batch` is a page where keys are paged.
+  std::byte* row(std::int64_t batch, std::int64_t token, int head) const;
+};
+
+struct AttentionCase {
+  AttentionProblem problem;
+  int batch = 1;
+  int q_len = 1, kv_len = 1;         // of the longest sequence
+  std::vector<int> q_lens, kv_lens;  // [batch]
+  std::int64_t q_tokens = 1;         // rows of o and lse: batch * q_len, or of ragged queries
+
+  HostTensor q, k, v;
+  contract::Strides o_strides{};         // elements; o is contiguous
+  std::vector<std::int32_t> q_offsets;   // [batch + 1], ragged queries
+  std::vector<std::int32_t> kv_offsets;  // [batch + 1], ragged keys
+  std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all
+  std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
+  int page_table_stride = 0;
+  std::vector<float> sinks;             // [q_heads]
+  std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]
+
+  float scale = 1;
+  float softcap = 0;  // used if the problem has one
+  Window window;      // used if the mask is sliding_window
+  /// Values are independent draws, so that rounding errors are too; says whether the root-mean-square test applies.
+  bool random_values = true;
+
+  /// The keys [first, last) that query `query` of sequence `sequence` sees.
+  struct Range {
+    int first, last;
+    int size() const { return last - first; }
+  };
+  Range visible(int sequence, int query) const;
+
+  std::byte* q_row(int sequence, int query, int head) const;
+  std::byte* k_row(int sequence, int key, int kv_head) const { return kv_row(k, sequence, key, kv_head); }
+  std::byte* v_row(int sequence, int key, int kv_head) const { return kv_row(v, sequence, key, kv_head); }
+  std::size_t o_index(int sequence, int query, int head) const;  // of the first element
+  std::size_t lse_index(int sequence, int query, int head) const;
+  std::size_t o_elems() const;
+  std::size_t lse_elems() const;
+  double k_scale_of(int kv_head) const { return scale_of(k_scale, kv_head); }
+  double v_scale_of(int kv_head) const { return scale_of(v_scale, kv_head); }
+  /// Floating-point operations of the two products over visible keys, a multiply and an add counted as two.
+  double operations() const;
+  /// Bytes of K and V that lie within some query's sight, each counted once.
+  double kv_bytes() const;
+
+ private:
+  std::byte* kv_row(const HostTensor& tensor, int sequence, int key, int kv_head) const;
+  static double scale_of(const std::vector<float>& scales, int kv_head) {
+    return scales.empty() ? 1 : scales[scales.size() == 1 ? 0 : static_cast<std::size_t>(kv_head)];
+  }
+};
+
+/// What a kernel wrote: o in problem.dtype.out, lse empty unless the problem has it.
+struct AttentionOutput {
+  std::vector<std::byte> o;
+  std::vector<float> lse;
+  bool operator==(const AttentionOutput&) const = default;
+};
+
+/// Layouts that a kernel must take, for tests.
+struct InputOptions {
+  std::uint64_t seed = 0;
+  bool heads_first = false;    // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]
+  bool interleave_kv = false;  // K and V of a token side by side in one buffer; needs head_dim.qk == head_dim.v
+  int padding_tokens = 0;      // NaN tokens after each sequence's or page's own
+  bool share_pages = false;    // sequences hold the first page of sequence 0 in common
+  int unused_pages = 3;        // NaN pages strewn among the used ones
+  double q_magnitude = 1;      // standard deviation of the queries
+};
+
+/// Seeded normal data rounded to the problem's dtypes. Pages are in random order; memory that no query may read holds
+/// NaN: unused pages, slots past a sequence's length, padding. The tail of each row of the page table holds numbers
+/// that are no pages. Scales are drawn from (0.25, 2), sinks from the standard normal distribution. Throws ConfigError
+/// if the shape does not fit the problem ("/shapes/NAME/...").
+AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,
+                          const InputOptions& options = {});
+
+/// Sets lengths, offsets and dense strides of a case from its problem and lengths; the operands stay empty.
+void lay_out(AttentionCase& call);
+
+}  // namespace kernelwright

@@ -1,0 +1,173 @@
+// Seeded inputs: random values where a query may look, NaN everywhere else.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/attention_case.h"
+#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/parallel.h"
+#include "kernelwright/verify/random.h"
+
+namespace kernelwright {
+namespace {
+
+enum Stream : std::uint64_t { kQueries = 1, kKeys, kValues, kPages, kScales, kSinks };
+
+std::uint64_t stream_of(Stream operand, std::uint64_t sequence) { return sequence * 16 + operand; }
+
+void fill_normal(Random& random, DType dtype, int head_dim, double magnitude, std::byte* to) {
+  float values[1024];
+  for (int i = 0; i < head_dim; i += 2) {
+    float first, second;
+    random.normal_pair(first, second);
+    values[i] = static_cast<float>(magnitude) * first;
+    if (i + 1 < head_dim) values[i + 1] = static_cast<float>(magnitude) * second;
+  }
+  encode_row(dtype, {values, static_cast<std::size_t>(head_dim)}, to);
+}
+
+// Lengths of the sequences, from a list or from one number for all.
+std::vector<int> lengths(const AttentionShape& shape, const std::vector<int>& list, int single, const char* field) {
+  if (list.empty()) return std::vector<int>(static_cast<std::size_t>(shape.batch), single);
+  if (shape.batch != 1 && static_cast<int>(list.size()) != shape.batch)
+    throw ConfigError("/shapes/" + shape.name + "/" + field,
+                      fmt::format("{} lengths for a batch of {}; one each would do", list.size(), shape.batch));
+  return list;
+}
+
+void give_memory(HostTensor& tensor, std::int64_t elems) {
+  tensor.buffer = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(elems) * bytes_of(tensor.dtype));
+  fill_with_nan(tensor.dtype, *tensor.buffer);
+}
+
+// Blocks of `tokens` tokens: sequences, pages, or one block of all ragged tokens.
+void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, const InputOptions& options) {
+  tokens += options.padding_tokens;
+  const int heads = call.problem.heads.kv;
+  for (HostTensor* tensor : {&call.k, &call.v}) {
+    const std::int64_t width = tensor->head_dim * (options.interleave_kv ? 2 : 1);
+    tensor->strides = {tokens * heads * width, heads * width, width};
+    if (options.heads_first) tensor->strides = {tokens * heads * width, width, tokens * width};
+    if (tensor == &call.v && options.interleave_kv) {
+      call.v.buffer = call.k.buffer;
+      call.v.offset_bytes = static_cast<std::size_t>(call.k.head_dim) * bytes_of(call.k.dtype);
+    } else {
+      give_memory(*tensor, blocks * tokens * heads * width);
+    }
+  }
+}
+
+void assign_pages(AttentionCase& call, const InputOptions& options) {
+  const int size = call.problem.kv_layout.page_size;
+  std::vector<int> counts;
+  for (const int length : call.kv_lens) counts.push_back((length + size - 1) / size);
+  const bool share = options.share_pages && !counts.empty() && counts[0] > 0;
+  const std::int64_t pages = std::accumulate(counts.begin(), counts.end(), std::int64_t{options.unused_pages});
+  std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
+  std::iota(order.begin(), order.end(), 0);
+  Random random(options.seed, kPages);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  // One column more than the longest sequence needs, so that every row has a tail.
+  call.page_table_stride = (counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end())) + 1;
+  call.page_table.assign(static_cast<std::size_t>(call.batch) * call.page_table_stride, 2147480000);
+  std::size_t next = 0;
+  for (int b = 0; b < call.batch; ++b)
+    for (int page = 0; page < counts[b]; ++page) {
+      const std::int32_t taken = order[next++];
+      const bool shared = share && b > 0 && page == 0 && std::min(size, call.kv_lens[b]) <= call.kv_lens[0];
+      call.page_table[static_cast<std::size_t>(b) * call.page_table_stride + page] =
+          shared ? call.page_table[0] : taken;
+    }
+  place_keys(call, pages, size, options);
+}
+
+std::vector<float> draw_scales(const AttentionProblem& problem, Random& random) {
+  std::vector<float> scales;
+  if (problem.scales == ScaleKind::kPerTensor) scales.resize(1);
+  if (problem.scales == ScaleKind::kPerHead) scales.resize(static_cast<std::size_t>(problem.heads.kv));
+  for (float& scale : scales) scale = static_cast<float>(random.uniform(0.25, 2));
+  return scales;
+}
+
+}  // namespace
+
+AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape, const InputOptions& options) {
+  AttentionCase call;
+  call.problem = problem;
+  call.q_lens = lengths(shape, shape.q_lens, shape.q_len, "q_lens");
+  call.kv_lens = lengths(shape, shape.kv_lens, shape.kv_len, "kv_lens");
+  if (call.q_lens.size() != call.kv_lens.size()) {  // a list for one of them sets the batch of both
+    if (shape.kv_lens.empty()) call.kv_lens.assign(call.q_lens.size(), shape.kv_len);
+    if (shape.q_lens.empty()) call.q_lens.assign(call.kv_lens.size(), shape.q_len);
+  }
+  if (call.q_lens.size() != call.kv_lens.size())
+    throw ConfigError("/shapes/" + shape.name + "/kv_lens",
+                      fmt::format("{} lengths, and q_lens has {}; one each for the same sequences would do",
+                                  call.kv_lens.size(), call.q_lens.size()));
+  const auto differ = [](const std::vector<int>& list) {
+    return std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) != list.end();
+  };
+  if (problem.q_layout == QLayout::kPadded && differ(call.q_lens))
+    throw ConfigError("/shapes/" + shape.name + "/q_lens", "padded queries have one length; q_layout ragged would do");
+  lay_out(call);
+  if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
+    throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
+
+  call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
+  call.softcap = static_cast<float>(problem.score_mod.cap);
+  call.window = problem.mask.window;
+  give_memory(call.q, call.q_tokens * problem.heads.q * problem.head_dim.qk);
+  switch (problem.kv_layout.kind) {
+    case KvLayoutKind::kPadded:
+      if (differ(call.kv_lens)) call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
+      place_keys(call, call.batch, call.kv_len, options);
+      break;
+    case KvLayoutKind::kRagged: place_keys(call, 1, call.kv_offsets.back(), options); break;
+    case KvLayoutKind::kPaged:
+      call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
+      assign_pages(call, options);
+      break;
+  }
+
+  // A stream of random numbers per operand and sequence: the same values however many threads draw them, and a sequence
+  // keeps its values whatever layout it lies in.
+  parallel_for(static_cast<std::size_t>(call.batch) * 3, [&](std::size_t item) {
+    const int b = static_cast<int>(item / 3);
+    const auto operand = static_cast<Stream>(kQueries + item % 3);
+    Random random(options.seed, stream_of(operand, static_cast<std::uint64_t>(b)));
+    if (operand == kQueries) {
+      for (int i = 0; i < call.q_lens[b]; ++i)
+        for (int h = 0; h < problem.heads.q; ++h)
+          fill_normal(random, problem.dtype.q, problem.head_dim.qk, options.q_magnitude, call.q_row(b, i, h));
+      return;
+    }
+    const bool keys = operand == kKeys;
+    const int skipped =
+        options.share_pages && problem.kv_layout.kind == KvLayoutKind::kPaged && b > 0 && call.kv_lens[b] > 0 &&
+                call.page_table[static_cast<std::size_t>(b) * call.page_table_stride] == call.page_table[0]
+            ? problem.kv_layout.page_size
+            : 0;  // sequence 0 writes the page that they share
+    for (int j = skipped; j < call.kv_lens[b]; ++j)
+      for (int h = 0; h < problem.heads.kv; ++h)
+        fill_normal(random, problem.dtype.kv, keys ? problem.head_dim.qk : problem.head_dim.v, 1,
+                    keys ? call.k_row(b, j, h) : call.v_row(b, j, h));
+  });
+
+  Random scales(options.seed, kScales);
+  call.k_scale = draw_scales(problem, scales);
+  call.v_scale = draw_scales(problem, scales);
+  if (problem.sinks) {
+    Random sinks(options.seed, kSinks);
+    call.sinks.resize(static_cast<std::size_t>(problem.heads.q));
+    for (float& sink : call.sinks) {
+      float unused;
+      sinks.normal_pair(sink, unused);
+    }
+  }
+  return call;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,36 @@
+/// .npy files (NumPy's array format, versions 1 and 2): little-endian float32 and int32 in C order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+
+namespace kernelwright {
+
+template <class T>
+struct NpyArray {
+  std::vector<std::int64_t> shape;
+  std::vector<T> values;  // C order
+};
+
+/// Reads a file. Throws ConfigError, with `path` as the place, for what is missing, a directory, no .npy file, cut
+/// short or longer than its shape, of another element type or byte order, in Fortran order, or larger than `max_bytes`.
+template <class T>
+NpyArray<T> read_npy(const std::string& path, std::int64_t max_bytes = std::int64_t{1} << 36);
+
+/// Writes a version 1 file. Throws ConfigError with `path` as the place if it cannot be written.
+template <class T>
+void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, const std::vector<T>& values);
+
+extern template NpyArray<float> read_npy<float>(const std::string&, std::int64_t);
+extern template NpyArray<std::int32_t> read_npy<std::int32_t>(const std::string&, std::int64_t);
+extern template void write_npy<float>(const std::string&, const std::vector<std::int64_t>&, const std::vector<float>&);
+extern template void write_npy<std::int32_t>(const std::string&, const std::vector<std::int64_t>&,
+                                             const std::vector<std::int32_t>&);
+
+/// "[2, 64, 8]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+}  // namespace kernelwright
