@@ -1,5 +1,6 @@
 #include "kernelwright/generator/config_json_document.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -203,7 +204,9 @@ std::string JsonValue::scalar() const {
   const double number = std::get<double>(value_);
   if (!std::isfinite(number)) return "null";
   char digits[40];
-  return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
+  std::string text(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+  if (text.find_first_of(".e") == text.npos) text += ".0";  // so that it is read back as what it is
+  return text;
 }
 
 // One walk for all forms: an aggregate is first written on one line (level < 0 means "on one line"), and again over

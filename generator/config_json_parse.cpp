@@ -1,6 +1,7 @@
 // Text -> JsonValue. The grammar is the JSON library's; what it would let through or die of is looked for first: size,
 // depth, encoding. Its callbacks build our value, so that no value of the library's own ever exists.
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -76,13 +77,19 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string& token, const nlohmann::json::exception& fault) override {
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& fault) override {
     // Position counts the characters read, the end included.
     const std::size_t at = position > 0 ? position - 1 : 0;
+    const std::string_view token = token_around(at);
     if (fault.id == 406)  // the one number that does not fit a double
       throw ConfigError(place(text_, at), quoted_for_message(token) + " is too large for a number");
-    if (at >= text_.size()) throw ConfigError(place(text_, at), "the JSON ends before its last bracket");
-    throw ConfigError(place(text_, at), quoted_for_message(token) + " is not JSON here" + hint(token, at));
+    if (at >= text_.size()) throw ConfigError(place(text_, at), "the JSON ends before it is complete");
+    const std::string_view why = fault.what();
+    if (const std::string_view string_fault = between(why, "invalid string: ", "; last read"); !string_fault.empty())
+      throw ConfigError(place(text_, at), "a text with a fault: " + std::string(string_fault));
+    const std::string_view expected = between(why, "; expected ", "; last read");
+    throw ConfigError(place(text_, at),
+                      quoted_for_message(token) + " does not belong here" + hint(token, at, expected));
   }
 
  private:
@@ -125,17 +132,38 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
                               : JsonValue::object(std::move(frame.members)));
   }
 
-  std::string hint(std::string_view token, std::size_t at) const {
-    const std::string_view last = token.substr(token.find_last_of(" \n") + 1);
-    if (last.starts_with("/")) return "; JSON has no comments";
-    if (last.starts_with("N") || last.starts_with("I") || last.starts_with("-I") || last.starts_with("+"))
-      return "; a number is finite and starts with a digit or a minus sign";
-    if (last.starts_with("'")) return "; text goes in double quotes";
+  /// The word or the sign at `at`.
+  std::string_view token_around(std::size_t at) const {
+    const auto is_word = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '+' ||
+             c == '-' || c == '_';
+    };
+    std::size_t begin = std::min(at, text_.size()), end = begin;
+    while (end < text_.size() && is_word(text_[end])) ++end;
+    while (end > begin && begin > 0 && is_word(text_[begin - 1])) --begin;
+    return end > begin ? text_.substr(begin, end - begin) : text_.substr(begin, utf8_length(text_.substr(begin)));
+  }
+
+  static std::string_view between(std::string_view text, std::string_view before, std::string_view after) {
+    const std::size_t begin = text.find(before);
+    if (begin == text.npos) return "";
+    text.remove_prefix(begin + before.size());
+    return text.substr(0, text.find(after));
+  }
+
+  std::string hint(std::string_view token, std::size_t at, std::string_view expected) const {
+    if (token == "/") return "; JSON has no comments";
+    if (token == "'") return "; text goes in double quotes";
+    std::string letters;  // the token's, in small ones
+    for (const char c : token)
+      if (std::isalpha(static_cast<unsigned char>(c))) letters += static_cast<char>(std::tolower(c));
+    if (letters.starts_with("nan") || letters.starts_with("inf")) return "; a number is finite";
     const std::string_view before = text_.substr(0, at);
     const std::size_t previous = before.find_last_not_of(" \t\r\n");
-    if ((last == "]" || last == "}") && previous != before.npos && before[previous] == ',')
+    if ((token == "]" || token == "}") && previous != before.npos && before[previous] == ',')
       return "; drop the comma before it";
-    return "";
+    if (!expected.empty()) return "; expected " + std::string(expected);
+    return letters.empty() ? "" : "; the only words without quotes are true, false and null";
   }
 
   std::string_view text_;

@@ -9,6 +9,12 @@ namespace {
 
 constexpr std::string_view kOrAuto = " or \"auto\"";
 
+/// " (did you mean \"stages\"?)", or nothing where no word is close.
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& words) {
+  const std::string_view meant = nearest(word, words);
+  return meant.empty() ? "" : " (did you mean \"" + std::string(meant) + "\"?)";
+}
+
 /// The walk. One read() per kind of value; `or_auto` ends messages about values that may be "auto".
 class Reader {
  public:
@@ -24,7 +30,7 @@ class Reader {
       if (const JsonValue* found = json.find(name))
         read(*found, at, member, bare_rule(rule));
       else if constexpr (is_required_v<std::remove_cvref_t<decltype(rule)>>)
-        violations_.add(at, std::string("is missing; it holds the ") + doc);
+        violations_.add(at, std::string("is missing and has no default (") + doc + ")");
     });
     refuse_unknown_keys(json, path, fields, violations_);
   }
@@ -79,10 +85,9 @@ class Reader {
       value = *entry;
       return;
     }
-    const std::string_view meant = nearest(json.as_string(), words_of<E>());
-    add(path, found(json) + " is not a " + std::string(EnumTable<E>::name) + " here; " +
-                  (meant.empty() ? "" : "did you mean \"" + std::string(meant) + "\"? ") + "It takes one of " +
-                  join(words_of<E>()) + std::string(or_auto));
+    add(path, found(json) + " is no " + std::string(EnumTable<E>::name) +
+                  did_you_mean(json.as_string(), words_of<E>()) + "; it takes one of " + join(words_of<E>()) +
+                  std::string(or_auto));
   }
 
   /// [m, n]
@@ -95,6 +100,7 @@ class Reader {
   template <class T, class Rule>
   void read(const JsonValue& json, const std::string& path, std::vector<T>& value, const Rule& rule) {
     if (!json.is_array()) return wrong_type(json, path, "an array", "");
+    if (json.elements().empty()) return value.clear();
     if constexpr (std::same_as<T, Mask>) {
       if (mask_depth_ == kMaxMaskDepth)
         return add(path, "masks nest at most " + std::to_string(kMaxMaskDepth) + " deep");
@@ -140,10 +146,8 @@ void refuse_unknown_keys(const JsonValue& json, const std::string& path, const s
                          ViolationList& violations) {
   for (const auto& [key, unused] : json.members()) {
     if (std::find(fields.begin(), fields.end(), key) != fields.end()) continue;
-    const std::string_view meant = nearest(key, fields);
-    violations.add(pointer_to(path, key), "is not a field here; " +
-                                              (meant.empty() ? "" : "did you mean \"" + std::string(meant) + "\"? ") +
-                                              "The fields are " + join(fields));
+    violations.add(pointer_to(path, key),
+                   "is not a field here" + did_you_mean(key, fields) + "; the fields are " + join(fields));
   }
 }
 

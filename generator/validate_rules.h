@@ -34,6 +34,7 @@ class RuleCheck {
   }
   template <class T, class Rule>
   void check(std::vector<T>& list, const std::string& path, const Rule& rule) {
+    if (list.empty()) return;
     if (++depth_ > kMaxMaskDepth)
       violations_.push_back({path, "masks nest at most " + std::to_string(kMaxMaskDepth) + " deep"});
     else

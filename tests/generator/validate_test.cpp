@@ -1,0 +1,296 @@
+#include "kernelwright/generator/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace kernelwright {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kPortableFields =
+    "arch, family, block_m, block_n, block_k, num_stages, token_gen, num_warps, scheduler, swizzle, pack_gqa, splits, "
+    "merge, rescale";
+
+template <class KindConfig>
+std::vector<std::string> texts(const KindConfig& config, std::optional<Arch> arch = std::nullopt) {
+  std::vector<std::string> lines;
+  for (const Violation& violation : validate(config, arch)) lines.push_back(violation.text());
+  return lines;
+}
+
+AttentionConfig attention() {
+  AttentionConfig config;
+  config.name = "t";
+  config.problem.heads = {8, 2};
+  return config;
+}
+
+/// What is wrong with a valid attention config after `change`.
+std::vector<std::string> changed(const std::function<void(AttentionConfig&)>& change,
+                                 std::optional<Arch> arch = std::nullopt) {
+  AttentionConfig config = attention();
+  change(config);
+  return texts(config, arch);
+}
+
+TEST(ValidateAttention, IsContentWithWhatThePortableFamilyHas) {
+  for (const int head_dim : {64, 80, 96, 128, 192, 256})
+    for (const MaskKind mask : {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow})
+      for (const auto& [arch, word] : EnumTable<Arch>::entries)
+        EXPECT_THAT(changed(
+                        [&](AttentionConfig& config) {
+                          config.problem.head_dim = {head_dim, 128};
+                          config.problem.mask.kind = mask;
+                          config.problem.kv_layout = {KvLayoutKind::kPaged, 1};
+                        },
+                        arch),
+                    IsEmpty());
+}
+
+TEST(ValidateAttention, ChecksDtypesTogether) {
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.dtype = {DType::kF16, DType::kBf16, DType::kF16};
+      }),
+      ElementsAre("/problem/dtype/kv: \"bf16\" does not fit; with f16 queries, keys and values are f16, e4m3 or e5m2"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.dtype.out = DType::kE4m3; }),
+      testing::Contains("/problem/dtype/out: \"e4m3\" does not fit; the output is no narrower than the queries: "
+                        "f16, bf16 or f32"));
+  EXPECT_THAT(changed([](auto& config) { config.problem.dtype.q = DType::kF32; }),
+              testing::Contains("/problem/dtype/q: \"f32\" does not fit; queries are f16, bf16 or e4m3"));
+  EXPECT_THAT(changed([](auto& config) {
+                config.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+              }),
+              ElementsAre("/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16"));
+  EXPECT_THAT(changed([](auto& config) {
+                config.problem.dtype.kv = DType::kE5m2;
+                config.problem.scales = ScaleKind::kPerHead;
+              }),
+              IsEmpty());
+}
+
+TEST(ValidateAttention, ChecksHeads) {
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.heads = {30, 8};
+      }),
+      ElementsAre("/problem/heads/q: 30 query heads do not share 8 key/value heads evenly; it takes a multiple of 8"));
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.head_dim = {112, 512};
+      }),
+      ElementsAre(
+          "/problem/head_dim/qk: 112 is not built yet for the portable family; it has 64, 80, 96, 128, 192, 256",
+          "/problem/head_dim/v: 512 is not built yet for the portable family; it has 64, 80, 96, 128, 192, 256"));
+}
+
+TEST(ValidateAttention, ChecksLayouts) {
+  EXPECT_THAT(changed([](auto& config) { config.problem.kv_layout.kind = KvLayoutKind::kPaged; }),
+              ElementsAre("/problem/kv_layout/page_size: is missing for kind \"paged\"; it takes 1 to 65536"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.kv_layout.page_size = 16; }),
+      ElementsAre("/problem/kv_layout/page_size: 16 has no meaning for kind \"padded\"; leave it out, or make the "
+                  "kind \"paged\""));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.kv_layout.kind = KvLayoutKind::kRagged; }),
+      ElementsAre("/problem/kv_offsets: false leaves ragged keys beside padded queries without offsets; set it to "
+                  "true, or make q_layout \"ragged\""));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.kv_offsets = true; }),
+      ElementsAre("/problem/kv_offsets: true has no meaning for kv_layout \"padded\"; leave it out, or make the kind "
+                  "\"ragged\""));
+}
+
+TEST(ValidateAttention, ChecksTheFieldsOfEachMask) {
+  EXPECT_THAT(changed([](auto& config) { config.problem.mask.window.left = 3; }),
+              ElementsAre("/problem/mask/window: has no meaning for kind \"none\"; leave it out, or make the kind "
+                          "\"sliding_window\""));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.mask.chunk = 3; }),
+      ElementsAre(
+          "/problem/mask/chunk: 3 has no meaning for kind \"none\"; leave it out, or make the kind \"chunked\""));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.mask.kind = MaskKind::kChunked; }),
+      ElementsAre("/problem/mask/chunk: is missing for kind \"chunked\"; it takes the keys of one chunk, 1 or more",
+                  "/problem/mask/kind: \"chunked\" is not built yet for the portable family; it has none, causal, "
+                  "sliding_window"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.mask.operands.resize(2); }),
+      ElementsAre("/problem/mask/operands: has no meaning for kind \"none\"; leave it out, or make the kind \"and\" or "
+                  "\"or\""));
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.mask.kind = MaskKind::kOr;
+        config.problem.mask.operands.resize(2);
+        config.problem.mask.operands[1].chunk = 5;
+      }),
+      testing::Contains("/problem/mask/operands/1/chunk: 5 has no meaning for kind \"none\"; leave it out, or make the "
+                        "kind \"chunked\""));
+}
+
+TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
+  EXPECT_THAT(changed([](auto& config) { config.problem.score_mod.kind = ScoreModKind::kSoftcap; }),
+              ElementsAre("/problem/score_mod/cap: is missing for kind \"softcap\"; it takes a number above 0"));
+  EXPECT_THAT(changed([](auto& config) { config.problem.score_mod.cap = 30; }),
+              ElementsAre("/problem/score_mod/cap: has no meaning for kind \"none\"; leave it out, or make the kind "
+                          "\"softcap\""));
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.score_mod = {ScoreModKind::kExpr, 0, ""};
+      }),
+      ElementsAre("/problem/score_mod/expr: is missing for kind \"expr\"; it takes an expression of the score",
+                  "/problem/score_mod/kind: \"expr\" is not built yet for the portable family; it has none, softcap"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.scales = ScaleKind::kPerTensor; }),
+      ElementsAre("/problem/scales: \"per_tensor\" has no meaning for bf16 keys and values; leave it out, or make "
+                  "dtype.kv e4m3 or e5m2"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.rope.width = 129; }),
+      ElementsAre("/problem/rope/width: 129 does not fit; it takes an even number up to head_dim.qk, 128",
+                  "/problem/rope/width: 129 is not built yet for the portable family; it has 0, no rotary part"));
+  EXPECT_THAT(
+      changed([](auto& config) { config.problem.cache_length = CacheLength::kPrompt; }),
+      ElementsAre("/problem/cache_length: \"prompt\" is not built yet for the portable family; it has accurate"));
+}
+
+TEST(ValidateAttention, RefusesFieldsOfOtherFamiliesByName) {
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.schedule.num_kv_stages = 2;
+        config.schedule.cluster = ClusterShape{2, 1};
+        config.schedule.block_m = 64;
+        config.schedule.scheduler = Scheduler::kQueued;
+      }),
+      ElementsAre(
+          std::string("/schedule/num_kv_stages: the portable family has no num_kv_stages; its fields are ") +
+              kPortableFields,
+          std::string("/schedule/cluster: the portable family has no cluster; its fields are ") + kPortableFields,
+          "/schedule/scheduler: \"queued\" is not built yet for the portable family; it has grid, longest_first"));
+}
+
+TEST(ValidateAttention, SaysWhereAFamilyRuns) {
+  EXPECT_THAT(
+      changed([](auto& config) { config.schedule.family = Family::kHopper; }, Arch::kSm80),
+      ElementsAre("/schedule/family: hopper kernels do not run on sm_80; they run on sm_90a",
+                  "/schedule/family: \"hopper\" attention kernels are not built yet; there are \"portable\" ones"));
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.schedule.family = Family::kBlackwell;
+        config.schedule.arch = Arch::kSm120a;
+      }),
+      testing::Contains("/schedule/family: blackwell kernels do not run on sm_120a; they run on sm_100a, sm_103a"));
+  EXPECT_THAT(changed([](auto& config) { config.schedule.arch = Arch::kSm80; }, Arch::kSm90a),
+              ElementsAre("/schedule/arch: the schedule is for sm_80 and sm_90a was asked for; \"auto\" takes either"));
+}
+
+TEST(ValidateAttention, HoldsStructsFilledByCodeToTheFieldsRules) {
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.heads = {0, -1};
+        config.problem.dtype.kv = static_cast<DType>(77);
+        config.problem.score_mod = {ScoreModKind::kSoftcap, std::numeric_limits<double>::quiet_NaN(), ""};
+        config.schedule.num_stages = 33;
+        config.name = "a/b";
+      }),
+      testing::IsSupersetOf({"/problem/heads/q: 0 is outside [1, 4096]", "/problem/heads/kv: -1 is outside [1, 4096]",
+                             "/problem/dtype/kv: 77 is no dtype; it takes one of f16, bf16, e4m3, e5m2, f32, mxfp8, "
+                             "mxfp4, nvfp4",
+                             "/problem/score_mod/cap: NaN is outside [0, 1e+06]",
+                             "/schedule/num_stages: 33 is outside [1, 32]"}));
+}
+
+TEST(ValidateAttention, BoundsMasksThatCodeNests) {
+  Mask mask;
+  for (int i = 0; i < 1000; ++i) mask = Mask{.kind = MaskKind::kAnd, .operands = {std::move(mask), Mask{}}};
+  EXPECT_THAT(changed([&](auto& config) { config.problem.mask = mask; }),
+              testing::Contains(HasSubstr("masks nest at most 8 deep")));
+}
+
+TEST(ValidateAttention, ChecksShapes) {
+  const auto shape = [](AttentionShape shape) { return [=](AttentionConfig& config) { config.shapes = {shape}; }; };
+  EXPECT_THAT(changed(shape({.name = "a", .batch = 3, .kv_lens = {1, 2}})),
+              ElementsAre("/shapes/0/kv_lens: has 2 lengths for batch 3; it takes one for each sequence"));
+  EXPECT_THAT(
+      changed(shape({.name = "a", .batch = 2, .q_lens = {1, 2}})),
+      ElementsAre("/shapes/0/q_lens: has no meaning for q_layout \"padded\", where every sequence has q_len queries; "
+                  "leave it out, or make q_layout \"ragged\""));
+  EXPECT_THAT(changed([](auto& config) {
+                config.shapes = {{.name = "a"}, {.name = "b"}, {.name = "a"}};
+              }),
+              ElementsAre("/shapes/2/name: \"a\" names an earlier shape too; each needs its own"));
+  EXPECT_THAT(changed([](auto& config) {
+                config.problem.max_q_len = 1;
+                config.shapes = {{.name = "a", .q_len = 2}};
+              }),
+              ElementsAre("/shapes/0/q_len: 2 is above max_q_len; it takes at most 1"));
+  EXPECT_THAT(
+      changed([](auto& config) {
+        config.problem.q_layout = QLayout::kRagged;
+        config.problem.kv_layout.kind = KvLayoutKind::kRagged;
+        config.shapes = {{.name = "a", .batch = 2, .q_lens = {1, 2}, .kv_lens = {1, 3}}, {.name = "b", .batch = 2}};
+      }),
+      ElementsAre("/shapes/0/kv_lens: differ from the queries', whose offsets the keys share; make them equal, or set "
+                  "kv_offsets to true"));
+}
+
+GemmConfig gemm() {
+  GemmConfig config;
+  config.name = "t";
+  config.problem.n = 4096;
+  config.problem.k = 4096;
+  return config;
+}
+
+TEST(ValidateGemm, IsContentThoughNoKernelIsBuilt) {
+  EXPECT_THAT(texts(gemm(), Arch::kSm90a), IsEmpty());
+  EXPECT_EQ(
+      why_no_kernel(gemm()),
+      "no GEMM kernel family is built yet: a gemm config can be read and checked, an attention config also compiled "
+      "and run");
+  EXPECT_EQ(why_no_kernel(attention()), std::nullopt);
+}
+
+TEST(ValidateGemm, ChecksFieldsTogether) {
+  GemmConfig config = gemm();
+  config.problem.layout = "nn";
+  config.problem.k = 12;
+  config.problem.dtype = {DType::kBf16, DType::kF16, DType::kMxfp4};
+  config.problem.scales = ScaleKind::kPerHead;
+  config.problem.epilogue = "";
+  config.schedule.arch = Arch::kSm90a;
+  config.schedule.family = Family::kBlackwell;
+  EXPECT_THAT(
+      texts(config),
+      ElementsAre(
+          "/problem/layout: \"nn\" does not fit; it takes nt: a is [m, k] and b is [n, k]",
+          "/problem/k: 12 leaves rows of bf16 off their 16-byte boundaries; it takes a multiple of 8",
+          "/problem/epilogue: is empty; it takes an expression of acc, acc alone by default",
+          "/problem/dtype/b: \"f16\" does not go with a's \"bf16\"; it takes bf16",
+          "/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2",
+          "/problem/scales: \"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block or per_token",
+          "/schedule/family: blackwell kernels do not run on sm_90a; they run on sm_100a, sm_103a"));
+}
+
+TEST(ValidateGemm, AsksForScalesWhereTheFormatHasThem) {
+  GemmConfig config = gemm();
+  config.problem.dtype = {DType::kNvfp4, DType::kNvfp4, DType::kBf16};
+  EXPECT_THAT(texts(config), ElementsAre("/problem/scales: \"none\" does not fit nvfp4 operands; they take per_block"));
+  config.problem.scales = ScaleKind::kPerBlock;
+  EXPECT_THAT(texts(config), IsEmpty());
+  config.problem.dtype = {};
+  EXPECT_THAT(texts(config),
+              ElementsAre("/problem/scales: \"per_block\" has no meaning for bf16 operands; leave it out, or "
+                          "make them e4m3 or e5m2"));
+  config.problem.dtype = {DType::kE4m3, DType::kE5m2, DType::kBf16};
+  EXPECT_THAT(texts(config), IsEmpty());
+}
+
+}  // namespace
+}  // namespace kernelwright
