@@ -22,6 +22,8 @@ constexpr std::array<unsigned char, 8> kMagic{0x8b, 'K', 'W', 'C', '\r', '\n', 0
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 8;  // magic, version, number of fields, size of the file
 constexpr std::size_t kChecksumBytes = 32;
 constexpr std::size_t kMaxFields = 64;
+// A std::string is larger than a short item: 4 bytes of length must not buy 32 bytes of list without end.
+constexpr std::size_t kMaxItems = 4096;
 constexpr std::size_t kMaxRawBytes = std::size_t{64} << 20;
 // zstd 9: a 33 KB cubin with 90 KB of PTX packs in ~3 ms; level 19 saves 6 % more for ~40 ms (cache_bench).
 constexpr int kZstdLevel = 9;
@@ -76,6 +78,8 @@ class Writer {
   void value(int number) { integer(static_cast<std::int64_t>(number)); }
   void value(double number) { integer(std::bit_cast<std::uint64_t>(number)); }
   void value(const std::vector<std::string>& list) {
+    if (list.size() > kMaxItems)
+      throw Error(fmt::format("cache entry: a list of {} items; at most {} fit one entry", list.size(), kMaxItems));
     for (const std::string& item : list) {
       integer(static_cast<std::uint32_t>(item.size()));
       value(item);
@@ -156,8 +160,7 @@ std::string parse(std::span<const std::byte> bytes, std::vector<std::string>& li
     std::uint32_t size = 0;
     std::span<const std::byte> item;
     if (!reader.integer(size) || !reader.take(size, item)) return "a list item runs past the field's end";
-    // A std::string is larger than a short item: 4 bytes of length must not buy 32 bytes of list without end.
-    if (list.size() >= 4096) return "a list of more than 4096 items";
+    if (list.size() >= kMaxItems) return fmt::format("a list of more than {} items", kMaxItems);
     list.emplace_back(text_of(item));
   }
   return {};

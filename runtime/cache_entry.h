@@ -30,7 +30,7 @@ struct DecodeResult {
 enum class Payload { kUnpack, kSkip };  // kSkip leaves cubin and ptx empty, for listings
 
 /// The file's bytes. The same key and Binary give the same bytes. Throws Error if cubin or PTX is beyond what an entry may
-/// hold (64 MB each).
+/// hold (64 MB each), or a list (options, warnings) has more than 4096 items.
 std::vector<std::byte> encode_entry(const CacheKey& key, const Binary& binary);
 
 /// Reads any bytes whatsoever: an entry, or the reason why they are not one. Throws nothing but std::bad_alloc, and

@@ -1,10 +1,11 @@
 // A record is 88 bytes: digest 32, field hashes 7 x 4, zero 4, bytes 8, seconds 8, check 8 (the first bytes of a SHA-256
-// over a salt and the rest). One append is one write; a torn one shifts all that follow, fails their checks and so leads to
-// a rebuild.
+// over a salt and the rest). The first record is a mark: a random digest and ~0 bytes, new in every rewrite (an inode number
+// may come back). One append is one write; a torn one shifts all that follow, fails their checks and so leads to a rebuild.
 #include "kernelwright/runtime/cache_index.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernelwright/runtime/cache_entry.h"
 #include "kernelwright/runtime/cache_files.h"
 
 namespace kernelwright {
@@ -21,6 +23,7 @@ constexpr std::size_t kRecordBytes = 88;
 constexpr std::size_t kCheckAt = 80;
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{256} << 20;
 constexpr const char* kIndexName = "index";
+constexpr std::uint64_t kMarkBytes = ~std::uint64_t{0};
 using Record = std::array<unsigned char, kRecordBytes>;
 
 template <class Int>
@@ -97,10 +100,17 @@ bool CacheIndex::refresh(int directory) {
   if (!file || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > kMaxIndexBytes) return false;
-  if (info.st_ino != inode_ || size < read_bytes_) {  // another process rewrote it
+  Record first;
+  Digest mark;
+  IndexItem mark_item;
+  if (pread(file.get(), first.data(), first.size(), 0) != static_cast<ssize_t>(first.size()) ||
+      !from_record(first.data(), mark, mark_item) || mark_item.bytes != kMarkBytes)
+    return false;
+  if (mark != mark_ || size < read_bytes_) {  // another process rewrote it
     items_.clear();
-    total_bytes_ = read_bytes_ = 0;
-    inode_ = info.st_ino;
+    total_bytes_ = 0;
+    read_bytes_ = kRecordBytes;
+    mark_ = mark;
   }
   std::vector<unsigned char> fresh(size - read_bytes_);
   std::size_t got = 0;
@@ -113,8 +123,9 @@ bool CacheIndex::refresh(int directory) {
   for (std::size_t at = 0; at < fresh.size(); at += kRecordBytes) {
     Digest digest;
     IndexItem item;
-    if (fresh.size() - at < kRecordBytes || !from_record(fresh.data() + at, digest, item)) {
-      inode_ = 0;  // read from the start next time
+    const bool whole = fresh.size() - at >= kRecordBytes && from_record(fresh.data() + at, digest, item);
+    if (!whole || item.bytes > kMaxEntryBytes) {
+      mark_ = {};  // read from the start next time
       return false;
     }
     apply(digest, item);
@@ -125,10 +136,14 @@ bool CacheIndex::refresh(int directory) {
 
 bool CacheIndex::rewrite(int directory, IndexItems items) {
   std::string bytes;
-  for (const auto& [digest, item] : items) {
+  auto add = [&](const Digest& digest, const IndexItem& item) {
     const Record record = to_record(digest, item);
     bytes.append(reinterpret_cast<const char*>(record.data()), record.size());
-  }
+  };
+  Digest mark;
+  if (getrandom(mark.bytes.data(), mark.bytes.size(), 0) != static_cast<ssize_t>(mark.bytes.size())) return false;
+  add(mark, {.bytes = kMarkBytes});
+  for (const auto& [digest, item] : items) add(digest, item);
   const std::string temp = fmt::format("index.{}.{}.tmp", getpid(), static_cast<void*>(&bytes));
   const Fd file(openat(directory, temp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return false;

@@ -48,7 +48,8 @@ class CacheIndex {
   mutable ForkSafeMutex mutex_;
   IndexItems items_;
   std::uint64_t total_bytes_ = 0;
-  std::uint64_t inode_ = 0, read_bytes_ = 0;
+  Digest mark_;  // of the file that was read
+  std::uint64_t read_bytes_ = 0;
 };
 
 }  // namespace kernelwright

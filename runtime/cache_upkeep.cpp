@@ -25,14 +25,17 @@ bool is_shard(const std::string& name) {
 
 Digest upkeep_lock_name() { return sha256("kernelwright cache upkeep"); }
 
+// By the time of its last write, or of the rename that brought it here (which keeps the time of the write).
+enum class AgeOf { kWrite, kRename };
+
 // Removes files of a folder that are older than `age_s`, and the oldest beyond `most`.
-void remove_old(int directory, std::int64_t age_s, std::size_t most) {
+void remove_old(int directory, AgeOf age_of, std::int64_t age_s, std::size_t most) {
   std::vector<std::pair<std::int64_t, std::string>> by_age;
   const std::int64_t now = std::time(nullptr);
   for (const std::string& name : names_in(directory)) {
     struct stat info {};
     if (fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    by_age.emplace_back(info.st_ctime, name);  // ctime: rename sets it and nobody can set it back
+    by_age.emplace_back(age_of == AgeOf::kWrite ? info.st_mtime : info.st_ctime, name);
   }
   std::sort(by_age.rbegin(), by_age.rend());
   for (std::size_t i = 0; i < by_age.size(); ++i) {
@@ -127,13 +130,13 @@ void CacheDirectory::sweep(const Root& root) {
   std::int64_t last = swept_s_;
   if (now - last < kStaleTempS || !swept_s_.compare_exchange_strong(last, now)) return;
   if (const auto tmp = open_trusted_subdirectory(root->get(), "tmp", false, trust_); tmp.fd)
-    remove_old(tmp.fd.get(), kStaleTempS, SIZE_MAX);
+    remove_old(tmp.fd.get(), AgeOf::kWrite, kStaleTempS, SIZE_MAX);
   if (const auto quarantine = open_trusted_subdirectory(root->get(), "quarantine", false, trust_); quarantine.fd)
-    remove_old(quarantine.fd.get(), kQuarantineS, kQuarantineFiles);
+    remove_old(quarantine.fd.get(), AgeOf::kRename, kQuarantineS, kQuarantineFiles);
   for (const std::string& name : names_in(root->get())) {
     struct stat info {};
     if (name.starts_with("index.") && fstatat(root->get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        now - info.st_ctime > kStaleTempS)
+        now - info.st_mtime > kStaleTempS)
       unlinkat(root->get(), name.c_str(), 0);
   }
 }
@@ -200,7 +203,7 @@ std::size_t CacheDirectory::clear() {
   remove_lone_aliases(at->get(), trust_);
   for (const char* folder : {"tmp", "quarantine"})
     if (const auto opened = open_trusted_subdirectory(at->get(), folder, false, trust_); opened.fd)
-      remove_old(opened.fd.get(), kNoAge, 0);
+      remove_old(opened.fd.get(), AgeOf::kWrite, kNoAge, 0);
   unlinkat(at->get(), "index", 0);
   index_.rewrite(at->get(), {});
   return removed;

@@ -1,22 +1,83 @@
-// A placeholder until the cache's own version of this file lands.
+// The search order of libnvrtc. Only stat-like calls: this is on the way to a disk hit.
 #include "kernelwright/runtime/nvrtc_path.h"
 
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
 #include <cstdlib>
-#include <filesystem>
+#include <string_view>
+#include <sys/stat.h>
+#include <vector>
 
 namespace kernelwright {
+namespace {
 
-std::string find_nvrtc() {
-  if (const char* chosen = std::getenv("KERNELWRIGHT_NVRTC")) return chosen;
-  const char* home = std::getenv("CUDA_HOME");
-  for (const std::string root : {home ? home : "", "/usr/local/cuda", "/opt/cuda"})
-    for (const char* folder : {"/lib64/", "/lib/", "/targets/x86_64-linux/lib/"})
-      for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"})
-        if (std::error_code error; !root.empty() && std::filesystem::exists(root + folder + name, error))
-          return root + folder + name;
-  return {};
+constexpr std::array kNames{"libnvrtc.so.13", "libnvrtc.so.12"};  // newest first
+
+bool is_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-std::string compiler_identity(const std::string& path) { return path; }
+bool is_folder(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::optional<std::string> first_in(const std::vector<std::string>& folders) {
+  for (const char* name : kNames)
+    for (const std::string& folder : folders)
+      if (std::string path = folder + "/" + name; is_file(path)) return path;
+  return std::nullopt;
+}
+
+std::string folder_of(std::string path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? std::string() : path.substr(0, slash);
+}
+
+// The folders of the program and of the library that this code was linked into.
+std::vector<std::string> own_folders() {
+  std::vector<std::string> folders;
+  std::array<char, PATH_MAX> program{};
+  if (const ssize_t size = readlink("/proc/self/exe", program.data(), program.size() - 1); size > 0)
+    folders.push_back(folder_of({program.data(), static_cast<std::size_t>(size)}));
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&find_nvrtc), &library) != 0 && library.dli_fname) {
+    const std::string folder = folder_of(library.dli_fname);
+    if (!folder.empty() && (folders.empty() || folders.front() != folder)) folders.push_back(folder);
+  }
+  return folders;
+}
+
+void add_each(std::vector<std::string>& folders, std::string_view list) {
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(':'));
+    list.remove_prefix(std::min(list.size(), item.size() + 1));
+    if (!item.empty()) folders.emplace_back(item);
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> find_nvrtc() {
+  // secure_getenv: a set-user-id program must not load what its caller names.
+  if (const char* named = secure_getenv("KERNELWRIGHT_NVRTC"); named && *named) {
+    const std::string place = named;
+    if (is_file(place)) return place;
+    if (!is_folder(place)) return std::nullopt;
+    return first_in({place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
+  }
+  if (const char* home = secure_getenv("CUDA_HOME"); home && *home)
+    if (auto found = first_in({std::string(home) + "/lib64", std::string(home) + "/lib"})) return found;
+  std::vector<std::string> folders{"/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/lib/x86_64-linux-gnu",
+                                   "/usr/lib/aarch64-linux-gnu", "/opt/cuda/lib64"};
+  for (const std::string& own : own_folders())
+    for (const char* beside : {"/../cuda/lib", "/cuda/lib", "/../../cuda/lib"}) folders.push_back(own + beside);
+  if (const char* list = secure_getenv("LD_LIBRARY_PATH")) add_each(folders, list);
+  return first_in(folders);
+}
 
 }  // namespace kernelwright

@@ -1,14 +1,16 @@
-/// Where NVRTC is on this machine, and which build it is, without loading it.
+/// Where NVRTC is on this machine: found by looking at names, without opening it. docs/cache.md says why a hit must not
+/// load it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace kernelwright {
 
-/// Path of the NVRTC to use, or "" if there is none: $KERNELWRIGHT_NVRTC, $CUDA_HOME, the usual places.
-std::string find_nvrtc();
-
-/// The build ids of NVRTC at `path` and of its builtins; "" if `path` is.
-std::string compiler_identity(const std::string& path);
+/// The path of libnvrtc, or nothing. In order: $KERNELWRIGHT_NVRTC (the file, or a folder that has it, wheel layouts
+/// included; if it is set and holds none, nothing else is tried), $CUDA_HOME, then libnvrtc.so.13 and after it libnvrtc.so.12 in
+/// the usual places, in folders beside this library and program, and in $LD_LIBRARY_PATH. Reads the environment anew each time.
+/// Never the "alt" library: it compiles for another data model.
+std::optional<std::string> find_nvrtc();
 
 }  // namespace kernelwright

@@ -1,0 +1,20 @@
+// Any bytes are an entry or are refused with a reason: no crash, no leak, no allocation beyond the input's due. The first byte
+// says whether the checksum guards; without it the parser itself is met.
+#include <cstdint>
+#include <cstdlib>
+
+#include "kernelwright/runtime/cache_entry.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace kernelwright;
+  if (size == 0) return 0;
+  const std::span bytes(reinterpret_cast<const std::byte*>(data + 1), size - 1);
+  const Payload payload = data[0] & 2 ? Payload::kSkip : Payload::kUnpack;
+  const DecodeResult result = data[0] & 1 ? decode_entry(bytes, payload) : decode_entry_unchecked(bytes, payload);
+  if (result.entry.has_value() != result.reason.empty()) std::abort();
+  if (result.entry && payload == Payload::kUnpack) {  // what was read can be written, and reads the same
+    const auto again = decode_entry(encode_entry(result.entry->key, result.entry->binary));
+    if (!again.entry || !(again.entry->key == result.entry->key)) std::abort();
+  }
+  return 0;
+}
