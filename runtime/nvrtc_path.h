@@ -1,14 +1,12 @@
-/// Where NVRTC is on this machine, and which build it is, without loading it.
+/// Where NVRTC is on this machine, without loading it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace kernelwright {
 
-/// Path of the NVRTC to use, or "" if there is none: $KERNELWRIGHT_NVRTC, $CUDA_HOME, the usual places.
-std::string find_nvrtc();
-
-/// The build ids of NVRTC at `path` and of its builtins; "" if `path` is.
-std::string compiler_identity(const std::string& path);
+/// The path of libnvrtc, or nothing: $KERNELWRIGHT_NVRTC, $CUDA_HOME, the usual places.
+std::optional<std::string> find_nvrtc();
 
 }  // namespace kernelwright
