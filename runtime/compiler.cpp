@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/compiler_identity.h"
 #include "kernelwright/runtime/nvrtc_path.h"
 #include "kernelwright/runtime/ptxas_log.h"
 
@@ -203,20 +204,24 @@ class Program {
 };
 
 /// What a person needs to compile a failed source by hand, kept with it. Best effort: "" if it could not be written.
-std::string keep_source(const std::string& dir, const SourceUnit& unit, const std::vector<std::string>& options,
-                        const std::string& compiler) noexcept {
+std::string keep_source(const std::string& dir, const SourceUnit& unit, const std::string& compiler) noexcept {
   try {
-    std::string text = unit.flattened();
-    text += fmt::format("\n// {} for {}, with {} and\n", unit.entry, unit.arch, compiler);
-    for (const std::string& option : options) text += fmt::format("//   {}\n", option);
-    return keep(dir, unit.entry, text);
+    return keep(dir, unit.entry, unit.flattened() + fmt::format("\n// rejected by {}\n", compiler));
   } catch (const std::exception&) {
     return {};
   }
 }
 
-/// 12.8 knows neither of these. It has no cache on disk to turn off, and where it needs a seed (a static of internal
-/// linkage) it takes the process id, so that two of its builds of such a kernel differ.
+/// "NVRTC 13.0 build 9e107d9d372bb682", of the identity "nvrtc:9e107d9d372bb6826bd81d3542a419d6+builtins:...".
+std::string name_of_compiler(int version, std::string_view identity) {
+  constexpr std::string_view kPrefix = "nvrtc:";
+  if (identity.starts_with(kPrefix)) identity.remove_prefix(kPrefix.size());
+  return fmt::format("NVRTC {} build {}", version_words(version),
+                     identity.substr(0, std::min<std::size_t>(identity.find('+'), 16)));
+}
+
+/// 12.8 knows neither of these. It has no cache on disk to turn off; without a seed its builds of a kernel that has
+/// statics may differ from process to process (13.0 puts the process id into their names then).
 bool is_unknown_to_12_8(const std::string& option) {
   return option == "--no-cache" || option.starts_with("--frandom-seed=");
 }
@@ -230,8 +235,8 @@ bool is_elf(std::string_view bytes) {
 }  // namespace
 
 Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir)
-    : path_(nvrtc_path.empty() ? find_nvrtc() : std::move(nvrtc_path)),
-      identity_(compiler_identity(path_)),
+    : path_(nvrtc_path.empty() ? find_nvrtc().value_or("") : std::move(nvrtc_path)),
+      identity_(compiler_identity(path_).value_or("")),
       failed_source_dir_(std::move(failed_source_dir)),
       nvrtc_(std::make_unique<Nvrtc>()) {}
 
@@ -258,8 +263,7 @@ CacheKey Compiler::key(const SourceUnit& unit) const {
 
 Binary Compiler::compile(const SourceUnit& unit) {
   nvrtc_->open(path_);
-  const std::string compiler =
-      fmt::format("NVRTC {} build {}", version_words(nvrtc_->version), identity_.substr(0, 12));
+  const std::string compiler = name_of_compiler(nvrtc_->version, identity_);
   std::vector<std::string> options = unit.options;
   if (nvrtc_->version < 12090) std::erase_if(options, is_unknown_to_12_8);
 
@@ -271,7 +275,7 @@ Binary Compiler::compile(const SourceUnit& unit) {
   std::string cubin;
   if (result == NVRTC_SUCCESS) cubin = program.cubin();
   if (result != NVRTC_SUCCESS || !is_elf(cubin)) {
-    const std::string kept = keep_source(failed_source_dir_, unit, options, compiler);
+    const std::string kept = keep_source(failed_source_dir_, unit, compiler);
     throw CompileError(fmt::format("{} for {}: {} says {}\n{}\nsource: {}", unit.kernel, unit.arch, compiler,
                                    result == NVRTC_SUCCESS ? "that it compiled, and gives no cubin"
                                                            : nvrtc_->nvrtcGetErrorString(result),

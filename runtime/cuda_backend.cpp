@@ -8,10 +8,11 @@
 #include "kernelwright/runtime/cuda_backend.h"
 
 #include <cuda.h>
+#include <elf.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -69,6 +70,19 @@ struct Loaded {
   CUlibrary library = nullptr;
   CUmodule module = nullptr;
 };
+
+/// The driver takes an image without its size and would read past the end of a truncated one.
+bool is_whole_elf(std::span<const std::byte> image) {
+  Elf64_Ehdr header;
+  if (image.size() < sizeof header) return false;
+  std::memcpy(&header, image.data(), sizeof header);
+  const auto fits = [&](std::uint64_t offset, std::uint64_t bytes) {
+    return offset <= image.size() && bytes <= image.size() - offset;
+  };
+  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
+         fits(header.e_shoff, std::uint64_t{header.e_shnum} * header.e_shentsize) &&
+         fits(header.e_phoff, std::uint64_t{header.e_phnum} * header.e_phentsize);
+}
 
 class CudaDevice;
 
@@ -144,6 +158,9 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   std::unique_ptr<LoadedKernel> load(std::span<const std::byte> cubin, const std::string& entry,
                                      std::uint32_t max_shared_bytes) override {
+    if (!is_whole_elf(cubin))
+      throw DeviceError(fmt::format("loading {}: its {} bytes are not a whole ELF file", entry, cubin.size()),
+                        static_cast<int>(CUDA_ERROR_INVALID_IMAGE));
     const ContextScope scope(*driver_, primary());
     const RelaxedCapture relaxed(*driver_);
     unload_dead();
@@ -280,6 +297,10 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   void begin_capture(Stream stream) override;
   std::unique_ptr<Graph> end_capture(Stream stream) override;
+  void replay(CUgraphExec graph, Stream stream) {
+    const ContextScope scope(*driver_, primary());
+    check(driver_->cuGraphLaunch(graph, stream), "cuGraphLaunch", "replaying a graph");
+  }
 
   /// Unloads now, or once no capture begun by begin_capture() is active: a captured graph may still name the code.
   void unload(Loaded loaded) noexcept;
@@ -398,13 +419,9 @@ class CudaGraph final : public Device::Graph {
   ~CudaGraph() override {
     device_->quietly([&] { device_->driver().cuGraphExecDestroy(graph_); });
   }
-  void replay(Stream stream) override { device_->driver().check(launch(stream), "cuGraphLaunch", "replaying a graph"); }
+  void replay(Stream stream) override { device_->replay(graph_, stream); }
 
  private:
-  CUresult launch(Stream stream) {
-    refuse_after_fork();
-    return device_->driver().cuGraphLaunch(graph_, stream);
-  }
   std::shared_ptr<CudaDevice> device_;
   CUgraphExec graph_;
 };
