@@ -1,0 +1,347 @@
+#include "kernelwright/runtime/c_api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/runtime/c_api_engine.h"
+
+namespace kernelwright {
+namespace {
+
+thread_local std::string last_error;
+
+kernelwright_status failed(kernelwright_status status, const char* what) noexcept {
+  try {
+    last_error = what;
+  } catch (...) {
+    last_error.clear();  // no memory for the words; the status has to do
+  }
+  return status;
+}
+
+/// Runs `body` and turns what it throws into a status and words.
+template <class Body>
+kernelwright_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return KERNELWRIGHT_OK;
+  } catch (const ConfigError& error) {
+    return failed(KERNELWRIGHT_INVALID_ARGUMENT, error.what());
+  } catch (const CompileError& error) {
+    return failed(KERNELWRIGHT_COMPILE_ERROR, error.what());
+  } catch (const MissingError& error) {
+    return failed(KERNELWRIGHT_MISSING, error.what());
+  } catch (const DeviceError& error) {
+    return failed(KERNELWRIGHT_DEVICE_ERROR, error.what());
+  } catch (const NotReadyError& error) {
+    return failed(KERNELWRIGHT_NOT_READY, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(KERNELWRIGHT_INTERNAL_ERROR, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(KERNELWRIGHT_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return failed(KERNELWRIGHT_INTERNAL_ERROR, "an exception that is no std::exception");
+  }
+}
+
+template <class T>
+T& required(T* pointer, const char* name) {
+  if (!pointer) throw ConfigError(std::string("/") + name, "is null");
+  return *pointer;
+}
+
+/// The caller's struct as this library knows it: fields that the caller's header lacks are zero, fields that only the
+/// caller's header has must be.
+template <class T>
+T read_struct(const T* given, const char* name, std::size_t first_version_bytes) {
+  T known{};
+  known.struct_size = sizeof(T);
+  if (!given) return known;
+  const std::size_t size = given->struct_size;
+  if (size < first_version_bytes || size > 4096)
+    throw ConfigError(fmt::format("/{}/struct_size", name),
+                      fmt::format("is {}; set it to sizeof(kernelwright_{}), {} here", size, name, sizeof(T)));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  const auto* beyond =
+      std::find_if(bytes + std::min(size, sizeof(T)), bytes + size, [](auto byte) { return byte != 0; });
+  if (beyond != bytes + size)
+    throw ConfigError(
+        fmt::format("/{}/struct_size", name),
+        fmt::format("is {} and the field at byte {} is set; this library ({}) knows {} bytes: build with its "
+                    "header, or leave newer fields zero",
+                    size, beyond - bytes, kernelwright_version(), sizeof(T)));
+  std::memcpy(&known, given, std::min(size, sizeof(T)));
+  return known;
+}
+
+/// Writes as much of `result` as the caller's struct has room for, and leaves its struct_size.
+template <class T>
+void write_struct(const T& result, T* to, const char* name, std::size_t first_version_bytes) {
+  const std::size_t size = required(to, name).struct_size;
+  if (size < first_version_bytes || size > 4096)
+    throw ConfigError(fmt::format("/{}/struct_size", name),
+                      fmt::format("is {}; set it to sizeof(kernelwright_{}), {} here", size, name, sizeof(T)));
+  constexpr std::size_t kAfterSize = sizeof(std::size_t);
+  auto* bytes = reinterpret_cast<unsigned char*>(to);
+  std::memset(bytes + kAfterSize, 0, size - kAfterSize);
+  std::memcpy(bytes + kAfterSize, reinterpret_cast<const unsigned char*>(&result) + kAfterSize,
+              std::min(size, sizeof(T)) - kAfterSize);
+}
+
+// Sizes of the first version of each struct, which never change. While a struct is still in its first version, sizeof.
+constexpr std::size_t kEngineOptions1 = 88, kPrepareOptions1 = 24, kProblem1 = 120, kTensors1 = 264, kCounters1 = 120,
+                      kKernelInfo1 = 48;
+static_assert(sizeof(void*) != 8 ||
+              (sizeof(kernelwright_engine_options) >= kEngineOptions1 &&
+               sizeof(kernelwright_prepare_options) >= kPrepareOptions1 &&
+               sizeof(kernelwright_attention_problem) >= kProblem1 &&
+               sizeof(kernelwright_attention_tensors) >= kTensors1 && sizeof(kernelwright_counters) >= kCounters1 &&
+               sizeof(kernelwright_kernel_info) >= kKernelInfo1));
+
+PrepareOptions options_of(const kernelwright_prepare_options* given) {
+  const auto c = read_struct(given, "prepare_options", kPrepareOptions1);
+  if (c.on_miss < KERNELWRIGHT_ON_MISS_BLOCK || c.on_miss > KERNELWRIGHT_ON_MISS_ERROR)
+    throw ConfigError("/prepare_options/on_miss",
+                      fmt::format("{} is none of block (0), fallback (1) and error (2)", c.on_miss));
+  return {.device = c.device,
+          .on_miss = static_cast<OnMiss>(c.on_miss),
+          .background = c.background != 0,
+          .allow_when_sealed = c.allow_when_sealed != 0};
+}
+static_assert(static_cast<int>(OnMiss::kBlock) == KERNELWRIGHT_ON_MISS_BLOCK &&
+              static_cast<int>(OnMiss::kFallback) == KERNELWRIGHT_ON_MISS_FALLBACK &&
+              static_cast<int>(OnMiss::kError) == KERNELWRIGHT_ON_MISS_ERROR);
+static_assert(static_cast<int>(KernelState::kPending) == KERNELWRIGHT_PENDING &&
+              static_cast<int>(KernelState::kReady) == KERNELWRIGHT_READY &&
+              static_cast<int>(KernelState::kFailed) == KERNELWRIGHT_FAILED);
+
+template <class E>
+void read_word(const char* word, const char* path, E& value) {
+  if (!word) return;
+  const auto known = from_string<E>(word);
+  if (!known) throw ConfigError(path, fmt::format("\"{:.64}\" is not one of {}", word, all_words<E>()));
+  value = *known;
+}
+
+AttentionProblem problem_of(const kernelwright_attention_problem* given) {
+  const auto c = read_struct(&required(given, "attention_problem"), "attention_problem", kProblem1);
+  AttentionProblem problem;
+  read_word(c.q_dtype, "/problem/dtype/q", problem.dtype.q);
+  read_word(c.kv_dtype, "/problem/dtype/kv", problem.dtype.kv);
+  read_word(c.out_dtype, "/problem/dtype/out", problem.dtype.out);
+  problem.head_dim = {c.head_dim_qk, c.head_dim_v};
+  problem.heads = {c.q_heads, c.kv_heads};
+  read_word(c.q_layout, "/problem/q_layout", problem.q_layout);
+  read_word(c.kv_layout, "/problem/kv_layout/kind", problem.kv_layout.kind);
+  problem.kv_layout.page_size = c.page_size;
+  read_word(c.mask, "/problem/mask/kind", problem.mask.kind);
+  if (problem.mask.kind == MaskKind::kSlidingWindow) problem.mask.window = {c.window_left, c.window_right};
+  read_word(c.score_mod, "/problem/score_mod/kind", problem.score_mod.kind);
+  problem.score_mod.cap = c.softcap;
+  problem.sinks = c.sinks != 0;
+  problem.lse = c.lse != 0;
+  read_word(c.scales, "/problem/scales", problem.scales);
+  problem.max_q_len = c.max_q_len;
+  return problem;
+}
+
+AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
+  const auto c = read_struct(&required(given, "attention_tensors"), "attention_tensors", kTensors1);
+  const auto strides = [](const kernelwright_strides& s) { return TensorStrides{s.batch, s.token, s.head}; };
+  AttentionTensors tensors{.q = c.q,
+                           .k = c.k,
+                           .v = c.v,
+                           .o = c.o,
+                           .lse = c.lse,
+                           .q_offsets = c.q_offsets,
+                           .kv_offsets = c.kv_offsets,
+                           .kv_lengths = c.kv_lengths,
+                           .page_table = c.page_table,
+                           .sinks = c.sinks,
+                           .k_scale = c.k_scale,
+                           .v_scale = c.v_scale,
+                           .workspace = c.workspace,
+                           .workspace_bytes = c.workspace_bytes,
+                           .batch = c.batch,
+                           .q_len = c.q_len,
+                           .kv_len = c.kv_len,
+                           .q_tokens = c.q_tokens,
+                           .page_table_stride = c.page_table_stride,
+                           .q_strides = strides(c.q_strides),
+                           .k_strides = strides(c.k_strides),
+                           .v_strides = strides(c.v_strides),
+                           .o_strides = strides(c.o_strides)};
+  if (c.overrides & ~7u)
+    throw ConfigError("/attention_tensors/overrides",
+                      fmt::format("{:#x} has bits that mean nothing here", c.overrides));
+  if (c.overrides & KERNELWRIGHT_SET_SCALE) tensors.scale = c.scale;
+  if (c.overrides & KERNELWRIGHT_SET_SOFTCAP) tensors.softcap = c.softcap;
+  if (c.overrides & KERNELWRIGHT_SET_WINDOW) tensors.window = Window{c.window_left, c.window_right};
+  return tensors;
+}
+
+EngineOptions engine_options_of(const kernelwright_engine_options* given) {
+  const auto c = read_struct(given, "engine_options", kEngineOptions1);
+  EngineOptions options;
+  if (c.backend) options.backend = c.backend;
+  if (c.cache_directory) options.cache.directory = c.cache_directory;
+  if (c.num_read_only_layers) required(c.read_only_layers, "engine_options/read_only_layers");
+  for (std::size_t i = 0; i < c.num_read_only_layers; ++i)
+    options.cache.read_only_layers.emplace_back(
+        &required(c.read_only_layers[i], fmt::format("engine_options/read_only_layers/{}", i).c_str()));
+  if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
+  if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
+  options.cache.disk = c.memory_only_cache == 0;
+  options.compile_threads = c.compile_threads;
+  if (c.event_callback)
+    options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
+      const kernelwright_event out{.struct_size = sizeof(kernelwright_event),
+                                   .kind = to_string(event.kind).data(),  // of literals: they end in a zero
+                                   .key = event.key.c_str(),
+                                   .name = event.name.c_str(),
+                                   .detail = event.detail.c_str(),
+                                   .milliseconds = event.milliseconds};
+      call(&out, data);
+    };
+  return options;
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+using namespace kernelwright;
+
+const char* kernelwright_version(void) { return KERNELWRIGHT_VERSION; }
+
+const char* kernelwright_status_name(kernelwright_status status) {
+  switch (status) {
+    case KERNELWRIGHT_OK: return "ok";
+    case KERNELWRIGHT_INVALID_ARGUMENT: return "invalid argument";
+    case KERNELWRIGHT_COMPILE_ERROR: return "compile error";
+    case KERNELWRIGHT_MISSING: return "missing";
+    case KERNELWRIGHT_DEVICE_ERROR: return "device error";
+    case KERNELWRIGHT_NOT_READY: return "not ready";
+    case KERNELWRIGHT_INTERNAL_ERROR: return "internal error";
+    default: return "unknown status";
+  }
+}
+
+const char* kernelwright_last_error(void) { return last_error.c_str(); }
+
+kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
+                                               kernelwright_engine** engine) {
+  return guarded([&] {
+    kernelwright_engine*& out = required(engine, "engine");
+    out = new kernelwright_engine(engine_options_of(options));
+  });
+}
+
+void kernelwright_engine_destroy(kernelwright_engine* engine) { delete engine; }
+
+kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine) {
+  return guarded([&] { required(engine, "engine").engine.seal(); });
+}
+
+kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine, int32_t timeout_ms,
+                                                         int32_t* ready) {
+  return guarded([&] {
+    int32_t& out = required(ready, "ready");
+    out = required(engine, "engine").engine.wait_until_ready(timeout_ms);
+  });
+}
+
+kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted) {
+  return guarded([&] {
+    const int count = required(engine, "engine").engine.promote();
+    if (promoted) *promoted = count;
+  });
+}
+
+kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine, kernelwright_counters* counters) {
+  return guarded([&] {
+    const EngineCounters now = required(engine, "engine").engine.counters();
+    write_struct(kernelwright_counters{.struct_size = sizeof(kernelwright_counters),
+                                       .ready = now.ready,
+                                       .pending = now.pending,
+                                       .failed = now.failed,
+                                       .loads = now.loads,
+                                       .loaded_bytes = now.loaded_bytes,
+                                       .fallback_launches = now.fallback_launches,
+                                       .sealed_misses = now.sealed_misses,
+                                       .capture_misses = now.capture_misses,
+                                       .promotions = now.promotions,
+                                       .compiles = now.cache.compiles,
+                                       .memory_hits = now.cache.memory_hits,
+                                       .disk_hits = now.cache.disk_hits,
+                                       .cache_misses = now.cache.misses,
+                                       .quarantined = now.cache.quarantined},
+                 counters, "counters", kCounters1);
+  });
+}
+
+kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config, size_t length,
+                                              const kernelwright_prepare_options* options,
+                                              kernelwright_kernel** kernel) {
+  return guarded([&] {
+    kernelwright_kernel*& out = required(kernel, "kernel");
+    kernelwright_engine& owner = required(engine, "engine");
+    const Config read = read_config(std::string_view(&required(config, "config"), length));
+    const auto* attention = std::get_if<AttentionConfig>(&read);
+    if (!attention) throw ConfigError("/kind", "is no \"attention\", the only kind that kernels are prepared for yet");
+    out = owner.handle(owner.engine.prepare(attention->problem, attention->schedule, options_of(options)));
+  });
+}
+
+kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
+                                                   const kernelwright_attention_problem* problem,
+                                                   const kernelwright_prepare_options* options,
+                                                   kernelwright_kernel** kernel) {
+  return guarded([&] {
+    kernelwright_kernel*& out = required(kernel, "kernel");
+    kernelwright_engine& owner = required(engine, "engine");
+    out = owner.handle(owner.engine.prepare(problem_of(problem), {}, options_of(options)));
+  });
+}
+
+kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel, kernelwright_kernel_info* info) {
+  return guarded([&] {
+    const AttentionKernel& of = required(kernel, "kernel").kernel;
+    const std::shared_ptr<const Binary> binary = of.binary();
+    const ResourceUsage usage = binary ? binary->usage : ResourceUsage{};
+    write_struct(kernelwright_kernel_info{.struct_size = sizeof(kernelwright_kernel_info),
+                                          .state = static_cast<int32_t>(of.state()),
+                                          .serves_fallback = of.serves_fallback(),
+                                          .device = of.device(),
+                                          .registers = usage.registers,
+                                          .spill_bytes = usage.spill_stores + usage.spill_loads,
+                                          .static_shared_bytes = usage.static_shared,
+                                          .cubin_bytes = binary ? binary->cubin.size() : 0,
+                                          .key = of.key().c_str()},
+                 info, "kernel_info", kKernelInfo1);
+  });
+}
+
+kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel) {
+  return guarded([&] { required(kernel, "kernel").kernel.wait(); });
+}
+
+kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
+                                        const kernelwright_attention_tensors* tensors, void* stream) {
+  return guarded([&] { required(kernel, "kernel").kernel.launch(tensors_of(tensors), static_cast<Stream>(stream)); });
+}
+
+kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
+                                                 const kernelwright_attention_tensors* tensors, uint64_t* bytes) {
+  return guarded([&] {
+    uint64_t& out = required(bytes, "bytes");
+    const AttentionKernel& of = required(kernel, "kernel").kernel;
+    out = of.workspace_bytes(of.extent(tensors_of(tensors)));
+  });
+}

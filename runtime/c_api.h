@@ -1,0 +1,208 @@
+/* The engine in plain C (C11 and later, C++ too): opaque handles, sized structs, status codes. No exception, no C++
+ * type and no allocation of ours that the caller would have to free crosses this line. What the calls mean is said in
+ * engine.h and attention_kernel.h; here is what differs.
+ *
+ * Structs. Every struct starts with struct_size; set it to sizeof and the rest to zero, and you have the defaults:
+ *     kernelwright_engine_options options = {.struct_size = sizeof options};
+ * Fields are only ever added at the end. A library older than your header refuses fields that it does not know if they
+ * are not zero; a library newer than your header takes its own defaults for the fields that you lack.
+ *
+ * Errors. Every call that can fail returns a status, and kernelwright_last_error() then has the words. A call that
+ * fails has done nothing and has written no result.
+ *
+ * Threads. Everything may be called from any number of threads, except that kernelwright_engine_destroy() must come
+ * last.
+ */
+#ifndef KERNELWRIGHT_RUNTIME_C_API_H
+#define KERNELWRIGHT_RUNTIME_C_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define KERNELWRIGHT_API __attribute__((visibility("default")))
+#else
+#define KERNELWRIGHT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kernelwright_engine kernelwright_engine;
+typedef struct kernelwright_kernel kernelwright_kernel; /* lives as long as its engine; never freed by the caller */
+
+typedef int32_t kernelwright_status;
+enum {
+  KERNELWRIGHT_OK = 0,
+  KERNELWRIGHT_INVALID_ARGUMENT = 1, /* a config, a struct or a tensor that cannot be used */
+  KERNELWRIGHT_COMPILE_ERROR = 2,    /* NVRTC rejected a source */
+  KERNELWRIGHT_MISSING = 3,          /* the machine lacks a driver, a GPU or a compiler */
+  KERNELWRIGHT_DEVICE_ERROR = 4,     /* a driver call failed */
+  KERNELWRIGHT_NOT_READY = 5,        /* a miss while sealed, capturing or under KERNELWRIGHT_ON_MISS_ERROR */
+  KERNELWRIGHT_INTERNAL_ERROR = 6    /* out of memory, or a bug of ours */
+};
+
+/* "0.1.0" */
+KERNELWRIGHT_API const char* kernelwright_version(void);
+/* "missing": the status' name. */
+KERNELWRIGHT_API const char* kernelwright_status_name(kernelwright_status status);
+/* What went wrong in the last call of this thread that failed; "" before the first one. Valid until the next call of
+ * this thread that fails. */
+KERNELWRIGHT_API const char* kernelwright_last_error(void);
+
+/* ---- engine ---- */
+
+typedef struct kernelwright_event {
+  size_t struct_size;
+  const char* kind; /* "compile", "cache hit", ... : events.h */
+  const char* key;  /* hex, or "" */
+  const char* name;
+  const char* detail;
+  double milliseconds;
+} kernelwright_event;
+/* Called on whichever thread the event happens, possibly several at once. The event lives for the call. Must neither
+ * throw nor call back into the engine. */
+typedef void (*kernelwright_event_callback)(const kernelwright_event* event, void* user_data);
+
+enum { KERNELWRIGHT_ON_MISS_BLOCK = 0, KERNELWRIGHT_ON_MISS_FALLBACK = 1, KERNELWRIGHT_ON_MISS_ERROR = 2 };
+
+typedef struct kernelwright_engine_options {
+  size_t struct_size;
+  const char* backend;         /* NULL: "auto" */
+  const char* cache_directory; /* NULL: found as docs/cache.md says */
+  const char* const* read_only_layers;
+  size_t num_read_only_layers;
+  uint64_t max_cache_bytes;  /* 0: the default */
+  const char* nvrtc_path;    /* NULL: found */
+  int32_t memory_only_cache; /* 1: the disk is not touched */
+  int32_t compile_threads;   /* 0: as many as cores */
+  kernelwright_event_callback event_callback;
+  void* user_data;
+} kernelwright_engine_options;
+
+/* `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
+                                                                kernelwright_engine** engine);
+/* Frees the engine and its kernels, which must not be running. NULL is fine. */
+KERNELWRIGHT_API void kernelwright_engine_destroy(kernelwright_engine* engine);
+
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine);
+/* *ready: 1 if every prepared kernel is ready, 0 if one has failed or time is over. timeout_ms < 0 waits for ever. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine,
+                                                                          int32_t timeout_ms, int32_t* ready);
+/* *promoted (may be NULL): how many kernels took over from their fallback. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted);
+
+typedef struct kernelwright_counters {
+  size_t struct_size;
+  uint64_t ready, pending, failed; /* kernels by state, now */
+  uint64_t loads, loaded_bytes;
+  uint64_t fallback_launches, sealed_misses, capture_misses, promotions;
+  uint64_t compiles, memory_hits, disk_hits, cache_misses, quarantined;
+} kernelwright_counters;
+/* Fills as many fields as counters->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine,
+                                                                  kernelwright_counters* counters);
+
+/* ---- kernels ---- */
+
+typedef struct kernelwright_prepare_options {
+  size_t struct_size;
+  int32_t device;
+  int32_t on_miss; /* KERNELWRIGHT_ON_MISS_... */
+  int32_t background;
+  int32_t allow_when_sealed;
+} kernelwright_prepare_options;
+
+/* The kernel for a config of kind "attention": the text of a config file (docs/config.md), `length` bytes of it, with
+ * its schedule. `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config,
+                                                               size_t length,
+                                                               const kernelwright_prepare_options* options,
+                                                               kernelwright_kernel** kernel);
+
+/* An attention problem in the words of a config; the schedule is left to the planner. NULL and 0 are the defaults of
+ * docs/config.md, so head_dim_qk, head_dim_v, q_heads and kv_heads must be set. */
+typedef struct kernelwright_attention_problem {
+  size_t struct_size;
+  const char* q_dtype; /* "bf16", ... */
+  const char* kv_dtype;
+  const char* out_dtype;
+  int32_t head_dim_qk, head_dim_v;
+  int32_t q_heads, kv_heads;
+  const char* q_layout;  /* "padded", "ragged" */
+  const char* kv_layout; /* "padded", "ragged", "paged" */
+  int32_t page_size;
+  const char* mask;                  /* "none", "causal", "sliding_window" */
+  int32_t window_left, window_right; /* read for "sliding_window" alone */
+  const char* score_mod;             /* "none", "softcap" */
+  double softcap;
+  int32_t sinks, lse;
+  const char* scales; /* "none", "per_tensor", "per_head" */
+  int32_t max_q_len;
+} kernelwright_attention_problem;
+
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
+                                                                    const kernelwright_attention_problem* problem,
+                                                                    const kernelwright_prepare_options* options,
+                                                                    kernelwright_kernel** kernel);
+
+enum { KERNELWRIGHT_PENDING = 0, KERNELWRIGHT_READY = 1, KERNELWRIGHT_FAILED = 2 };
+
+typedef struct kernelwright_kernel_info {
+  size_t struct_size;
+  int32_t state; /* KERNELWRIGHT_PENDING, ... */
+  int32_t serves_fallback;
+  int32_t device;
+  int32_t registers, spill_bytes, static_shared_bytes; /* 0 unless ready */
+  uint64_t cubin_bytes;                                /* 0 unless ready */
+  const char* key;                                     /* 64 hex digits; lives as long as the engine */
+} kernelwright_kernel_info;
+/* Fills as many fields as info->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel,
+                                                                  kernelwright_kernel_info* info);
+/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. */
+KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
+
+/* In elements; all zero: contiguous. */
+typedef struct kernelwright_strides {
+  int64_t batch, token, head;
+} kernelwright_strides;
+
+/* Bits of kernelwright_attention_tensors.overrides. */
+enum { KERNELWRIGHT_SET_SCALE = 1, KERNELWRIGHT_SET_SOFTCAP = 2, KERNELWRIGHT_SET_WINDOW = 4 };
+
+/* AttentionTensors of attention_kernel.h, field for field. Addresses are device addresses (CUdeviceptr); 0: none. */
+typedef struct kernelwright_attention_tensors {
+  size_t struct_size;
+  uint64_t q, k, v, o;
+  uint64_t lse;
+  uint64_t q_offsets, kv_offsets, kv_lengths, page_table;
+  uint64_t sinks, k_scale, v_scale;
+  uint64_t workspace, workspace_bytes;
+  int32_t batch, q_len, kv_len;
+  int32_t page_table_stride;
+  int64_t q_tokens;
+  kernelwright_strides q_strides, k_strides, v_strides, o_strides;
+  uint32_t overrides; /* which of the following are read; the others are the problem's */
+  float scale, softcap;
+  int32_t window_left, window_right;
+} kernelwright_attention_tensors;
+
+/* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and locks
+ * nothing once the kernel is ready; legal while the stream captures. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
+                                                         const kernelwright_attention_tensors* tensors, void* stream);
+
+/* Bytes of workspace that a launch with the sizes of `tensors` needs (addresses are not read). It needs no zeroing; one
+ * buffer serves all launches of one stream. */
+KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                  const kernelwright_attention_tensors* tensors,
+                                                                  uint64_t* bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
