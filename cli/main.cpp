@@ -1,1 +1,163 @@
-int main() { return 0; }
+// The kernelwright command: words to Options, a verb, and what it throws to an exit code. Each verb has a file of its
+// own.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+
+#include "exit_code.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/engine.h"
+#include "terminal.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "CONFIG is a JSON file, or a folder of them.\n"
+    "Exit codes: 0 done; 1 the result did not match, or a target was missed; 2 the input was wrong; 3 the machine "
+    "lacks\n"
+    "something. 'kernelwright doctor' says what it has.";
+
+using Verb = std::function<int(const Options&)>;
+
+class CommandLine {
+ public:
+  explicit CommandLine(Options& options) : options_(options) {
+    app_.require_subcommand(1);
+    app_.footer(kFooter);
+    app_.set_help_flag("-h,--help", "Print this");
+    CLI::App* run_verb = add("run", "Compile or load, launch twice, and compare with the fp64 reference", run);
+    configs(run_verb);
+    device(run_verb);
+    shapes(run_verb);
+    seed(run_verb);
+    run_verb->add_option("--inputs", options_.inputs, "Folder of .npy files to read instead of random inputs");
+    run_verb->add_option("--outputs", options_.outputs, "Folder to write o.npy and lse.npy to");
+
+    CLI::App* compile_verb = add("compile", "Cubins for the architectures named; needs no GPU", compile);
+    configs(compile_verb);
+    archs(compile_verb);
+    compile_verb->add_option("--outputs", options_.outputs, "Folder to write NAME.ARCH.cubin and .ptx files to");
+
+    CLI::App* bench_verb = add("bench", "Time kernels on the GPU: L2 flushed, CUDA-graph replays, medians", bench);
+    configs(bench_verb);
+    device(bench_verb);
+    shapes(bench_verb);
+    seed(bench_verb);
+    bench_verb->add_option("--repetitions", options_.repetitions, "Timed rounds")->check(CLI::Range(20, 10000));
+    bench_verb->add_option("--minimum", options_.minimum, "TFLOP/s or GB/s that every row must reach, else exit 1");
+
+    CLI::App* explain_verb =
+        add("explain", "The Spec, why it was chosen, shared memory, registers, predicted bound", explain);
+    configs(explain_verb);
+    archs(explain_verb);
+    shapes(explain_verb);
+
+    for (const auto& [name, text, verb] :
+         {std::tuple{"source", "The kernel's source as one file that compiles", source},
+          {"ptx", "The kernel's PTX", ptx},
+          {"sass", "The kernel's machine code, disassembled", sass}}) {
+      CLI::App* text_verb = add(name, text, verb);
+      configs(text_verb);
+      archs(text_verb);
+      text_verb->add_option("--kernel", options_.kernel, "Which kernel: main, or combine, which merges split keys")
+          ->check(CLI::IsMember({"main", "combine"}));
+    }
+
+    CLI::App* cache_verb = add("cache", "What is kept of compiled kernels", cache);
+    cache_verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
+        ->required()
+        ->check(CLI::IsMember({"ls", "verify", "prune", "clear", "why"}));
+    cache_verb->add_option("CONFIG", options_.configs, "For why: the config whose kernel is looked for");
+    archs(cache_verb);
+    cache_verb->add_option("--max-bytes", options_.max_bytes, "prune: bytes to keep");
+    cache_verb->add_option("--max-entries", options_.max_entries, "prune: entries to keep");
+    cache_verb->add_option("--max-age-days", options_.max_age_days, "prune: age to keep, since the last use")
+        ->check(CLI::NonNegativeNumber);
+
+    add("doctor", "What is installed, what is missing, and what would do", doctor);
+  }
+
+  /// Parses and runs. Throws what the verb throws.
+  int operator()(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app_.exit(error);  // help
+      throw ConfigError("command line", error.what());
+    }
+    return verbs_.at(app_.get_subcommands().front())(options_);
+  }
+
+ private:
+  CLI::App* add(const char* name, const char* text, Verb verb) {
+    CLI::App* verb_app = app_.add_subcommand(name, text);
+    verb_app->add_flag("--json", options_.json, "One JSON object on standard output");
+    verb_app->add_option("--cache-dir", options_.cache_dir,
+                         "Cache directory; else $KERNELWRIGHT_CACHE_DIR, else the user's");
+    verbs_[verb_app] = std::move(verb);
+    return verb_app;
+  }
+  void configs(CLI::App* verb) { verb->add_option("CONFIG", options_.configs, "Config files or folders")->required(); }
+  void device(CLI::App* verb) {
+    verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")
+        ->check(CLI::IsMember({"cuda", "emulator", "auto"}));
+  }
+  void archs(CLI::App* verb) {
+    verb->add_option("--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated")
+        ->take_all()
+        ->expected(1);
+  }
+  void shapes(CLI::App* verb) {
+    verb->add_option("--shape", options_.shapes, "Shape of the config, by name; may be repeated")
+        ->take_all()
+        ->expected(1);
+  }
+  void seed(CLI::App* verb) { verb->add_option("--seed", options_.seed, "Seed of the random inputs"); }
+
+  Options& options_;
+  CLI::App app_{"Turns a JSON problem into a GPU kernel specialised for it, and proves it right.", "kernelwright"};
+  std::map<const CLI::App*, Verb> verbs_;
+};
+
+// `--json` gives one object in any case; people read standard error.
+int fail(const Options& options, ExitCode code, const std::string& message,
+         const std::vector<Violation>& violations = {}) {
+  const Style style(stderr);
+  fmt::print(stderr, "{} {}\n", style.bad("kernelwright:"), message);
+  if (!options.json) return code;
+  JsonValue list = JsonValue::array();
+  for (const Violation& violation : violations)
+    list.push(JsonValue::object().set("path", violation.path).set("message", violation.message));
+  JsonValue object = JsonValue::object();
+  object.set("verdict", "error").set("exit_code", static_cast<int>(code)).set("error", message);
+  if (!violations.empty()) object.set("violations", std::move(list));
+  fmt::print("{}\n", object.dump());
+  return code;
+}
+
+int main(int argc, char** argv) {
+  Options options;
+  // A command line that does not parse may still have asked for JSON.
+  for (int i = 1; i < argc; ++i) options.json |= std::string_view(argv[i]) == "--json";
+  try {
+    return CommandLine(options)(argc, argv);
+  } catch (const ConfigError& error) {
+    return fail(options, kInputWrong, error.what(), error.violations());
+  } catch (const MissingError& error) {
+    return fail(options, kMissing, error.what());
+  } catch (const CompileError& error) {
+    return fail(options, kMismatch, error.what());
+  } catch (const std::exception& error) {  // a launch that the driver refused, memory that ran out
+    return fail(options, kMismatch, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright::cli
+
+int main(int argc, char** argv) { return kernelwright::cli::main(argc, argv); }

@@ -101,6 +101,9 @@ struct InputOptions {
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,
                           const InputOptions& options = {});
 
+/// The lengths and dense layout that make_inputs() would give, without data: for counting operations and bytes.
+AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& shape);
+
 /// Sets lengths, offsets and dense strides of a case from its problem and lengths; the operands stay empty.
 void lay_out(AttentionCase& call);
 

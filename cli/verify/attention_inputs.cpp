@@ -94,7 +94,7 @@ std::vector<float> draw_scales(const AttentionProblem& problem, Random& random) 
 
 }  // namespace
 
-AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape, const InputOptions& options) {
+AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& shape) {
   AttentionCase call;
   call.problem = problem;
   call.q_lens = lengths(shape, shape.q_lens, shape.q_len, "q_lens");
@@ -113,47 +113,57 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   if (problem.q_layout == QLayout::kPadded && differ(call.q_lens))
     throw ConfigError("/shapes/" + shape.name + "/q_lens", "padded queries have one length; q_layout ragged would do");
   lay_out(call);
-  if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
-    throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
-
   call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
   call.softcap = static_cast<float>(problem.score_mod.cap);
   call.window = problem.mask.window;
+  if (problem.kv_layout.kind == KvLayoutKind::kPaged || (problem.kv_layout.kind == KvLayoutKind::kPadded && differ(call.kv_lens)))
+    call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
+  return call;
+}
+
+AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape, const InputOptions& options) {
+  AttentionCase call = shape_only(problem, shape);
+  if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
+    throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
   give_memory(call.q, call.q_tokens * problem.heads.q * problem.head_dim.qk);
   switch (problem.kv_layout.kind) {
-    case KvLayoutKind::kPadded:
-      if (differ(call.kv_lens)) call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
-      place_keys(call, call.batch, call.kv_len, options);
-      break;
+    case KvLayoutKind::kPadded: place_keys(call, call.batch, call.kv_len, options); break;
     case KvLayoutKind::kRagged: place_keys(call, 1, call.kv_offsets.back(), options); break;
-    case KvLayoutKind::kPaged:
-      call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
-      assign_pages(call, options);
-      break;
+    case KvLayoutKind::kPaged: assign_pages(call, options); break;
   }
 
-  // A stream of random numbers per operand and sequence: the same values however many threads draw them, and a sequence
-  // keeps its values whatever layout it lies in.
-  parallel_for(static_cast<std::size_t>(call.batch) * 3, [&](std::size_t item) {
-    const int b = static_cast<int>(item / 3);
-    const auto operand = static_cast<Stream>(kQueries + item % 3);
-    Random random(options.seed, stream_of(operand, static_cast<std::uint64_t>(b)));
-    if (operand == kQueries) {
-      for (int i = 0; i < call.q_lens[b]; ++i)
-        for (int h = 0; h < problem.heads.q; ++h)
-          fill_normal(random, problem.dtype.q, problem.head_dim.qk, options.q_magnitude, call.q_row(b, i, h));
-      return;
-    }
-    const bool keys = operand == kKeys;
-    const int skipped =
-        options.share_pages && problem.kv_layout.kind == KvLayoutKind::kPaged && b > 0 && call.kv_lens[b] > 0 &&
-                call.page_table[static_cast<std::size_t>(b) * call.page_table_stride] == call.page_table[0]
-            ? problem.kv_layout.page_size
-            : 0;  // sequence 0 writes the page that they share
-    for (int j = skipped; j < call.kv_lens[b]; ++j)
-      for (int h = 0; h < problem.heads.kv; ++h)
-        fill_normal(random, problem.dtype.kv, keys ? problem.head_dim.qk : problem.head_dim.v, 1,
-                    keys ? call.k_row(b, j, h) : call.v_row(b, j, h));
+  // A stream of random numbers per operand, sequence and block of tokens: the same values however many threads draw them,
+  // and a sequence keeps its values whatever layout it lies in.
+  struct Block {
+    Stream operand;
+    int sequence, first, last;
+  };
+  std::vector<Block> blocks;
+  constexpr int kTokens = 256;
+  for (int b = 0; b < call.batch; ++b) {
+    for (int from = 0; from < call.q_lens[b]; from += kTokens)
+      blocks.push_back({kQueries, b, from, std::min(from + kTokens, call.q_lens[b])});
+    for (const Stream operand : {kKeys, kValues})
+      for (int from = 0; from < call.kv_lens[b]; from += kTokens)
+        blocks.push_back({operand, b, from, std::min(from + kTokens, call.kv_lens[b])});
+  }
+  const auto shares_first_page = [&](int b) {  // sequence 0 writes the page that they share
+    return options.share_pages && problem.kv_layout.kind == KvLayoutKind::kPaged && b > 0 && call.kv_lens[b] > 0 &&
+           call.page_table[static_cast<std::size_t>(b) * call.page_table_stride] == call.page_table[0];
+  };
+  parallel_for(blocks.size(), [&](std::size_t item) {
+    const auto [operand, b, first, last] = blocks[item];
+    Random random(options.seed, stream_of(operand, static_cast<std::uint64_t>(b) << 24 | static_cast<std::uint64_t>(first)));
+    const int skipped = operand != kQueries && shares_first_page(b) ? problem.kv_layout.page_size : 0;
+    for (int token = std::max(first, skipped); token < last; ++token)
+      for (int h = 0; h < (operand == kQueries ? problem.heads.q : problem.heads.kv); ++h) {
+        if (operand == kQueries)
+          fill_normal(random, problem.dtype.q, problem.head_dim.qk, options.q_magnitude, call.q_row(b, token, h));
+        else if (operand == kKeys)
+          fill_normal(random, problem.dtype.kv, problem.head_dim.qk, 1, call.k_row(b, token, h));
+        else
+          fill_normal(random, problem.dtype.kv, problem.head_dim.v, 1, call.v_row(b, token, h));
+      }
   });
 
   Random scales(options.seed, kScales);

@@ -1,0 +1,122 @@
+// kernelwright cache: lists, checks and bounds what is kept of compiled kernels, and says why one was not found.
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "exit_code.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/runtime/kernel_store.h"
+#include "targets.h"
+#include "terminal.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+int list(CubinCache& cache, bool json) {
+  const std::vector<EntrySummary> entries = cache.list();
+  const Style style(stdout);
+  Table table({"key", "kernel", "arch", "size", "last used", "compiler"});
+  JsonValue rows = JsonValue::array();
+  double bytes = 0;
+  for (const EntrySummary& entry : entries) {
+    bytes += static_cast<double>(entry.file_bytes);
+    char day[32] = "";
+    const std::time_t used = entry.last_used_s;
+    std::tm parts{};
+    if (used > 0 && ::gmtime_r(&used, &parts)) std::strftime(day, sizeof day, "%Y-%m-%d", &parts);
+    const bool faulty = !entry.fault.empty();
+    table.row({entry.name.substr(0, 12), faulty ? style.bad(entry.fault) : entry.key.entry_stem, entry.key.arch,
+               size_text(static_cast<double>(entry.file_bytes)), day, entry.binary.compiler});
+    JsonValue row = JsonValue::object();
+    row.set("key", entry.name).set("bytes", entry.file_bytes).set("last_used_s", entry.last_used_s);
+    if (faulty)
+      row.set("fault", entry.fault);
+    else
+      row.set("kernel", entry.key.entry_stem)
+          .set("arch", entry.key.arch)
+          .set("compiler", entry.binary.compiler)
+          .set("registers", entry.binary.usage.registers);
+    rows.push(std::move(row));
+  }
+  if (json)
+    fmt::print("{}\n", JsonValue::object()
+                           .set("directory", cache.directory())
+                           .set("bytes", bytes)
+                           .set("entries", std::move(rows))
+                           .dump());
+  else
+    fmt::print("{}{} {}: {} kernel{}, {}\n", entries.empty() ? "" : table.text(style), style.dim("cache"),
+               cache.directory(), entries.size(), entries.size() == 1 ? "" : "s", size_text(bytes));
+  return kDone;
+}
+
+int check(CubinCache& cache, bool json) {
+  const VerifyReport report = cache.verify();
+  const Style style(stdout);
+  JsonValue bad = JsonValue::array();
+  for (const auto& [name, reason] : report.bad) bad.push(JsonValue::object().set("key", name).set("reason", reason));
+  if (json)
+    fmt::print("{}\n", JsonValue::object()
+                           .set("directory", cache.directory())
+                           .set("checked", report.checked)
+                           .set("bytes", report.bytes)
+                           .set("bad", std::move(bad))
+                           .set("verdict", report.bad.empty() ? "ok" : "failed")
+                           .dump());
+  else {
+    for (const auto& [name, reason] : report.bad) fmt::print("  {}  {}\n", name.substr(0, 12), style.bad(reason));
+    fmt::print("{} {} kernel{}, {} in {}{}\n", style.verdict(report.bad.empty()), report.checked,
+               report.checked == 1 ? "" : "s", size_text(static_cast<double>(report.bytes)), cache.directory(),
+               report.bad.empty() ? "" : fmt::format("; {} set aside, to be built anew", report.bad.size()));
+  }
+  return report.bad.empty() ? kDone : kMismatch;
+}
+
+int removed(CubinCache& cache, bool json, std::size_t count) {
+  if (json)
+    fmt::print("{}\n", JsonValue::object().set("directory", cache.directory()).set("removed", count).dump());
+  else
+    fmt::print("{} kernel{} removed from {}\n", count, count == 1 ? "" : "s", cache.directory());
+  return kDone;
+}
+
+int why(const Options& options) {
+  const NamedConfig named = read_one_config(options.configs);
+  const Arch arch = choose_arch(named, options);
+  require_valid(named, arch);
+  KernelStore store(cache_options(options));
+  const AttentionPlan plan = plan_for(named, arch);
+  const CacheKey key = store.key(plan.main);
+  const bool found = store.find(plan.main) != nullptr;
+  const std::string reason = found ? "" : store.cache().why_missed(key);
+  if (options.json)
+    fmt::print("{}\n", JsonValue::object()
+                           .set("key", key.digest().hex())
+                           .set("arch", to_string(arch))
+                           .set("found", found)
+                           .set("why", reason)
+                           .dump());
+  else
+    fmt::print("{} for {}, key {}: {}\n", named.config.name, to_string(arch), key.digest().hex().substr(0, 12),
+               found ? "in the cache" : "not in the cache; " + reason);
+  return kDone;
+}
+
+}  // namespace
+
+int cache(const Options& options) {
+  if (options.cache_verb == "why") return why(options);
+  if (!options.configs.empty())
+    throw ConfigError("command line", fmt::format("cache {} takes no CONFIG; only cache why does", options.cache_verb));
+  CubinCache cache(cache_options(options));
+  if (options.cache_verb == "ls") return list(cache, options.json);
+  if (options.cache_verb == "verify") return check(cache, options.json);
+  if (options.cache_verb == "clear") return removed(cache, options.json, cache.clear());
+  PruneLimits limits{options.max_bytes, options.max_entries, std::nullopt};
+  if (options.max_age_days) limits.max_age_s = static_cast<std::int64_t>(*options.max_age_days * 86400);
+  return removed(cache, options.json, cache.prune(limits));
+}
+
+}  // namespace kernelwright::cli

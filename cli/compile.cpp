@@ -1,0 +1,172 @@
+// kernelwright compile: every kernel of every config for every architecture, on all cores, through the cache.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "exit_code.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/verify/parallel.h"
+#include "targets.h"
+#include "terminal.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+/// One kernel to have: a config's main kernel or the one that merges its split keys.
+struct Job {
+  const NamedConfig* named;
+  Arch arch;
+  Spec spec;
+  bool combine;
+  std::shared_ptr<const Binary> binary;
+  bool cached = false;
+  double milliseconds = 0;
+  std::string key, error;
+  bool missing = false;  // the error is the machine's, not the kernel's
+};
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::vector<Job> plan_jobs(const Configs& configs, const Options& options) {
+  std::vector<Job> jobs;
+  std::vector<Violation> violations;
+  for (const NamedConfig& named : configs.usable)
+    for (const Arch arch : choose_archs(named, options)) try {
+        const AttentionPlan plan = plan_for(named, arch);
+        jobs.push_back({&named, arch, plan.main, false, nullptr});
+        if (plan.combine) jobs.push_back({&named, arch, *plan.combine, true, nullptr});
+      } catch (const ConfigError& error) {
+        violations.insert(violations.end(), error.violations().begin(), error.violations().end());
+      }
+  if (!violations.empty()) throw ConfigError(std::move(violations));
+  return jobs;
+}
+
+void build(KernelStore& store, Job& job) {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    job.key = store.key(job.spec).digest().hex();
+    job.binary = store.find(job.spec);
+    job.cached = job.binary != nullptr;
+    if (!job.binary) job.binary = store.compile(job.spec);
+  } catch (const MissingError& error) {
+    job.error = error.what();
+    job.missing = true;
+  } catch (const Error& error) {
+    job.error = error.what();
+  }
+  job.milliseconds = since(start);
+}
+
+void write_file(const std::string& path, const void* data, std::size_t bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  if (!file.flush()) throw ConfigError(path, "cannot be written");
+}
+
+void write_outputs(const std::vector<Job>& jobs, const std::string& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (!std::filesystem::is_directory(folder)) throw ConfigError(folder, "cannot be made a folder: " + code.message());
+  for (const Job& job : jobs) {
+    if (!job.binary) continue;
+    const std::string stem = fmt::format("{}/{}{}.{}", folder, job.named->config.name, job.combine ? ".combine" : "", to_string(job.arch));
+    write_file(stem + ".cubin", job.binary->cubin.data(), job.binary->cubin.size());
+    write_file(stem + ".ptx", job.binary->ptx.data(), job.binary->ptx.size());
+  }
+}
+
+JsonValue to_json(const Job& job) {
+  JsonValue row = JsonValue::object();
+  row.set("config", job.named->config.name).set("path", job.named->path).set("arch", to_string(job.arch));
+  row.set("kernel", kernel_name(job.spec)).set("key", job.key);
+  if (!job.binary) return row.set("error", job.error);
+  const ResourceUsage& usage = job.binary->usage;
+  JsonValue warnings = JsonValue::array();
+  for (const std::string& warning : job.binary->warnings) warnings.push(warning);
+  return row.set("entry", job.binary->entry).set("registers", usage.registers)
+      .set("spill_bytes", usage.spill_stores + usage.spill_loads).set("cubin_bytes", job.binary->cubin.size())
+      .set("cached", job.cached).set("milliseconds", job.milliseconds).set("warnings", std::move(warnings));
+}
+
+}  // namespace
+
+int compile(const Options& options) {
+  const Configs configs = read_configs(options.configs);
+  std::vector<Job> jobs = plan_jobs(configs, options);
+  KernelStore store(cache_options(options));
+  // Configs that differ in shapes alone share a kernel: build each Spec once.
+  std::map<std::string, std::vector<std::size_t>> by_spec;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    by_spec[kernel_name(jobs[i].spec) + "\n" + canonical_text(jobs[i].spec)].push_back(i);
+  std::vector<const std::vector<std::size_t>*> groups;
+  for (const auto& [spec, members] : by_spec) groups.push_back(&members);
+
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Progress progress("compiling", groups.size());
+    parallel_for(groups.size(), [&](std::size_t i) {
+      Job& first = jobs[groups[i]->front()];
+      build(store, first);
+      for (const std::size_t other : *groups[i]) {
+        const NamedConfig* named = jobs[other].named;
+        jobs[other] = first;
+        jobs[other].named = named;
+      }
+      progress.step(first.named->config.name);
+    });
+  }
+  const double total_ms = since(start);
+
+  int failed = 0, missing = 0, compiled = 0;
+  for (const auto* group : groups) {
+    const Job& job = jobs[group->front()];
+    failed += !job.binary && !job.missing;
+    missing += job.missing;
+    compiled += job.binary && !job.cached;
+  }
+  if (!options.outputs.empty()) write_outputs(jobs, options.outputs);
+  const int code = failed ? kMismatch : missing ? kMissing : kDone;
+
+  if (options.json) {
+    JsonValue rows = JsonValue::array(), skipped = JsonValue::array();
+    for (const Job& job : jobs) rows.push(to_json(job));
+    for (const SkippedConfig& config : configs.skipped)
+      skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
+    fmt::print("{}\n", JsonValue::object().set("verdict", code == kDone ? "ok" : "failed").set("milliseconds", total_ms)
+                           .set("compiled", compiled).set("kernels", std::move(rows)).set("skipped", std::move(skipped)).dump());
+  } else {
+    const Style style(stdout);
+    Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
+    for (const Job& job : jobs) {
+      if (!job.binary) {
+        table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-", style.verdict(false)});
+        continue;
+      }
+      const ResourceUsage& usage = job.binary->usage;
+      const int spills = usage.spill_stores + usage.spill_loads;
+      table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), std::to_string(usage.registers),
+                 spills ? style.bad(std::to_string(spills)) : "0", size_text(static_cast<double>(job.binary->cubin.size())),
+                 job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
+    }
+    if (!jobs.empty()) fmt::print("{}", table.text(style));
+    for (const SkippedConfig& config : configs.skipped) fmt::print("  {} {}: {}\n", style.dim("skipped"), config.path, config.reason);
+    fmt::print("{} kernel{}, {} compiled in {}\n", groups.size(), groups.size() == 1 ? "" : "s", compiled, duration_text(total_ms));
+  }
+  std::map<std::string, int> errors;  // one line per cause
+  for (const Job& job : jobs)
+    if (!job.binary && errors[job.error]++ == 0)
+      fmt::print(stderr, "kernelwright: {} for {}: {}\n", job.named->path, to_string(job.arch), job.error);
+  return code;
+}
+
+}  // namespace kernelwright::cli

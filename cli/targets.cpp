@@ -1,0 +1,43 @@
+#include "targets.h"
+
+#include <fmt/format.h>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/backend.h"
+
+namespace kernelwright::cli {
+
+std::optional<Arch> gpu_arch() {
+  try {
+    return make_cuda_backend()->device(0).info().arch;
+  } catch (const Error&) {  // no driver, no GPU: a verb that needs one says so itself
+    return std::nullopt;
+  }
+}
+
+Arch choose_arch(const NamedConfig& named, const Options& options) {
+  const std::vector<Arch> given = parse_archs(options.archs);
+  if (given.size() > 1) throw ConfigError("--arch", fmt::format("{} are named; one would do", given.size()));
+  if (given.size() == 1) return given[0];
+  if (!named.config.schedule.arch.is_auto()) return named.config.schedule.arch.value();
+  return gpu_arch().value_or(Arch::kSm90a);
+}
+
+std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options) {
+  const std::vector<Arch> given = parse_archs(options.archs);
+  if (!given.empty()) return given;
+  if (!named.config.schedule.arch.is_auto()) return {named.config.schedule.arch.value()};
+  if (const auto arch = gpu_arch()) return {*arch};
+  return {Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a};
+}
+
+AttentionPlan plan_for(const NamedConfig& named, Arch arch) {
+  require_valid(named, arch);
+  try {
+    return plan_attention(named.config.problem, named.config.schedule, arch);
+  } catch (const ConfigError& error) {
+    throw in_file(named.path, error);
+  }
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,25 @@
+/// Which architecture a verb works for, and the kernels of a config on it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/planner.h"
+#include "options.h"
+
+namespace kernelwright::cli {
+
+/// The architecture of GPU 0; nothing where no GPU is or no row fits it.
+std::optional<Arch> gpu_arch();
+
+/// The one architecture of a verb that explains: --arch, else the schedule's, else the GPU's, else sm_90a.
+Arch choose_arch(const NamedConfig& named, const Options& options);
+
+/// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.
+std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options);
+
+/// The plan of a config on `arch`. Throws ConfigError led by the file's path.
+AttentionPlan plan_for(const NamedConfig& named, Arch arch);
+
+}  // namespace kernelwright::cli

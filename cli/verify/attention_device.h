@@ -1,0 +1,70 @@
+/// An attention call on a device: its operands uploaded, its outputs poisoned, launched and read back.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernelwright/runtime/attention_kernel.h"
+#include "kernelwright/verify/attention_case.h"
+
+namespace kernelwright {
+
+/// Owns the device memory and a stream of one call. Not for several threads at once; `device` and the kernel's Engine must
+/// outlive it.
+class DeviceCase {
+ public:
+  /// Uploads everything. The outputs lie between guards that hold a pattern.
+  DeviceCase(Device& device, const AttentionCase& call, AttentionKernel kernel);
+  ~DeviceCase();
+  DeviceCase(const DeviceCase&) = delete;
+  DeviceCase& operator=(const DeviceCase&) = delete;
+
+  /// Fills outputs and workspace with NaN; renews the guards.
+  void poison();
+  /// Queues one launch on stream(). Throws as AttentionKernel::launch().
+  void launch();
+  void wait();
+  /// Waits, then reads the outputs.
+  AttentionOutput download();
+  /// Waits; false if a launch has written in front of or behind an output.
+  bool guards_are_intact();
+
+  Stream stream() const { return stream_; }
+  AttentionTensors& tensors() { return tensors_; }
+  AttentionExtent extent() const { return kernel_.extent(tensors_); }
+
+ private:
+  struct Guarded {
+    DevicePtr base = 0;
+    std::size_t bytes = 0;  // without the guards
+    DevicePtr data() const;
+  };
+  DevicePtr upload(const void* data, std::size_t bytes);
+  DevicePtr upload(const HostTensor& tensor);
+  template <class T>
+  DevicePtr upload(const std::vector<T>& values) {
+    return upload(values.data(), values.size() * sizeof(T));
+  }
+  Guarded guarded(std::size_t bytes);
+
+  Device& device_;
+  const AttentionCase& call_;
+  AttentionKernel kernel_;
+  Stream stream_ = nullptr;
+  std::vector<DevicePtr> owned_;
+  std::map<const void*, DevicePtr> uploaded_;  // tensors that share a buffer share its copy
+  Guarded o_, lse_;
+  AttentionTensors tensors_;
+};
+
+/// Two launches of one call, each into poisoned outputs.
+struct LaunchedTwice {
+  AttentionOutput output;
+  bool repeats = false;       // the second was the same to the bit
+  bool guards_intact = false;
+  double milliseconds = 0;    // of the second, by events; for orientation
+};
+LaunchedTwice launch_twice(Device& device, const AttentionCase& call, const AttentionKernel& kernel);
+
+}  // namespace kernelwright
