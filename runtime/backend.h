@@ -81,7 +81,8 @@ class Device {
   virtual void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
   /// Loads `cubin`, finds `entry`, opts into `max_shared_bytes` of dynamic shared memory, all before it returns:
-  /// nothing is left for the first launch. Refused while `stream_in_use` captures.
+  /// nothing is left for the first launch. A capture under way elsewhere is left alone; callers check capture_state()
+  /// of their own stream.
   virtual std::unique_ptr<LoadedKernel> load(std::span<const std::byte> cubin, const std::string& entry,
                                              std::uint32_t max_shared_bytes) = 0;
   /// Queues one launch; `params` is the kernel's single by-value argument. Works in the caller's current context if
