@@ -58,7 +58,7 @@ class CommandLine {
     shapes(explain_verb);
 
     for (const auto& [name, text, verb] :
-         {std::tuple{"source", "The kernel's source as one file that compiles", source},
+         {std::tuple<const char*, const char*, int (*)(const Options&)>{"source", "The kernel's source as one file that compiles", source},
           {"ptx", "The kernel's PTX", ptx},
           {"sass", "The kernel's machine code, disassembled", sass}}) {
       CLI::App* text_verb = add(name, text, verb);

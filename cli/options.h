@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config.h"
 #include "kernelwright/runtime/cubin_cache.h"

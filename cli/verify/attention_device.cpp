@@ -1,4 +1,5 @@
-// Device memory of one call. A constructor that throws half-way frees what it has: everything owned is in owned_ at once.
+// Device memory of one call. A constructor that throws half-way frees what it has: everything owned is in owned_ at
+// once.
 #include "kernelwright/verify/attention_device.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ DeviceCase::Guarded DeviceCase::guarded(std::size_t bytes) {
 }
 
 DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKernel kernel)
-    : device_(device), call_(call), kernel_(kernel) try {
+    try : device_(device), call_(call), kernel_(kernel) {
   const AttentionProblem& problem = call.problem;
   stream_ = device.create_stream();
   tensors_.q = upload(call.q);

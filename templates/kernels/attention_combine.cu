@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
-  float largest = policy::kMinusInfinity;
+  float largest = ptx::minus_infinity();
   for (int s = lane; s < params.num_splits; s += 32) largest = fmaxf(largest, params.partial_lse[static_cast<int64_t>(s) * params.rows + row]);
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
@@ -24,12 +24,12 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   constexpr int kPairs = (spec::kHeadDimV + 63) / 64;  // pairs of columns to a lane
   float2 sum[kPairs] = {};
   float total = 0;
-  if (largest != policy::kMinusInfinity) {
+  if (largest != ptx::minus_infinity()) {
 #pragma unroll 4
     for (int s = 0; s < params.num_splits; ++s) {
       const int64_t part = static_cast<int64_t>(s) * params.rows + row;
       const float lse = params.partial_lse[part];
-      if (lse == policy::kMinusInfinity) continue;
+      if (lse == ptx::minus_infinity()) continue;
       const float weight = ptx::ex2_approx_ftz(lse - largest);
       total += weight;
 #pragma unroll
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
     tile::store_pair<spec::kOutDType>(params.o, offset + column, sum[i].x * inverse, sum[i].y * inverse);
   }
   if (spec::kLse && lane == 0) {
-    const float log2_sum = total == 0 ? policy::kMinusInfinity : largest + ptx::lg2_approx_ftz(total);
+    const float log2_sum = total == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(total);
     const int64_t index = params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
     params.lse[index] = log2_sum * policy::kLn2;
   }

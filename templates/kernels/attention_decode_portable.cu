@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      merge.maximum(warp, row) = softmax.maximum[r] == policy::kMinusInfinity ? policy::kMinusInfinity : softmax.maximum[r] * exponent_scale;
+      merge.maximum(warp, row) = softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
       merge.sum(warp, row) = softmax.sum[r];
     }
 #pragma unroll
@@ -229,17 +229,17 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   // Each warp finishes rows of its own, pairs of columns at a time.
   const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch] : static_cast<int64_t>(params.batch) * params.q_len;
   for (int row = warp; row < num_rows; row += spec::kNumWarps) {
-    float largest = policy::kMinusInfinity;
+    float largest = ptx::minus_infinity();
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, merge.maximum(w, row));
     float weight[spec::kNumWarps], sum = 0;
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) {
-      weight[w] = largest == policy::kMinusInfinity ? 0 : ptx::ex2_approx_ftz(merge.maximum(w, row) - largest);
+      weight[w] = largest == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz(merge.maximum(w, row) - largest);
       sum += weight[w] * merge.sum(w, row);
     }
     const float inverse = sum == 0 ? 0 : value_scale / sum;
-    const float log2_sum = sum == 0 ? policy::kMinusInfinity : largest + ptx::lg2_approx_ftz(sum);
+    const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
     const int q_head = row_map.q_head(first_row + row);
     const int64_t token = sequence.q_start + row_map.query(first_row + row);
     const int64_t padded_start = spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;

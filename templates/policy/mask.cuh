@@ -4,6 +4,7 @@
 
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
+#include "ptx/math.cuh"
 
 namespace kernelwright::policy {
 
@@ -75,7 +76,7 @@ __device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, i
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int column = n * 8 + e;
-      if (column >= high || (kLowToo && column < low)) scores[n][row * 2 + e] = -__builtin_huge_valf();
+      if (column >= high || (kLowToo && column < low)) scores[n][row * 2 + e] = ptx::minus_infinity();
     }
   }
 }

@@ -15,7 +15,6 @@
 
 namespace kernelwright::policy {
 
-constexpr float kMinusInfinity = -__builtin_huge_valf();
 
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {
@@ -28,12 +27,12 @@ class OnlineSoftmax {
 
   __device__ OnlineSoftmax() {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) maximum[r] = kMinusInfinity, sum[r] = 0;
+    for (int r = 0; r < kRows; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0;
   }
 
   /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's share.
   __device__ void add_sink(int r, float logit, float scale, bool mine) {
-    if (logit == kMinusInfinity) return;
+    if (logit == ptx::minus_infinity()) return;
     maximum[r] = logit * kLog2e / scale;
     sum[r] = mine ? 1.f : 0.f;
   }
@@ -48,7 +47,7 @@ class OnlineSoftmax {
     bool moved = kRescale == Rescale::kAlways;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float largest = kMinusInfinity;
+      float largest = ptx::minus_infinity();
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n)
         largest = fmaxf(largest, fmaxf(scores[r / 2][n][r % 2 * 2], scores[r / 2][n][r % 2 * 2 + 1]));
@@ -61,7 +60,7 @@ class OnlineSoftmax {
     if (__any_sync(0xffffffff, moved)) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float factor = tile_maximum[r] == kMinusInfinity ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
+        const float factor = tile_maximum[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
         maximum[r] = tile_maximum[r];
         sum[r] *= factor;
 #pragma unroll
@@ -70,7 +69,7 @@ class OnlineSoftmax {
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float offset = maximum[r] == kMinusInfinity ? 0 : maximum[r] * scale;
+      const float offset = maximum[r] == ptx::minus_infinity() ? 0 : maximum[r] * scale;
       float part[2] = {0, 0};
 #pragma unroll
       for (int n = 0; n < kScoreTiles; ++n) {
@@ -97,7 +96,7 @@ class OnlineSoftmax {
 
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
   __device__ float log2_sum(int r, float scale) const {
-    return sum[r] == 0 ? kMinusInfinity : maximum[r] * scale + ptx::lg2_approx_ftz(sum[r]);
+    return sum[r] == 0 ? ptx::minus_infinity() : maximum[r] * scale + ptx::lg2_approx_ftz(sum[r]);
   }
 };
 

@@ -5,6 +5,9 @@
 
 namespace kernelwright::ptx {
 
+/// -infinity: NVRTC has neither <limits> nor the builtin.
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int>(0xff800000u)); }
+
 /// 2^x, within 2 ulp; subnormal results are 0. ex2(-inf) is +0.
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
   float y;
