@@ -101,6 +101,8 @@ class Reader {
   void read(const JsonValue& json, const std::string& path, std::vector<T>& value, const Rule& rule) {
     if (!json.is_array()) return wrong_type(json, path, "an array", "");
     if (json.elements().empty()) return value.clear();
+    if (FieldStruct<T> && json.elements().size() > kMaxListedObjects)
+      return add(path, found(json) + " does not fit; it takes at most " + std::to_string(kMaxListedObjects));
     if constexpr (std::same_as<T, Mask>) {
       if (mask_depth_ == kMaxMaskDepth)
         return add(path, "masks nest at most " + std::to_string(kMaxMaskDepth) + " deep");

@@ -45,7 +45,7 @@ name it in the editor's settings, as a config itself has no `$schema` key.
 
 **Reading.** A key that is not listed here, a key given twice, a wrong type and a value out of range are errors, never a silent
 default; all errors of a file are reported at once, each with its JSON path (`/schedule/stages: 40 is outside [1, 32]`). A file
-has at most 1 MiB of UTF-8 without a byte order mark, nested at most 64 deep.
+has at most 1 MiB of UTF-8 without a byte order mark, nested at most 64 deep, with at most 1024 shapes and masks at most 8 deep.
 
 **Static and run-time.** A kernel is specialised for the dtypes, head sizes, head counts, layouts, page size, mask kind, score
 modifier kind and the schedule. Batch, lengths, page tables, scales, window sizes, the softcap and a GEMM's m are run-time
@@ -63,7 +63,8 @@ f32, `[batch, heads, q_len]` or `[tokens, heads]`. A row that sees no key gives 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`
 (which needs them beside padded queries), `window`, `chunk` and `operands` to their mask kinds, `cap` and `expr` to their score
-modifiers. `q_lens` and `kv_lens` have one entry per sequence, and `q_lens` goes with ragged queries.
+modifiers. `q_lens` and `kv_lens` have one entry per sequence, and `q_lens` goes with ragged queries. The names of a config's
+shapes differ, and are spelt like its own.
 )";
 
 std::string code(std::string_view word) { return "`" + std::string(word) + "`"; }

@@ -51,8 +51,9 @@ constexpr auto bare_rule(const R& rule) {
     return rule;
 }
 
-inline constexpr int kMaxMaskDepth = 8;      // and/or within and/or
-inline constexpr range kClusterRule{1, 16};  // CTAs of a cluster along m or n
+inline constexpr int kMaxMaskDepth = 8;         // and/or within and/or
+inline constexpr int kMaxListedObjects = 1024;  // shapes of a config, operands of a mask
+inline constexpr range kClusterRule{1, 16};     // CTAs of a cluster along m or n
 inline constexpr int kMaxNameLength = 64;
 
 /// "a whole number in [16, 256] in steps of 16", "text of at most 64 bytes", "one of f16, bf16".

@@ -208,11 +208,47 @@ INSTANTIATE_TEST_SUITE_P(
          "/problem/score_mod/expr: is 5000 bytes long; 4096 are the most that fit"},
         {"NegativeLength", shaped(R"([{"name": "a", "kv_lens": [-1]}])"),
          "/shapes/0/kv_lens/0: -1 is outside [0, 16777216]"},
+        {"TooManyShapes",
+         shaped("[{}" +
+                [] {
+                  std::string more;
+                  for (int i = 0; i < 1024; ++i) more += ", {}";
+                  return more;
+                }() +
+                "]"),
+         "/shapes: an array of 1025 does not fit; it takes at most 1024"},
         {"ShapesAsObject", shaped("{}"), "/shapes: an object does not fit; it takes an array"},
         {"ShapeWithoutName", shaped(R"([{"batch": 2}])"),
          "/shapes/0/name: is missing and has no default (name for --shape)"},
     }),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ConfigJson, WritesWhatDiffersFromTheDefaults) {
+  AttentionConfig config;
+  config.name = "golden";
+  config.problem.heads = {64, 8};
+  config.problem.mask = {.kind = MaskKind::kSlidingWindow, .window = {127, 0}};
+  config.problem.score_mod = {ScoreModKind::kSoftcap, 50, ""};
+  config.schedule.block_m = 64;
+  config.schedule.token_gen = false;
+  config.schedule.cluster = ClusterShape{2, 1};
+  config.shapes = {{.name = "check", .batch = 2, .kv_lens = {7, 0}, .check = true}};
+  EXPECT_EQ(write_config(config), R"({
+  "version": 1,
+  "kind": "attention",
+  "name": "golden",
+  "problem": {
+    "head_dim": {"qk": 128, "v": 128},
+    "heads": {"q": 64, "kv": 8},
+    "mask": {"kind": "sliding_window", "window": {"left": 127}},
+    "score_mod": {"kind": "softcap", "cap": 50.0}
+  },
+  "schedule": {"block_m": 64, "token_gen": false, "cluster": [2, 1]},
+  "shapes": [{"name": "check", "batch": 2, "kv_lens": [7, 0], "check": true}]
+}
+)");
+  EXPECT_EQ(read_config(write_config(config)), Config(config));
+}
 
 TEST(ConfigJson, BoundsTheNestingOfMasks) {
   std::string mask = R"({"kind": "none"})";
