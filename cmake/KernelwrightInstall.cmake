@@ -22,7 +22,9 @@ endforeach()
 install(TARGETS kernelwright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 foreach(folder generator runtime)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
-          FILES_MATCHING PATTERN "*.h")
+          FILES_MATCHING PATTERN "*.h"
+          PATTERN "attention_arguments.h" EXCLUDE  # between .cpp files: it needs fmt
+          PATTERN "driver.h" EXCLUDE)              # likewise: it needs cuda.h
 endforeach()
 
 set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")

@@ -7,7 +7,7 @@
 #
 #   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
 #   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
-#   --kill-loops  rounds of the kill -9 tests of the cache, more than the few that fit into every run
+#   --kill-loops  rounds of the kill -9 tests of the cache, instead of 200
 #   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -130,6 +130,7 @@ struct Library {
 
 const std::vector<Library>& libraries() {
   static const auto library_header = [](const std::string& path) {
+    if (path == "runtime/attention_arguments.h") return false;  // between two .cpp files, not installed
     return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
   };
   static const auto not_a_library_header = [](const std::string& path) { return !library_header(path); };
@@ -183,6 +184,8 @@ std::string violation_of(const std::string& path, const std::string& name) {
   // The emulator stands in for a device: it knows what a device does for us and how the library says no, nothing else.
   if (layer == "runtime/emulator" && name == "kernelwright/runtime/backend.h") return "";
   if (layer == "runtime/emulator" && name == "kernelwright/generator/error.h") return "";
+  // cli/verify/x_device carries a call to a device and back; the reference itself shares no code with the engine.
+  if (starts(path, "cli/verify/") && path.find("_device.") != std::string::npos && target == "runtime") return "";
   const auto row = arrows().find(layer);
   if (row == arrows().end()) return "stands in a folder that this test does not know: add its row to arrows()";
   if (row->second.count(target)) return "";

@@ -10,13 +10,14 @@
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/validate.h"
 #include "support/expect_message.h"
+#include "support/paths.h"
 
 namespace kernelwright {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kConfigs = fs::path(KERNELWRIGHT_SOURCE_DIR) / "configs/problems";
+const fs::path kConfigs = test::source_dir() / "configs/problems";
 
 std::vector<fs::path> shipped() {
   std::vector<fs::path> files;

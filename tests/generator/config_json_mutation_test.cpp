@@ -10,13 +10,14 @@
 
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/validate.h"
+#include "support/paths.h"
 
 namespace kernelwright {
 namespace {
 
 std::vector<std::string> shipped_texts() {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(KERNELWRIGHT_SOURCE_DIR "/configs/problems"))
+  for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() / "configs/problems"))
     files.push_back(entry.path());
   std::sort(files.begin(), files.end());  // the seed then means the same everywhere
   std::vector<std::string> texts;

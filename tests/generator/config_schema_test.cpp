@@ -6,12 +6,13 @@
 #include <iterator>
 
 #include "kernelwright/generator/config_json_document.h"
+#include "support/paths.h"
 
 namespace kernelwright {
 namespace {
 
 std::string shipped(const char* path) {
-  std::ifstream file(std::string(KERNELWRIGHT_SOURCE_DIR) + "/" + path, std::ios::binary);
+  std::ifstream file(test::source_dir() / path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -1,8 +1,9 @@
 // Several processes on one cache: one compilation per key, deaths at every step, forks at bad moments.
-#include <gmock/gmock.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -75,8 +76,8 @@ TEST(CubinCacheProcesses, ManyKeysFromManyProcessesAreCompiledOnceEach) {
   EXPECT_EQ(read_file(folder / "count").size(), static_cast<std::size_t>(kKeys));
 }
 
-// Kills a publisher before each of its steps, in turn and over again, and asks after each death: the answer is right, no
-// wait is longer than the compile, and what a death leaves behind does not pile up.
+// Kills a publisher before each of its steps, in turn and over again, and asks after each death: the answer is right,
+// no wait is longer than the compile, and what a death leaves behind does not pile up.
 TEST(CubinCacheProcesses, AKillAtAnyStepOfAPublishLeavesACacheThatHeals) {
   TempFolder folder;
   const std::string directory = folder / "cache";
@@ -84,7 +85,9 @@ TEST(CubinCacheProcesses, AKillAtAnyStepOfAPublishLeavesACacheThatHeals) {
   CubinCache({.directory = folder / "steps", .publish_observer = [&](const char* step) { steps.emplace_back(step); }})
       .put(test_key(), test_binary());
   ASSERT_GE(steps.size(), 9u);
-  const int rounds = 200;
+  const char* asked = std::getenv("KERNELWRIGHT_KILL_LOOPS");  // scripts/test.sh --kill-loops
+  const int rounds = asked ? std::atoi(asked) : 200;
+  ASSERT_GT(rounds, 0);
   std::size_t found = 0;
   for (int round = 0; round < rounds; ++round) {
     const CacheKey key = test_key(round);
@@ -100,8 +103,15 @@ TEST(CubinCacheProcesses, AKillAtAnyStepOfAPublishLeavesACacheThatHeals) {
     CubinCache cache({.directory = directory});
     const auto start = std::chrono::steady_clock::now();
     bool compiled = false;
-    ASSERT_EQ(*cache.get_or_compile(key, [&] { compiled = true; return test_binary(round); }), test_binary(round)) << fatal;
-    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << fatal << ": the dead holder's lock stayed";
+    ASSERT_EQ(*cache.get_or_compile(key,
+                                    [&] {
+                                      compiled = true;
+                                      return test_binary(round);
+                                    }),
+              test_binary(round))
+        << fatal;
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5))
+        << fatal << ": the dead holder's lock stayed";
     ASSERT_EQ(cache.counters().quarantined, 0u) << fatal;
     found += !compiled;
     CacheKey none = key;
@@ -120,9 +130,11 @@ TEST(CubinCacheProcesses, LeftoversOfTheDeadAreSweptAfterAnHour) {
   TempFolder folder;
   const std::string directory = folder / "cache";
   const pid_t child = start_child([&] {
-    CubinCache({.directory = directory, .publish_observer = [&](const char* step) {
-                  if (std::strcmp(step, "sync") == 0) kill(getpid(), SIGKILL);
-                }})
+    CubinCache({.directory = directory,
+                .publish_observer =
+                    [&](const char* step) {
+                      if (std::strcmp(step, "sync") == 0) kill(getpid(), SIGKILL);
+                    }})
         .put(test_key(1), test_binary());
     return 0;
   });
@@ -207,7 +219,8 @@ TEST(CubinCacheFork, AChildForkedDuringACompilationFindsAndCompiles) {
   });
   EXPECT_EQ(wait_for(child, 30), 0);
   // The key that the parent is compiling: the child waits for the parent's lock like any process, then helps itself.
-  const pid_t second = start_child([&] { return *cache.get_or_compile(test_key(2), [] { return test_binary(2); }) != test_binary(2); });
+  const pid_t second =
+      start_child([&] { return *cache.get_or_compile(test_key(2), [] { return test_binary(2); }) != test_binary(2); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   let_go = true;
   EXPECT_EQ(wait_for(second, 30), 0);
