@@ -153,6 +153,7 @@ struct CubinCache::Impl {
 CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = std::move(options);
+  FileLock().release();  // makes the table of held locks now: a fork in the midst of making it would leave a child without
   const CacheOptions& wanted = impl.options;
   const CacheDirectory::Limits limits{wanted.max_bytes, wanted.max_entries};
   const CacheDirectory::Hooks hooks{[&impl](const Event& event) { impl.tell(event); }, wanted.publish_observer,
