@@ -155,9 +155,9 @@ std::optional<std::string> elf_build_id(const std::string& path) {
 std::optional<std::string> compiler_identity(const std::string& nvrtc_path) {
   const auto nvrtc = remembered_identity(nvrtc_path);
   if (!nvrtc) return std::nullopt;
-  std::string text = *nvrtc;
+  std::string text = "nvrtc:" + *nvrtc;
   for (const std::string& path : builtins_beside(nvrtc_path))
-    if (const auto id = remembered_identity(path)) text += "+" + *id;
+    if (const auto id = remembered_identity(path)) text += "+builtins:" + *id;
   return text;
 }
 

@@ -7,7 +7,7 @@
 
 namespace kernelwright {
 
-/// "<id>+<id>": the GNU build-ids of libnvrtc and of the builtins library beside it, read from the ELF
+/// "nvrtc:<id>+builtins:<id>": the GNU build-ids of libnvrtc and of the builtins library beside it, read from the ELF
 /// headers (a file without one is named by its SHA-256). The same bytes give the same text wherever they are installed. Nothing
 /// if `nvrtc_path` is not an ELF library. Remembered by path, inode, size and time. Any number of threads may call it.
 std::optional<std::string> compiler_identity(const std::string& nvrtc_path);

@@ -69,11 +69,11 @@ TEST(ElfBuildId, NoFileIsTooShortOrTooStrange) {
 TEST(CompilerIdentity, JoinsNvrtcAndTheBuiltinsBesideIt) {
   TempFolder folder;
   write_file(folder / "libnvrtc.so.13", elf_with_id("A"));
-  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "41");
+  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "nvrtc:41");
   write_file(folder / "libnvrtc-builtins.so.13.1", elf_with_id("B"));
   write_file(folder / "libnvrtc-builtins.so.12.8", elf_with_id("C"));
   write_file(folder / "libnvrtc-builtins.alt.so.13.1", elf_with_id("D"));
-  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "41+42");
+  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "nvrtc:41+builtins:42");
 }
 
 TEST(CompilerIdentity, TheFullNameSelectsTheBuiltins) {
@@ -82,24 +82,24 @@ TEST(CompilerIdentity, TheFullNameSelectsTheBuiltins) {
   std::filesystem::create_symlink("libnvrtc.so.13.0.88", folder / "libnvrtc.so.13");
   write_file(folder / "libnvrtc-builtins.so.13.0", elf_with_id("B"));
   write_file(folder / "libnvrtc-builtins.so.13.1", elf_with_id("C"));
-  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "41+42");
+  EXPECT_EQ(compiler_identity(folder / "libnvrtc.so.13"), "nvrtc:41+builtins:42");
 }
 
 TEST(CompilerIdentity, SeesThatTheFileWasReplaced) {
   TempFolder folder;
   const std::string path = folder / "libnvrtc.so.13";
   write_file(path, elf_with_id("A"));
-  EXPECT_EQ(compiler_identity(path), "41");
+  EXPECT_EQ(compiler_identity(path), "nvrtc:41");
   write_file(folder / "new", elf_with_id("B"));
   std::filesystem::rename(folder / "new", path);
-  EXPECT_EQ(compiler_identity(path), "42");
+  EXPECT_EQ(compiler_identity(path), "nvrtc:42");
 }
 
 TEST(CompilerIdentity, ALibraryWithoutAnIdIsNamedByItsContents) {
   TempFolder folder;
   std::filesystem::create_directory(folder / "a");
   write_file(folder / "a/libnvrtc.so.13", elf_with_id(""));
-  EXPECT_EQ(compiler_identity(folder / "a/libnvrtc.so.13"), "sha256-" + sha256(elf_with_id("")).hex());
+  EXPECT_EQ(compiler_identity(folder / "a/libnvrtc.so.13"), "nvrtc:sha256-" + sha256(elf_with_id("")).hex());
 }
 
 TEST(CompilerIdentity, WhatIsNoLibraryHasNone) {
@@ -119,7 +119,7 @@ TEST(CompilerIdentity, TheInstalledNvrtcHasTwoIdsAndIsNotLoaded) {
     if (!identity || identity->find('+') == std::string::npos) return 1;
     return testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos && before.find("nvrtc") == std::string::npos;
   })), 0);
-  EXPECT_THAT(compiler_identity(*path).value_or(""), MatchesRegex("[0-9a-f]+\\+[0-9a-f]+"));
+  EXPECT_THAT(compiler_identity(*path).value_or(""), MatchesRegex("nvrtc:[0-9a-f]+\\+builtins:[0-9a-f]+"));
 }
 
 class FindNvrtc : public ::testing::Test {
