@@ -1,4 +1,5 @@
-// The one-shot SHA256_* calls, not EVP: EVP's first use in a process loads providers, which costs a cache hit ~1 ms.
+// The low-level SHA256_* calls. Not EVP, and not SHA256(), which is EVP within since OpenSSL 3: its first use in a process loads
+// providers, which costs a cache hit ~1 ms.
 #define OPENSSL_API_COMPAT 0x10100000L
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "kernelwright/generator/digest.h"
@@ -49,8 +50,11 @@ Digest DigestBuilder::finish() {
 }
 
 Digest sha256(std::span<const std::byte> bytes) {
+  SHA256_CTX hash;
+  SHA256_Init(&hash);
+  SHA256_Update(&hash, bytes.data(), bytes.size());
   Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.bytes.data());
+  SHA256_Final(digest.bytes.data(), &hash);
   return digest;
 }
 

@@ -21,11 +21,12 @@ std::atomic<std::uint64_t> temp_number{0};
 
 }  // namespace
 
-CacheDirectory::CacheDirectory(std::string path, Mode mode, Limits limits, Hooks hooks)
+CacheDirectory::CacheDirectory(std::string path, Mode mode, Limits limits, Payload payload, Hooks hooks)
     : path_(std::move(path)),
       mode_(mode),
       trust_(mode == Mode::kReadOnly ? Trust::kOwnOrRoot : Trust::kOwnOnly),
       limits_(limits),
+      payload_(payload),
       hooks_(std::move(hooks)) {
   root(/*create=*/false);  // so that a directory that cannot be used is known, and said, from the start
 }
@@ -112,7 +113,7 @@ std::optional<Binary> CacheDirectory::find(const CacheKey& key) {
   if (!shard.fd) return std::nullopt;
   FileBytes file;
   const std::string label = (any_compiler ? "any-" : "") + name.hex;
-  DecodeResult result = read_checked(at, shard.fd.get(), name.file, label, Payload::kUnpack, file);
+  DecodeResult result = read_checked(at, shard.fd.get(), name.file, label, payload_, file);
   if (!result.entry) return std::nullopt;
   DecodedEntry& entry = *result.entry;
   const bool ours = any_compiler ? entry.key.digest_without_compiler() == name.digest : entry.key == key;

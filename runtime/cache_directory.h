@@ -43,7 +43,8 @@ class CacheDirectory : public CacheLayer {
     std::int64_t modified_s = 0;
   };
 
-  CacheDirectory(std::string path, Mode mode, Limits limits, Hooks hooks);
+  /// find() gives what `payload` says: the whole Binary, or one without PTX.
+  CacheDirectory(std::string path, Mode mode, Limits limits, Payload payload, Hooks hooks);
 
   std::string status() const override;
   std::optional<Binary> find(const CacheKey& key) override;
@@ -84,6 +85,7 @@ class CacheDirectory : public CacheLayer {
   const Mode mode_;
   const Trust trust_;
   const Limits limits_;
+  const Payload payload_;
   const Hooks hooks_;
   std::atomic<bool> refused_{false};
   std::atomic<std::uint64_t> evicted_{0};

@@ -27,7 +27,11 @@ struct DecodeResult {
   std::string reason;  // what is wrong, where there is no entry: "truncated: 17 of 1234 bytes"
 };
 
-enum class Payload { kUnpack, kSkip };  // kSkip leaves cubin and ptx empty, for listings
+enum class Payload {
+  kUnpack,
+  kCubinOnly,  // leaves ptx empty: to launch on a GPU the cubin is enough, and the PTX is the larger part
+  kSkip,       // leaves both empty: for listings
+};
 
 /// The file's bytes. The same key and Binary give the same bytes. Throws Error if cubin or PTX is beyond what an entry may
 /// hold (64 MB each), or a list (options, warnings) has more than 4096 items.

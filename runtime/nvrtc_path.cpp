@@ -66,8 +66,7 @@ std::optional<std::string> find_nvrtc() {
   // secure_getenv: a set-user-id program must not load what its caller names.
   if (const char* named = secure_getenv("KERNELWRIGHT_NVRTC"); named && *named) {
     const std::string place = named;
-    if (is_file(place)) return place;
-    if (!is_folder(place)) return std::nullopt;
+    if (!is_folder(place)) return place;
     return first_in({place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
   }
   if (const char* home = secure_getenv("CUDA_HOME"); home && *home)

@@ -208,8 +208,9 @@ TEST(CubinCacheFork, AChildForkedDuringACompilationFindsAndCompiles) {
       return test_binary(2);
     });
   });
+  while (!compiling) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::thread waiter([&] { cache.get_or_compile(test_key(2), [] { return test_binary(2); }); });
-  while (!compiling || cache.counters().joined == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (cache.counters().joined == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const pid_t child = start_child([&] {
     if (fork_generation() != generation + 1) return 1;
     if (!cache.find(test_key(1)) || *cache.find(test_key(1)) != test_binary(1)) return 2;

@@ -55,6 +55,15 @@ TEST(CubinCache, ANewCacheFindsOnDiskWithoutCompiling) {
   EXPECT_EQ(events.of(EventKind::kCacheHit)[0].key, test_key().digest().hex());
 }
 
+TEST(CubinCache, WithoutPtxTheRestIsFound) {
+  TempFolder folder;
+  CubinCache({.directory = folder.path()}).put(test_key(), test_binary());
+  Binary expected = test_binary();
+  expected.ptx.clear();
+  CubinCache cache({.directory = folder.path(), .ptx = false});
+  EXPECT_EQ(*cache.find(test_key()), expected);
+}
+
 TEST(CubinCache, FindNeverCompilesAndSaysNothingIsThere) {
   TempFolder folder;
   CubinCache cache({.directory = folder / "absent"});
