@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -52,7 +53,7 @@ kernelwright_status guarded(Body&& body) noexcept {
 }
 
 template <class T>
-T& required(T* pointer, const char* name) {
+T& not_null(T* pointer, const char* name) {
   if (!pointer) throw ConfigError(std::string("/") + name, "is null");
   return *pointer;
 }
@@ -84,7 +85,7 @@ T read_struct(const T* given, const char* name, std::size_t first_version_bytes)
 /// Writes as much of `result` as the caller's struct has room for, and leaves its struct_size.
 template <class T>
 void write_struct(const T& result, T* to, const char* name, std::size_t first_version_bytes) {
-  const std::size_t size = required(to, name).struct_size;
+  const std::size_t size = not_null(to, name).struct_size;
   if (size < first_version_bytes || size > 4096)
     throw ConfigError(fmt::format("/{}/struct_size", name),
                       fmt::format("is {}; set it to sizeof(kernelwright_{}), {} here", size, name, sizeof(T)));
@@ -95,15 +96,15 @@ void write_struct(const T& result, T* to, const char* name, std::size_t first_ve
               std::min(size, sizeof(T)) - kAfterSize);
 }
 
-// Sizes of the first version of each struct, which never change. While a struct is still in its first version, sizeof.
-constexpr std::size_t kEngineOptions1 = 88, kPrepareOptions1 = 24, kProblem1 = 120, kTensors1 = 264, kCounters1 = 120,
-                      kKernelInfo1 = 48;
-static_assert(sizeof(void*) != 8 ||
-              (sizeof(kernelwright_engine_options) >= kEngineOptions1 &&
-               sizeof(kernelwright_prepare_options) >= kPrepareOptions1 &&
-               sizeof(kernelwright_attention_problem) >= kProblem1 &&
-               sizeof(kernelwright_attention_tensors) >= kTensors1 && sizeof(kernelwright_counters) >= kCounters1 &&
-               sizeof(kernelwright_kernel_info) >= kKernelInfo1));
+// Where the first version of each struct ended: it never changes.
+#define KERNELWRIGHT_END_OF(Struct, field) (offsetof(Struct, field) + sizeof(Struct::field))
+constexpr std::size_t kEngineOptions1 = KERNELWRIGHT_END_OF(kernelwright_engine_options, user_data);
+constexpr std::size_t kPrepareOptions1 = KERNELWRIGHT_END_OF(kernelwright_prepare_options, allow_when_sealed);
+constexpr std::size_t kProblem1 = KERNELWRIGHT_END_OF(kernelwright_attention_problem, max_q_len);
+constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_tensors, window_right);
+constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
+constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
+#undef KERNELWRIGHT_END_OF
 
 PrepareOptions options_of(const kernelwright_prepare_options* given) {
   const auto c = read_struct(given, "prepare_options", kPrepareOptions1);
@@ -131,7 +132,7 @@ void read_word(const char* word, const char* path, E& value) {
 }
 
 AttentionProblem problem_of(const kernelwright_attention_problem* given) {
-  const auto c = read_struct(&required(given, "attention_problem"), "attention_problem", kProblem1);
+  const auto c = read_struct(&not_null(given, "attention_problem"), "attention_problem", kProblem1);
   AttentionProblem problem;
   read_word(c.q_dtype, "/problem/dtype/q", problem.dtype.q);
   read_word(c.kv_dtype, "/problem/dtype/kv", problem.dtype.kv);
@@ -153,7 +154,7 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
 }
 
 AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
-  const auto c = read_struct(&required(given, "attention_tensors"), "attention_tensors", kTensors1);
+  const auto c = read_struct(&not_null(given, "attention_tensors"), "attention_tensors", kTensors1);
   const auto strides = [](const kernelwright_strides& s) { return TensorStrides{s.batch, s.token, s.head}; };
   AttentionTensors tensors{.q = c.q,
                            .k = c.k,
@@ -192,10 +193,10 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   EngineOptions options;
   if (c.backend) options.backend = c.backend;
   if (c.cache_directory) options.cache.directory = c.cache_directory;
-  if (c.num_read_only_layers) required(c.read_only_layers, "engine_options/read_only_layers");
+  if (c.num_read_only_layers) not_null(c.read_only_layers, "engine_options/read_only_layers");
   for (std::size_t i = 0; i < c.num_read_only_layers; ++i)
     options.cache.read_only_layers.emplace_back(
-        &required(c.read_only_layers[i], fmt::format("engine_options/read_only_layers/{}", i).c_str()));
+        &not_null(c.read_only_layers[i], fmt::format("engine_options/read_only_layers/{}", i).c_str()));
   if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;
@@ -238,7 +239,7 @@ const char* kernelwright_last_error(void) { return last_error.c_str(); }
 kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
                                                kernelwright_engine** engine) {
   return guarded([&] {
-    kernelwright_engine*& out = required(engine, "engine");
+    kernelwright_engine*& out = not_null(engine, "engine");
     out = new kernelwright_engine(engine_options_of(options));
   });
 }
@@ -246,27 +247,27 @@ kernelwright_status kernelwright_engine_create(const kernelwright_engine_options
 void kernelwright_engine_destroy(kernelwright_engine* engine) { delete engine; }
 
 kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine) {
-  return guarded([&] { required(engine, "engine").engine.seal(); });
+  return guarded([&] { not_null(engine, "engine").engine.seal(); });
 }
 
 kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine, int32_t timeout_ms,
                                                          int32_t* ready) {
   return guarded([&] {
-    int32_t& out = required(ready, "ready");
-    out = required(engine, "engine").engine.wait_until_ready(timeout_ms);
+    int32_t& out = not_null(ready, "ready");
+    out = not_null(engine, "engine").engine.wait_until_ready(timeout_ms);
   });
 }
 
 kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted) {
   return guarded([&] {
-    const int count = required(engine, "engine").engine.promote();
+    const int count = not_null(engine, "engine").engine.promote();
     if (promoted) *promoted = count;
   });
 }
 
 kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine, kernelwright_counters* counters) {
   return guarded([&] {
-    const EngineCounters now = required(engine, "engine").engine.counters();
+    const EngineCounters now = not_null(engine, "engine").engine.counters();
     write_struct(kernelwright_counters{.struct_size = sizeof(kernelwright_counters),
                                        .ready = now.ready,
                                        .pending = now.pending,
@@ -290,9 +291,9 @@ kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const
                                               const kernelwright_prepare_options* options,
                                               kernelwright_kernel** kernel) {
   return guarded([&] {
-    kernelwright_kernel*& out = required(kernel, "kernel");
-    kernelwright_engine& owner = required(engine, "engine");
-    const Config read = read_config(std::string_view(&required(config, "config"), length));
+    kernelwright_kernel*& out = not_null(kernel, "kernel");
+    kernelwright_engine& owner = not_null(engine, "engine");
+    const Config read = read_config(std::string_view(&not_null(config, "config"), length));
     const auto* attention = std::get_if<AttentionConfig>(&read);
     if (!attention) throw ConfigError("/kind", "is no \"attention\", the only kind that kernels are prepared for yet");
     out = owner.handle(owner.engine.prepare(attention->problem, attention->schedule, options_of(options)));
@@ -304,15 +305,15 @@ kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
                                                    const kernelwright_prepare_options* options,
                                                    kernelwright_kernel** kernel) {
   return guarded([&] {
-    kernelwright_kernel*& out = required(kernel, "kernel");
-    kernelwright_engine& owner = required(engine, "engine");
+    kernelwright_kernel*& out = not_null(kernel, "kernel");
+    kernelwright_engine& owner = not_null(engine, "engine");
     out = owner.handle(owner.engine.prepare(problem_of(problem), {}, options_of(options)));
   });
 }
 
 kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel, kernelwright_kernel_info* info) {
   return guarded([&] {
-    const AttentionKernel& of = required(kernel, "kernel").kernel;
+    const AttentionKernel& of = not_null(kernel, "kernel").kernel;
     const std::shared_ptr<const Binary> binary = of.binary();
     const ResourceUsage usage = binary ? binary->usage : ResourceUsage{};
     write_struct(kernelwright_kernel_info{.struct_size = sizeof(kernelwright_kernel_info),
@@ -329,19 +330,19 @@ kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kern
 }
 
 kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel) {
-  return guarded([&] { required(kernel, "kernel").kernel.wait(); });
+  return guarded([&] { not_null(kernel, "kernel").kernel.wait(); });
 }
 
 kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
                                         const kernelwright_attention_tensors* tensors, void* stream) {
-  return guarded([&] { required(kernel, "kernel").kernel.launch(tensors_of(tensors), static_cast<Stream>(stream)); });
+  return guarded([&] { not_null(kernel, "kernel").kernel.launch(tensors_of(tensors), static_cast<Stream>(stream)); });
 }
 
 kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
                                                  const kernelwright_attention_tensors* tensors, uint64_t* bytes) {
   return guarded([&] {
-    uint64_t& out = required(bytes, "bytes");
-    const AttentionKernel& of = required(kernel, "kernel").kernel;
+    uint64_t& out = not_null(bytes, "bytes");
+    const AttentionKernel& of = not_null(kernel, "kernel").kernel;
     out = of.workspace_bytes(of.extent(tensors_of(tensors)));
   });
 }

@@ -15,7 +15,11 @@ CacheKey KernelStore::key(const Spec& spec) const { return compiler_.key(special
 
 std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec) {
   const SourceUnit unit = specialize(spec);
-  return cache_.get_or_compile(compiler_.key(unit), [&] { return build(unit); });
+  const CacheKey key = compiler_.key(unit);
+  // A key without a compiler finds any cached build of the Spec.
+  if (key.compiler.empty())
+    if (std::shared_ptr<const Binary> cached = cache_.find(key)) return cached;
+  return cache_.get_or_compile(key, [&] { return build(unit); });
 }
 
 std::shared_ptr<const Binary> KernelStore::find(const Spec& spec) { return cache_.find(key(spec)); }
