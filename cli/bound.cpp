@@ -21,7 +21,8 @@ PredictedBound predict(const AttentionProblem& problem, const AttentionShape& sh
   const DeviceRates rates = rates_of(arch);
   PredictedBound bound{};
   bound.operations = call.operations();
-  const double q_bytes = static_cast<double>(call.q_tokens) * problem.heads.q * problem.head_dim.qk * bits_of(problem.dtype.q) / 8;
+  const double q_bytes =
+      static_cast<double>(call.q_tokens) * problem.heads.q * problem.head_dim.qk * bits_of(problem.dtype.q) / 8;
   const double o_bytes = static_cast<double>(call.o_elems()) * bits_of(problem.dtype.out) / 8;
   bound.bytes = q_bytes + o_bytes + call.kv_bytes();
   bound.compute_us = bound.operations / rates.matrix_operations_per_s * 1e6;

@@ -79,7 +79,8 @@ void write_outputs(const std::vector<Job>& jobs, const std::string& folder) {
   if (!std::filesystem::is_directory(folder)) throw ConfigError(folder, "cannot be made a folder: " + code.message());
   for (const Job& job : jobs) {
     if (!job.binary) continue;
-    const std::string stem = fmt::format("{}/{}{}.{}", folder, job.named->config.name, job.combine ? ".combine" : "", to_string(job.arch));
+    const std::string stem =
+        fmt::format("{}/{}{}.{}", folder, job.named->config.name, job.combine ? ".combine" : "", to_string(job.arch));
     write_file(stem + ".cubin", job.binary->cubin.data(), job.binary->cubin.size());
     write_file(stem + ".ptx", job.binary->ptx.data(), job.binary->ptx.size());
   }
@@ -93,9 +94,13 @@ JsonValue to_json(const Job& job) {
   const ResourceUsage& usage = job.binary->usage;
   JsonValue warnings = JsonValue::array();
   for (const std::string& warning : job.binary->warnings) warnings.push(warning);
-  return row.set("entry", job.binary->entry).set("registers", usage.registers)
-      .set("spill_bytes", usage.spill_stores + usage.spill_loads).set("cubin_bytes", job.binary->cubin.size())
-      .set("cached", job.cached).set("milliseconds", job.milliseconds).set("warnings", std::move(warnings));
+  return row.set("entry", job.binary->entry)
+      .set("registers", usage.registers)
+      .set("spill_bytes", usage.spill_stores + usage.spill_loads)
+      .set("cubin_bytes", job.binary->cubin.size())
+      .set("cached", job.cached)
+      .set("milliseconds", job.milliseconds)
+      .set("warnings", std::move(warnings));
 }
 
 }  // namespace
@@ -142,25 +147,34 @@ int compile(const Options& options) {
     for (const Job& job : jobs) rows.push(to_json(job));
     for (const SkippedConfig& config : configs.skipped)
       skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
-    fmt::print("{}\n", JsonValue::object().set("verdict", code == kDone ? "ok" : "failed").set("milliseconds", total_ms)
-                           .set("compiled", compiled).set("kernels", std::move(rows)).set("skipped", std::move(skipped)).dump());
+    fmt::print("{}\n", JsonValue::object()
+                           .set("verdict", code == kDone ? "ok" : "failed")
+                           .set("milliseconds", total_ms)
+                           .set("compiled", compiled)
+                           .set("kernels", std::move(rows))
+                           .set("skipped", std::move(skipped))
+                           .dump());
   } else {
     const Style style(stdout);
     Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
     for (const Job& job : jobs) {
       if (!job.binary) {
-        table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-", style.verdict(false)});
+        table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-",
+                   style.verdict(false)});
         continue;
       }
       const ResourceUsage& usage = job.binary->usage;
       const int spills = usage.spill_stores + usage.spill_loads;
-      table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), std::to_string(usage.registers),
-                 spills ? style.bad(std::to_string(spills)) : "0", size_text(static_cast<double>(job.binary->cubin.size())),
+      table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec),
+                 std::to_string(usage.registers), spills ? style.bad(std::to_string(spills)) : "0",
+                 size_text(static_cast<double>(job.binary->cubin.size())),
                  job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
     }
     if (!jobs.empty()) fmt::print("{}", table.text(style));
-    for (const SkippedConfig& config : configs.skipped) fmt::print("  {} {}: {}\n", style.dim("skipped"), config.path, config.reason);
-    fmt::print("{} kernel{}, {} compiled in {}\n", groups.size(), groups.size() == 1 ? "" : "s", compiled, duration_text(total_ms));
+    for (const SkippedConfig& config : configs.skipped)
+      fmt::print("  {} {}: {}\n", style.dim("skipped"), config.path, config.reason);
+    fmt::print("{} kernel{}, {} compiled in {}\n", groups.size(), groups.size() == 1 ? "" : "s", compiled,
+               duration_text(total_ms));
   }
   std::map<std::string, int> errors;  // one line per cause
   for (const Job& job : jobs)

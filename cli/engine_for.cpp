@@ -16,8 +16,8 @@ EngineOptions engine_options(const Options& options) {
 Device& device_for(Engine& engine, const Options&) {
   Device& device = engine.device(0);
   if (!device.info().arch)
-    throw MissingError(fmt::format("{} has compute capability {}.{}, which no kernel here is compiled for", device.info().name,
-                                   device.info().compute_major, device.info().compute_minor));
+    throw MissingError(fmt::format("{} has compute capability {}.{}, which no kernel here is compiled for",
+                                   device.info().name, device.info().compute_major, device.info().compute_minor));
   return device;
 }
 

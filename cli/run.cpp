@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engine_for.h"
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
@@ -12,7 +13,6 @@
 #include "kernelwright/verify/attention_arrays.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
-#include "engine_for.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -54,13 +54,22 @@ JsonValue to_json(const ConfigResult& result, const DeviceInfo& device) {
   for (const ShapeResult& shape : result.shapes) {
     const Verdict& verdict = shape.verdict;
     JsonValue errors = JsonValue::object();
-    errors.set("max_abs", number(verdict.max_error)).set("worst_over_bound", number(verdict.worst_ratio))
-        .set("rms_over_expected", number(verdict.rms_ratio)).set("rms_limit", verdict.rms_limit)
-        .set("lse_max_abs", number(verdict.max_lse_error)).set("lse_worst_over_bound", number(verdict.worst_lse_ratio))
-        .set("not_finite", verdict.not_finite).set("rows", verdict.rows).set("sampled", verdict.sampled);
+    errors.set("max_abs", number(verdict.max_error))
+        .set("worst_over_bound", number(verdict.worst_ratio))
+        .set("rms_over_expected", number(verdict.rms_ratio))
+        .set("rms_limit", verdict.rms_limit)
+        .set("lse_max_abs", number(verdict.max_lse_error))
+        .set("lse_worst_over_bound", number(verdict.worst_lse_ratio))
+        .set("not_finite", verdict.not_finite)
+        .set("rows", verdict.rows)
+        .set("sampled", verdict.sampled);
     JsonValue row = JsonValue::object();
-    row.set("shape", shape.name).set("verdict", shape.passed() ? "ok" : "failed").set("launch_ms", shape.launched.milliseconds)
-        .set("operations", shape.operations).set("repeats_bit_for_bit", shape.launched.repeats).set("errors", std::move(errors));
+    row.set("shape", shape.name)
+        .set("verdict", shape.passed() ? "ok" : "failed")
+        .set("launch_ms", shape.launched.milliseconds)
+        .set("operations", shape.operations)
+        .set("repeats_bit_for_bit", shape.launched.repeats)
+        .set("errors", std::move(errors));
     if (!shape.passed()) row.set("reason", shape.reason());
     shapes.push(std::move(row));
   }
@@ -70,7 +79,9 @@ JsonValue to_json(const ConfigResult& result, const DeviceInfo& device) {
   object.set("arch", to_string(result.kernel.plan().main.arch)).set("entry", binary ? binary->entry : "");
   object.set("registers", binary ? binary->usage.registers : 0);
   object.set("spill_bytes", binary ? binary->usage.spill_stores + binary->usage.spill_loads : 0);
-  object.set("times", JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", binary ? binary->compile_ms : 0));
+  object.set(
+      "times",
+      JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", binary ? binary->compile_ms : 0));
   return object.set("verdict", result.passed() ? "ok" : "failed").set("shapes", std::move(shapes));
 }
 
@@ -83,8 +94,9 @@ void print_text(const ConfigResult& result, const DeviceInfo& device) {
   Table table({"shape", "rows checked", "max error", "of bound", "rms", "lse of bound", "time", ""});
   for (const ShapeResult& shape : result.shapes) {
     const Verdict& verdict = shape.verdict;
-    table.row({shape.name, fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""), fmt::format("{:.2e}", verdict.max_error),
-               fmt::format("{:.3f}", verdict.worst_ratio), verdict.rms_limit > 0 ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
+    table.row({shape.name, fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
+               fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
+               verdict.rms_limit > 0 ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
                result.named->config.problem.lse ? fmt::format("{:.3f}", verdict.worst_lse_ratio) : "-",
                duration_text(shape.launched.milliseconds), style.verdict(shape.passed())});
   }
@@ -93,8 +105,8 @@ void print_text(const ConfigResult& result, const DeviceInfo& device) {
     if (!shape.passed()) fmt::print("  {}: {}\n", shape.name, style.bad(shape.reason()));
 }
 
-ShapeResult run_case(Device& device, const AttentionKernel& kernel, const AttentionCase& call, std::string name, std::uint64_t seed,
-                     AttentionOutput* output) {
+ShapeResult run_case(Device& device, const AttentionKernel& kernel, const AttentionCase& call, std::string name,
+                     std::uint64_t seed, AttentionOutput* output) {
   ShapeResult result;
   result.name = std::move(name);
   result.operations = call.operations();
@@ -119,7 +131,8 @@ int run(const Options& options) {
   const bool from_files = !options.inputs.empty();
   if (from_files && configs.usable.size() != 1)
     throw ConfigError("--inputs", fmt::format("{} configs are named; one would do", configs.usable.size()));
-  if (from_files && !options.shapes.empty()) throw ConfigError("--shape", "the arrays of --inputs give the shape; leave it out");
+  if (from_files && !options.shapes.empty())
+    throw ConfigError("--shape", "the arrays of --inputs give the shape; leave it out");
 
   // Everything that can be wrong with the input is found before the machine is asked for anything.
   struct Work {
@@ -152,9 +165,10 @@ int run(const Options& options) {
     Progress progress(named.config.name, item.shapes.size());
     for (const AttentionShape& shape : item.shapes) {
       AttentionOutput output;
-      const AttentionCase call = from_files ? std::move(*arrays) : make_inputs(named.config.problem, shape, {.seed = options.seed});
-      result.shapes.push_back(run_case(device, result.kernel, call, from_files ? options.inputs : shape.name, options.seed,
-                                       options.outputs.empty() ? nullptr : &output));
+      const AttentionCase call =
+          from_files ? std::move(*arrays) : make_inputs(named.config.problem, shape, {.seed = options.seed});
+      result.shapes.push_back(run_case(device, result.kernel, call, from_files ? options.inputs : shape.name,
+                                       options.seed, options.outputs.empty() ? nullptr : &output));
       if (!options.outputs.empty()) write_output(call, output, options.outputs);
       progress.step(shape.name);
     }
@@ -171,12 +185,16 @@ int run(const Options& options) {
       JsonValue skipped = JsonValue::array();
       for (const SkippedConfig& config : configs.skipped)
         skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
-      fmt::print("{}\n", JsonValue::object().set("verdict", passed ? "ok" : "failed").set("configs", std::move(results))
-                             .set("skipped", std::move(skipped)).dump());
+      fmt::print("{}\n", JsonValue::object()
+                             .set("verdict", passed ? "ok" : "failed")
+                             .set("configs", std::move(results))
+                             .set("skipped", std::move(skipped))
+                             .dump());
     }
   } else {
     const Style style(stdout);
-    for (const SkippedConfig& config : configs.skipped) fmt::print("{} {}: {}\n", style.dim("skipped"), config.path, config.reason);
+    for (const SkippedConfig& config : configs.skipped)
+      fmt::print("{} {}: {}\n", style.dim("skipped"), config.path, config.reason);
   }
   return passed ? kDone : kMismatch;
 }

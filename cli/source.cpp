@@ -30,7 +30,8 @@ Spec spec_of(const Options& options) {
   return *plan.combine;
 }
 
-int print(const Options& options, const Spec& spec, const char* name, const std::string& text, const Binary* binary = nullptr) {
+int print(const Options& options, const Spec& spec, const char* name, const std::string& text,
+          const Binary* binary = nullptr) {
   if (!options.json) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     if (text.empty() || text.back() != '\n') std::putchar('\n');
@@ -38,7 +39,8 @@ int print(const Options& options, const Spec& spec, const char* name, const std:
   }
   JsonValue object = JsonValue::object();
   object.set("kernel", kernel_name(spec)).set("arch", to_string(arch_of(spec)));
-  if (binary) object.set("entry", binary->entry).set("compiler", binary->compiler).set("registers", binary->usage.registers);
+  if (binary)
+    object.set("entry", binary->entry).set("compiler", binary->compiler).set("registers", binary->usage.registers);
   fmt::print("{}\n", object.set(name, text).dump());
   return kDone;
 }
@@ -49,10 +51,13 @@ class TemporaryFile {
   explicit TemporaryFile(const std::vector<std::byte>& bytes) {
     std::string name = std::filesystem::temp_directory_path() / "kernelwright-XXXXXX";
     const int fd = ::mkstemp(name.data());
-    if (fd < 0) throw MissingError("sass needs a temporary file, and none can be made in " + std::filesystem::temp_directory_path().string());
+    if (fd < 0)
+      throw MissingError("sass needs a temporary file, and none can be made in " +
+                         std::filesystem::temp_directory_path().string());
     ::close(fd);
     path_ = name;
-    std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   ~TemporaryFile() { ::unlink(path_.c_str()); }
   TemporaryFile(const TemporaryFile&) = delete;
@@ -78,12 +83,14 @@ std::string output_of(const std::vector<std::string>& command) {
   ::close(ends[1]);
   std::string text;
   char piece[1 << 16];
-  for (ssize_t got; !failure && (got = ::read(ends[0], piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(got));
+  for (ssize_t got; !failure && (got = ::read(ends[0], piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<std::size_t>(got));
   ::close(ends[0]);
   int status = 0;
   if (!failure) ::waitpid(child, &status, 0);
   if (failure || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw MissingError(fmt::format("{} could not disassemble the kernel; is it of the compiler's CUDA version?", command[0]));
+    throw MissingError(
+        fmt::format("{} could not disassemble the kernel; is it of the compiler's CUDA version?", command[0]));
   return text;
 }
 
@@ -123,8 +130,9 @@ int sass(const Options& options) {
   const Spec spec = spec_of(options);
   const auto disassembler = find_disassembler();
   if (!disassembler)
-    throw MissingError("sass needs nvdisasm or cuobjdump, and neither is in $CUDA_HOME/bin, /usr/local/cuda/bin or $PATH; the "
-                       "CUDA toolkit has both");
+    throw MissingError(
+        "sass needs nvdisasm or cuobjdump, and neither is in $CUDA_HOME/bin, /usr/local/cuda/bin or $PATH; the "
+        "CUDA toolkit has both");
   const auto binary = KernelStore(cache_options(options)).compile(spec);
   const TemporaryFile file(binary->cubin);
   std::vector<std::string> command{disassembler->path};

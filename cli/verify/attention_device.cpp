@@ -1,4 +1,5 @@
-// Device memory of one call. A constructor that throws half-way frees what it has: everything owned is in owned_ at once.
+// Device memory of one call. A constructor that throws half-way frees what it has: everything owned is in owned_ at
+// once.
 #include "kernelwright/verify/attention_device.h"
 
 #include <algorithm>

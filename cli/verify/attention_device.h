@@ -10,8 +10,8 @@
 
 namespace kernelwright {
 
-/// Owns the device memory and a stream of one call. Not for several threads at once; `device` and the kernel's Engine must
-/// outlive it.
+/// Owns the device memory and a stream of one call. Not for several threads at once; `device` and the kernel's Engine
+/// must outlive it.
 class DeviceCase {
  public:
   /// Uploads everything. The outputs lie between guards that hold a pattern.
@@ -61,9 +61,9 @@ class DeviceCase {
 /// Two launches of one call, each into poisoned outputs.
 struct LaunchedTwice {
   AttentionOutput output;
-  bool repeats = false;       // the second was the same to the bit
+  bool repeats = false;  // the second was the same to the bit
   bool guards_intact = false;
-  double milliseconds = 0;    // of the second, by events; for orientation
+  double milliseconds = 0;  // of the second, by events; for orientation
 };
 LaunchedTwice launch_twice(Device& device, const AttentionCase& call, const AttentionKernel& kernel);
 

@@ -116,7 +116,8 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
   call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
   call.softcap = static_cast<float>(problem.score_mod.cap);
   call.window = problem.mask.window;
-  if (problem.kv_layout.kind == KvLayoutKind::kPaged || (problem.kv_layout.kind == KvLayoutKind::kPadded && differ(call.kv_lens)))
+  if (problem.kv_layout.kind == KvLayoutKind::kPaged ||
+      (problem.kv_layout.kind == KvLayoutKind::kPadded && differ(call.kv_lens)))
     call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
   return call;
 }
@@ -132,8 +133,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
     case KvLayoutKind::kPaged: assign_pages(call, options); break;
   }
 
-  // A stream of random numbers per operand, sequence and block of tokens: the same values however many threads draw them,
-  // and a sequence keeps its values whatever layout it lies in.
+  // A stream of random numbers per operand, sequence and block of tokens: the same values however many threads draw
+  // them, and a sequence keeps its values whatever layout it lies in.
   struct Block {
     Stream operand;
     int sequence, first, last;
@@ -153,7 +154,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   };
   parallel_for(blocks.size(), [&](std::size_t item) {
     const auto [operand, b, first, last] = blocks[item];
-    Random random(options.seed, stream_of(operand, static_cast<std::uint64_t>(b) << 24 | static_cast<std::uint64_t>(first)));
+    Random random(options.seed,
+                  stream_of(operand, static_cast<std::uint64_t>(b) << 24 | static_cast<std::uint64_t>(first)));
     const int skipped = operand != kQueries && shares_first_page(b) ? problem.kv_layout.page_size : 0;
     for (int token = std::max(first, skipped); token < last; ++token)
       for (int h = 0; h < (operand == kQueries ? problem.heads.q : problem.heads.kv); ++h) {

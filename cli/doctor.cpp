@@ -1,0 +1,142 @@
+// kernelwright doctor: what is installed, what is missing, and what would do.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "disassembler.h"
+#include "exit_code.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/cubin_cache.h"
+#include "terminal.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+struct Finding {
+  std::string what;
+  bool present;
+  std::string text;    // what was found
+  std::string remedy;  // where it is missing
+};
+
+JsonValue to_json(const DeviceInfo& info) {
+  JsonValue device = JsonValue::object();
+  device.set("name", info.name).set("compute_capability", fmt::format("{}.{}", info.compute_major, info.compute_minor));
+  device.set("arch", info.arch ? JsonValue(to_string(*info.arch)) : JsonValue());
+  return device.set("sms", info.num_sms)
+      .set("memory_bytes", info.memory_bytes)
+      .set("l2_bytes", info.l2_bytes)
+      .set("clock_khz", info.clock_khz);
+}
+
+bool find_gpus(std::vector<Finding>& findings, JsonValue& devices) {
+  try {
+    const auto backend = make_cuda_backend();
+    bool usable = false;
+    for (int i = 0; i < backend->device_count(); ++i) {
+      const DeviceInfo& info = backend->device(i).info();
+      devices.push(to_json(info));
+      usable |= info.arch.has_value();
+      findings.push_back(
+          {fmt::format("GPU {}", i), info.arch.has_value(),
+           fmt::format("{}, {}, {} SMs, {}, L2 {}", info.name,
+                       info.arch ? std::string(to_string(*info.arch))
+                                 : fmt::format("compute capability {}.{}", info.compute_major, info.compute_minor),
+                       info.num_sms, size_text(static_cast<double>(info.memory_bytes)),
+                       size_text(static_cast<double>(info.l2_bytes))),
+           fmt::format("no kernel here is compiled for it; architectures are {}", all_words<Arch>())});
+    }
+    return usable;
+  } catch (const Error& error) {
+    findings.push_back(
+        {"GPU", false, error.what(), "compile, explain, source, ptx and sass work without one; run and bench do not"});
+    return false;
+  }
+}
+
+bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
+  Compiler compiler;
+  JsonValue found = JsonValue::object();
+  found.set("path", compiler.path());
+  try {
+    const std::string version = compiler.version();
+    found.set("version", version);
+    object.set("compiler", std::move(found));
+    findings.push_back({"compiler", true, fmt::format("NVRTC {} at {}", version, compiler.path()), ""});
+    return true;
+  } catch (const Error& error) {
+    found.set("error", error.what());
+    object.set("compiler", std::move(found));
+    findings.push_back(
+        {"compiler", false, error.what(),
+         "a CUDA toolkit from 12.8 on, with CUDA_HOME naming it, or KERNELWRIGHT_NVRTC naming libnvrtc"});
+    return false;
+  }
+}
+
+void find_cache(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  const CubinCache cache(cache_options(options));
+  const std::vector<EntrySummary> entries = cache.list();
+  double bytes = 0;
+  for (const EntrySummary& entry : entries) bytes += static_cast<double>(entry.file_bytes);
+  const bool there = !cache.directory().empty();
+  object.set("cache", JsonValue::object()
+                          .set("directory", cache.directory())
+                          .set("entries", entries.size())
+                          .set("bytes", bytes)
+                          .set("status", cache.status()));
+  findings.push_back(
+      {"cache", there,
+       there ? fmt::format("{}: {} kernel{}, {}", cache.directory(), entries.size(), entries.size() == 1 ? "" : "s",
+                           size_text(bytes))
+             : "in memory only",
+       "set HOME, XDG_CACHE_HOME or KERNELWRIGHT_CACHE_DIR, so that kernels are kept between processes"});
+  std::string status = cache.status();
+  while (!status.empty() && status.back() == '\n') status.pop_back();
+  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 11) status.replace(at, 1, "\n          ");
+  findings.push_back({"", true, status, ""});
+}
+
+}  // namespace
+
+int doctor(const Options& options) {
+  std::vector<Finding> findings;
+  JsonValue object = JsonValue::object(), devices = JsonValue::array();
+  const bool can_run = find_gpus(findings, devices);
+  object.set("devices", std::move(devices));
+  if (!can_run) object.set("devices_error", findings.back().text);
+  const bool can_compile = find_compiler(findings, object);
+  find_cache(options, findings, object);
+  const auto disassembler = find_disassembler();
+  findings.push_back({"sass", disassembler.has_value(),
+                      disassembler ? disassembler->path : "no nvdisasm and no cuobjdump",
+                      "the CUDA toolkit has both; CUDA_HOME or PATH would name them"});
+  object.set("disassembler", disassembler ? JsonValue(disassembler->path) : JsonValue());
+  object.set("can_compile", can_compile).set("can_run", can_run);
+
+  const int code = can_compile || can_run ? kDone : kMissing;
+  if (options.json) {
+    fmt::print("{}\n", object.set("verdict", code == kDone ? "ok" : "missing").dump());
+    return code;
+  }
+  const Style style(stdout);
+  for (const Finding& finding : findings) {
+    const std::string mark = finding.what.empty() ? " "
+                             : finding.present    ? style.good(style.utf8() ? "✓" : "+")
+                                                  : style.bad(style.utf8() ? "✗" : "-");
+    fmt::print("{} {:<8}{}\n", mark, finding.what, finding.what.empty() ? style.dim(finding.text) : finding.text);
+    if (!finding.present) fmt::print("          {}\n", style.dim(finding.remedy));
+  }
+  fmt::print("{}\n", can_run && can_compile ? "Can compile and run kernels."
+                     : can_compile          ? "Can compile kernels; cannot run them."
+                     : can_run              ? "Can run cached kernels; cannot compile new ones."
+                                            : "Can neither compile nor run kernels.");
+  return code;
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,216 @@
+// kernelwright explain: the Spec and why it was chosen, what lies where in shared memory, what ptxas said, what an SM
+// holds, and what a device could do at best.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bound.h"
+#include "contract/attention_layout.h"
+#include "exit_code.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/runtime/kernel_store.h"
+#include "targets.h"
+#include "terminal.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+struct Region {
+  std::string name;
+  int offset, bytes;
+  std::string use;
+};
+
+std::vector<Region> shared_map(const AttentionSpec& spec) {
+  const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
+  const auto stages = [&](int tokens, int depth) {
+    return fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth);
+  };
+  if (!spec.token_gen) {
+    const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
+    return {
+        {"queries", map.queries, map.keys - map.queries, fmt::format("[{}][{}]; later the output", spec.block_m, qk)},
+        {"keys", map.keys, map.values - map.keys, stages(spec.block_n, qk)},
+        {"values", map.values, map.total - map.values, stages(spec.block_n, v)}};
+  }
+  const contract::DecodeLayout map = contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots);
+  std::vector<Region> regions{
+      {"queries", map.queries, map.rings - map.queries, fmt::format("[{}][{}]", spec.block_m, qk)}};
+  const int warp_keys = spec.block_n / spec.num_warps;
+  for (int warp = 0; warp < spec.num_warps; ++warp) {
+    const int base = map.rings + warp * map.ring_bytes;
+    regions.push_back({fmt::format("keys, warp {}", warp), base, map.ring_values, stages(warp_keys, qk)});
+    regions.push_back({fmt::format("values, warp {}", warp), base + map.ring_values, map.ring_bytes - map.ring_values,
+                       stages(warp_keys, v)});
+  }
+  regions.push_back(
+      {"statistics", map.statistics, map.partials - map.statistics, "over the rings, once keys are walked"});
+  regions.push_back({"partial outputs", map.partials, spec.num_warps * spec.block_m * v * 4,
+                     fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)});
+  return regions;
+}
+
+/// CTAs that an SM holds at once, and what stops it from holding more.
+struct Occupancy {
+  int ctas;
+  std::string limit;
+};
+Occupancy occupancy(const ArchInfo& arch, int shared, int threads, int registers) {
+  Occupancy result{arch.max_ctas_per_sm, "CTAs per SM"};
+  const auto limit = [&](int ctas, const char* what) {
+    if (ctas < result.ctas) result = {ctas, what};
+  };
+  limit(arch.shared_bytes_per_sm / (shared + arch.reserved_shared_bytes_per_cta), "shared memory");
+  limit(arch.max_threads_per_sm / threads, "threads");
+  // registers are handed out to warps in blocks of 256
+  if (registers > 0) limit(arch.registers_per_sm / ((registers * 32 + 255) / 256 * 256) / (threads / 32), "registers");
+  return result;
+}
+
+/// The compiled kernel, or why there is none.
+struct Compiled {
+  std::shared_ptr<const Binary> binary;
+  std::string why_not;
+};
+Compiled compile_if_possible(KernelStore& store, const Spec& spec) {
+  try {
+    return {store.compile(spec), ""};
+  } catch (const MissingError& error) {
+    return {nullptr, error.what()};
+  }
+}
+
+JsonValue to_json(const Binary& binary) {
+  JsonValue warnings = JsonValue::array();
+  for (const std::string& warning : binary.warnings) warnings.push(warning);
+  const ResourceUsage& usage = binary.usage;
+  return JsonValue::object()
+      .set("entry", binary.entry)
+      .set("registers", usage.registers)
+      .set("spill_stores", usage.spill_stores)
+      .set("spill_loads", usage.spill_loads)
+      .set("stack", usage.stack)
+      .set("static_shared", usage.static_shared)
+      .set("barriers", usage.barriers)
+      .set("cubin_bytes", binary.cubin.size())
+      .set("compile_ms", binary.compile_ms)
+      .set("compiler", binary.compiler)
+      .set("warnings", std::move(warnings));
+}
+
+std::string resources_text(const Style& style, const Compiled& compiled) {
+  if (!compiled.binary) return "  not compiled: " + compiled.why_not + "\n";
+  const ResourceUsage& usage = compiled.binary->usage;
+  const int spills = usage.spill_stores + usage.spill_loads;
+  std::string text = fmt::format("  {} registers a thread, {}, {} cubin, {} compiled in {}\n", usage.registers,
+                                 spills ? style.bad(fmt::format("{} bytes spilled", spills)) : "no spills",
+                                 size_text(static_cast<double>(compiled.binary->cubin.size())),
+                                 compiled.binary->compiler, duration_text(compiled.binary->compile_ms));
+  for (const std::string& warning : compiled.binary->warnings) text += "  " + style.bad("warning: " + warning) + "\n";
+  return text;
+}
+
+}  // namespace
+
+int explain(const Options& options) {
+  const NamedConfig named = read_one_config(options.configs);
+  const Arch arch = choose_arch(named, options);
+  const AttentionPlan plan = plan_for(named, arch);
+  const ArchInfo& info = arch_info(arch);
+  KernelStore store(cache_options(options));
+  const Compiled main = compile_if_possible(store, plan.main);
+  Compiled combine;
+  if (plan.combine) combine = compile_if_possible(store, *plan.combine);
+  const std::string key = store.key(plan.main).digest().hex();
+  const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.num_warps * 32;
+  const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
+  const DeviceRates rates = rates_of(arch);
+  std::vector<AttentionShape> shapes =
+      options.shapes.empty() ? named.config.shapes : choose_shapes(named, options.shapes, false);
+
+  if (options.json) {
+    JsonValue choices = JsonValue::array(), map = JsonValue::array(), bounds = JsonValue::array();
+    for (const Choice& choice : plan.choices)
+      choices.push(
+          JsonValue::object().set("field", choice.field).set("value", choice.value).set("reason", choice.reason));
+    for (const Region& region : shared_map(plan.main))
+      map.push(JsonValue::object()
+                   .set("name", region.name)
+                   .set("offset", region.offset)
+                   .set("bytes", region.bytes)
+                   .set("use", region.use));
+    for (const AttentionShape& shape : shapes) {
+      const PredictedBound bound = predict(named.config.problem, shape, arch);
+      bounds.push(JsonValue::object()
+                      .set("shape", shape.name)
+                      .set("operations", bound.operations)
+                      .set("bytes", bound.bytes)
+                      .set("microseconds", bound.microseconds())
+                      .set("limit", bound.by_memory() ? "memory" : "matrix"));
+    }
+    JsonValue object = JsonValue::object();
+    object.set("config", named.config.name)
+        .set("arch", to_string(arch))
+        .set("kernel", kernel_name(plan.main))
+        .set("key", key);
+    object.set("spec", canonical_text(plan.main)).set("choices", std::move(choices));
+    object.set("shared_bytes", shared).set("shared_map", std::move(map)).set("threads", threads);
+    object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
+    object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
+    if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
+    fmt::print("{}\n", object.set("rates_of", rates.device).set("bounds", std::move(bounds)).dump());
+    return kDone;
+  }
+
+  const Style style(stdout);
+  fmt::print("{}  {}\n\n", style.bold(named.config.name),
+             style.dim(fmt::format("{} for {}, key {}", kernel_name(plan.main), to_string(arch), key.substr(0, 12))));
+  Table choices({"choice", "value", "because"});
+  for (const Choice& choice : plan.choices) choices.row({choice.field, choice.value, choice.reason});
+  fmt::print("{}\n", choices.text(style));
+
+  fmt::print("{}\n", style.bold("Spec"));
+  std::string line = " ";
+  const std::string spec = canonical_text(plan.main);
+  for (std::size_t from = 0; from < spec.size();) {
+    const std::size_t end = std::min(spec.find('\n', from), spec.size());
+    std::string field = spec.substr(from, end - from);
+    std::replace(field.begin(), field.end(), ' ', '=');
+    if (line.size() + field.size() > 110) {
+      fmt::print("{}\n", line);
+      line = " ";
+    }
+    line += " " + field;
+    from = end + 1;
+  }
+  fmt::print("{}\n\n", line);
+
+  fmt::print("{}\n", style.bold(fmt::format("Shared memory: {} bytes of {}", shared, info.shared_bytes_per_cta)));
+  Table map({"offset", "bytes", "what", ""});
+  for (const Region& region : shared_map(plan.main))
+    map.row({std::to_string(region.offset), std::to_string(region.bytes), region.name, region.use});
+  fmt::print("{}\n", map.text(style));
+
+  fmt::print("{}\n{}", style.bold("Resources"), resources_text(style, main));
+  fmt::print("  {} threads a CTA, {} CTA{} an SM, limited by {}\n", threads, held.ctas, held.ctas == 1 ? "" : "s",
+             held.limit);
+  if (plan.combine) fmt::print("  split keys are merged by attention_combine:\n{}", resources_text(style, combine));
+
+  if (!shapes.empty()) {
+    fmt::print("\n{}\n", style.bold(fmt::format("At best, on {}", rates.device)));
+    Table bounds({"shape", "operations", "bytes", "time", "limited by"});
+    for (const AttentionShape& shape : shapes) {
+      const PredictedBound bound = predict(named.config.problem, shape, arch);
+      bounds.row({shape.name, fmt::format("{:.3g}", bound.operations), size_text(bound.bytes),
+                  duration_text(bound.microseconds() / 1e3), bound.by_memory() ? "memory" : "matrix rate"});
+    }
+    fmt::print("{}", bounds.text(style));
+  }
+  return kDone;
+}
+
+}  // namespace kernelwright::cli
