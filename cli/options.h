@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config.h"
+#include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/cubin_cache.h"
 
 namespace kernelwright::cli {
