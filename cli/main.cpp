@@ -57,12 +57,6 @@ class CommandLine {
     archs(explain_verb);
     shapes(explain_verb);
 
-<<<<<<< HEAD
-    for (const auto& [name, text, verb] :
-         {std::tuple<const char*, const char*, int (*)(const Options&)>{"source", "The kernel's source as one file that compiles", source},
-          {"ptx", "The kernel's PTX", ptx},
-          {"sass", "The kernel's machine code, disassembled", sass}}) {
-=======
     struct TextVerb {
       const char *name, *text;
       int (*verb)(const Options&);
@@ -70,7 +64,6 @@ class CommandLine {
     for (const auto& [name, text, verb] : {TextVerb{"source", "The kernel's source as one file that compiles", source},
                                            TextVerb{"ptx", "The kernel's PTX", ptx},
                                            TextVerb{"sass", "The kernel's machine code, disassembled", sass}}) {
->>>>>>> cli
       CLI::App* text_verb = add(name, text, verb);
       configs(text_verb);
       archs(text_verb);
