@@ -42,6 +42,8 @@ constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM
                                                                    spec::kHeadDimV, Keys::num_slots);
 static_assert(Keys::bytes <= kLayout.ring_values && Values::bytes <= kLayout.ring_bytes - kLayout.ring_values, "the host counts the same");
 
+using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, true, spec::kGroup, spec::kBlockM>;
+using Mask = policy::Mask<spec::kMask>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
@@ -65,41 +67,28 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const uint32_t shared = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
 
-  const policy::TileCoord coord(params, params.kv_heads);
-  const policy::Sequence<spec::kQLayout, spec::kKvLayout> sequence(params, coord.batch);
-  const policy::RowMap<true, spec::kGroup> row_map{coord.head};
-  const int first_row = coord.m_block * spec::kBlockM;
-  const int num_rows = min(row_map.rows(sequence.q_len) - first_row, spec::kBlockM);
-  if (num_rows <= 0) return;
-
-  const policy::Mask<spec::kMask> mask{sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
-  policy::TileList tiles =
-      policy::tile_list<spec::kBlockN>(mask, row_map.query(first_row), row_map.query(first_row + num_rows - 1));
+  const WorkItem item(params, blockIdx.x);
+  const policy::TileCoord& coord = item.coord;
+  if (item.num_rows <= 0) return;
+  const Mask mask = item.mask<Mask>(params);
+  policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
   tiles.take_part(coord.split, params.num_splits);
 
   const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
-  query_tile.load(thread, num_rows, [&](int row) {
-    const int64_t token = sequence.q_start + row_map.query(first_row + row);
-    return static_cast<const uint16_t*>(params.q) + (spec::kQLayout == QLayout::kPadded ? coord.batch * params.q_strides.batch : 0) +
-           token * params.q_strides.token + row_map.q_head(first_row + row) * params.q_strides.head;
-  });
+  query_tile.load(thread, item.num_rows, [&](int row) { return static_cast<const uint16_t*>(params.q) + item.offset(params.q_strides, row); });
   ptx::cp_async_commit_group();
 
-  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, sequence.kv_start, coord.head);
-  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, sequence.kv_start, coord.head);
+  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, item.sequence.kv_start, coord.head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, item.sequence.kv_start, coord.head);
   const uint32_t ring = shared + kLayout.rings + warp * kLayout.ring_bytes;
   Keys keys(ring, lane);
   Values values(ring + kLayout.ring_values, lane);
+  const tile::RowBound<spec::kMask == MaskKind::kSlidingWindow> bound{tiles.keys.low, tiles.keys.high};
   const auto load_tile = [&](int key_tile, int stage) {
     if (key_tile < tiles.end) {
       const int first_key = key_tile * spec::kBlockN + warp * kWarpKeys;
-      if (first_key >= tiles.keys.low && first_key + kWarpKeys <= tiles.keys.high) {
-        keys.template load_from_dram<false>(key_rows, first_key, 0, 0, stage);
-        values.template load_from_dram<false>(value_rows, first_key, 0, 0, stage);
-      } else {
-        keys.template load_from_dram<true>(key_rows, first_key, tiles.keys.low, tiles.keys.high, stage);
-        values.template load_from_dram<true>(value_rows, first_key, tiles.keys.low, tiles.keys.high, stage);
-      }
+      keys.load_from_dram(key_rows, first_key, bound, stage);
+      values.load_from_dram(value_rows, first_key, bound, stage);
     }
     ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
   };
@@ -123,8 +112,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     if (coord.split == 0 && warp == 0) {
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r)
-        if (row_of(r) < num_rows)
-          softmax.add_sink(r, params.sinks[row_map.q_head(first_row + row_of(r))], exponent_scale, lane % 4 == 0);
+        if (row_of(r) < item.num_rows)
+          softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
     }
   }
   Accumulator output;
@@ -138,6 +127,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
   ptx::cp_async_wait_group<kAhead>();
   __syncthreads();  // Q has landed
+  if (score_mod.changes_queries()) {
+    query_tile.take_sign(thread, score_mod.scale);
+    __syncthreads();
+  }
   queries.load_all();
 
   int stage = 0;
@@ -160,16 +153,16 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       queries.load(a, query_base, step);
 #pragma unroll
       for (int pair = 0; pair < kKeySteps; ++pair) {
-        uint32_t b[4];
-        keys.load_from_shared(b, key_base, step, pair);
+        uint32_t first[2], second[2];
+        keys.load_from_shared(first, second, key_base, step, pair);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], b[0], b[1]);
-          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], b[2], b[3]);
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], first);
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], second);
         }
       }
     }
-    if (score_mod.changes_scores()) {
+    if constexpr (score_mod.changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
@@ -181,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = mask.visible(row_map.query(first_row + row_of(r)));
+        const policy::KeyRange range = mask.visible(item.query(row_of(r)));
         policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
@@ -193,12 +186,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     for (int step = 0; step < kKeySteps; ++step) {
 #pragma unroll
       for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
-        uint32_t b[4];
-        values.load_from_shared(b, value_base, step, pair);
+        uint32_t first[2], second[2];
+        values.load_from_shared(first, second, value_base, step, pair);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], b[0], b[1]);
-          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], b[2], b[3]);
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first);
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second);
         }
       }
     }
@@ -228,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   // Each warp finishes rows of its own, pairs of columns at a time.
   const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch] : static_cast<int64_t>(params.batch) * params.q_len;
-  for (int row = warp; row < num_rows; row += spec::kNumWarps) {
+  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
     float largest = ptx::minus_infinity();
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, merge.maximum(w, row));
@@ -240,15 +233,13 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     }
     const float inverse = sum == 0 ? 0 : value_scale / sum;
     const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
-    const int q_head = row_map.q_head(first_row + row);
-    const int64_t token = sequence.q_start + row_map.query(first_row + row);
     const int64_t padded_start = spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
-    const int64_t partial_row = (coord.split * token_rows + padded_start + token) * params.q_heads + q_head;
+    const int64_t partial_row = (coord.split * token_rows + padded_start + item.token(row)) * params.q_heads + item.q_head(row);
     if (lane == 0) {
       if (params.num_splits > 1) {
         params.partial_lse[partial_row] = log2_sum;
       } else if (spec::kLse) {
-        params.lse[tile::lse_index<spec::kQLayout>(params, coord.batch, token, q_head)] = log2_sum * policy::kLn2;
+        params.lse[item.lse_index(params, row)] = log2_sum * policy::kLn2;
       }
     }
     for (int column = lane * 2; column < spec::kHeadDimV; column += 64) {
@@ -262,9 +253,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       if (params.num_splits > 1) {
         *reinterpret_cast<float2*>(params.partial_o + partial_row * spec::kHeadDimV + column) = make_float2(low, high);
       } else {
-        const int64_t offset = (spec::kQLayout == QLayout::kPadded ? coord.batch * params.o_strides.batch : 0) +
-                               token * params.o_strides.token + q_head * params.o_strides.head + column;
-        tile::store_pair<spec::kOutDType>(params.o, offset, low, high);
+        tile::store_pair<spec::kOutDType>(params.o, item.offset(params.o_strides, row) + column, low, high);
       }
     }
   }

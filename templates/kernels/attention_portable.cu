@@ -46,6 +46,8 @@ constexpr contract::AttentionLayout kLayout =
     contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
 static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values, "the host counts the same");
 
+using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+using Mask = policy::Mask<spec::kMask>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Scores = float[kRowTiles][spec::kBlockN / 8][4];
@@ -68,12 +70,12 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
     queries.load(a, query_base, step);
 #pragma unroll
     for (int pair = 0; pair < spec::kBlockN / 16; ++pair) {
-      uint32_t b[4];
-      keys.load_from_shared(b, key_base, step, pair);
+      uint32_t first[2], second[2];
+      keys.load_from_shared(first, second, key_base, step, pair);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], b[0], b[1]);
-        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], b[2], b[3]);
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], first);
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], second);
       }
     }
   }
@@ -86,12 +88,12 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
   for (int step = 0; step < kKeySteps; ++step) {
 #pragma unroll
     for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
-      uint32_t b[4];
-      values.load_from_shared(b, base, step, pair);
+      uint32_t first[2], second[2];
+      values.load_from_shared(first, second, base, step, pair);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], b[0], b[1]);
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], b[2], b[3]);
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first);
+        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second);
       }
     }
   }
@@ -107,45 +109,27 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const uint32_t shared = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
 
-  const policy::TileCoord coord(params, spec::kPackGqa ? params.kv_heads : params.q_heads);
-  const policy::Sequence<spec::kQLayout, spec::kKvLayout> sequence(params, coord.batch);
-  const policy::RowMap<spec::kPackGqa, spec::kGroup> row_map{coord.head};
-  const int first_row = coord.m_block * spec::kBlockM;
-  const int num_rows = min(row_map.rows(sequence.q_len) - first_row, spec::kBlockM);
-  if (num_rows <= 0) return;  // the whole CTA: a shorter sequence of a ragged batch
-
-  const policy::Mask<spec::kMask> mask{sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
-  const policy::TileList tiles =
-      policy::tile_list<spec::kBlockN>(mask, row_map.query(first_row), row_map.query(first_row + num_rows - 1));
+  const WorkItem item(params, blockIdx.x);
+  if (item.num_rows <= 0) return;  // the whole CTA
+  const Mask mask = item.mask<Mask>(params);
+  const policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
 
   // Queries to shared memory; they stay for all key tiles.
   const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
-  query_tile.load(thread, num_rows, [&](int row) {
-    const auto* q = static_cast<const uint16_t*>(params.q);
-    const int64_t token = sequence.q_start + row_map.query(first_row + row);
-    return q + (spec::kQLayout == QLayout::kPadded ? coord.batch * params.q_strides.batch : 0) +
-           token * params.q_strides.token + row_map.q_head(first_row + row) * params.q_strides.head;
-  });
+  query_tile.load(thread, item.num_rows, [&](int row) { return static_cast<const uint16_t*>(params.q) + item.offset(params.q_strides, row); });
 
-  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
-  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, sequence.kv_start, row_map.kv_head());
+  const int kv_head = item.row_map.kv_head();
+  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
+  const tile::RowBound<spec::kMask == MaskKind::kSlidingWindow> bound{tiles.keys.low, tiles.keys.high};
   const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
-    const int first_key = key_tile * spec::kBlockN;
-    if (first_key >= tiles.keys.low && first_key + spec::kBlockN <= tiles.keys.high) {
-      buffer.template load_from_dram<false>(rows, first_key, 0, 0, stage);
-    } else {
-      buffer.template load_from_dram<true>(rows, first_key, tiles.keys.low, tiles.keys.high, stage);
-    }
+    buffer.load_from_dram(rows, key_tile * spec::kBlockN, bound, stage);
   };
 
-  float key_scale = 1, value_scale = 1;
-  if constexpr (spec::kScales != ScaleKind::kNone) {
-    const int index = spec::kScales == ScaleKind::kPerHead ? row_map.kv_head() : 0;
-    key_scale = params.k_scale[index];
-    value_scale = params.v_scale[index];
-  }
+  float key_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone) key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
   const policy::ScoreMod<spec::kScoreMod> score_mod{params.scale * key_scale, params.softcap};
   const float exponent_scale = score_mod.exponent_scale();
 
@@ -157,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   if constexpr (spec::kSinks) {
 #pragma unroll
     for (int r = 0; r < Softmax::kRows; ++r)
-      if (row_of(r) < num_rows)
-        softmax.add_sink(r, params.sinks[row_map.q_head(first_row + row_of(r))], exponent_scale, lane % 4 == 0);
+      if (row_of(r) < item.num_rows)
+        softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
   }
 
   Accumulator output;
@@ -175,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
     Scores scores;
     multiply_keys(scores, queries, keys, stage);
-    if (score_mod.changes_scores()) {
+    if constexpr (score_mod.changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
@@ -189,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       const int origin = key_tile * spec::kBlockN + static_cast<int>(ptx::opaque(lane % 4 * 2));
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = mask.visible(row_map.query(first_row + lane_row + r / 2 * 16 + r % 2 * 8));
+        const policy::KeyRange range = mask.visible(item.query(lane_row + r / 2 * 16 + r % 2 * 8));
         policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
@@ -197,14 +181,24 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   };
 
   const int last = tiles.end - 1;
+  /// Once, when Q and the first keys have landed.
+  const auto begin = [&] {
+    __syncthreads();
+    if (score_mod.changes_queries()) {
+      query_tile.take_sign(thread, score_mod.scale);
+      __syncthreads();
+    }
+    queries.load_all();
+  };
   if constexpr (spec::kNumStages == 1) {
     if (tiles.end > tiles.begin) load(keys, key_rows, last, 0);
     ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    begin();
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<0>();
       keys.copy_to_shared();
       __syncthreads();  // K has landed, and nobody reads the V of the tile before
-      if (key_tile == last) queries.load_all();
       load(values, value_rows, key_tile, 0);
       ptx::cp_async_commit_group();
       Exponentials exponentials;
@@ -227,11 +221,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     };
 #pragma unroll
     for (int ahead = 0; ahead < spec::kNumStages - 1; ++ahead) load_tile(last - ahead, ahead);
+    ptx::cp_async_wait_group<spec::kNumStages - 2>();
+    begin();
     int stage = 0;
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<spec::kNumStages - 2>();
       __syncthreads();  // the tile has landed, and nobody reads the slot that is loaded next
-      if (key_tile == last) queries.load_all();
       load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
       Exponentials exponentials;
       score(exponentials, key_tile, stage);
@@ -241,30 +236,28 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   }
   ptx::cp_async_wait_group<0>();  // without key tiles, Q's copies may still be under way
 
+  // The epilogue derives anew what the loop had no registers to carry.
+  const WorkItem done(params, ptx::opaque(blockIdx.x));
+  const int end_lane = static_cast<int>(ptx::opaque(threadIdx.x)) % 32;
+  const int end_row = static_cast<int>(ptx::opaque(threadIdx.x)) / 32 * kRowTiles * 16;
+  float value_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone)
+    value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
   softmax.finish();
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
     const float factor = softmax.inverse(r) * value_scale;
 #pragma unroll
     for (int n = 0; n < kOutputTiles; ++n) output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
-  }
-  if constexpr (spec::kLse) {
-#pragma unroll
-    for (int r = 0; r < Softmax::kRows; ++r) {
-      const int row = first_row + row_of(r);
-      if (lane % 4 == 0 && row_of(r) < num_rows)
-        params.lse[tile::lse_index<spec::kQLayout>(params, coord.batch, sequence.q_start + row_map.query(row), row_map.q_head(row))] =
-            softmax.log2_sum(r, exponent_scale) * policy::kLn2;
+    if constexpr (spec::kLse) {
+      const int row = end_row + r / 2 * 16 + r % 2 * 8 + end_lane / 4;
+      if (end_lane % 4 == 0 && row < done.num_rows)
+        params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, exponent_scale) * policy::kLn2;
     }
   }
-
-  const auto output_row = [&](int row) {
-    const int64_t token = sequence.q_start + row_map.query(first_row + row);
-    return (spec::kQLayout == QLayout::kPadded ? coord.batch * params.o_strides.batch : 0) + token * params.o_strides.token +
-           row_map.q_head(first_row + row) * params.o_strides.head;
-  };
-  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, or no key tile put a
-  // barrier between Q's copies and here, others' rows are in the way.
-  if (spec::kHeadDimQk != spec::kHeadDimV || tiles.end <= tiles.begin) __syncthreads();
-  tile::store_rows<spec::kOutDType, Output, kRowTiles>(output, shared, warp_row, lane, num_rows, params.o, output_row);
+  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows are in
+  // the way.
+  if (spec::kHeadDimQk != spec::kHeadDimV) __syncthreads();
+  tile::store_rows<spec::kOutDType, Output, kRowTiles>(output, shared, end_row, end_lane, done.num_rows, params.o,
+                                                       [&](int row) { return done.offset(params.o_strides, row); });
 }

@@ -6,13 +6,12 @@
 
 namespace kernelwright::policy {
 
-/// The order in which blockIdx.x hands out tiles. (Sequence, head) pairs go in sections of params.head_section, so that the keys
+/// The order in which block indices are handed tiles. (Sequence, head) pairs go in sections of params.head_section, so that the keys
 /// of a section stay in the L2; within a section the last query tiles come first, because under a causal mask they are the
 /// longest, and the pairs of a section run side by side.
 struct TileCoord {
   int m_block, head, batch, split;
-  __device__ TileCoord(const contract::AttentionParams& params, int heads) {
-    unsigned index = blockIdx.x;
+  __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index) {
     split = 0;
     if (params.num_splits > 1) {
       split = index % params.num_splits;
@@ -57,6 +56,41 @@ struct RowMap {
   __device__ int q_head(int row) const { return kPackGqa ? head * kGroup + row % kGroup : head; }
   __device__ int kv_head() const { return kPackGqa ? head : head / kGroup; }
   __device__ static int rows(int q_len) { return kPackGqa ? q_len * kGroup : q_len; }
+};
+
+/// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across the
+/// loop over keys.
+template <QLayout kQLayout, KvLayoutKind kKvLayout, bool kPackGqa, int kGroup, int kBlockM>
+struct WorkItem {
+  TileCoord coord;
+  Sequence<kQLayout, kKvLayout> sequence;
+  RowMap<kPackGqa, kGroup> row_map;
+  int first_row;
+  int num_rows;  // of this tile; 0 or less: a shorter sequence of a ragged batch ends before it
+  __device__ WorkItem(const contract::AttentionParams& params, unsigned block_index)
+      : coord(params, kPackGqa ? params.kv_heads : params.q_heads, block_index),
+        sequence(params, coord.batch),
+        row_map{coord.head},
+        first_row(coord.m_block * kBlockM),
+        num_rows(min(row_map.rows(sequence.q_len) - first_row, kBlockM)) {}
+
+  __device__ int query(int row) const { return row_map.query(first_row + row); }
+  __device__ int q_head(int row) const { return row_map.q_head(first_row + row); }
+  __device__ int64_t token(int row) const { return sequence.q_start + query(row); }
+  /// Elements from the start of q (or o) to a row of the tile.
+  __device__ int64_t offset(const contract::Strides& strides, int row) const {
+    const int64_t sequence_start = kQLayout == QLayout::kPadded ? coord.batch * strides.batch : 0;
+    return sequence_start + token(row) * strides.token + q_head(row) * strides.head;
+  }
+  /// Index into the LSE: [batch, q_heads, q_len] or [tokens, q_heads].
+  __device__ int64_t lse_index(const contract::AttentionParams& params, int row) const {
+    if constexpr (kQLayout == QLayout::kRagged) return token(row) * params.q_heads + q_head(row);
+    return (static_cast<int64_t>(coord.batch) * params.q_heads + q_head(row)) * params.q_len + query(row);
+  }
+  template <class MaskT>
+  __device__ MaskT mask(const contract::AttentionParams& params) const {
+    return {sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
+  }
 };
 
 }  // namespace kernelwright::policy

@@ -9,17 +9,16 @@ namespace kernelwright::policy {
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-/// Turns raw scores into what exp2(score * exponent_scale) takes. Usually that is nothing: scale * log2(e) rides in the
-/// softmax's one FMA. Where the order of scores would change (a scale that is not positive) or a function comes between,
-/// scores are finished first.
+/// Turns raw scores into what exp2(score * exponent_scale) takes. Without a modifier that is nothing: |scale| * log2(e) rides in
+/// the softmax's one FMA, and the sign of a scale that is not positive rides in Q, once for all keys, so that the largest
+/// score stays the largest exponent.
 template <ScoreModKind kKind>
 struct ScoreMod {
-  float scale;     // of Q K^T, key scale included
-  float cap;       // softcap
-  __device__ float exponent_scale() const {
-    return kKind == ScoreModKind::kNone && scale > 0 ? scale * kLog2e : kLog2e;
-  }
-  __device__ bool changes_scores() const { return kKind != ScoreModKind::kNone || !(scale > 0); }
+  static constexpr bool changes_scores = kKind != ScoreModKind::kNone;
+  float scale;  // of Q K^T, key scale included
+  float cap;    // softcap
+  __device__ float exponent_scale() const { return changes_scores || scale == 0 ? kLog2e : fabsf(scale) * kLog2e; }
+  __device__ bool changes_queries() const { return !changes_scores && !(scale > 0); }
   __device__ float operator()(float score) const {
     if constexpr (kKind == ScoreModKind::kSoftcap) {
       // cap * tanh(x / cap) = cap * (1 - 2 / (1 + exp(2 x / cap))): tanh.approx would lose 13 bits of the logit.

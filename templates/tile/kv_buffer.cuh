@@ -43,6 +43,14 @@ struct ValueTrait {
   static constexpr bool transposed = true;
 };
 
+/// The keys that a load may read, [low, high), never empty. Without kLow the lower end is 0 and costs nothing.
+template <bool kLow>
+struct RowBound {
+  int low, high;
+  __device__ bool holds(int key) const { return key < high && (!kLow || key >= low); }
+  __device__ int nearest(int key) const { return kLow ? max(low, min(key, high - 1)) : min(key, high - 1); }
+};
+
 enum class KvForm { kCpAsync, kRegisterStaged };
 
 template <class Trait, KvForm kForm, DType kStored, DType kComputed, int kNumStages, int kNumThreads, int kSwizzleBytes,
@@ -77,28 +85,32 @@ class KvBuffer {
         thread_(thread),
         thread_row_(thread / kRowLoads),
         thread_column_(thread % kRowLoads),
-        fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
+        fragments_(thread & 15, thread >> 4 & 1) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. With kBounded only keys of
-  /// [low, high) are read and the other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN.
-  template <bool kBounded, class Rows>
-  __device__ void load_from_dram(const Rows& rows, int first_key, int low, int high, int stage) {
-    if constexpr (kEvenRows) {
-      auto cursor = rows.cursor(first_key + thread_row_);
+  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read; the
+  /// other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. No branch depends on the bound, since
+  /// the accumulators of the loop around would have to be carried across each.
+  template <class Rows, class Bound>
+  __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
+    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A cp.async
+    // of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    constexpr bool kNeedsKey = kForm == KvForm::kRegisterStaged || Rows::is_paged;
+    // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
+    const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
+    const StorageT* even = kNeedsKey ? nullptr : rows.row(first_key + thread_row_) + thread_column_ * kSimdWidth;
 #pragma unroll
-      for (int i = 0; i < kThreadLoads; ++i) {
-        const bool inside = !kBounded || (cursor.token >= low && cursor.token < high);
-        fetch<kBounded>(inside ? cursor.pointer() + thread_column_ * kSimdWidth : rows.origin, inside, i, stage);
-        cursor.advance(kPassRows);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kThreadLoads; ++i) {
-        const int load = i * kNumThreads + thread_;
-        if (load >= kTileLoads) break;
-        const int key = first_key + load / kRowLoads;
-        const bool inside = !kBounded || (key >= low && key < high);
-        fetch<kBounded>(inside ? rows.cursor(key).pointer() + load % kRowLoads * kSimdWidth : rows.origin, inside, i, stage);
+    for (int i = 0; i < kThreadLoads; ++i) {
+      const int load = i * kNumThreads + odd_thread;
+      if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
+      const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
+      const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
+      if constexpr (kNeedsKey) {
+        fetch(rows.row(bound.nearest(key)) + column, bound.holds(key), i, stage);
+      } else if constexpr (kEvenRows) {
+        fetch(even, bound.holds(key), i, stage);
+        even += kPassRows * rows.token_stride;
+      } else {
+        fetch(rows.row(key) + column, bound.holds(key), i, stage);
       }
     }
   }
@@ -130,32 +142,34 @@ class KvBuffer {
     return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
   }
 
-  /// Fragments for two n8 MMAs at one k16 step: b[0..1] and b[2..3]. For keys `step` counts along the whole depth and `pair`
-  /// along the keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once unrolled.
-  __device__ void load_from_shared(uint32_t (&b)[4], uint32_t base, int step, int pair) const {
+  /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys `step` counts along the whole depth and `pair` along the
+  /// keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once unrolled.
+  /// Lanes 0-15 point at 16 rows and lanes 16-31 at their other half, for keys and values alike and as for queries, so that
+  /// one register serves all three; that leaves the four matrices of keys in another order than those of values.
+  __device__ void load_from_shared(uint32_t (&first)[2], uint32_t (&second)[2], uint32_t base, int step, int pair) const {
+    uint32_t matrix[4];
     if constexpr (Trait::transposed) {
-      ptx::ldmatrix_x4_trans(b, fragments_.address(base, step, pair));
+      ptx::ldmatrix_x4_trans(matrix, fragments_.address(base, step, pair));
     } else {
-      ptx::ldmatrix_x4(b, fragments_.address(base, pair, step % num_k_tiles) + step / num_k_tiles * chunk_bytes);
+      ptx::ldmatrix_x4(matrix, fragments_.address(base, pair, step % num_k_tiles) + step / num_k_tiles * chunk_bytes);
     }
+    first[0] = matrix[0], first[1] = matrix[Trait::transposed ? 1 : 2];
+    second[0] = matrix[Trait::transposed ? 2 : 1], second[1] = matrix[3];
   }
 
  private:
   /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`.
-  template <bool kBounded>
-  __device__ void fetch(const StorageT* source, bool inside, int i, int stage) {
+  __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage) {
 #pragma unroll
     for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
       const StorageT* from = source + chunk * Trait::btile_dim1;
       if constexpr (kForm == KvForm::kCpAsync) {
-        const uint32_t to = shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0);
-        if constexpr (kBounded) {
-          ptx::cp_async_cg_16(to, from, inside ? 16 : 0);
-        } else {
-          ptx::cp_async_cg_16(to, from);
-        }
+        ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from, inside ? 16 : 0);
       } else {
-        registers_[chunk][i] = inside ? ptx::ld_global_nc_v4(from) : ptx::Vector16{};
+        ptx::Vector16 loaded = ptx::ld_global_nc_v4(from);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) loaded.word[w] = inside ? loaded.word[w] : 0;
+        registers_[chunk][i] = loaded;
       }
     }
   }
@@ -171,12 +185,6 @@ class KvBuffer {
       return Tile::offset(load / kRowLoads, load % kRowLoads * kPieces + piece);
     }
   }
-
-  /// The lane's row and 16-byte half in an ldmatrix.x4 that feeds two MMAs.
-  __device__ static int fragment_row(int lane) {
-    return (lane & 7) + (Trait::transposed ? (lane >> 3) & 1 : lane >> 4) * 8;
-  }
-  __device__ static int fragment_half(int lane) { return Trait::transposed ? lane >> 4 : (lane >> 3) & 1; }
 
   uint32_t shared_;
   int thread_;

@@ -16,25 +16,14 @@ struct KvRows {
   int64_t page_stride;   // elements; paged only
   const int32_t* pages;
 
-  /// Walks rows in equal steps: one 64-bit add a row where rows are evenly spaced, a look at the page table where not.
-  struct Cursor {
-    const KvRows& rows;
-    int token;
-    const StorageT* even;
-    __device__ const StorageT* pointer() const {
-      if constexpr (is_paged) {
-        const int page = __ldg(rows.pages + token / kPageSize);
-        return rows.origin + page * rows.page_stride + (token % kPageSize) * rows.token_stride;
-      } else {
-        return even;
-      }
+  __device__ const StorageT* row(int token) const {
+    if constexpr (is_paged) {
+      const int page = __ldg(pages + token / kPageSize);
+      return origin + page * page_stride + (token % kPageSize) * token_stride;
+    } else {
+      return origin + token * token_stride;
     }
-    __device__ void advance(int tokens) {
-      token += tokens;
-      if constexpr (!is_paged) even += tokens * rows.token_stride;
-    }
-  };
-  __device__ Cursor cursor(int token) const { return {*this, token, is_paged ? nullptr : origin + token * token_stride}; }
+  }
 };
 
 }  // namespace kernelwright::tile

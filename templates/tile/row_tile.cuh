@@ -24,6 +24,16 @@ struct RowTile {
       ptx::cp_async_cg_16(shared + Tile::offset(row, column), row_pointer(inside ? row : 0) + column * 8, inside ? 16 : 0);
     }
   }
+
+  /// Multiplies the tile by the sign of `scale`, which is not positive: by -1, or by 0.
+  __device__ void take_sign(int thread, float scale) const {
+    for (int offset = thread * 16; offset < Tile::bytes; offset += kNumThreads * 16) {
+      ptx::Vector16 piece = ptx::ld_shared_v4(shared + offset);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) piece.word[w] = scale == 0 ? 0 : piece.word[w] ^ 0x80008000u;
+      ptx::st_shared_v4(shared + offset, piece);
+    }
+  }
 };
 
 /// A operand fragments of the warp's kRowTiles x 16 query rows, kept in registers or read anew for each k16 step.
@@ -85,13 +95,6 @@ __device__ Rows kv_rows(const void* base, const contract::Strides& strides, cons
     rows.origin += batch * strides.batch;
   }
   return rows;
-}
-
-/// Index into the LSE: [batch, q_heads, q_len] or [tokens, q_heads].
-template <QLayout kLayout>
-__device__ int64_t lse_index(const contract::AttentionParams& params, int batch, int64_t token, int q_head) {
-  if constexpr (kLayout == QLayout::kRagged) return token * params.q_heads + q_head;
-  return (static_cast<int64_t>(batch) * params.q_heads + q_head) * params.q_len + token;
 }
 
 /// Two neighbours of an output row; `offset` is even.
