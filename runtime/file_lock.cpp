@@ -120,7 +120,8 @@ LockDirectory::LockDirectory(const std::optional<std::string>& wanted) {
     if (works(*wanted)) return;
   } else {
     const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
-    if (runtime && runtime[0] == '/' && works(fmt::format("{}/kernelwright", runtime))) return;
+    const bool there = runtime && runtime[0] == '/' && access(runtime, X_OK) == 0;  // it is the system's to make
+    if (there && works(fmt::format("{}/kernelwright", runtime))) return;
     if (works(fmt::format("/dev/shm/kernelwright-{}", geteuid()))) return;
   }
   status_ = "no locks between processes: " + reasons;

@@ -117,7 +117,7 @@ TEST(CompilerIdentity, TheInstalledNvrtcHasTwoIdsAndIsNotLoaded) {
     const std::string before = testing::read_file("/proc/self/maps");
     const auto identity = compiler_identity(*path);
     if (!identity || identity->find('+') == std::string::npos) return 1;
-    return testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos && before.find("nvrtc") == std::string::npos;
+    return static_cast<int>(testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos && before.find("nvrtc") == std::string::npos);
   })), 0);
   EXPECT_THAT(compiler_identity(*path).value_or(""), MatchesRegex("nvrtc:[0-9a-f]+\\+builtins:[0-9a-f]+"));
 }
