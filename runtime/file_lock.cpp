@@ -1,5 +1,5 @@
-// OFD locks first: unlike POSIX record locks they belong to the open file, not to the process, so they exclude threads of
-// one process as well and are not lost when some other descriptor of the file closes.
+// OFD locks first: unlike POSIX record locks they belong to the open file, not to the process, so they exclude threads
+// of one process as well and are not lost when some other descriptor of the file closes.
 #include "kernelwright/runtime/file_lock.h"
 
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 
 namespace kernelwright {
 
-/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock alive after the
-/// parent's death; so the child closes its copies.
+/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock alive after
+/// the parent's death; so the child closes its copies.
 struct HeldLocks {
   std::set<FileLock*> locks;
   ForkSafeMutex mutex{[this] {

@@ -1,5 +1,5 @@
-// One process: what is found where, what is written, what threads see. Processes, deaths and forks: cubin_cache_process_test;
-// hostile and broken disks: cubin_cache_disk_test.
+// One process: what is found where, what is written, what threads see. Processes, deaths and forks:
+// cubin_cache_process_test; hostile and broken disks: cubin_cache_disk_test.
 #include "kernelwright/runtime/cubin_cache.h"
 
 #include <fcntl.h>
@@ -17,10 +17,10 @@ namespace kernelwright {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::entry_path;
 using testing::Events;
 using testing::files_in;
+using ::testing::HasSubstr;
 using testing::read_file;
 using testing::TempFolder;
 using testing::test_binary;
