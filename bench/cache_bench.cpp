@@ -1,7 +1,7 @@
-// The host part of a disk hit in a fresh process: from nothing but a key's fields to the Binary in hand, with the steps before it
-// (where NVRTC is, which build it is) timed apart. Each sample is a process of its own, started with exec; the medians and the
-// extremes are printed. The entry is the size of attention_portable's for
-// sm_90a: an 80 KB cubin and 190 KB of PTX that pack to 20 and 24 KB.
+// The host part of a disk hit in a fresh process: from nothing but a key's fields to the Binary in hand, with the steps
+// before it (where NVRTC is, which build it is) timed apart. Each sample is a process of its own, started with exec;
+// the medians and the extremes are printed. The entry is the size of attention_portable's for sm_90a: an 80 KB cubin
+// and 190 KB of PTX that pack to 20 and 24 KB.
 //
 //   kernelwright_cache_bench [samples]
 #include <fmt/format.h>
@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
   for (const char* parts : {"ptx", "cubin"}) {
     ids.clear(), hits.clear(), warm.clear();
     for (int i = 0; i < samples; ++i) {
-      const std::string command = fmt::format("'{}' --sample '{}' {}", std::filesystem::read_symlink("/proc/self/exe").string(),
-                                              directory, parts);
+      const std::string command = fmt::format(
+          "'{}' --sample '{}' {}", std::filesystem::read_symlink("/proc/self/exe").string(), directory, parts);
       FILE* out = popen(command.c_str(), "r");
       double id = 0, hit = 0, second = 0;
       if (!out || fscanf(out, "%lf %lf %lf", &id, &hit, &second) != 3) return 1;

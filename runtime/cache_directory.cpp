@@ -81,7 +81,8 @@ void CacheDirectory::set_aside(const Root& root, int shard, const std::string& n
     const TrustedDirectory quarantine = open_trusted_subdirectory(root->get(), "quarantine", /*create=*/true, trust_);
     struct stat now {};
     // Another process may have set it aside and published a good one since: that one stays.
-    const bool same = fstatat(shard, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && (inode == 0 || now.st_ino == inode);
+    const bool same =
+        fstatat(shard, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && (inode == 0 || now.st_ino == inode);
     if (same && quarantine.fd)
       renameat(shard, name.c_str(), quarantine.fd.get(),
                fmt::format("{}.{}.{}", label, std::time(nullptr), temp_number++).c_str());
@@ -89,8 +90,8 @@ void CacheDirectory::set_aside(const Root& root, int shard, const std::string& n
   hooks_.report({EventKind::kCacheQuarantine, label, path_, reason});
 }
 
-DecodeResult CacheDirectory::read_checked(const Root& root, int shard, const std::string& name, const std::string& label,
-                                          Payload payload, FileBytes& file) {
+DecodeResult CacheDirectory::read_checked(const Root& root, int shard, const std::string& name,
+                                          const std::string& label, Payload payload, FileBytes& file) {
   using Status = FileBytes::Status;
   file = read_trusted_file(shard, name, trust_, kMaxEntryBytes);
   if (file.status == Status::kAbsent || file.status == Status::kUnreadable) return {std::nullopt, file.reason};
@@ -199,7 +200,8 @@ int CacheDirectory::write_entry(const Root& root, const CacheKey& key, std::span
 
   struct stat info {};
   fstat(file.get(), &info);
-  step("index");  // before the entry appears: too much in the index is harmless, an entry beyond its sight is not bounded
+  step("index");  // before the entry appears: too much in the index is harmless, an entry beyond its sight is not
+                  // bounded
   const IndexItem item{static_cast<std::uint64_t>(info.st_size), std::time(nullptr), field_hashes(key)};
   index_.append(root->get(), name.digest, item);  // no index yet: maintain() makes it
 

@@ -50,7 +50,8 @@ class CacheDirectory : public CacheLayer {
   std::optional<Binary> find(const CacheKey& key) override;
   /// Whether a file of that name is there; cheap, proves nothing.
   bool contains(const CacheKey& key);
-  /// Writes the entry, then keeps the bounds. False if it could not be written; the first failure of a kind is reported.
+  /// Writes the entry, then keeps the bounds. False if it could not be written; the first failure of a kind is
+  /// reported.
   bool publish(const CacheKey& key, const Binary& binary);
   bool writable() const { return mode_ == Mode::kReadWrite && !refused_; }
   const std::string& path() const { return path_; }

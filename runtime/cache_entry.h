@@ -1,5 +1,6 @@
-/// One entry of the cubin cache as bytes: what is in the file, and nothing about where the file is. docs/cache.md has the
-/// format byte by byte. An entry describes itself (the whole key and the whole Binary) and ends in a SHA-256 of itself.
+/// One entry of the cubin cache as bytes: what is in the file, and nothing about where the file is. docs/cache.md has
+/// the format byte by byte. An entry describes itself (the whole key and the whole Binary) and ends in a SHA-256 of
+/// itself.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ enum class Payload {
   kSkip,       // leaves both empty: for listings
 };
 
-/// The file's bytes. The same key and Binary give the same bytes. Throws Error if cubin or PTX is beyond what an entry may
-/// hold (64 MB each), or a list (options, warnings) has more than 4096 items.
+/// The file's bytes. The same key and Binary give the same bytes. Throws Error if cubin or PTX is beyond what an entry
+/// may hold (64 MB each), or a list (options, warnings) has more than 4096 items.
 std::vector<std::byte> encode_entry(const CacheKey& key, const Binary& binary);
 
 /// Reads any bytes whatsoever: an entry, or the reason why they are not one. Throws nothing but std::bad_alloc, and

@@ -1,4 +1,5 @@
-// Every open here is O_NOFOLLOW and O_CLOEXEC, and is judged by fstat of what was opened, never by a path looked at before.
+// Every open here is O_NOFOLLOW and O_CLOEXEC, and is judged by fstat of what was opened, never by a path looked at
+// before.
 #include "kernelwright/runtime/cache_files.h"
 
 #include <dirent.h>
@@ -27,15 +28,20 @@ TrustedDirectory judge(int fd, const std::string& name, Trust trust) {
   TrustedDirectory result;
   if (fd < 0) {
     result.absent = errno == ENOENT;
-    if (errno == ELOOP) result.reason = fmt::format("{} is a symbolic link; name the directory itself", name);
-    else if (errno == ENOTDIR) result.reason = fmt::format("{} is not a directory, or is a symbolic link", name);
-    else result.reason = fmt::format("{}: {}", name, error_text(errno));
+    if (errno == ELOOP)
+      result.reason = fmt::format("{} is a symbolic link; name the directory itself", name);
+    else if (errno == ENOTDIR)
+      result.reason = fmt::format("{} is not a directory, or is a symbolic link", name);
+    else
+      result.reason = fmt::format("{}: {}", name, error_text(errno));
     return result;
   }
   result.fd = Fd(fd);
   struct stat info {};
-  if (fstat(fd, &info) != 0) result.reason = fmt::format("{}: {}", name, error_text(errno));
-  else result.reason = distrust(info, name, trust);
+  if (fstat(fd, &info) != 0)
+    result.reason = fmt::format("{}: {}", name, error_text(errno));
+  else
+    result.reason = distrust(info, name, trust);
   if (!result.reason.empty()) result.fd = Fd();
   return result;
 }
@@ -109,7 +115,8 @@ FileBytes read_trusted_file(int directory, const std::string& name, Trust trust,
   file.bytes.resize(static_cast<std::size_t>(info.st_size));
   std::size_t done = 0;
   while (done < file.bytes.size()) {
-    const ssize_t got = pread(file.fd.get(), file.bytes.data() + done, file.bytes.size() - done, static_cast<off_t>(done));
+    const ssize_t got =
+        pread(file.fd.get(), file.bytes.data() + done, file.bytes.size() - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail(Status::kUnreadable, error_text(errno));
     if (got == 0) break;  // it shrank: the checksum will say so

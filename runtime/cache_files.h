@@ -1,5 +1,5 @@
-/// File-system steps that the cache and its locks share, each with the checks that make it safe: nothing is read from, or
-/// written into, a place that another user could have prepared.
+/// File-system steps that the cache and its locks share, each with the checks that make it safe: nothing is read from,
+/// or written into, a place that another user could have prepared.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-// A record is 88 bytes: digest 32, field hashes 7 x 4, zero 4, bytes 8, seconds 8, check 8 (the first bytes of a SHA-256
-// over a salt and the rest). The first record is a mark: a random digest and ~0 bytes, new in every rewrite (an inode number
-// may come back). One append is one write; a torn one shifts all that follow, fails their checks and so leads to a rebuild.
+// A record is 88 bytes: digest 32, field hashes 7 x 4, zero 4, bytes 8, seconds 8, check 8 (the first bytes of a
+// SHA-256 over a salt and the rest). The first record is a mark: a random digest and ~0 bytes, new in every rewrite (an
+// inode number may come back). One append is one write; a torn one shifts all that follow, fails their checks and so
+// leads to a rebuild.
 #include "kernelwright/runtime/cache_index.h"
 
 #include <fcntl.h>
@@ -28,7 +29,8 @@ using Record = std::array<unsigned char, kRecordBytes>;
 
 template <class Int>
 void store(unsigned char* at, Int value) {
-  for (std::size_t i = 0; i < sizeof(Int); ++i) at[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> (8 * i));
+  for (std::size_t i = 0; i < sizeof(Int); ++i)
+    at[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> (8 * i));
 }
 template <class Int>
 Int load(const unsigned char* at) {
@@ -73,9 +75,10 @@ std::array<std::uint32_t, kNumKeyFields> field_hashes(const CacheKey& key) {
   DigestBuilder options;
   for (const std::string& option : key.options) options.field(option);
   const std::string closure(key.closure.bytes.begin(), key.closure.bytes.end());
-  return {hash(std::string_view(key.entry_stem)), hash(std::string_view(key.spec)), hash(std::string_view(closure)),
-          load<std::uint32_t>(options.finish().bytes.data()), hash(std::string_view(key.arch)),
-          hash(static_cast<std::uint64_t>(key.abi)), hash(std::string_view(key.compiler))};
+  return {hash(std::string_view(key.entry_stem)), hash(std::string_view(key.spec)),
+          hash(std::string_view(closure)),        load<std::uint32_t>(options.finish().bytes.data()),
+          hash(std::string_view(key.arch)),       hash(static_cast<std::uint64_t>(key.abi)),
+          hash(std::string_view(key.compiler))};
 }
 
 void CacheIndex::apply(const Digest& digest, const IndexItem& item) {
@@ -115,7 +118,8 @@ bool CacheIndex::refresh(int directory) {
   std::vector<unsigned char> fresh(size - read_bytes_);
   std::size_t got = 0;
   while (got < fresh.size()) {
-    const ssize_t part = pread(file.get(), fresh.data() + got, fresh.size() - got, static_cast<off_t>(read_bytes_ + got));
+    const ssize_t part =
+        pread(file.get(), fresh.data() + got, fresh.size() - got, static_cast<off_t>(read_bytes_ + got));
     if (part < 0 && errno == EINTR) continue;
     if (part <= 0) return false;
     got += static_cast<std::size_t>(part);

@@ -1,6 +1,7 @@
 /// The recency list of a cache directory: a file of fixed-size records, appended to, never read on the way to a hit. It
-/// says what is there, how large and when it was last used, with a short hash of every key field, so that bounds, LRU and
-/// "which entry is nearest" need no walk over the entries. It is a hint: lost or damaged, it is rebuilt from the entries.
+/// says what is there, how large and when it was last used, with a short hash of every key field, so that bounds, LRU
+/// and "which entry is nearest" need no walk over the entries. It is a hint: lost or damaged, it is rebuilt from the
+/// entries.
 #pragma once
 
 #include <array>

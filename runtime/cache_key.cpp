@@ -1,5 +1,5 @@
-// The name of a binary: every field that can change it, hashed in a fixed order. Changing the order, the meaning of a field
-// or the list itself needs a new kKeySchema, which makes every older entry unreachable (and in time evicted).
+// The name of a binary: every field that can change it, hashed in a fixed order. Changing the order, the meaning of a
+// field or the list itself needs a new kKeySchema, which makes every older entry unreachable (and in time evicted).
 #include "kernelwright/runtime/cache_key.h"
 
 #include <fmt/format.h>
@@ -46,8 +46,10 @@ std::string spec_difference(std::string_view a, std::string_view b) {
   };
   for (const auto& [name, value] : before) {
     const auto other = after.find(name);
-    if (other == after.end()) say(name, value, "(absent)");
-    else if (other->second != value) say(name, value, other->second);
+    if (other == after.end())
+      say(name, value, "(absent)");
+    else if (other->second != value)
+      say(name, value, other->second);
   }
   for (const auto& [name, value] : after)
     if (!before.contains(name)) say(name, "(absent)", value);

@@ -1,5 +1,5 @@
-// CacheDirectory's housekeeping: bounds, sweeping, the index, listing. None of it is on the way to a hit; publish() calls
-// maintain() once its entry is in place.
+// CacheDirectory's housekeeping: bounds, sweeping, the index, listing. None of it is on the way to a hit; publish()
+// calls maintain() once its entry is in place.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 namespace kernelwright {
 namespace {
 
-constexpr std::int64_t kStaleTempS = 3600;       // a publish takes milliseconds
+constexpr std::int64_t kStaleTempS = 3600;        // a publish takes milliseconds
 constexpr std::int64_t kQuarantineS = 7 * 86400;  // long enough to be looked at
 constexpr std::size_t kQuarantineFiles = 64;
 constexpr std::int64_t kNoAge = -1;
@@ -40,7 +40,8 @@ void remove_old(int directory, AgeOf age_of, std::int64_t age_s, std::size_t mos
   std::sort(by_age.rbegin(), by_age.rend());
   for (std::size_t i = 0; i < by_age.size(); ++i) {
     if (i < most && now - by_age[i].first <= age_s) continue;
-    if (unlinkat(directory, by_age[i].second.c_str(), 0) != 0) unlinkat(directory, by_age[i].second.c_str(), AT_REMOVEDIR);
+    if (unlinkat(directory, by_age[i].second.c_str(), 0) != 0)
+      unlinkat(directory, by_age[i].second.c_str(), AT_REMOVEDIR);
   }
 }
 
@@ -62,7 +63,8 @@ void remove_lone_aliases(int root, Trust trust) {
 }  // namespace
 
 std::optional<Digest> digest_of_name(std::string_view shard, std::string_view file) {
-  if (shard.size() != 2 || file.size() != 62 + kEntrySuffix.size() || !file.ends_with(kEntrySuffix)) return std::nullopt;
+  if (shard.size() != 2 || file.size() != 62 + kEntrySuffix.size() || !file.ends_with(kEntrySuffix))
+    return std::nullopt;
   const std::string hex = std::string(shard) + std::string(file.substr(0, 62));
   Digest digest;
   for (std::size_t i = 0; i < 64; ++i) {

@@ -153,7 +153,8 @@ struct CubinCache::Impl {
 CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.options = std::move(options);
-  FileLock().release();  // makes the table of held locks now: a fork in the midst of making it would leave a child without
+  FileLock()
+      .release();  // makes the table of held locks now: a fork in the midst of making it would leave a child without
   const CacheOptions& wanted = impl.options;
   const CacheDirectory::Limits limits{wanted.max_bytes, wanted.max_entries};
   const CacheDirectory::Hooks hooks{[&impl](const Event& event) { impl.tell(event); }, wanted.publish_observer,
@@ -165,12 +166,14 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
     impl.directory_path = wanted.directory ? *wanted.directory : environment_directory(impl.no_directory);
     if (wanted.directory && wanted.directory->empty()) impl.no_directory = "the directory's name is empty";
     if (!impl.directory_path.empty())
-      impl.directory = std::make_unique<CacheDirectory>(impl.directory_path, CacheDirectory::Mode::kReadWrite, limits, payload, hooks);
+      impl.directory = std::make_unique<CacheDirectory>(impl.directory_path, CacheDirectory::Mode::kReadWrite, limits,
+                                                        payload, hooks);
     else
       impl.tell({EventKind::kCacheDegraded, "", "", impl.no_directory + "; kernels stay in memory"});
   }
   for (const std::string& path : wanted.read_only_layers)
-    impl.layers.push_back(std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, limits, payload, hooks));
+    impl.layers.push_back(
+        std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, limits, payload, hooks));
   for (const auto& layer : wanted.more_layers) impl.layers.push_back(layer);
 }
 
@@ -247,7 +250,8 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
 }
 
 /// On the thread that owns the flight: looks once more, waits for other processes, compiles, publishes.
-Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight) {
+Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest, const Compile& compile,
+                                      Flight& flight) {
   auto serve = [&](Binary&& binary) {
     flight.binary = keep(key, digest, std::move(binary));
     flight.finish();

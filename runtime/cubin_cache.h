@@ -1,10 +1,10 @@
-/// Binaries by key: in memory, then on disk, then made by the caller's compiler, once per key across the threads of this
-/// process and the processes of this machine. docs/cache.md has the key, the file format, the locks and what each kind of
-/// damage leads to.
+/// Binaries by key: in memory, then on disk, then made by the caller's compiler, once per key across the threads of
+/// this process and the processes of this machine. docs/cache.md has the key, the file format, the locks and what each
+/// kind of damage leads to.
 ///
-/// Nothing about the disk is ever an error: a cache that cannot read or write says so once through the event sink and goes
-/// on in memory. All of CubinCache may be called from any number of threads. After fork() the child may use it: it keeps
-/// what is in memory and forgets the compilations that the parent's threads were at.
+/// Nothing about the disk is ever an error: a cache that cannot read or write says so once through the event sink and
+/// goes on in memory. All of CubinCache may be called from any number of threads. After fork() the child may use it: it
+/// keeps what is in memory and forgets the compilations that the parent's threads were at.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ struct CacheOptions {
   /// Where entries are kept; else $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
   /// $HOME/.cache/kernelwright, else memory only.
   std::optional<std::string> directory;
-  std::vector<std::string> read_only_layers;  // cache directories asked after `directory`, never written
+  std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
-  bool disk = true;                           // false: memory only, silently
+  bool disk = true;                                      // false: memory only, silently
   bool ptx = true;  // false: binaries found on disk come without PTX, in about half the time
   std::uint64_t max_bytes = std::uint64_t{2} << 30;
   std::uint64_t max_entries = 50'000;
   std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that nobody but the cache holds any more
-  int lock_timeout_ms = 60'000;  // how long another process' compilation of the same key is waited for
-  int failure_ttl_ms = 60'000;   // how long a failed compilation is remembered, in memory
+  int lock_timeout_ms = 60'000;               // how long another process' compilation of the same key is waited for
+  int failure_ttl_ms = 60'000;                // how long a failed compilation is remembered, in memory
   std::optional<std::string> lock_directory;  // else a local one is found: see LockDirectory
   EventSink sink;
   /// For tests: told before each step of a publish; may never return.
@@ -44,10 +44,10 @@ struct CacheOptions {
 
 struct CacheCounters {
   std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: read-only directories and more_layers
-  std::uint64_t misses = 0;             // answered by none of them
+  std::uint64_t misses = 0;                                      // answered by none of them
   std::uint64_t compiles = 0, compile_failures = 0;
-  std::uint64_t remembered_failures = 0;  // asked again while a failure was remembered
-  std::uint64_t joined = 0;             // waited for a compilation of another thread
+  std::uint64_t remembered_failures = 0;            // asked again while a failure was remembered
+  std::uint64_t joined = 0;                         // waited for a compilation of another thread
   std::uint64_t lock_waits = 0, lock_timeouts = 0;  // waited for another process; gave up waiting
   std::uint64_t writes = 0, write_failures = 0;
   std::uint64_t quarantined = 0;
@@ -56,12 +56,12 @@ struct CacheCounters {
 
 /// One entry on disk.
 struct EntrySummary {
-  std::string name;       // the key's 64 hex digits
+  std::string name;  // the key's 64 hex digits
   CacheKey key;
-  Binary binary;          // without cubin and ptx
+  Binary binary;  // without cubin and ptx
   std::uint64_t file_bytes = 0;
   std::int64_t last_used_s = 0;  // Unix time, to the hour
-  std::string fault;      // what is wrong with it; then key and binary are empty
+  std::string fault;             // what is wrong with it; then key and binary are empty
 };
 
 struct VerifyReport {
@@ -83,13 +83,13 @@ class CubinCache {
 
   using Compile = std::function<Binary()>;
 
-  /// The binary of `key`: found, or made by `compile` on the calling thread. Threads and processes that ask for the same
-  /// key meanwhile wait for it. What `compile` throws reaches every thread that waits; an Error is remembered for
+  /// The binary of `key`: found, or made by `compile` on the calling thread. Threads and processes that ask for the
+  /// same key meanwhile wait for it. What `compile` throws reaches every thread that waits; an Error is remembered for
   /// failure_ttl_ms and thrown again without compiling. `compile` must not ask the cache for the same key.
   std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile);
 
-  /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds the newest binary that agrees
-  /// with it in all other fields.
+  /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds the newest binary that
+  /// agrees with it in all other fields.
   std::shared_ptr<const Binary> find(const CacheKey& key);
 
   /// Keeps `binary` in memory and on disk. A failed write shows in counters() and as an event.
@@ -103,8 +103,8 @@ class CubinCache {
   /// The directory in use or wanted; "" where none could be named.
   const std::string& directory() const;
 
-  /// The nearest entry on disk and the fields in which it differs from `key`. Reads the index: for people, not for paths
-  /// that matter.
+  /// The nearest entry on disk and the fields in which it differs from `key`. Reads the index: for people, not for
+  /// paths that matter.
   std::string why_missed(const CacheKey& key) const;
 
   std::vector<EntrySummary> list() const;  // the local directory's, by name

@@ -1,5 +1,5 @@
-// OFD locks first: unlike POSIX record locks they belong to the open file, not to the process, so they exclude threads of
-// one process as well and are not lost when some other descriptor of the file closes.
+// OFD locks first: unlike POSIX record locks they belong to the open file, not to the process, so they exclude threads
+// of one process as well and are not lost when some other descriptor of the file closes.
 #include "kernelwright/runtime/file_lock.h"
 
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 
 namespace kernelwright {
 
-/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock alive after the
-/// parent's death; so the child closes its copies.
+/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock alive after
+/// the parent's death; so the child closes its copies.
 struct HeldLocks {
   std::set<FileLock*> locks;
   ForkSafeMutex mutex{[this] {
@@ -120,7 +120,8 @@ LockDirectory::LockDirectory(const std::optional<std::string>& wanted) {
     if (works(*wanted)) return;
   } else {
     const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
-    if (runtime && runtime[0] == '/' && works(fmt::format("{}/kernelwright", runtime))) return;
+    const bool there = runtime && runtime[0] == '/' && access(runtime, X_OK) == 0;  // it is the system's to make
+    if (there && works(fmt::format("{}/kernelwright", runtime))) return;
     if (works(fmt::format("/dev/shm/kernelwright-{}", geteuid()))) return;
   }
   status_ = "no locks between processes: " + reasons;

@@ -1,9 +1,10 @@
 /// Locks between processes that the kernel releases when their holder dies, however it dies. They only save work (one
-/// compile per key instead of one per process): nothing is wrong when there are none, when they are given up or time out.
+/// compile per key instead of one per process): nothing is wrong when there are none, when they are given up or time
+/// out.
 ///
-/// Lock files live in a local directory of our own, 256 of them, and are never deleted: deleting one that somebody waits on
-/// would give two holders. On overlay and network file systems locks may be private to a mount or outlive their holder, so
-/// such directories are refused.
+/// Lock files live in a local directory of our own, 256 of them, and are never deleted: deleting one that somebody
+/// waits on would give two holders. On overlay and network file systems locks may be private to a mount or outlive
+/// their holder, so such directories are refused.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,8 @@ enum class LockKind {
 /// A folder of lock files, probed once. Immutable afterwards; any number of threads may use it.
 class LockDirectory {
  public:
-  /// The first that is usable of `wanted` (alone, if given), $XDG_RUNTIME_DIR/kernelwright, /dev/shm/kernelwright-<uid>.
+  /// The first that is usable of `wanted` (alone, if given), $XDG_RUNTIME_DIR/kernelwright,
+  /// /dev/shm/kernelwright-<uid>.
   explicit LockDirectory(const std::optional<std::string>& wanted = std::nullopt);
   LockKind kind() const { return kind_; }
   const std::string& path() const { return path_; }

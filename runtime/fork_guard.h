@@ -1,6 +1,6 @@
-/// What a fork does to our locks. A child of fork() has one thread; a mutex that another thread held would stay locked for
-/// ever. So every mutex of the cache is taken before a fork and let go in parent and child: both see whole structures.
-/// These mutexes are held for moments only (never while compiling or waiting), and never two at a time.
+/// What a fork does to our locks. A child of fork() has one thread; a mutex that another thread held would stay locked
+/// for ever. So every mutex of the cache is taken before a fork and let go in parent and child: both see whole
+/// structures. These mutexes are held for moments only (never while compiling or waiting), and never two at a time.
 /// posix_spawn and vfork run no handlers and need none: every descriptor of ours closes on exec.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace kernelwright {
 
-/// How many forks lie between this process and the one that started the library: 0 in the first. Threads and compilers of
-/// an earlier generation do not exist here; NVRTC must not be used in a child if it was busy in the parent.
+/// How many forks lie between this process and the one that started the library: 0 in the first. Threads and compilers
+/// of an earlier generation do not exist here; NVRTC must not be used in a child if it was busy in the parent.
 int fork_generation();
 
 /// A mutex that is free, with its data whole, in a forked child. Meets BasicLockable.

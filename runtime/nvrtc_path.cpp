@@ -4,11 +4,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
 #include <array>
 #include <climits>
 #include <cstdlib>
 #include <string_view>
-#include <sys/stat.h>
 #include <vector>
 
 namespace kernelwright {
@@ -67,7 +67,8 @@ std::optional<std::string> find_nvrtc() {
   if (const char* named = secure_getenv("KERNELWRIGHT_NVRTC"); named && *named) {
     const std::string place = named;
     if (!is_folder(place)) return place;
-    return first_in({place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
+    return first_in(
+        {place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
   }
   if (const char* home = secure_getenv("CUDA_HOME"); home && *home)
     if (auto found = first_in({std::string(home) + "/lib64", std::string(home) + "/lib"})) return found;

@@ -7,10 +7,10 @@
 
 namespace kernelwright {
 
-/// The path of libnvrtc, or nothing. In order: $KERNELWRIGHT_NVRTC (the file, taken as named so that an error can name it; or a
-/// folder that has it, wheel layouts included; where it is set nothing else is tried), $CUDA_HOME, then libnvrtc.so.13 and after it libnvrtc.so.12 in
-/// the usual places, in folders beside this library and program, and in $LD_LIBRARY_PATH. Reads the environment anew each time.
-/// Never the "alt" library: it compiles for another data model.
+/// The path of libnvrtc, or nothing. In order: $KERNELWRIGHT_NVRTC (the file, taken as named so that an error can name
+/// it; or a folder that has it, wheel layouts included; where it is set nothing else is tried), $CUDA_HOME, then
+/// libnvrtc.so.13 and after it libnvrtc.so.12 in the usual places, in folders beside this library and program, and in
+/// $LD_LIBRARY_PATH. Reads the environment anew each time. Never the "alt" library: it compiles for another data model.
 std::optional<std::string> find_nvrtc();
 
 }  // namespace kernelwright

@@ -1,5 +1,5 @@
-// Any bytes are an entry or are refused with a reason: no crash, no leak, no allocation beyond the input's due. The first byte
-// says whether the checksum guards; without it the parser itself is met.
+// Any bytes are an entry or are refused with a reason: no crash, no leak, no allocation beyond the input's due. The
+// first byte says whether the checksum guards; without it the parser itself is met.
 #include <cstdint>
 #include <cstdlib>
 

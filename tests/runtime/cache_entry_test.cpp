@@ -140,8 +140,8 @@ TEST(CacheEntry, ALengthThatLiesBuysNoMemory) {
   EXPECT_THAT(decode_entry(entry).reason, HasSubstr("field 'ptx': unpacks to"));
 }
 
-// The parser behind the checksum meets bytes that nobody wrote: cut, spliced and overwritten entries, with and without a
-// right checksum. The fuzz target goes further; this runs everywhere, with a fixed seed.
+// The parser behind the checksum meets bytes that nobody wrote: cut, spliced and overwritten entries, with and without
+// a right checksum. The fuzz target goes further; this runs everywhere, with a fixed seed.
 TEST(CacheEntry, MutatedEntriesAreReadOrRefusedAndNothingElse) {
   std::mt19937 random(20);
   auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1)); };
@@ -155,8 +155,10 @@ TEST(CacheEntry, MutatedEntriesAreReadOrRefusedAndNothingElse) {
         case 0: entry[below(entry.size())] = static_cast<std::byte>(random()); break;
         case 1: entry.resize(std::max<std::size_t>(56, below(entry.size()))); break;
         case 2: entry.insert(entry.begin() + static_cast<long>(below(entry.size())), below(40), std::byte{0xff}); break;
-        case 3: entry.erase(entry.begin() + static_cast<long>(below(entry.size() - 60)),
-                            entry.begin() + static_cast<long>(entry.size() - 58)); break;
+        case 3:
+          entry.erase(entry.begin() + static_cast<long>(below(entry.size() - 60)),
+                      entry.begin() + static_cast<long>(entry.size() - 58));
+          break;
         default: {
           const std::uint32_t edge[] = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff};
           std::memcpy(entry.data() + below(entry.size() - 4), &edge[below(5)], 4);

@@ -35,7 +35,8 @@ std::vector<CacheKey> one_change_each() {
 
 TEST(CacheKey, EveryFieldChangesTheDigest) {
   std::set<Digest> seen{sample().digest()};
-  for (const CacheKey& key : one_change_each()) EXPECT_TRUE(seen.insert(key.digest()).second) << difference(sample(), key);
+  for (const CacheKey& key : one_change_each())
+    EXPECT_TRUE(seen.insert(key.digest()).second) << difference(sample(), key);
 }
 
 TEST(CacheKey, TheDigestWithoutTheCompilerLeavesOutTheCompilerAlone) {
@@ -54,11 +55,12 @@ TEST(CacheKey, BytesMovedToTheNextFieldMakeAnotherDigest) {
   EXPECT_NE(moved.digest(), sample().digest());
 }
 
-// The same fields have the same name on every machine and in every release of one schema. The values were computed apart from
-// this code: SHA-256 over each field with its length as 8 little-endian bytes before it.
+// The same fields have the same name on every machine and in every release of one schema. The values were computed
+// apart from this code: SHA-256 over each field with its length as 8 little-endian bytes before it.
 TEST(CacheKey, TheDigestIsTheSameEverywhere) {
   EXPECT_EQ(sample().digest().hex(), "954196b6b5f8b321b0e25e252f5523482115061a5e1f5e029b1048dc532a56ba");
-  EXPECT_EQ(sample().digest_without_compiler().hex(), "9c46c77964c90a2424380dee759f6880c7eb81ef9e865e46aaeb6a27eb1d5c09");
+  EXPECT_EQ(sample().digest_without_compiler().hex(),
+            "9c46c77964c90a2424380dee759f6880c7eb81ef9e865e46aaeb6a27eb1d5c09");
 }
 
 TEST(CacheKey, DifferenceNamesTheFieldAndBothValues) {

@@ -62,8 +62,10 @@ inline Binary test_binary(int variant = 0, std::size_t cubin_bytes = 3000) {
   for (std::size_t i = 0; i < cubin_bytes; ++i)
     binary.cubin.push_back(static_cast<std::byte>((i * i + i / 7 + static_cast<std::size_t>(variant)) & 0xff));
   binary.ptx = ".version 8.0\n.target sm_90a\n";
-  for (int i = 0; i < 50; ++i) binary.ptx += "  mov.b32 %r" + std::to_string(i) + ", " + std::to_string(variant) + ";\n";
-  binary.usage = {.registers = 168, .spill_stores = 4, .spill_loads = 8, .stack = 16, .static_shared = 1024, .barriers = 2};
+  for (int i = 0; i < 50; ++i)
+    binary.ptx += "  mov.b32 %r" + std::to_string(i) + ", " + std::to_string(variant) + ";\n";
+  binary.usage = {
+      .registers = 168, .spill_stores = 4, .spill_loads = 8, .stack = 16, .static_shared = 1024, .barriers = 2};
   binary.warnings = {"4 bytes spill stores", ""};
   binary.compiler = "NVRTC 13.0";
   binary.compile_ms = 274.5;
@@ -82,7 +84,8 @@ inline void write_file(const std::string& path, const std::string& bytes) {
 inline std::size_t files_in(const std::string& folder) {
   std::error_code absent;
   std::size_t count = 0;
-  for (const auto& item : std::filesystem::recursive_directory_iterator(folder, absent)) count += item.is_regular_file();
+  for (const auto& item : std::filesystem::recursive_directory_iterator(folder, absent))
+    count += item.is_regular_file();
   return count;
 }
 
@@ -148,9 +151,10 @@ inline int wait_for(pid_t child, int seconds) {
 /// Permission bits do not bind root: such tests run in a child of another user.
 inline int as_nobody(const std::function<int()>& body) {
   return wait_for(start_child([&] {
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) return 98;
-    return body();
-  }), 60);
+                    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) return 98;
+                    return body();
+                  }),
+                  60);
 }
 
 }  // namespace kernelwright::testing

@@ -17,7 +17,8 @@ using testing::TempFolder;
 using testing::wait_for;
 using testing::write_file;
 
-// A file that is an ELF library as far as its build-id goes: a header, one segment of notes, a foreign note before ours.
+// A file that is an ELF library as far as its build-id goes: a header, one segment of notes, a foreign note before
+// ours.
 std::string elf_with_id(const std::string& id) {
   auto bytes_of = [](const auto& value) { return std::string(reinterpret_cast<const char*>(&value), sizeof(value)); };
   auto note = [&](std::string name, std::uint32_t type, std::string text) {
@@ -114,11 +115,13 @@ TEST(CompilerIdentity, TheInstalledNvrtcHasTwoIdsAndIsNotLoaded) {
   const auto path = find_nvrtc();
   if (!path) GTEST_SKIP() << "no NVRTC here";
   EXPECT_EQ(wait_for(start_child([&] {
-    const std::string before = testing::read_file("/proc/self/maps");
-    const auto identity = compiler_identity(*path);
-    if (!identity || identity->find('+') == std::string::npos) return 1;
-    return testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos && before.find("nvrtc") == std::string::npos;
-  })), 0);
+              const std::string before = testing::read_file("/proc/self/maps");
+              const auto identity = compiler_identity(*path);
+              if (!identity || identity->find('+') == std::string::npos) return 1;
+              return static_cast<int>(testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos &&
+                                      before.find("nvrtc") == std::string::npos);
+            })),
+            0);
   EXPECT_THAT(compiler_identity(*path).value_or(""), MatchesRegex("nvrtc:[0-9a-f]+\\+builtins:[0-9a-f]+"));
 }
 

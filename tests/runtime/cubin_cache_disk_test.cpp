@@ -14,11 +14,11 @@ namespace kernelwright {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::as_nobody;
 using testing::entry_path;
 using testing::Events;
 using testing::files_in;
+using ::testing::HasSubstr;
 using testing::read_file;
 using testing::start_child;
 using testing::TempFolder;
@@ -44,7 +44,12 @@ class CubinCacheDamage : public ::testing::Test {
     EXPECT_EQ(cache.counters().quarantined, 1u);
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(entry())));
     bool compiled = false;
-    EXPECT_EQ(*cache.get_or_compile(test_key(), [&] { compiled = true; return test_binary(); }), test_binary());
+    EXPECT_EQ(*cache.get_or_compile(test_key(),
+                                    [&] {
+                                      compiled = true;
+                                      return test_binary();
+                                    }),
+              test_binary());
     EXPECT_TRUE(compiled);
     CubinCache after({.directory = directory()});
     EXPECT_EQ(*after.find(test_key()), test_binary());
@@ -166,8 +171,8 @@ TEST_F(CubinCacheDamage, AnIndexWithAnyContentsIsHarmless) {
   std::string torn = good + good.substr(0, 40), changed = good;
   changed[100] ^= 1;
   int variant = 100;
-  for (const std::string& bytes : {std::string(), std::string("x"), torn, changed, std::string(100'000, '\xff'),
-                                   good.substr(0, 88)}) {
+  for (const std::string& bytes :
+       {std::string(), std::string("x"), torn, changed, std::string(100'000, '\xff'), good.substr(0, 88)}) {
     write_file(directory() + "/index", bytes);
     CubinCache cache({.directory = directory()});
     EXPECT_NE(cache.find(test_key()), nullptr);
@@ -191,10 +196,12 @@ void expect_memory_only(CacheOptions options, const std::string& reason) {
   Events events;
   options.sink = events.sink();
   CubinCache cache(std::move(options));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(*cache.get_or_compile(test_key(i), [&] { return test_binary(i); }), test_binary(i));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(*cache.get_or_compile(test_key(i), [&] { return test_binary(i); }), test_binary(i));
   EXPECT_NE(cache.find(test_key(1)), nullptr);
   ASSERT_EQ(events.of(EventKind::kCacheDegraded).size(), 1u);
-  EXPECT_THAT(events.of(EventKind::kCacheDegraded)[0].detail, AllOf(HasSubstr(reason), HasSubstr("kernels stay in memory")));
+  EXPECT_THAT(events.of(EventKind::kCacheDegraded)[0].detail,
+              AllOf(HasSubstr(reason), HasSubstr("kernels stay in memory")));
   EXPECT_THAT(cache.status(), HasSubstr(reason));
 }
 
@@ -235,11 +242,12 @@ TEST(CubinCacheRefuses, ADirectoryThatCannotBeRead) {
   chmod(folder.path().c_str(), 0755);
   const CacheKey key = test_key();
   EXPECT_EQ(as_nobody([&] {
-    Events events;
-    CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
-    cache.get_or_compile(key, [] { return test_binary(); });
-    return events.of(EventKind::kCacheDegraded).size() == 1 && cache.find(key) ? 0 : 1;
-  }), 0);
+              Events events;
+              CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
+              cache.get_or_compile(key, [] { return test_binary(); });
+              return events.of(EventKind::kCacheDegraded).size() == 1 && cache.find(key) ? 0 : 1;
+            }),
+            0);
 }
 
 TEST(CubinCacheDegrades, WhereTheDirectoryCannotBeMade) {
@@ -247,13 +255,17 @@ TEST(CubinCacheDegrades, WhereTheDirectoryCannotBeMade) {
   chmod(folder.path().c_str(), 0555);
   const CacheKey key = test_key(), other = test_key(1);
   EXPECT_EQ(as_nobody([&] {
-    Events events;
-    CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
-    cache.get_or_compile(key, [] { return test_binary(); });
-    cache.get_or_compile(other, [] { return test_binary(); });
-    const auto told = events.of(EventKind::kCacheDegraded);
-    return told.size() == 1 && told[0].detail.find("cannot be made: Permission denied (EACCES)") != std::string::npos ? 0 : 1;
-  }), 0);
+              Events events;
+              CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
+              cache.get_or_compile(key, [] { return test_binary(); });
+              cache.get_or_compile(other, [] { return test_binary(); });
+              const auto told = events.of(EventKind::kCacheDegraded);
+              return told.size() == 1 &&
+                             told[0].detail.find("cannot be made: Permission denied (EACCES)") != std::string::npos
+                         ? 0
+                         : 1;
+            }),
+            0);
 }
 
 TEST(CubinCacheDegrades, WhereTheDirectoryIsReadOnlyAndStillReadsIt) {
@@ -270,14 +282,15 @@ TEST(CubinCacheDegrades, WhereTheDirectoryIsReadOnlyAndStillReadsIt) {
   chmod(directory.c_str(), 0555);
   const CacheKey key = test_key(), missing = test_key(1), another = test_key(2);
   EXPECT_EQ(as_nobody([&] {
-    Events events;
-    CubinCache cache({.directory = directory, .sink = events.sink()});
-    if (!cache.find(key)) return 1;
-    cache.get_or_compile(missing, [] { return test_binary(); });
-    cache.get_or_compile(another, [] { return test_binary(); });
-    if (events.of(EventKind::kCacheDegraded).size() != 1) return 2;
-    return cache.counters().write_failures == 2 ? 0 : 3;
-  }), 0);
+              Events events;
+              CubinCache cache({.directory = directory, .sink = events.sink()});
+              if (!cache.find(key)) return 1;
+              cache.get_or_compile(missing, [] { return test_binary(); });
+              cache.get_or_compile(another, [] { return test_binary(); });
+              if (events.of(EventKind::kCacheDegraded).size() != 1) return 2;
+              return cache.counters().write_failures == 2 ? 0 : 3;
+            }),
+            0);
   for (const auto& item : std::filesystem::recursive_directory_iterator(directory))
     if (item.is_directory()) chmod(item.path().c_str(), 0755);
   chmod(directory.c_str(), 0755);
@@ -285,30 +298,32 @@ TEST(CubinCacheDegrades, WhereTheDirectoryIsReadOnlyAndStillReadsIt) {
 
 TEST(CubinCacheDegrades, WithoutAHome) {
   EXPECT_EQ(wait_for(start_child([] {
-    for (const char* name : {"HOME", "XDG_CACHE_HOME", "KERNELWRIGHT_CACHE_DIR"}) unsetenv(name);
-    Events events;
-    CubinCache cache({.sink = events.sink()});
-    cache.get_or_compile(CacheKey{}, [] { return test_binary(); });
-    const auto told = events.of(EventKind::kCacheDegraded);
-    if (told.size() != 1 || told[0].detail.find("HOME names a directory") == std::string::npos) return 1;
-    return cache.directory().empty() && cache.find(CacheKey{}) ? 0 : 2;
-  })), 0);
+              for (const char* name : {"HOME", "XDG_CACHE_HOME", "KERNELWRIGHT_CACHE_DIR"}) unsetenv(name);
+              Events events;
+              CubinCache cache({.sink = events.sink()});
+              cache.get_or_compile(CacheKey{}, [] { return test_binary(); });
+              const auto told = events.of(EventKind::kCacheDegraded);
+              if (told.size() != 1 || told[0].detail.find("HOME names a directory") == std::string::npos) return 1;
+              return cache.directory().empty() && cache.find(CacheKey{}) ? 0 : 2;
+            })),
+            0);
 }
 
 TEST(CubinCacheDirectory, IsFoundThroughTheEnvironmentInOrder) {
   EXPECT_EQ(wait_for(start_child([] {
-    setenv("HOME", "/nonexistent/home", 1);
-    unsetenv("XDG_CACHE_HOME");
-    unsetenv("KERNELWRIGHT_CACHE_DIR");
-    if (CubinCache(CacheOptions{}).directory() != "/nonexistent/home/.cache/kernelwright") return 1;
-    setenv("XDG_CACHE_HOME", "relative/is/ignored", 1);
-    if (CubinCache(CacheOptions{}).directory() != "/nonexistent/home/.cache/kernelwright") return 2;
-    setenv("XDG_CACHE_HOME", "/nonexistent/xdg", 1);
-    if (CubinCache(CacheOptions{}).directory() != "/nonexistent/xdg/kernelwright") return 3;
-    setenv("KERNELWRIGHT_CACHE_DIR", "/nonexistent/own", 1);
-    if (CubinCache(CacheOptions{}).directory() != "/nonexistent/own") return 4;
-    return CubinCache({.directory = "/nonexistent/told"}).directory() == "/nonexistent/told" ? 0 : 5;
-  })), 0);
+              setenv("HOME", "/nonexistent/home", 1);
+              unsetenv("XDG_CACHE_HOME");
+              unsetenv("KERNELWRIGHT_CACHE_DIR");
+              if (CubinCache(CacheOptions{}).directory() != "/nonexistent/home/.cache/kernelwright") return 1;
+              setenv("XDG_CACHE_HOME", "relative/is/ignored", 1);
+              if (CubinCache(CacheOptions{}).directory() != "/nonexistent/home/.cache/kernelwright") return 2;
+              setenv("XDG_CACHE_HOME", "/nonexistent/xdg", 1);
+              if (CubinCache(CacheOptions{}).directory() != "/nonexistent/xdg/kernelwright") return 3;
+              setenv("KERNELWRIGHT_CACHE_DIR", "/nonexistent/own", 1);
+              if (CubinCache(CacheOptions{}).directory() != "/nonexistent/own") return 4;
+              return CubinCache({.directory = "/nonexistent/told"}).directory() == "/nonexistent/told" ? 0 : 5;
+            })),
+            0);
 }
 
 TEST(CubinCacheDegrades, OnAFullDisk) {
@@ -336,16 +351,17 @@ TEST(CubinCacheDegrades, OnAFileSizeLimit) {
   TempFolder folder;
   const CacheKey key = test_key();
   EXPECT_EQ(wait_for(start_child([&] {
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1000, 1000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    Events events;
-    CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
-    cache.get_or_compile(key, [] { return test_binary(); });
-    if (cache.counters().write_failures != 1 || events.of(EventKind::kCacheDegraded).size() != 1) return 1;
-    if (files_in(folder / "cache/tmp") != 0) return 2;
-    return cache.find(key) ? 0 : 3;
-  })), 0);
+              signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1000, 1000};
+              setrlimit(RLIMIT_FSIZE, &limit);
+              Events events;
+              CubinCache cache({.directory = folder / "cache", .sink = events.sink()});
+              cache.get_or_compile(key, [] { return test_binary(); });
+              if (cache.counters().write_failures != 1 || events.of(EventKind::kCacheDegraded).size() != 1) return 1;
+              if (files_in(folder / "cache/tmp") != 0) return 2;
+              return cache.find(key) ? 0 : 3;
+            })),
+            0);
   EXPECT_EQ(CubinCache({.directory = folder / "cache"}).find(key), nullptr);
 }
 

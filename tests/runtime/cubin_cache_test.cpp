@@ -1,5 +1,5 @@
-// One process: what is found where, what is written, what threads see. Processes, deaths and forks: cubin_cache_process_test;
-// hostile and broken disks: cubin_cache_disk_test.
+// One process: what is found where, what is written, what threads see. Processes, deaths and forks:
+// cubin_cache_process_test; hostile and broken disks: cubin_cache_disk_test.
 #include "kernelwright/runtime/cubin_cache.h"
 
 #include <fcntl.h>
@@ -17,10 +17,10 @@ namespace kernelwright {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::entry_path;
 using testing::Events;
 using testing::files_in;
+using ::testing::HasSubstr;
 using testing::read_file;
 using testing::TempFolder;
 using testing::test_binary;
@@ -197,14 +197,18 @@ TEST(CubinCache, EvictsTheLeastRecentlyUsedAndKeepsWhatIsHeld) {
   const std::string path = entry_path(folder.path(), test_key(0));
   std::ifstream opened(path, std::ios::binary);
   const std::string before = read_file(path);
-  for (int i = 1; i <= 10; ++i) {
+  for (int i = 1; i < 10; ++i) cache.put(test_key(i), test_binary(i));
+  for (int i = 0; i < 10; ++i) {
     const timespec old[2] = {{std::time(nullptr) - 100'000 + i, 0}, {std::time(nullptr) - 100'000 + i, 0}};
-    utimensat(AT_FDCWD, entry_path(folder.path(), test_key(i - 1)).c_str(), old, 0);
-    if (i == 10) std::filesystem::remove(folder / "index");  // so that the times above are what is known
-    cache.put(test_key(i), test_binary(i));
+    utimensat(AT_FDCWD, entry_path(folder.path(), test_key(i)).c_str(), old, 0);
   }
-  EXPECT_GT(cache.counters().evicted, 0u);
-  EXPECT_LE(cache.list().size(), 10u);
+  std::filesystem::remove(folder / "index");  // so that the times above are all that is known
+  CubinCache full({.directory = folder.path(), .max_entries = 10});
+  full.put(test_key(10), test_binary(10));
+  EXPECT_EQ(full.counters().evicted, 2u) << "one tenth below the bound";
+  EXPECT_EQ(cache.list().size(), 9u);
+  EXPECT_FALSE(std::filesystem::exists(entry_path(folder.path(), test_key(1))));
+  EXPECT_TRUE(std::filesystem::exists(entry_path(folder.path(), test_key(2))));
   EXPECT_FALSE(std::filesystem::exists(path)) << "the oldest went";
   EXPECT_TRUE(std::filesystem::exists(entry_path(folder.path(), test_key(10)))) << "the newest stayed";
   EXPECT_EQ(*held, test_binary(0));

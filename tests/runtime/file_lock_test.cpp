@@ -12,8 +12,8 @@
 namespace kernelwright {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::files_in;
+using ::testing::HasSubstr;
 using testing::start_child;
 using testing::TempFolder;
 using testing::wait_for;
@@ -121,7 +121,8 @@ TEST(LockDirectory, RefusesWhatOthersMayWrite) {
 TEST(LockDirectory, RefusesAnOverlay) {
   TempFolder folder;
   for (const char* part : {"lower", "upper", "work", "merged"}) std::filesystem::create_directory(folder / part);
-  const std::string options = "lowerdir=" + (folder / "lower") + ",upperdir=" + (folder / "upper") + ",workdir=" + (folder / "work");
+  const std::string options =
+      "lowerdir=" + (folder / "lower") + ",upperdir=" + (folder / "upper") + ",workdir=" + (folder / "work");
   if (mount("overlay", (folder / "merged").c_str(), "overlay", 0, options.c_str()) != 0)
     GTEST_SKIP() << "needs the right to mount an overlay";
   const LockDirectory directory(folder / "merged");
@@ -129,7 +130,8 @@ TEST(LockDirectory, RefusesAnOverlay) {
   EXPECT_THAT(directory.status(), HasSubstr("(overlay)"));
   {  // a cache whose locks are refused works, and so does one that lies on the overlay itself
     CubinCache cache({.directory = folder / "merged/cache", .lock_directory = folder / "merged"});
-    EXPECT_EQ(*cache.get_or_compile(testing::test_key(), [] { return testing::test_binary(); }), testing::test_binary());
+    EXPECT_EQ(*cache.get_or_compile(testing::test_key(), [] { return testing::test_binary(); }),
+              testing::test_binary());
     EXPECT_EQ(cache.counters().writes, 1u);
     EXPECT_NE(CubinCache({.directory = folder / "merged/cache"}).find(testing::test_key()), nullptr);
   }
@@ -139,11 +141,12 @@ TEST(LockDirectory, RefusesAnOverlay) {
 TEST(LockDirectory, PrefersTheRunTimeDirectoryAndFallsBackToSharedMemory) {
   TempFolder folder;
   EXPECT_EQ(wait_for(start_child([&] {
-    setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-    if (LockDirectory().path() != folder / "kernelwright") return 1;
-    setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
-    return LockDirectory().path() == "/dev/shm/kernelwright-" + std::to_string(geteuid()) ? 0 : 2;
-  })), 0);
+              setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
+              if (LockDirectory().path() != folder / "kernelwright") return 1;
+              setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+              return LockDirectory().path() == "/dev/shm/kernelwright-" + std::to_string(geteuid()) ? 0 : 2;
+            })),
+            0);
 }
 
 }  // namespace
