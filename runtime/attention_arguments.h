@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -37,8 +38,51 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q)};
 }
 
-/// Calls `bad(broken, path, message)` for every rule, where message() makes the text. `bad` is inlined: a walk that
-/// ignores messages compiles to a few dozen comparisons.
+/// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
+inline std::array<DevicePtr, 8> optional_operands(const AttentionTensors& t) noexcept {
+  return {t.lse, t.q_offsets, t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale, t.v_scale};
+}
+
+/// True only if no rule of check_arguments() is broken; may be false for arguments that are fine too (broadcasts, no
+/// keys, single rows). A few dozen instructions for what servers pass all day.
+inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t, const ResolvedStrides& strides,
+                        std::int64_t rows) noexcept {
+  // Branches that always go the same way cost less than flags that are gathered.
+  const AttentionSpec& spec = kernel.spec;
+  if ((t.batch | t.q_len | t.kv_len) < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len)) return false;
+  if (rows < 0 || rows > std::int64_t{t.batch} * t.q_len) return false;
+  if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
+  if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & 15)) return false;
+
+  DevicePtr low_bits = 0;
+  unsigned given = 0, bit = 1;
+  for (const DevicePtr address : optional_operands(t)) {
+    if (address) given |= bit;
+    low_bits |= address;
+    bit <<= 1;
+  }
+  if ((low_bits & 3) || (given & ~kernel.takes) || (kernel.needs & ~given)) return false;
+
+  const auto fits = [](const TensorStrides& given_strides, const TensorStrides& s, bool ragged, std::int64_t head_dim,
+                       std::int64_t step) {
+    // Contiguous ones are whole heads, and the planner takes no head that is not whole multiples of 16 bytes.
+    if (!(given_strides.batch | given_strides.token | given_strides.head)) return true;
+    const std::int64_t batch = ragged ? head_dim : s.batch;
+    return ((batch - head_dim) | (s.token - head_dim) | (s.head - head_dim)) >= 0 &&
+           ((s.batch | s.token | s.head) & (step - 1)) == 0;
+  };
+  const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
+  if (!fits(t.q_strides, strides.q, ragged_q, spec.head_dim_qk, kernel.q_step)) return false;
+  if (!fits(t.k_strides, strides.k, ragged_kv, spec.head_dim_qk, kernel.kv_step)) return false;
+  if (!fits(t.v_strides, strides.v, ragged_kv, spec.head_dim_v, kernel.kv_step)) return false;
+  if (!fits(t.o_strides, strides.o, ragged_q, spec.head_dim_v, kernel.o_step)) return false;
+
+  if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)
+    return false;
+  return !(std::abs(t.scale) > std::numeric_limits<float>::max()) && std::isnan(t.softcap) && !t.window;
+}
+
+/// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
 template <class Bad>
 void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                      Bad&& bad) {

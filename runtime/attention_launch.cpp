@@ -26,13 +26,14 @@ LaunchConfig config_of(const LaunchPlan& plan) {
   return config;
 }
 
-[[gnu::cold, noreturn]] void refuse(const LoadedAttention& kernel, const AttentionTensors& tensors,
-                                    const ResolvedStrides& strides) {
+/// Throws every broken rule at once. Not inlined: the messages would crowd the hot path out of the cache.
+[[gnu::noinline]] void check_each(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                  const ResolvedStrides& strides) {
   std::vector<Violation> violations;
   check_arguments(kernel, tensors, strides, [&](bool broken, const char* path, const auto& message) {
     if (broken) violations.push_back({std::string("/tensors") + path, message()});
   });
-  throw ConfigError(std::move(violations));
+  if (!violations.empty()) throw ConfigError(std::move(violations));
 }
 
 [[gnu::cold, noreturn]] void refuse_workspace(const AttentionTensors& tensors, const AttentionLaunch& launch) {
@@ -101,6 +102,20 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim.qk)));
   loaded.softcap = static_cast<float>(problem.score_mod.cap);
   loaded.window = problem.mask.window;
+  const AttentionSpec& spec = plan.main;
+  const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
+  const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
+  const auto bits = [](std::array<bool, 8> wanted) {  // in the order of optional_operands()
+    unsigned set = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
+    return set;
+  };
+  loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled});
+  loaded.needs = bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled});
+  const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
+  loaded.q_step = step(spec.q);
+  loaded.kv_step = step(spec.kv);
+  loaded.o_step = step(spec.out);
   // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
   loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
   return loaded;
@@ -123,10 +138,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
   const bool empty = rows == 0 && tensors.batch >= 0 && tensors.q_len >= 0 && tensors.kv_len >= 0;
   if (empty) return;  // null operands are fine: there are no rows
 
-  bool broken = false;
-  check_arguments(kernel, tensors, strides, [&](bool rule_broken, const char*, const auto&) { broken |= rule_broken; });
-  if (broken) [[unlikely]]
-    refuse(kernel, tensors, strides);
+  if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
 
   const AttentionExtent extent{tensors.batch, kernel.q_heads, kernel.kv_heads, tensors.q_len, tensors.kv_len, rows};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);

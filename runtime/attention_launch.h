@@ -20,8 +20,11 @@ struct LoadedAttention {
   int max_q_len = 0;
   float scale = 1, softcap = 0;  // where the caller gives none
   Window window;
-  bool pdl = false;       // the merging kernel may start early
-  bool fallback = false;  // the portable kernel in another one's place
+  bool pdl = false;  // the merging kernel may start early
+  // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
+  unsigned takes = 0, needs = 0;
+  std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two
+  bool fallback = false;                             // the portable kernel in another one's place
   Device* device = nullptr;
   const LoadedKernel* main = nullptr;
   const LoadedKernel* combine = nullptr;  // null: keys are never split

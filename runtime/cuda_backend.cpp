@@ -199,7 +199,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     const auto& kernel = static_cast<const CudaKernel&>(loaded);
     if (kernel.params_bytes != 0 && kernel.params_bytes != params_bytes) [[unlikely]]
       wrong_params(kernel, params_bytes);
-    const ContextScope scope(*driver_, primary());
+    refuse_after_fork();
+    const ContextScope scope(*driver_, context_);  // there is one: load() made it
     CUlaunchAttribute attributes[2];
     CUlaunchConfig launch;
     launch.gridDimX = config.grid[0];

@@ -24,7 +24,12 @@ struct KernelSlot;
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
   bool valid() const { return words[0] & 1; }
-  bool operator==(const DispatchKey&) const = default;
+  bool operator==(const DispatchKey& other) const noexcept {
+    // In registers: a memcmp() would read with wide loads what was just written with narrow stores, and wait for it.
+    std::uint64_t difference = 0;
+    for (int i = 0; i < 6; ++i) difference |= words[i] ^ other.words[i];
+    return difference == 0;
+  }
 
   static DispatchKey of(const AttentionProblem& problem, int device) noexcept {
     constexpr auto word = [](auto low, auto high) {

@@ -1,9 +1,12 @@
 /// What a launch hands to the device, and what it refuses before anything is queued.
+#include <array>
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "contract/attention_params.h"
 #include "kernelwright/generator/arch.h"
+#include "kernelwright/runtime/attention_arguments.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {
@@ -330,6 +333,70 @@ TEST_F(LaunchTest, MoreQueriesThanTheProblemBoundsAreRefused) {
   AttentionTensors tensors = decode_tensors();
   tensors.q_len = 2;
   EXPECT_THAT(refusal(decode_problem(), tensors), HasSubstr("/tensors/q_len: 2 is above the problem's max_q_len of 1"));
+}
+
+// The hot path trusts surely_fine(); whatever it lets through must break no rule.
+TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
+  std::mt19937 random(7);
+  const auto any = [&](auto... values) {
+    const auto list = std::array{static_cast<std::int64_t>(values)...};
+    return list[random() % list.size()];
+  };
+  int passed = 0, refused = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    AttentionSpec spec;
+    spec.q_layout = any(0, 0, 1) ? QLayout::kRagged : QLayout::kPadded;
+    spec.kv_layout = static_cast<KvLayoutKind>(any(0, 0, 1, 2));
+    spec.page_size = spec.kv_layout == KvLayoutKind::kPaged ? 64 : 0;
+    spec.sinks = any(0, 0, 0, 1);
+    spec.lse = any(0, 1);
+    spec.scales = any(0, 0, 0, 1) ? ScaleKind::kPerHead : ScaleKind::kNone;
+    spec.mask = any(0, 1) ? MaskKind::kSlidingWindow : MaskKind::kNone;
+    spec.score_mod = any(0, 1) ? ScoreModKind::kSoftcap : ScoreModKind::kNone;
+    AttentionProblem problem;
+    problem.heads = {8, 2};
+    problem.max_q_len = static_cast<int>(any(0, 0, 0, 2));
+    const detail::LoadedAttention kernel = detail::describe(problem, {.main = spec}, {});
+
+    AttentionTensors t;
+    const auto address = [&] {
+      return static_cast<DevicePtr>(any(16, 32, 64, 128, 256, 512, 1024, 2048, 0x1000, 0, 8));
+    };
+    const auto rarely = [&](bool taken) {
+      return static_cast<DevicePtr>(taken ? any(4, 8, 12, 16, 20, 24, 28, 0, 2) : any(0, 0, 0, 0, 0, 0, 0, 0, 4));
+    };
+    t.q = address(), t.k = address(), t.v = address(), t.o = address();
+    t.lse = rarely(spec.lse), t.sinks = rarely(spec.sinks);
+    t.q_offsets = rarely(spec.q_layout == QLayout::kRagged);
+    t.kv_offsets = rarely(spec.kv_layout == KvLayoutKind::kRagged);
+    t.kv_lengths = rarely(spec.kv_layout != KvLayoutKind::kRagged);
+    t.page_table = rarely(spec.kv_layout == KvLayoutKind::kPaged);
+    t.k_scale = rarely(spec.scales != ScaleKind::kNone), t.v_scale = rarely(spec.scales != ScaleKind::kNone);
+    t.batch = static_cast<int>(any(1, 2, 3, 4, 1 << 20, -1));
+    t.q_len = static_cast<int>(any(1, 2, 2, 3, 1 << 10, -1));
+    t.kv_len = static_cast<int>(any(64, 100, 128, 0, -1));
+    t.q_tokens = any(1, 1, 2, 3, 1 << 30, -1);
+    t.page_table_stride = static_cast<int>(any(1, 2, 2, 2, 0, -1));
+    for (TensorStrides* strides : {&t.q_strides, &t.k_strides, &t.v_strides, &t.o_strides})
+      if (any(0, 0, 0, 1))
+        *strides = {any(4096, 0, 64, -128), any(1024, 128, 0, 1028, -128), any(128, 128, 256, 0, 132)};
+    if (any(0, 0, 0, 0, 1)) t.scale = any(0, 1) ? std::numeric_limits<float>::infinity() : 1.f;
+    if (any(0, 0, 0, 0, 1)) t.softcap = static_cast<float>(any(-1, 0, 30));
+    if (any(0, 0, 0, 0, 1)) t.window = Window{.left = static_cast<int>(any(-2, -1, 7)), .right = 0};
+
+    const detail::ResolvedStrides strides = detail::resolve_strides(kernel, t);
+    const std::int64_t rows = spec.q_layout == QLayout::kRagged ? t.q_tokens : std::int64_t{t.batch} * t.q_len;
+    if (!detail::surely_fine(kernel, t, strides, rows)) {
+      ++refused;
+      continue;
+    }
+    ++passed;
+    detail::check_arguments(kernel, t, strides, [&](bool broken, const char* path, const auto& message) {
+      EXPECT_FALSE(broken) << path << ": " << message();
+    });
+  }
+  EXPECT_GT(passed, 1000);
+  EXPECT_GT(refused, 1000);
 }
 
 TEST_F(LaunchTest, AllocatesNothing) {

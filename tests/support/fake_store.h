@@ -24,7 +24,8 @@ inline CacheOptions memory_only() {
 
 class FakeStore final : public KernelStore {
  public:
-  explicit FakeStore(CacheOptions cache = memory_only()) : KernelStore(std::move(cache)) {}
+  explicit FakeStore(CacheOptions cache = memory_only(), std::string nvrtc_path = {})
+      : KernelStore(std::move(cache), std::move(nvrtc_path)) {}
 
   /// Compiles whose spec has `part` in its text wait until release().
   void hold(const std::string& part) {
