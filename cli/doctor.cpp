@@ -98,7 +98,7 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
        "set HOME, XDG_CACHE_HOME or KERNELWRIGHT_CACHE_DIR, so that kernels are kept between processes"});
   std::string status = cache.status();
   while (!status.empty() && status.back() == '\n') status.pop_back();
-  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 11) status.replace(at, 1, "\n          ");
+  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12) status.replace(at, 1, "\n           ");
   findings.push_back({"", true, status, ""});
 }
 
@@ -129,8 +129,8 @@ int doctor(const Options& options) {
     const std::string mark = finding.what.empty() ? " "
                              : finding.present    ? style.good(style.utf8() ? "✓" : "+")
                                                   : style.bad(style.utf8() ? "✗" : "-");
-    fmt::print("{} {:<8}{}\n", mark, finding.what, finding.what.empty() ? style.dim(finding.text) : finding.text);
-    if (!finding.present) fmt::print("          {}\n", style.dim(finding.remedy));
+    fmt::print("{} {:<9}{}\n", mark, finding.what, finding.what.empty() ? style.dim(finding.text) : finding.text);
+    if (!finding.present) fmt::print("           {}\n", style.dim(finding.remedy));
   }
   fmt::print("{}\n", can_run && can_compile ? "Can compile and run kernels."
                      : can_compile          ? "Can compile kernels; cannot run them."

@@ -52,45 +52,47 @@ DeviceCase::Guarded DeviceCase::guarded(std::size_t bytes) {
 }
 
 DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKernel kernel)
-    try : device_(device), call_(call), kernel_(kernel) {
-  const AttentionProblem& problem = call.problem;
-  stream_ = device.create_stream();
-  tensors_.q = upload(call.q);
-  tensors_.k = upload(call.k);
-  tensors_.v = upload(call.v);
-  tensors_.q_offsets = upload(call.q_offsets);
-  tensors_.kv_offsets = upload(call.kv_offsets);
-  tensors_.kv_lengths = upload(call.kv_lengths);
-  tensors_.page_table = upload(call.page_table);
-  tensors_.page_table_stride = call.page_table_stride;
-  tensors_.sinks = upload(call.sinks);
-  tensors_.k_scale = upload(call.k_scale);
-  tensors_.v_scale = upload(call.v_scale);
-  o_ = guarded(call.o_elems() * bytes_of(problem.dtype.out));
-  tensors_.o = o_.data();
-  if (problem.lse) {
-    lse_ = guarded(call.lse_elems() * sizeof(float));
-    tensors_.lse = lse_.data();
+    : device_(device), call_(call), kernel_(kernel) {
+  try {
+    const AttentionProblem& problem = call.problem;
+    stream_ = device.create_stream();
+    tensors_.q = upload(call.q);
+    tensors_.k = upload(call.k);
+    tensors_.v = upload(call.v);
+    tensors_.q_offsets = upload(call.q_offsets);
+    tensors_.kv_offsets = upload(call.kv_offsets);
+    tensors_.kv_lengths = upload(call.kv_lengths);
+    tensors_.page_table = upload(call.page_table);
+    tensors_.page_table_stride = call.page_table_stride;
+    tensors_.sinks = upload(call.sinks);
+    tensors_.k_scale = upload(call.k_scale);
+    tensors_.v_scale = upload(call.v_scale);
+    o_ = guarded(call.o_elems() * bytes_of(problem.dtype.out));
+    tensors_.o = o_.data();
+    if (problem.lse) {
+      lse_ = guarded(call.lse_elems() * sizeof(float));
+      tensors_.lse = lse_.data();
+    }
+    tensors_.batch = call.batch;
+    tensors_.q_len = call.q_len;
+    tensors_.kv_len = call.kv_len;
+    tensors_.q_tokens = call.q_tokens;
+    tensors_.q_strides = strides_of(call.q.strides);
+    tensors_.k_strides = strides_of(call.k.strides);
+    tensors_.v_strides = strides_of(call.v.strides);
+    tensors_.scale = call.scale;
+    if (problem.score_mod.kind == ScoreModKind::kSoftcap) tensors_.softcap = call.softcap;
+    if (problem.mask.kind == MaskKind::kSlidingWindow) tensors_.window = call.window;
+    if (kernel_) tensors_.workspace_bytes = kernel_.workspace_bytes(kernel_.extent(tensors_));
+    if (tensors_.workspace_bytes) {
+      tensors_.workspace = device.allocate(tensors_.workspace_bytes);
+      owned_.push_back(tensors_.workspace);
+    }
+  } catch (...) {
+    for (const DevicePtr address : owned_) device_.free(address);
+    if (stream_) device_.destroy_stream(stream_);
+    throw;
   }
-  tensors_.batch = call.batch;
-  tensors_.q_len = call.q_len;
-  tensors_.kv_len = call.kv_len;
-  tensors_.q_tokens = call.q_tokens;
-  tensors_.q_strides = strides_of(call.q.strides);
-  tensors_.k_strides = strides_of(call.k.strides);
-  tensors_.v_strides = strides_of(call.v.strides);
-  tensors_.scale = call.scale;
-  if (problem.score_mod.kind == ScoreModKind::kSoftcap) tensors_.softcap = call.softcap;
-  if (problem.mask.kind == MaskKind::kSlidingWindow) tensors_.window = call.window;
-  if (kernel_) tensors_.workspace_bytes = kernel_.workspace_bytes(kernel_.extent(tensors_));
-  if (tensors_.workspace_bytes) {
-    tensors_.workspace = device.allocate(tensors_.workspace_bytes);
-    owned_.push_back(tensors_.workspace);
-  }
-} catch (...) {
-  for (const DevicePtr address : owned_) device_.free(address);
-  if (stream_) device_.destroy_stream(stream_);
-  throw;
 }
 
 DeviceCase::~DeviceCase() {

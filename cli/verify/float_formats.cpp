@@ -1,6 +1,7 @@
 // Conversions by integer arithmetic on the bits of an f32. One routine serves f16 and both 8-bit formats.
 #include "kernelwright/verify/float_formats.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -157,7 +158,10 @@ void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
       dtype == DType::kE4m3 || dtype == DType::kE5m2
           ? std::array<std::byte, 4>{std::byte{0x7f}, std::byte{0xff}, std::byte{0x7f}, std::byte{0xff}}
           : std::array<std::byte, 4>{std::byte{0xff}, std::byte{0x7f}, std::byte{0xff}, std::byte{0x7f}};
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern[i & 3];
+  std::size_t done = std::min(bytes.size(), pattern.size());
+  std::copy_n(pattern.begin(), done, bytes.begin());
+  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // pools of gigabytes: at memcpy's speed
+    std::memcpy(bytes.data() + done, bytes.data(), std::min(done, bytes.size() - done));
 }
 
 }  // namespace kernelwright

@@ -1,0 +1,183 @@
+// What the verbs print, with and without a GPU and a compiler.
+#include <set>
+
+#include "cli/command_fixture.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+using Verbs = Command;
+
+TEST_F(Verbs, HelpIsNoError) {
+  const CommandResult result = run({"--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* verb : {"run", "compile", "bench", "explain", "source", "ptx", "sass", "cache", "doctor"})
+    EXPECT_THAT(result.out, HasSubstr(verb));
+  EXPECT_EQ(run({"run", "--help"}).exit_code, 0);
+}
+
+TEST_F(Verbs, RunOnCudaWithoutAGpuIsOneSentenceAndExit3) {
+  if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
+  const CommandResult result = run({"run", write("a.json", config()), "--device", "cuda"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(path("cache"))) << "nothing was to be compiled";
+}
+
+TEST_F(Verbs, BenchWithoutAGpuIsExit3) {
+  if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(run({"bench", write("a.json", config()), "--device", "cuda"}).exit_code, 3);
+}
+
+TEST_F(Verbs, CompileNeedsNoGpu) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::vector<std::string> words{
+      "compile", write("a.json", config()), "--arch", "sm_80", "--arch", "sm_90a", "--outputs", path("out"), "--json"};
+  const CommandResult result = run(words);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const JsonValue object = JsonValue::parse(result.out);
+  std::set<std::string> archs;
+  for (const JsonValue& kernel : object.at("/kernels").elements()) {
+    archs.insert(kernel.at("/arch").as_string());
+    EXPECT_GT(kernel.at("/registers").as_int(), 0);
+    EXPECT_EQ(kernel.at("/spill_bytes").as_int(), 0);
+    EXPECT_FALSE(kernel.at("/cached").as_bool());
+    EXPECT_EQ(kernel.at("/key").as_string().size(), 64u);
+  }
+  EXPECT_EQ(archs, (std::set<std::string>{"sm_80", "sm_90a"}));
+  EXPECT_GT(std::filesystem::file_size(path("out/tiny.sm_80.cubin")), 1000u);
+  EXPECT_THAT(run(words).out, HasSubstr("\"compiled\": 0"));  // all of it is cached now
+}
+
+TEST_F(Verbs, CompileSkipsByNameWhatHasNoKernelInAFolder) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  std::filesystem::create_directory(path("configs"));
+  write("configs/a.json", config());
+  std::filesystem::copy(test::source_dir() / "configs/problems/mlp-up.json", path("configs/mlp-up.json"));
+  const CommandResult result = run({"compile", path("configs"), "--arch", "sm_80"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("skipped " + path("configs/mlp-up.json") + ": "));
+  EXPECT_THAT(result.out, HasSubstr("tiny"));
+}
+
+TEST_F(Verbs, OutputThatIsNoTerminalIsPlain) {
+  const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out + result.err, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Verbs, ExplainSaysWhyWhereAndHowFast) {
+  const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
+  for (const char* part : {"attention_portable for sm_90a", "because", "Shared memory:", "queries", "keys", "values",
+                           "an SM, limited by", "At best, on H100"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+  if (has_compiler()) EXPECT_THAT(result.out, HasSubstr("registers a thread, no spills"));
+}
+
+TEST_F(Verbs, ExplainAsJson) {
+  const JsonValue object =
+      JsonValue::parse(run({"explain", write("a.json", config()), "--arch", "sm_80", "--json"}).out);
+  EXPECT_EQ(object.at("/arch").as_string(), "sm_80");
+  EXPECT_FALSE(object.at("/choices").elements().empty());
+  const auto& map = object.at("/shared_map").elements();
+  std::int64_t end = 0;
+  for (const JsonValue& region : map) {
+    EXPECT_EQ(region.at("/offset").as_int(), end);
+    end += region.at("/bytes").as_int();
+  }
+  EXPECT_EQ(end, object.at("/shared_bytes").as_int());
+}
+
+TEST_F(Verbs, SourceIsOneFile) {
+  const CommandResult result = run({"source", write("a.json", config()), "--arch", "sm_80"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("attention_portable_"));
+  EXPECT_THAT(result.out, Not(HasSubstr("#include \"")));
+}
+
+TEST_F(Verbs, PtxHasTheEntry) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const CommandResult result = run({"ptx", write("a.json", config()), "--arch", "sm_80"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(".target sm_80"));
+  EXPECT_THAT(result.out, HasSubstr(".entry attention_portable_"));
+}
+
+TEST_F(Verbs, SassWithoutADisassemblerIsExit3) {
+  const CommandResult result =
+      run({"sass", write("a.json", config()), "--arch", "sm_80"}, {"PATH=/nowhere", "CUDA_HOME=/nowhere"});
+  if (result.exit_code == 0) GTEST_SKIP() << "the usual place has a disassembler";
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  if (has_compiler()) EXPECT_THAT(result.err, HasSubstr("nvdisasm"));
+}
+
+TEST_F(Verbs, CombineIsAskedForByName) {
+  const CommandResult result = run({"source", write("a.json", config(R"(, "max_q_len": 1)").replace(0, 0, "")),
+                                    "--arch", "sm_80", "--kernel", "combine"});
+  // q_len 5 contradicts max_q_len 1: the shape is judged too
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("max_q_len"));
+}
+
+TEST_F(Verbs, CacheFollowsAKernelsLife) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = write("a.json", config());
+  EXPECT_THAT(run({"cache", "why", file, "--arch", "sm_80"}).out, HasSubstr("not in the cache"));
+  ASSERT_EQ(run({"compile", file, "--arch", "sm_80"}).exit_code, 0);
+  EXPECT_THAT(run({"cache", "why", file, "--arch", "sm_80"}).out, HasSubstr(": in the cache"));
+  EXPECT_THAT(run({"cache", "ls"}).out, HasSubstr("attention_portable"));
+  EXPECT_EQ(run({"cache", "verify"}).exit_code, 0);
+  const JsonValue listed = JsonValue::parse(run({"cache", "ls", "--json"}).out);
+  ASSERT_EQ(listed.at("/entries").elements().size(), 1u);
+  EXPECT_EQ(run({"cache", "prune", "--max-entries", "0"}).exit_code, 0);
+  EXPECT_TRUE(JsonValue::parse(run({"cache", "ls", "--json"}).out).at("/entries").elements().empty());
+  ASSERT_EQ(run({"compile", file, "--arch", "sm_80"}).exit_code, 0);
+  EXPECT_THAT(run({"cache", "clear"}).out, HasSubstr("1 kernel removed"));
+}
+
+TEST_F(Verbs, CacheVerifyFindsADamagedEntry) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  ASSERT_EQ(run({"compile", write("a.json", config()), "--arch", "sm_80"}).exit_code, 0);
+  const std::string name = JsonValue::parse(run({"cache", "ls", "--json"}).out).at("/entries/0/key").as_string();
+  bool damaged = false;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path("cache")))
+    if (entry.is_regular_file() && entry.path().filename().string().find(name.substr(2, 20)) != std::string::npos) {
+      std::filesystem::resize_file(entry.path(), std::filesystem::file_size(entry.path()) - 7);
+      damaged = true;
+    }
+  ASSERT_TRUE(damaged);
+  const CommandResult result = run({"cache", "verify"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr(name.substr(0, 12)));
+}
+
+TEST_F(Verbs, DoctorSaysWhatIsThereAndWhatWouldDo) {
+  const CommandResult result = run({"doctor"});
+  EXPECT_EQ(result.exit_code, has_compiler() || has_gpu() ? 0 : 3);
+  for (const char* part : {"GPU", "compiler", "cache", "sass"}) EXPECT_THAT(result.out, HasSubstr(part));
+  const JsonValue object = JsonValue::parse(run({"doctor", "--json"}).out);
+  EXPECT_EQ(object.at("/cache/directory").as_string(), path("cache"));
+}
+
+TEST_F(Verbs, DoctorWithoutCompilerAndGpuIsExit3) {
+  if (has_gpu()) GTEST_SKIP() << "this machine has a GPU";
+  const CommandResult result =
+      run({"doctor", "--json"}, {"KERNELWRIGHT_NVRTC=/nowhere/libnvrtc.so", "CUDA_HOME=/nowhere"});
+  EXPECT_EQ(result.exit_code, 3) << result.out;
+  EXPECT_EQ(JsonValue::parse(result.out).at("/verdict").as_string(), "missing");
+}
+
+TEST_F(Verbs, EveryShippedAttentionConfigIsPlanned) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() / "configs/problems")) {
+    const CommandResult result = run({"source", entry.path(), "--arch", "sm_90a"});
+    const bool gemm = result.exit_code == 2 && result.err.find("gemm") != std::string::npos;
+    EXPECT_TRUE(result.exit_code == 0 || gemm) << entry.path() << "\n" << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,347 @@
+// The list of cases, and that it is well formed: each is planned and laid out without a GPU.
+#include "end_to_end/attention_cases.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/verify/float_formats.h"
+
+namespace kernelwright {
+
+AttentionProblem default_problem(DType dtype) {
+  AttentionProblem problem;
+  problem.dtype = {dtype, dtype, dtype};
+  problem.head_dim = {128, 128};
+  problem.heads = {8, 2};
+  problem.lse = true;
+  return problem;
+}
+
+AttentionShape shape_of(int batch, int q_len, int kv_len) {
+  AttentionShape shape;
+  shape.name = "shape";
+  shape.batch = batch;
+  shape.q_len = q_len;
+  shape.kv_len = kv_len;
+  return shape;
+}
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+AttentionShape lists(std::vector<int> q_lens, std::vector<int> kv_lens) {
+  AttentionShape shape = shape_of(static_cast<int>(kv_lens.size()), 1, 1);
+  shape.q_lens = std::move(q_lens);
+  shape.kv_lens = std::move(kv_lens);
+  return shape;
+}
+
+AttentionProblem causal(AttentionProblem problem) {
+  problem.mask.kind = MaskKind::kCausal;
+  return problem;
+}
+AttentionProblem windowed(AttentionProblem problem, int left = 128, int right = 0) {
+  problem.mask = {MaskKind::kSlidingWindow, {left, right}, 0, {}};
+  return problem;
+}
+AttentionProblem decode(AttentionProblem problem, int max_q_len = 1) {
+  problem.max_q_len = max_q_len;
+  return problem;
+}
+AttentionProblem heads(AttentionProblem problem, int q, int kv) {
+  problem.heads = {q, kv};
+  return problem;
+}
+AttentionProblem dims(AttentionProblem problem, int qk, int v) {
+  problem.head_dim = {qk, v};
+  return problem;
+}
+AttentionProblem paged(AttentionProblem problem, int size) {
+  problem.kv_layout = {KvLayoutKind::kPaged, size};
+  return problem;
+}
+AttentionProblem ragged(AttentionProblem problem) {
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout.kind = KvLayoutKind::kRagged;
+  problem.kv_offsets = true;
+  return problem;
+}
+AttentionProblem fp8(AttentionProblem problem, ScaleKind scales = ScaleKind::kPerTensor, DType dtype = DType::kE4m3) {
+  problem.dtype.kv = dtype;
+  problem.scales = scales;
+  return problem;
+}
+AttentionProblem with_sinks(AttentionProblem problem) {
+  problem.sinks = true;
+  return problem;
+}
+AttentionProblem capped(AttentionProblem problem, double cap) {
+  problem.score_mod = {ScoreModKind::kSoftcap, cap, ""};
+  return problem;
+}
+AttentionSchedule splits(int count) {
+  AttentionSchedule schedule;
+  schedule.splits = count;
+  return schedule;
+}
+
+constexpr DType kBoth[] = {DType::kBf16, DType::kF16};
+
+struct Variant {
+  std::string name;
+  AttentionProblem problem;
+};
+// bf16, f16 and keys in e4m3 with scales
+std::vector<Variant> three_dtypes(const std::function<AttentionProblem(AttentionProblem)>& make) {
+  return {{"bf16", make(default_problem(DType::kBf16))},
+          {"f16", make(default_problem(DType::kF16))},
+          {"fp8", make(fp8(default_problem(DType::kBf16)))}};
+}
+AttentionProblem same(AttentionProblem problem) { return problem; }
+
+void lengths(std::vector<CudaCase>& cases) {
+  for (const Variant& v : three_dtypes(same))
+    cases.push_back({"c01_one_by_one_" + v.name, v.problem, shape_of(3, 1, 1)});
+  std::vector<int> every;
+  for (int length = 1; length <= 65; ++length) every.push_back(length);
+  for (const int length : {127, 128, 129, 511, 512, 513}) every.push_back(length);
+  for (const auto& [q, kv] : {std::pair{8, 1}, std::pair{64, 8}})
+    for (const Variant& v : three_dtypes([q = q, kv = kv](auto p) { return decode(heads(p, q, kv)); }))
+      cases.push_back({fmt::format("c02_decode_every_length_{}_{}_{}", q, kv, v.name), v.problem, lists({}, every)});
+  for (const Variant& v : three_dtypes(causal))
+    for (const int length : {127, 128, 129})
+      cases.push_back({fmt::format("c03_causal_{}_{}", length, v.name), v.problem, shape_of(3, length, length)});
+  for (const Variant& v : three_dtypes(same))
+    for (const int length : {175, 176, 177, 191, 192, 193, 223, 224, 225})
+      cases.push_back({fmt::format("c04_dense_{}_{}", length, v.name), v.problem, shape_of(3, length, length)});
+  for (const DType dtype : kBoth)
+    cases.push_back(
+        {fmt::format("c05_empty_rows_{}", to_string(dtype)), causal(default_problem(dtype)), shape_of(3, 799, 3)});
+  for (const int kv : {6, 2, 1})
+    for (const auto& [q_len, kv_len] :
+         {std::pair{1023, 1024}, std::pair{1024, 1023}, std::pair{255, 256}, std::pair{108, 256}})
+      for (const bool is_causal : {false, true})
+        for (const Variant& v : three_dtypes([&](auto p) { return heads(is_causal ? causal(p) : p, 6, kv); }))
+          cases.push_back(
+              {fmt::format("c06_{}_{}_{}_6_{}_{}", q_len, kv_len, is_causal ? "causal" : "dense", kv, v.name),
+               v.problem, shape_of(1, q_len, kv_len)});
+  cases.push_back({"c07_no_keys", default_problem(), shape_of(3, 64, 0)});
+  cases.push_back({"c07_no_keys_decode", decode(default_problem()), shape_of(3, 1, 0)});
+  cases.push_back({"c07_no_keys_in_some_pages", paged(default_problem(), 16), lists({}, {0, 5, 0})});
+  cases.push_back({"c08_ragged_with_empty_ones", causal(ragged(default_problem())),
+                   lists({113, 0, 1, 64, 0, 129, 3, 0, 200}, {203, 17, 0, 64, 0, 128, 257, 1, 191})});
+  cases.push_back({"c08_ragged_all_empty", causal(ragged(default_problem())), lists({0, 0, 0}, {0, 0, 0})});
+  cases.push_back({"c08_ragged_queries_over_pages",
+                   causal(paged(
+                       [] {
+                         AttentionProblem p = ragged(default_problem());
+                         p.kv_offsets = false;
+                         return p;
+                       }(),
+                       16)),
+                   lists({9, 0, 1, 128}, {100, 64, 0, 511})});
+  std::vector<int> one_long{16384};
+  for (int i = 0; i < 511; ++i) one_long.push_back(1 + i % 64);
+  cases.push_back({"c09_one_long_of_512", causal(heads(ragged(default_problem()), 8, 1)), lists(one_long, one_long)});
+  cases.push_back({"c10_batch_4096", decode(default_problem()), shape_of(4096, 1, 17)});
+  cases.push_back({"c10_batch_4096_prefill", causal(heads(default_problem(), 16, 16)), shape_of(4096, 3, 17)});
+  cases.push_back({"c11_131072_causal", causal(heads(default_problem(), 1, 1)), shape_of(1, 131072, 131072)});
+}
+
+void head_sizes(std::vector<CudaCase>& cases) {
+  for (const int d : {64, 80, 96, 128, 192, 256})
+    for (const Variant& v : three_dtypes([d](auto p) { return causal(dims(p, d, d)); })) {
+      cases.push_back({fmt::format("c12_d{}_{}", d, v.name), v.problem, shape_of(2, 130, 300)});
+      cases.push_back({fmt::format("c12_d{}_decode_{}", d, v.name), decode(v.problem), shape_of(3, 1, 300)});
+    }
+  for (const auto& [qk, v_dim] : {std::pair{192, 128}, std::pair{64, 256}, std::pair{256, 64}, std::pair{96, 80}})
+    for (const Variant& v : three_dtypes([qk = qk, v_dim = v_dim](auto p) { return causal(dims(p, qk, v_dim)); })) {
+      cases.push_back({fmt::format("c13_{}_{}_{}", qk, v_dim, v.name), v.problem, shape_of(2, 200, 333)});
+      cases.push_back({fmt::format("c13_{}_{}_decode_{}", qk, v_dim, v.name), decode(v.problem), shape_of(2, 1, 333)});
+    }
+  for (const int group : {1, 2, 3, 5, 6, 7, 8, 12, 16, 64})
+    for (const bool pack : {false, true})
+      for (const int q_len : {1, 3, 17, 100}) {
+        CudaCase test{fmt::format("c14_group{}_{}_q{}", group, pack ? "packed" : "apart", q_len),
+                      causal(heads(dims(default_problem(), 64, 64), 2 * group, 2)), shape_of(2, q_len, 150)};
+        test.schedule.pack_gqa = pack;
+        cases.push_back(test);
+      }
+  for (const int group : {1, 3, 8, 16, 64})
+    cases.push_back({fmt::format("c14_group{}_decode", group), decode(causal(heads(default_problem(), 2 * group, 2))),
+                     shape_of(2, 1, 777)});
+}
+
+void masks(std::vector<CudaCase>& cases) {
+  for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}})
+    for (const auto& [left, right] :
+         {std::pair{0, 0}, std::pair{1, 0}, std::pair{127, 0}, std::pair{128, 0}, std::pair{129, 0}, std::pair{64, 64},
+          std::pair{2000, 0}, std::pair{-1, 3}, std::pair{5, -1}})
+      cases.push_back({fmt::format("c15_window_{}_{}_{}_{}", q_len, kv_len, left < 0 ? "all" : std::to_string(left),
+                                   right < 0 ? "all" : std::to_string(right)),
+                       windowed(default_problem(), left, right), shape_of(3, q_len, kv_len)});
+  cases.push_back({"c15_window_empty_rows", windowed(default_problem(), 16, 0), shape_of(2, 200, 40)});
+  for (const Variant& v : three_dtypes([](auto p) { return decode(windowed(p), 4); }))
+    for (const int q_len : {1, 2, 3, 4})
+      for (const int window : {127, 128, 1000})
+        for (const int parts : {0, 16}) {
+          CudaCase test{fmt::format("c16_decode_window_{}_{}_splits{}_{}", q_len, window, parts, v.name), v.problem,
+                        shape_of(2, q_len, 4096)};
+          if (parts) test.schedule = splits(parts);
+          test.change = [window](AttentionCase& call) { call.window = {window, 0}; };
+          cases.push_back(test);
+        }
+  for (const DType dtype : kBoth) {
+    CudaCase test{fmt::format("c18_sinks_{}", to_string(dtype)), causal(with_sinks(default_problem(dtype))),
+                  shape_of(2, 100, 60)};
+    test.change = [](AttentionCase& call) {  // the first 40 queries see no key
+      for (std::size_t h = 0; h < call.sinks.size(); ++h)
+        call.sinks[h] = std::vector<float>{-kInfinity, 0, 80, -3.5f}[h % 4];
+    };
+    cases.push_back(test);
+    test.name = fmt::format("c18_sinks_decode_{}", to_string(dtype));
+    test.problem = decode(test.problem);
+    test.shape = lists({}, {0, 1, 300, 5000});
+    cases.push_back(test);
+  }
+  for (const Variant& v : three_dtypes([](auto p) { return windowed(with_sinks(heads(dims(p, 64, 64), 64, 8))); })) {
+    cases.push_back({"c19_gpt_oss_prefill_" + v.name, v.problem, shape_of(1, 2048, 2048)});
+    cases.push_back({"c19_gpt_oss_decode_" + v.name, decode(paged(v.problem, 16)), lists({}, {2048, 100, 1, 129})});
+  }
+  for (const double cap : {15, 30, 50})
+    for (const DType dtype : kBoth) {
+      CudaCase test{fmt::format("c20_softcap_{}_{}", cap, to_string(dtype)), capped(default_problem(dtype), 15),
+                    shape_of(2, 150, 300)};
+      test.options.q_magnitude = 100;  // logits of several hundreds
+      test.change = [cap](AttentionCase& call) { call.softcap = static_cast<float>(cap); };
+      cases.push_back(test);
+      test.name = fmt::format("c20_softcap_causal_paged_{}_{}", cap, to_string(dtype));
+      test.problem = causal(paged(test.problem, 16));
+      cases.push_back(test);
+      test.name = fmt::format("c20_softcap_decode_{}_{}", cap, to_string(dtype));
+      test.problem = decode(test.problem);
+      test.shape = shape_of(2, 1, 1000);
+      cases.push_back(test);
+    }
+}
+
+void memory(std::vector<CudaCase>& cases) {
+  for (const int page : {1, 5, 16, 32, 64, 128, 256})
+    for (const Variant& v : three_dtypes([page](auto p) { return causal(paged(p, page)); })) {
+      const AttentionShape shape = lists({}, {700, 1, 257, 64});
+      AttentionShape prefill = shape;
+      prefill.q_len = 65;
+      cases.push_back({fmt::format("c21_page{}_{}", page, v.name), v.problem, prefill});
+      cases.push_back({fmt::format("c21_page{}_decode_{}", page, v.name), decode(v.problem), shape});
+      CudaCase shared{fmt::format("c21_page{}_shared_{}", page, v.name), v.problem, shape_of(3, 20, 600)};
+      shared.options.share_pages = true;
+      cases.push_back(shared);
+    }
+  // c22, poisoned pages and slots, holds for every case: make_inputs() does it.
+  for (const AttentionProblem& problem :
+       {paged(causal(default_problem()), 16), causal(default_problem()), decode(default_problem())}) {
+    const std::string kind = problem.kv_layout.kind == KvLayoutKind::kPaged ? "paged"
+                             : problem.max_q_len                            ? "decode"
+                                                                            : "padded";
+    for (const int variant : {0, 1, 2, 3}) {
+      CudaCase test{fmt::format("c23_strides_{}_{}", kind, variant), problem,
+                    shape_of(2, problem.max_q_len ? 1 : 70, 300)};
+      test.options.heads_first = variant & 1;
+      test.options.interleave_kv = variant & 2;
+      test.options.padding_tokens = 3;
+      cases.push_back(test);
+    }
+  }
+  for (const int parts : {1, 2, 3, 7, 33, 128, 256})
+    for (const Variant& v : three_dtypes([](AttentionProblem p) { return decode(p); }))
+      cases.push_back({fmt::format("c25_splits_{}_{}", parts, v.name), v.problem, lists({}, {4096, 100, 1, 0, 513}),
+                       splits(parts)});
+}
+
+void values(std::vector<CudaCase>& cases) {
+  for (const DType dtype : kBoth) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (const auto& [name, value] : {std::pair{"nan", nan}, std::pair{"inf", static_cast<double>(kInfinity)}}) {
+      CudaCase test{fmt::format("c36_masked_keys_{}_{}", name, to_string(dtype)), causal(default_problem(dtype)),
+                    shape_of(1, 100, 300)};
+      test.change = [value = value](AttentionCase& call) {  // the last query alone sees the last key
+        const std::vector<float> row(128, static_cast<float>(value));
+        for (int h = 0; h < 2; ++h) encode_row(call.k.dtype, row, call.k_row(0, 299, h));
+      };
+      cases.push_back(test);
+    }
+    CudaCase test{fmt::format("c36_nan_in_one_query_{}", to_string(dtype)), default_problem(dtype),
+                  shape_of(1, 100, 300)};
+    test.change = [](AttentionCase& call) { fill_with_nan(call.q.dtype, {call.q_row(0, 37, 3), 256}); };
+    cases.push_back(test);
+    for (const auto& [name, scale] :
+         {std::pair{"zero", 0.f}, std::pair{"negative", -0.09f}, std::pair{"1e4", 1e4f}, std::pair{"minus_1e4", -1e4f}})
+      for (const bool is_decode : {false, true}) {
+        CudaCase scaled{fmt::format("c39_scale_{}_{}{}", name, is_decode ? "decode_" : "", to_string(dtype)),
+                        is_decode ? decode(default_problem(dtype)) : causal(default_problem(dtype)),
+                        shape_of(2, is_decode ? 1 : 150, 300)};
+        scaled.change = [scale = scale](AttentionCase& call) { call.scale = scale; };
+        cases.push_back(scaled);
+      }
+  }
+  for (const DType dtype : {DType::kE4m3, DType::kE5m2})
+    for (const ScaleKind kind : {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead})
+      for (const DType q : kBoth) {
+        const AttentionProblem problem = causal(fp8(default_problem(q), kind, dtype));
+        const std::string name = fmt::format("c33_{}_{}_{}", to_string(dtype), to_string(kind), to_string(q));
+        cases.push_back({name, problem, shape_of(2, 130, 300)});
+        cases.push_back({name + "_decode", decode(problem), shape_of(2, 1, 300)});
+      }
+  for (const DType dtype : kBoth) {
+    AttentionProblem problem = default_problem(dtype);
+    problem.dtype.out = DType::kF32;
+    cases.push_back({fmt::format("out_f32_{}", to_string(dtype)), problem, shape_of(2, 130, 300)});
+    cases.push_back({fmt::format("out_f32_decode_{}", to_string(dtype)), decode(problem), shape_of(2, 1, 3000)});
+    problem.lse = false;
+    cases.push_back({fmt::format("no_lse_{}", to_string(dtype)), problem, shape_of(2, 130, 300)});
+    cases.push_back({fmt::format("no_lse_decode_{}", to_string(dtype)), decode(problem), shape_of(2, 1, 3000)});
+  }
+}
+
+}  // namespace
+
+std::vector<CudaCase> all_cuda_cases() {
+  std::vector<CudaCase> cases;
+  lengths(cases);
+  head_sizes(cases);
+  masks(cases);
+  memory(cases);
+  values(cases);
+  return cases;
+}
+
+namespace {
+
+TEST(AttentionCases, HaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (const CudaCase& test : all_cuda_cases()) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name;
+    EXPECT_EQ(test.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"),
+              std::string::npos)
+        << test.name;
+  }
+}
+
+TEST(AttentionCases, ArePlannedOnEveryArchitecture) {
+  for (const CudaCase& test : all_cuda_cases())
+    for (const Arch arch : {Arch::kSm80, Arch::kSm86, Arch::kSm90a, Arch::kSm120a})
+      EXPECT_NO_THROW(plan_attention(test.problem, test.schedule, arch)) << test.name << " on " << to_string(arch);
+}
+
+TEST(AttentionCases, FitTheirProblems) {
+  for (const CudaCase& test : all_cuda_cases()) EXPECT_NO_THROW(shape_only(test.problem, test.shape)) << test.name;
+}
+
+}  // namespace
+}  // namespace kernelwright

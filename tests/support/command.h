@@ -1,0 +1,82 @@
+/// Runs the kernelwright command, as a person would.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/paths.h"
+
+extern char** environ;
+
+namespace kernelwright {
+
+struct CommandResult {
+  int exit_code = -1;  // 128 + the signal that ended it
+  std::string out, err;
+};
+
+/// Runs build/cli/kernelwright with `words` and with `variables` ("NAME=value") over the environment. Output that is no
+/// terminal: no colours, no progress bar. Waits until it ends.
+inline CommandResult run_command(const std::vector<std::string>& words,
+                                 const std::vector<std::string>& variables = {}) {
+  const auto temporary = [](int& fd) {
+    std::string name = "/tmp/kernelwright-command-XXXXXX";
+    fd = ::mkstemp(name.data());
+    ::unlink(name.c_str());
+  };
+  int out = -1, err = -1;
+  temporary(out);
+  temporary(err);
+  const std::string program = (test::binary_dir() / "cli" / "kernelwright").string();
+  std::vector<std::string> all{program};
+  all.insert(all.end(), words.begin(), words.end());
+  std::vector<char*> arguments, environment;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::vector<std::string> settings = variables;
+  settings.push_back("LC_ALL=C.UTF-8");
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry, name = text.substr(0, text.find('=') + 1);
+    bool replaced = name == "LC_ALL=";
+    for (const std::string& variable : variables) replaced |= variable.rfind(name, 0) == 0;
+    if (!replaced) settings.push_back(text);
+  }
+  for (std::string& setting : settings) environment.push_back(setting.data());
+  environment.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, out, 1);
+  ::posix_spawn_file_actions_adddup2(&actions, err, 2);
+  CommandResult result;
+  pid_t child = 0;
+  if (::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environment.data()) == 0) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  ::posix_spawn_file_actions_destroy(&actions);
+  const auto contents = [](int fd) {
+    std::string text;
+    char piece[1 << 16];
+    ::lseek(fd, 0, SEEK_SET);
+    for (ssize_t got; (got = ::read(fd, piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(got));
+    ::close(fd);
+    return text;
+  };
+  result.out = contents(out);
+  result.err = contents(err);
+  return result;
+}
+
+}  // namespace kernelwright
