@@ -45,6 +45,7 @@ static_assert(Keys::bytes <= kLayout.ring_values && Values::bytes <= kLayout.rin
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, true, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
@@ -102,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     key_scale = params.k_scale[index];
     value_scale = params.v_scale[index];
   }
-  const policy::ScoreMod<spec::kScoreMod> score_mod{params.scale * key_scale, params.softcap};
+  const ScoreMod score_mod{params.scale * key_scale, params.softcap};
   const float exponent_scale = score_mod.exponent_scale();
 
   const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
@@ -162,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
         }
       }
     }
-    if constexpr (score_mod.changes_scores) {
+    if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll

@@ -49,6 +49,7 @@ static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= k
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Scores = float[kRowTiles][spec::kBlockN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
@@ -130,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   float key_scale = 1;
   if constexpr (spec::kScales != ScaleKind::kNone) key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
-  const policy::ScoreMod<spec::kScoreMod> score_mod{params.scale * key_scale, params.softcap};
+  const ScoreMod score_mod{params.scale * key_scale, params.softcap};
   const float exponent_scale = score_mod.exponent_scale();
 
   // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
     Scores scores;
     multiply_keys(scores, queries, keys, stage);
-    if constexpr (score_mod.changes_scores) {
+    if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll

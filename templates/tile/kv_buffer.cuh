@@ -66,6 +66,8 @@ class KvBuffer {
   // Each pass of the threads covers whole rows, the same column for a thread each time.
   static constexpr bool kEvenRows = kNumThreads % kRowLoads == 0 && kTileLoads % kNumThreads == 0;
   static constexpr int kPassRows = kNumThreads / kRowLoads;
+  // Registers are indexed by constants. Copies are not: more than 8 addresses at once would only crowd the registers.
+  static constexpr int kUnroll = kForm == KvForm::kRegisterStaged || kThreadLoads <= 8 ? kThreadLoads : 8;
   static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile that one load becomes
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "cp.async cannot convert");
 
@@ -98,7 +100,7 @@ class KvBuffer {
     // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
     const StorageT* even = kNeedsKey ? nullptr : rows.row(first_key + thread_row_) + thread_column_ * kSimdWidth;
-#pragma unroll
+#pragma unroll kUnroll
     for (int i = 0; i < kThreadLoads; ++i) {
       const int load = i * kNumThreads + odd_thread;
       if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
