@@ -9,7 +9,9 @@
 #include <set>
 
 #include "kernelwright/generator/planner.h"
+#include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/float_formats.h"
+#include "support/simulated_attention.h"
 
 namespace kernelwright {
 
@@ -341,6 +343,20 @@ TEST(AttentionCases, ArePlannedOnEveryArchitecture) {
 
 TEST(AttentionCases, FitTheirProblems) {
   for (const CudaCase& test : all_cuda_cases()) EXPECT_NO_THROW(shape_only(test.problem, test.shape)) << test.name;
+}
+
+// The reference and the bound hold on every kind of data in the list: a kernel's arithmetic on the host passes them.
+TEST(AttentionCases, PassWithAKernelsArithmetic) {
+  int judged = 0;
+  for (const CudaCase& test : all_cuda_cases()) {
+    if (shape_only(test.problem, test.shape).operations() > 1e7) continue;
+    AttentionCase call = make_inputs(test.problem, test.shape, test.options);
+    if (test.change) test.change(call);
+    const Verdict verdict = verify(call, simulate_attention(call));
+    EXPECT_TRUE(verdict.passed) << test.name << ": " << verdict.text;
+    ++judged;
+  }
+  EXPECT_GE(judged, 100);
 }
 
 }  // namespace
