@@ -51,6 +51,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
                             const ResolvedStrides& strides, const AttentionLaunch& launch) {
   const bool split = launch.num_splits > 1;
   const Window window = tensors.window.value_or(kernel.window);
+  const float scale = std::isnan(tensors.scale) ? kernel.scale : tensors.scale;
   return {
       .q = pointer<const void>(tensors.q),
       .k = pointer<const void>(tensors.k),
@@ -70,7 +71,8 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .k_strides = packed(strides.k),
       .v_strides = packed(strides.v),
       .o_strides = packed(strides.o),
-      .scale = std::isnan(tensors.scale) ? kernel.scale : tensors.scale,
+      .scale = scale,
+      .exponent_scale = (scale == 0 ? 1.f : std::abs(scale)) * 1.4426950408889634f,
       .softcap = std::isnan(tensors.softcap) ? kernel.softcap : tensors.softcap,
       .batch = tensors.batch,
       .q_heads = kernel.q_heads,
@@ -83,7 +85,6 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .num_splits = launch.num_splits,
       .num_m_blocks = launch.num_m_blocks,
       .head_section = launch.head_section,
-      .reserved = 0,
   };
 }
 

@@ -21,6 +21,7 @@
 #include <mutex>
 #include <utility>
 
+#include "contract/attention_params.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compiler_identity.h"
 #include "kernelwright/runtime/nvrtc_path.h"
@@ -32,7 +33,6 @@ namespace {
 constexpr int kLogLinesInError = 12;
 constexpr int kOldestVersion = 12080;
 /// How launch() hands parameters to an entry: one struct by value. The structs themselves are in the closure's digest.
-constexpr int kAbiVersion = 1;
 
 std::atomic<bool> opened = false;  // some NVRTC of this process
 std::atomic<bool> forked = false;  // after that
@@ -256,7 +256,7 @@ CacheKey Compiler::key(const SourceUnit& unit) const {
   key.closure = unit.closure;
   key.options = unit.options;
   key.arch = unit.arch;
-  key.abi = kAbiVersion;
+  key.abi = contract::kContractVersion;
   key.compiler = identity_;
   return key;
 }

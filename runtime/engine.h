@@ -51,7 +51,6 @@ struct EngineOptions {
   EventSink sink;                             // also set as cache.sink unless that is set
   int compile_threads = 0;                    // of the background; 0: as many as cores. Started when first needed
   OnMiss on_miss = OnMiss::kBlock;            // of kernels that attention() prepares by itself
-  int retry_failed_after_ms = 60'000;         // prepare() of a failed kernel tries again after this long
   std::shared_ptr<Backend> custom_backend;    // instead of `backend`
   std::shared_ptr<KernelStore> custom_store;  // instead of `cache` and `nvrtc_path`
 };

@@ -34,6 +34,7 @@ struct AttentionParams {
   const float* v_scale;       // [1] or [kv_heads]
   Strides q_strides, k_strides, v_strides, o_strides;
   float scale;    // multiplies Q K^T; any finite number
+  float exponent_scale;  // |scale| * log2(e), or log2(e) for 0: read where no modifier and no key scale comes between
   float softcap;  // cap * tanh(score / cap)
   int32_t batch;
   int32_t q_heads, kv_heads;
@@ -44,7 +45,6 @@ struct AttentionParams {
   int32_t num_splits;    // parts that each sequence's keys are cut into
   int32_t num_m_blocks;  // query tiles of the longest sequence (and KV head, when heads are packed)
   int32_t head_section;  // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
-  int32_t reserved;
 };
 
 /// attention_combine: merges the parts of split keys.

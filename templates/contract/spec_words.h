@@ -1,5 +1,5 @@
-/// The words that spec.h is written in, for templates. The host has them in generator/enums.h; tests/templates holds the
-/// two lists together.
+/// The words that spec.h is written in, for templates. The host has them in generator/enums.h;
+/// tests/generator/specialize_test.cpp holds the two lists together.
 #pragma once
 
 namespace kernelwright {

@@ -17,14 +17,20 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   if (row >= params.rows) return;
 
   float largest = ptx::minus_infinity();
-  for (int s = lane; s < params.num_splits; s += 32) largest = fmaxf(largest, params.partial_lse[static_cast<int64_t>(s) * params.rows + row]);
+  bool seen = false;  // some part saw a key; its lse may be NaN, which fmaxf would drop
+  for (int s = lane; s < params.num_splits; s += 32) {
+    const float lse = params.partial_lse[static_cast<int64_t>(s) * params.rows + row];
+    seen |= lse != ptx::minus_infinity();
+    largest = fmaxf(largest, lse);
+  }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
 
   constexpr int kPairs = (spec::kHeadDimV + 63) / 64;  // pairs of columns to a lane
   float2 sum[kPairs] = {};
   float total = 0;
-  if (largest != ptx::minus_infinity()) {
+  if (__any_sync(0xffffffff, seen)) {
+    if (largest == ptx::minus_infinity()) largest = 0;  // all that was seen is NaN
 #pragma unroll 4
     for (int s = 0; s < params.num_splits; ++s) {
       const int64_t part = static_cast<int64_t>(s) * params.rows + row;

@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     value_scale = params.v_scale[index];
   }
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
-  const float exponent_scale = score_mod.exponent_scale();
+  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
 
   const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
   Softmax softmax;

@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   float key_scale = 1;
   if constexpr (spec::kScales != ScaleKind::kNone) key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
-  const float exponent_scale = score_mod.exponent_scale();
+  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
 
   // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
   const int warp_row = warp * kRowTiles * 16;

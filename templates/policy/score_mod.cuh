@@ -17,7 +17,13 @@ struct ScoreMod {
   static constexpr bool changes_scores = kKind != ScoreModKind::kNone;
   float scale;  // of Q K^T, key scale included
   float cap;    // softcap
-  __device__ float exponent_scale() const { return changes_scores || scale == 0 ? kLog2e : fabsf(scale) * kLog2e; }
+  /// `given` is the launch's own number, for kernels in which nothing comes between: it stays in constant memory.
+  template <bool kScaledKeys>
+  __device__ float exponent_scale(float given) const {
+    if (changes_scores) return kLog2e;
+    if (!kScaledKeys) return given;
+    return scale == 0 ? kLog2e : fabsf(scale) * kLog2e;
+  }
   __device__ bool changes_queries() const { return !changes_scores && !(scale > 0); }
   __device__ float operator()(float score) const {
     if constexpr (kKind == ScoreModKind::kSoftcap) {

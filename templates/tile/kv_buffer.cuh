@@ -43,12 +43,18 @@ struct ValueTrait {
   static constexpr bool transposed = true;
 };
 
-/// The keys that a load may read, [low, high), never empty. Without kLow the lower end is 0 and costs nothing.
+/// The keys that a load may read: [low, high), never empty, or any. Without kLow the lower end is 0 and costs nothing.
 template <bool kLow>
 struct RowBound {
   int low, high;
+  __device__ bool holds_all(int first, int count) const { return first + count <= high && (!kLow || first >= low); }
   __device__ bool holds(int key) const { return key < high && (!kLow || key >= low); }
   __device__ int nearest(int key) const { return kLow ? max(low, min(key, high - 1)) : min(key, high - 1); }
+};
+
+struct Unbounded {
+  __device__ static constexpr bool holds(int) { return true; }
+  __device__ static int nearest(int key) { return key; }
 };
 
 enum class KvForm { kCpAsync, kRegisterStaged };
@@ -90,30 +96,14 @@ class KvBuffer {
         fragments_(thread & 15, thread >> 4 & 1) {}
 
   /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read; the
-  /// other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. No branch depends on the bound, since
-  /// the accumulators of the loop around would have to be carried across each.
+  /// other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole tile, none
+  /// for a row: the loop around carries its accumulators across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
-    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A cp.async
-    // of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
-    constexpr bool kNeedsKey = kForm == KvForm::kRegisterStaged || Rows::is_paged;
-    // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
-    const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
-    const StorageT* even = kNeedsKey ? nullptr : rows.row(first_key + thread_row_) + thread_column_ * kSimdWidth;
-#pragma unroll kUnroll
-    for (int i = 0; i < kThreadLoads; ++i) {
-      const int load = i * kNumThreads + odd_thread;
-      if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
-      const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
-      const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
-      if constexpr (kNeedsKey) {
-        fetch(rows.row(bound.nearest(key)) + column, bound.holds(key), i, stage);
-      } else if constexpr (kEvenRows) {
-        fetch(even, bound.holds(key), i, stage);
-        even += kPassRows * rows.token_stride;
-      } else {
-        fetch(rows.row(key) + column, bound.holds(key), i, stage);
-      }
+    if (bound.holds_all(first_key, Trait::btile_dim0)) {
+      load_rows(rows, first_key, Unbounded{}, stage);
+    } else {
+      load_rows(rows, first_key, bound, stage);
     }
   }
 
@@ -160,6 +150,31 @@ class KvBuffer {
   }
 
  private:
+  template <class Rows, class Bound>
+  __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
+    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A cp.async
+    // of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    constexpr bool kNeedsKey = kForm == KvForm::kRegisterStaged || Rows::is_paged;
+    // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
+    const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
+    const StorageT* even = kNeedsKey ? nullptr : rows.row(first_key + thread_row_) + thread_column_ * kSimdWidth;
+#pragma unroll kUnroll
+    for (int i = 0; i < kThreadLoads; ++i) {
+      const int load = i * kNumThreads + odd_thread;
+      if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
+      const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
+      const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
+      if constexpr (kNeedsKey) {
+        fetch(rows.row(bound.nearest(key)) + column, bound.holds(key), i, stage);
+      } else if constexpr (kEvenRows) {
+        fetch(even, bound.holds(key), i, stage);
+        even += kPassRows * rows.token_stride;
+      } else {
+        fetch(rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key) + column, bound.holds(key), i, stage);
+      }
+    }
+  }
+
   /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`.
   __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage) {
 #pragma unroll

@@ -17,7 +17,7 @@ struct RowTile {
   template <class RowPointer>
   __device__ void load(int thread, int num_rows, RowPointer row_pointer) const {
     constexpr int kRowLoads = kCols / 8;
-#pragma unroll 4
+#pragma unroll 1
     for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
       const int row = load / kRowLoads, column = load % kRowLoads;
       const bool inside = row < num_rows;
@@ -27,6 +27,7 @@ struct RowTile {
 
   /// Multiplies the tile by the sign of `scale`, which is not positive: by -1, or by 0.
   __device__ void take_sign(int thread, float scale) const {
+#pragma unroll 1
     for (int offset = thread * 16; offset < Tile::bytes; offset += kNumThreads * 16) {
       ptx::Vector16 piece = ptx::ld_shared_v4(shared + offset);
 #pragma unroll
@@ -124,17 +125,17 @@ __device__ __forceinline__ void store_rows(const float (&rows)[kRowTiles][kTiles
     }
   } else {
     __syncwarp();  // every lane has read its fragments of Q from these rows
+    const typename Tile::Fragments lanes(first_row + lane / 4, 0);
+    const uint32_t base = lanes.base(shared) + lane % 4 * 4;
 #pragma unroll
-    for (int r = 0; r < 2 * kRowTiles; ++r) {
-      const int row = first_row + r / 2 * 16 + r % 2 * 8 + lane / 4;
+    for (int r = 0; r < 2 * kRowTiles; ++r)
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
-        ptx::st_shared_u32(shared + Tile::offset(row, n) + lane % 4 * 4,
+        ptx::st_shared_u32(lanes.piece_address(base, r, n),
                            Element<kOut>::pack(rows[r / 2][n][r % 2 * 2], rows[r / 2][n][r % 2 * 2 + 1]));
-    }
     __syncwarp();
     constexpr int kRowStores = kTiles;  // 16 bytes each
-#pragma unroll 4
+#pragma unroll 1
     for (int store = lane; store < kRowTiles * 16 * kRowStores; store += 32) {
       const int row = first_row + store / kRowStores, column = store % kRowStores;
       if (row < num_rows)

@@ -53,17 +53,22 @@ struct SharedTile {
     /// The tile at `tile`, aligned to 1024 bytes. Opaque, or the compiler would keep every XOR of a loop in a register.
     __device__ uint32_t base(uint32_t tile) const { return ptx::opaque(tile + lane_); }
 
-    __device__ uint32_t address(uint32_t base, int row_block, int step) const {
-      const Strip strip = strip_of(2 * step);
-      const int rows_before = strip.start * kRows + row_block * 16 * strip.pieces;  // in units of 16 bytes
-      if (strip.pieces == 1) return base + (rows_before + half_ * kRows) * 16;
-      if (strip.pieces == widest) return (base ^ ((2 * step - strip.start) * 16)) + rows_before * 16;
-      const uint32_t narrow = lane_offset(row_, half_, strip.pieces) ^ ((2 * step - strip.start) * 16);
-      return base - lane_ + narrow + rows_before * 16;
-    }
+    __device__ uint32_t address(uint32_t base, int row_block, int step) const { return at(base, row_block * 16, 2 * step); }
+
+    /// For stores of accumulators: the lane's row + 8 * row_eighth, piece `piece`; `half` is 0.
+    __device__ uint32_t piece_address(uint32_t base, int row_eighth, int piece) const { return at(base, row_eighth * 8, piece); }
 
    private:
-    // row_block * 16 rows leave the XOR as it is: 16 * pieces / 8 is a multiple of `pieces`.
+    // 8 rows more leave the XOR as it is: 8 * pieces / 8 is a multiple of `pieces`.
+    __device__ uint32_t at(uint32_t base, int rows_after, int piece) const {
+      const Strip strip = strip_of(piece);
+      const int before = strip.start * kRows + rows_after * strip.pieces;  // in units of 16 bytes
+      const int within = (piece - strip.start) * 16;
+      if (strip.pieces == 1) return base + (before + half_ * kRows) * 16;
+      if (strip.pieces == widest) return (base ^ within) + before * 16;
+      return base - lane_ + (lane_offset(row_, half_, strip.pieces) ^ within) + before * 16;
+    }
+
     __device__ static uint32_t lane_offset(int row, int half, int pieces) {
       if (pieces == 1) return row * 16;
       return row * pieces * 16 + ((half ^ ((row * pieces / 8) & (pieces - 1))) * 16);

@@ -172,7 +172,7 @@ TEST(ValidateAttention, RefusesFieldsOfOtherFamiliesByName) {
           std::string("/schedule/num_kv_stages: the portable family has no num_kv_stages; its fields are ") +
               kPortableFields,
           std::string("/schedule/cluster: the portable family has no cluster; its fields are ") + kPortableFields,
-          "/schedule/scheduler: \"queued\" is not built yet for the portable family; it has grid, longest_first"));
+          "/schedule/scheduler: \"queued\" is not built yet for the portable family; it has longest_first"));
 }
 
 TEST(ValidateAttention, SaysWhereAFamilyRuns) {

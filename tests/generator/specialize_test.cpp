@@ -1,0 +1,154 @@
+#include "kernelwright/generator/specialize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "support/paths.h"
+
+namespace kernelwright {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+AttentionSpec prefill() {
+  AttentionSpec spec;
+  spec.arch = Arch::kSm90a;
+  spec.mask = MaskKind::kCausal;
+  spec.min_ctas = 2;
+  return spec;
+}
+
+AttentionSpec decode() {
+  AttentionSpec spec;
+  spec.arch = Arch::kSm80;
+  spec.q = spec.out = DType::kF16;
+  spec.kv = DType::kE4m3;
+  spec.scales = ScaleKind::kPerHead;
+  spec.group = 4;
+  spec.kv_layout = KvLayoutKind::kPaged;
+  spec.page_size = 16;
+  spec.token_gen = spec.pack_gqa = spec.register_staged = true;
+  spec.block_m = 16;
+  return spec;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// The shipped text, so that a diff shows what a change emits. KERNELWRIGHT_UPDATE_GOLDEN=1 writes it anew.
+void expect_golden(const Spec& spec, const std::string& name) {
+  const std::string path = test::source_dir() + "/tests/golden/" + name;
+  if (std::getenv("KERNELWRIGHT_UPDATE_GOLDEN")) std::ofstream(path) << spec_header(spec);
+  EXPECT_EQ(spec_header(spec), file_text(path)) << path;
+}
+
+TEST(SpecHeader, OfAPrefillIsAsShipped) { expect_golden(prefill(), "attention_portable.spec.h"); }
+TEST(SpecHeader, OfADecodeIsAsShipped) { expect_golden(decode(), "attention_decode_portable.spec.h"); }
+TEST(SpecHeader, OfACombineIsAsShipped) {
+  expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
+}
+
+TEST(CanonicalText, HasALineForEveryField) {
+  AttentionSpec spec = prefill();
+  int fields = 0;
+  const std::string text = "\n" + canonical_text(spec);
+  visit_fields(spec, [&](const char* name, auto&, const auto&, const char*) {
+    ++fields;
+    EXPECT_THAT(text, HasSubstr("\n" + std::string(name) + " "));
+  });
+  EXPECT_EQ(std::count(text.begin() + 1, text.end(), '\n'), fields);
+}
+
+/// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the key.
+TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
+  const SourceUnit original = specialize(prefill());
+  AttentionSpec probe = prefill();
+  visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
+    const auto kept = value;
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, int>)
+      value += 16;
+    else if constexpr (std::is_same_v<T, bool>)
+      value = !value;
+    else
+      value = value == EnumTable<T>::entries[0].first ? EnumTable<T>::entries[1].first : EnumTable<T>::entries[0].first;
+    const SourceUnit changed = specialize(probe);
+    EXPECT_NE(changed.entry, original.entry) << name;
+    EXPECT_NE(changed.spec_text, original.spec_text) << name;
+    EXPECT_NE(changed.spec_header, original.spec_header) << name;
+    value = kept;
+  });
+}
+
+TEST(Specialize, NamesTheEntryByTheSpecAlone) {
+  EXPECT_EQ(specialize(prefill()).entry, specialize(prefill()).entry);
+  EXPECT_THAT(specialize(prefill()).spec_header, HasSubstr("#define KERNELWRIGHT_ENTRY " + specialize(prefill()).entry));
+  EXPECT_TRUE(specialize(decode()).entry.starts_with("attention_decode_portable_"));
+}
+
+TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(CombineSpec{})}) {
+    const SourceUnit unit = specialize(spec);
+    std::vector<std::string> known = {"spec.h"};
+    for (const TemplateFile& file : unit.headers) known.push_back(file.path);
+    for (const TemplateFile& file : unit.headers) {
+      std::istringstream lines{std::string(file.text)};
+      for (std::string line; std::getline(lines, line);) {
+        EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
+        if (line.starts_with("#include \"")) EXPECT_THAT(known, ::testing::Contains(line.substr(10, line.size() - 11))) << file.path;
+      }
+    }
+  }
+}
+
+TEST(Specialize, GivesPtxasOneOptionEach) {
+  for (const std::string& option : specialize(prefill()).options)
+    if (option.starts_with("--ptxas-options")) EXPECT_THAT(option, Not(HasSubstr(","))) << option;
+}
+
+TEST(Flattened, StandsWithoutIncludes) {
+  const std::string text = specialize(decode()).flattened();
+  EXPECT_THAT(text, Not(HasSubstr("#include")));
+  EXPECT_THAT(text, HasSubstr("#define KERNELWRIGHT_ENTRY"));
+  EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
+}
+
+/// templates/ cannot include generator/enums.h: the two lists of words are held together here, name by name and in order.
+template <Enum E>
+void expect_same_words(const std::string& type) {
+  std::string line = "enum class " + type + " {";
+  for (const auto& [entry, word] : EnumTable<E>::entries) {
+    std::string name = " k";
+    bool upper = true;
+    for (const char c : word) {
+      if (c != '_') name += upper ? static_cast<char>(std::toupper(c)) : c;
+      upper = c == '_';
+    }
+    line += name + ",";
+  }
+  line.back() = ' ';
+  EXPECT_THAT(std::string(template_closure("contract/spec_words.h").files[0].text), HasSubstr(line + "};"));
+}
+
+TEST(SpecWords, AreThoseOfTheHost) {
+  expect_same_words<DType>("DType");
+  expect_same_words<MaskKind>("MaskKind");
+  expect_same_words<ScoreModKind>("ScoreModKind");
+  expect_same_words<QLayout>("QLayout");
+  expect_same_words<KvLayoutKind>("KvLayoutKind");
+  expect_same_words<ScaleKind>("ScaleKind");
+  expect_same_words<Rescale>("Rescale");
+}
+
+}  // namespace
+}  // namespace kernelwright
