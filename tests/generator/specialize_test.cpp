@@ -38,7 +38,7 @@ AttentionSpec decode() {
   return spec;
 }
 
-std::string file_text(const std::string& path) {
+std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -47,7 +47,7 @@ std::string file_text(const std::string& path) {
 
 /// The shipped text, so that a diff shows what a change emits. KERNELWRIGHT_UPDATE_GOLDEN=1 writes it anew.
 void expect_golden(const Spec& spec, const std::string& name) {
-  const std::string path = test::source_dir() + "/tests/golden/" + name;
+  const std::filesystem::path path = test::source_dir() / "tests" / "golden" / name;
   if (std::getenv("KERNELWRIGHT_UPDATE_GOLDEN")) std::ofstream(path) << spec_header(spec);
   EXPECT_EQ(spec_header(spec), file_text(path)) << path;
 }
