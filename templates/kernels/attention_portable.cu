@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   const WorkItem item(params, blockIdx.x);
   if (item.num_rows <= 0) return;  // the whole CTA
-  const Mask mask = item.mask<Mask>(params);
+  const Mask mask = item.template mask<Mask>(params);
   const policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
 
   // Queries to shared memory; they stay for all key tiles.
@@ -169,12 +169,15 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
           for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
     }
     if (tiles.is_partial(key_tile)) {
-      // Opaque: the limits of the rows are worked out anew for the few tiles that need them, rather than held in registers.
-      const int lane_row = static_cast<int>(ptx::opaque(warp_row + lane / 4));
-      const int origin = key_tile * spec::kBlockN + static_cast<int>(ptx::opaque(lane % 4 * 2));
+      // Opaque: what only the few tiles with a mask need is worked out anew there, rather than held in registers.
+      const WorkItem again(params, ptx::opaque(blockIdx.x));
+      const Mask limits = again.template mask<Mask>(params);
+      const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
+      const int row = thread_again / 32 * kRowTiles * 16 + thread_again % 32 / 4;
+      const int origin = key_tile * spec::kBlockN + thread_again % 4 * 2;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = mask.visible(item.query(lane_row + r / 2 * 16 + r % 2 * 8));
+        const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
         policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
