@@ -4,7 +4,7 @@
 //
 //   launch_bench [STUB_DRIVER] [--benchmark_...]
 //
-// Read the `min` lines: other programs of the machine only ever add.
+// Read the CPU column of the `min` lines: other programs of the machine only ever add.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <elf.h>

@@ -131,6 +131,33 @@ TEST_F(EngineTest, TheFallbackServesUntilPromotion) {
   EXPECT_THAT(events_of(EventKind::kFallback), SizeIs(1));
 }
 
+TEST_F(EngineTest, LaunchesGoOnWhileKernelsArriveAndArePromoted) {
+  Engine engine(options());
+  const AttentionKernel kernel =
+      engine.prepare(prefill_problem(), other_schedule(), {.on_miss = OnMiss::kFallback, .background = true});
+  std::atomic<bool> stop{false};
+  std::atomic<int> launches{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      for (int n = 0; n < 200 || !stop; ++n) {
+        kernel.launch(some_tensors(), some_stream());
+        engine.attention(prefill_problem(), some_tensors(), some_stream());
+        (void)kernel.serves_fallback();
+        (void)kernel.binary();
+        (void)engine.counters();
+        launches += 2;
+        if (n % 50 == 49) device().forget_launches();
+      }
+    });
+  while (kernel.state() == KernelState::kPending) engine.promote();
+  engine.promote();
+  while (launches < 600) std::this_thread::yield();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(kernel.serves_fallback());
+}
+
 TEST_F(EngineTest, AFailedKernelIsServedByItsFallbackForGood) {
   Engine engine(options());
   store->fail(kOtherSchedule);
