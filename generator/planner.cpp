@@ -179,7 +179,10 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSch
   spec.swizzle = resolve("swizzle", schedule.swizzle, Swizzle::k128B, "no bank conflicts");
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
-  spec.block_k = resolve("block_k", schedule.block_k, problem.head_dim.qk, "K arrives whole");
+  // A chunk as wide as the swizzle changes no byte of the tile's layout, but a row's pointer then serves every chunk.
+  const bool chunked = problem.head_dim.qk % 64 == 0 && !spec.register_staged;
+  spec.block_k = resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,
+                         chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
   if (spec.token_gen) {
     choose_decode_tile(spec, schedule, machine, std::max(1, max_rows), resolve);
     plan.splits = schedule.splits.value_or(0);

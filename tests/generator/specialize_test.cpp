@@ -104,7 +104,8 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
     for (const TemplateFile& file : unit.headers) {
       std::istringstream lines{std::string(file.text)};
       for (std::string line; std::getline(lines, line);) {
-        EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
+        // The contract's integers take <cstdint> on the host alone.
+        if (file.path != "contract/integers.h") EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
         if (line.starts_with("#include \"")) EXPECT_THAT(known, ::testing::Contains(line.substr(10, line.size() - 11))) << file.path;
       }
     }
@@ -118,7 +119,7 @@ TEST(Specialize, GivesPtxasOneOptionEach) {
 
 TEST(Flattened, StandsWithoutIncludes) {
   const std::string text = specialize(decode()).flattened();
-  EXPECT_THAT(text, Not(HasSubstr("#include")));
+  EXPECT_THAT(text, Not(HasSubstr("#include \"")));
   EXPECT_THAT(text, HasSubstr("#define KERNELWRIGHT_ENTRY"));
   EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
 }
