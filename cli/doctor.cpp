@@ -98,7 +98,8 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
        "set HOME, XDG_CACHE_HOME or KERNELWRIGHT_CACHE_DIR, so that kernels are kept between processes"});
   std::string status = cache.status();
   while (!status.empty() && status.back() == '\n') status.pop_back();
-  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12) status.replace(at, 1, "\n           ");
+  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12)
+    status.replace(at, 1, "\n           ");
   findings.push_back({"", true, status, ""});
 }
 

@@ -87,6 +87,7 @@ class CommandLine {
 
   /// Parses and runs. Throws what the verb throws.
   int operator()(int argc, char** argv) {
+    if (argc > 1 && argv[1][0] != '-' && !app_.get_subcommand_no_throw(argv[1])) refuse_verb(argv[1]);
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -97,6 +98,11 @@ class CommandLine {
   }
 
  private:
+  [[noreturn]] void refuse_verb(const std::string& word) const {
+    std::vector<std::string> names;
+    for (const CLI::App* verb : app_.get_subcommands({})) names.push_back(verb->get_name());
+    throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, fmt::join(names, ", ")));
+  }
   CLI::App* add(const char* name, const char* text, Verb verb) {
     CLI::App* verb_app = app_.add_subcommand(name, text);
     verb_app->add_flag("--json", options_.json, "One JSON object on standard output");
