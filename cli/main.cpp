@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -87,7 +88,7 @@ class CommandLine {
 
   /// Parses and runs. Throws what the verb throws.
   int operator()(int argc, char** argv) {
-    if (argc > 1 && argv[1][0] != '-' && !app_.get_subcommand_no_throw(argv[1])) refuse_verb(argv[1]);
+    if (argc > 1 && argv[1][0] != '-') require_verb(argv[1]);  // CLI11 would only say that a verb is missing
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -98,9 +99,13 @@ class CommandLine {
   }
 
  private:
-  [[noreturn]] void refuse_verb(const std::string& word) const {
+  void require_verb(const std::string& word) const {
     std::vector<std::string> names;
-    for (const CLI::App* verb : app_.get_subcommands({})) names.push_back(verb->get_name());
+    for (const auto& [app, verb] : verbs_) {
+      if (app->get_name() == word) return;
+      names.push_back(app->get_name());
+    }
+    std::sort(names.begin(), names.end());
     throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, fmt::join(names, ", ")));
   }
   CLI::App* add(const char* name, const char* text, Verb verb) {
