@@ -162,7 +162,7 @@ TEST_F(Verbs, CacheVerifyFindsADamagedEntry) {
 TEST_F(Verbs, DoctorSaysWhatIsThereAndWhatWouldDo) {
   const CommandResult result = run({"doctor"});
   EXPECT_EQ(result.exit_code, has_compiler() || has_gpu() ? 0 : 3);
-  for (const char* part : {"GPU", "compiler", "cache", "sass"}) EXPECT_THAT(result.out, HasSubstr(part));
+  for (const char* part : {"driver", "compiler", "cache", "sass"}) EXPECT_THAT(result.out, HasSubstr(part));
   const JsonValue object = JsonValue::parse(run({"doctor", "--json"}).out);
   EXPECT_EQ(object.at("/cache/directory").as_string(), path("cache"));
 }
