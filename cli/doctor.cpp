@@ -11,6 +11,7 @@
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/cuda_backend.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -34,7 +35,19 @@ JsonValue to_json(const DeviceInfo& info) {
       .set("clock_khz", info.clock_khz);
 }
 
-bool find_gpus(std::vector<Finding>& findings, JsonValue& devices) {
+void find_driver(std::vector<Finding>& findings, JsonValue& object) {
+  try {
+    const std::string version = driver_version();
+    object.set("driver", version);
+    findings.push_back({"driver", true, "for CUDA " + version, ""});
+  } catch (const Error& error) {
+    object.set("driver", JsonValue());
+    findings.push_back({"driver", false, error.what(),
+                        "compile, explain, source, ptx and sass work without one; run and bench do not"});
+  }
+}
+
+bool find_gpus(std::vector<Finding>& findings, JsonValue& devices, std::string& why_none) {
   try {
     const auto backend = make_cuda_backend();
     bool usable = false;
@@ -53,8 +66,9 @@ bool find_gpus(std::vector<Finding>& findings, JsonValue& devices) {
     }
     return usable;
   } catch (const Error& error) {
-    findings.push_back(
-        {"GPU", false, error.what(), "compile, explain, source, ptx and sass work without one; run and bench do not"});
+    if (findings.back().present)  // else the driver's line has said it
+      findings.push_back({"GPU", false, error.what(), "an NVIDIA GPU from compute capability 8.0 on"});
+    why_none = error.what();
     return false;
   }
 }
@@ -98,7 +112,8 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
        "set HOME, XDG_CACHE_HOME or KERNELWRIGHT_CACHE_DIR, so that kernels are kept between processes"});
   std::string status = cache.status();
   while (!status.empty() && status.back() == '\n') status.pop_back();
-  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12) status.replace(at, 1, "\n           ");
+  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12)
+    status.replace(at, 1, "\n           ");
   findings.push_back({"", true, status, ""});
 }
 
@@ -107,9 +122,11 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
 int doctor(const Options& options) {
   std::vector<Finding> findings;
   JsonValue object = JsonValue::object(), devices = JsonValue::array();
-  const bool can_run = find_gpus(findings, devices);
+  find_driver(findings, object);
+  std::string gpu_error;
+  const bool can_run = find_gpus(findings, devices, gpu_error);
   object.set("devices", std::move(devices));
-  if (!can_run) object.set("devices_error", findings.back().text);
+  if (!gpu_error.empty()) object.set("devices_error", gpu_error);
   const bool can_compile = find_compiler(findings, object);
   find_cache(options, findings, object);
   const auto disassembler = find_disassembler();

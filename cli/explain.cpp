@@ -75,12 +75,15 @@ Occupancy occupancy(const ArchInfo& arch, int shared, int threads, int registers
 struct Compiled {
   std::shared_ptr<const Binary> binary;
   std::string why_not;
+  bool rejected = false;  // by the compiler: a fault of ours
 };
 Compiled compile_if_possible(KernelStore& store, const Spec& spec) {
   try {
     return {store.compile(spec), ""};
   } catch (const MissingError& error) {
     return {nullptr, error.what()};
+  } catch (const CompileError& error) {
+    return {nullptr, error.what(), true};
   }
 }
 
@@ -125,6 +128,7 @@ int explain(const Options& options) {
   const Compiled main = compile_if_possible(store, plan.main);
   Compiled combine;
   if (plan.combine) combine = compile_if_possible(store, *plan.combine);
+  const int code = main.rejected || combine.rejected ? kMismatch : kDone;
   const std::string key = store.key(plan.main).digest().hex();
   const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.num_warps * 32;
   const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
@@ -163,7 +167,7 @@ int explain(const Options& options) {
     object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
     if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
     fmt::print("{}\n", object.set("rates_of", rates.device).set("bounds", std::move(bounds)).dump());
-    return kDone;
+    return code;
   }
 
   const Style style(stdout);
@@ -210,7 +214,7 @@ int explain(const Options& options) {
     }
     fmt::print("{}", bounds.text(style));
   }
-  return kDone;
+  return code;
 }
 
 }  // namespace kernelwright::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -87,6 +88,7 @@ class CommandLine {
 
   /// Parses and runs. Throws what the verb throws.
   int operator()(int argc, char** argv) {
+    if (argc > 1 && argv[1][0] != '-') require_verb(argv[1]);  // CLI11 would only say that a verb is missing
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -97,6 +99,15 @@ class CommandLine {
   }
 
  private:
+  void require_verb(const std::string& word) const {
+    std::vector<std::string> names;
+    for (const auto& [app, verb] : verbs_) {
+      if (app->get_name() == word) return;
+      names.push_back(app->get_name());
+    }
+    std::sort(names.begin(), names.end());
+    throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, fmt::join(names, ", ")));
+  }
   CLI::App* add(const char* name, const char* text, Verb verb) {
     CLI::App* verb_app = app_.add_subcommand(name, text);
     verb_app->add_flag("--json", options_.json, "One JSON object on standard output");

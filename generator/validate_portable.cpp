@@ -61,6 +61,7 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
   check_fields_exist(schedule, violations);
+  if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});
   if (!schedule.scheduler.is_auto())
     portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
   if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});

@@ -18,6 +18,9 @@ std::shared_ptr<const Driver> open_driver(const std::string& path);
 /// The driver of open_driver(""), opened on first use. A failure is not remembered: the next call tries again.
 std::shared_ptr<const Driver> shared_driver();
 
+/// CUDA version of shared_driver(): "12.8". Throws MissingError if there is no driver.
+std::string driver_version();
+
 /// Throws MissingError if the driver sees no GPU.
 std::unique_ptr<Backend> make_cuda_backend(std::shared_ptr<const Driver> driver);
 

@@ -128,4 +128,6 @@ void refuse_after_fork() {
         static_cast<int>(CUDA_ERROR_NOT_INITIALIZED));
 }
 
+std::string driver_version() { return shared_driver()->version_text(); }
+
 }  // namespace kernelwright

@@ -137,15 +137,16 @@ Verdict verify(const AttentionCase& call, const AttentionOutput& output, const V
   report.rows = rows.size();
   report.elements = rows.size() * static_cast<std::size_t>(call.problem.head_dim.v);
   report.sampled = rows.size() * static_cast<std::size_t>(call.problem.head_dim.v) < call.o_elems();
-  if (call.random_values && report.rows) report.rms_limit = std::sqrt(1.5 + 7 / std::sqrt(report.rows));
 
   std::mutex mutex;
-  double squares = 0;
+  double squares = 0, independent = 1;
   std::string worst, worst_lse;
   compute_reference(call, std::move(rows), score_error_model(call.problem), [&](const ReferenceRow& row) {
     const RowResult result = compare_row(call, output, row);
     const std::lock_guard lock(mutex);
     squares += result.squares;
+    // As many roundings as a row has elements, or keys that weigh in, whichever are fewer.
+    independent += row.square_p > 0 ? std::min<double>(call.problem.head_dim.v, 1 / row.square_p) : 0;
     report.not_finite += result.not_finite;
     report.max_error = std::max(report.max_error, result.max_error);
     report.max_lse_error = std::max(report.max_lse_error, result.max_lse_error);
@@ -163,6 +164,7 @@ Verdict verify(const AttentionCase& call, const AttentionOutput& output, const V
                       row.lse, result.lse_limit);
     }
   });
+  if (call.random_values && report.rows) report.rms_limit = std::sqrt(1.5 + 7 / std::sqrt(independent));
   if (report.elements) report.rms_ratio = std::sqrt(squares / static_cast<double>(report.elements));
 
   if (report.worst_ratio > 1)

@@ -24,8 +24,10 @@
 ///
 /// The bound is a worst case and cannot see an error that is spread thin. For random data roundings are independent, so
 /// the same terms also give a variance: u^2/3 for a rounding to 16 bits. The root mean square of error / sigma over all
-/// checked elements is about 0.7 for a correct kernel; the limit leaves room for chance in few rows:
-///   sqrt(1.5 + 7 / sqrt(rows)). A missing key among 4096, a scale off by 1 % or 16-bit sums exceed it many times over.
+/// checked elements is about 0.7 for a correct kernel. The limit leaves room for chance where few roundings are
+/// independent of each other: sqrt(1.5 + 7 / sqrt(n)), where a row adds to n its elements or, if they are fewer, the
+/// keys that weigh in, 1 / sum p_j^2. A missing key among 4096, a scale off by 1 % or 16-bit sums exceed it many times
+/// over.
 #pragma once
 
 #include <string>

@@ -29,16 +29,18 @@ struct Machine {
   }
 
  private:
-  Machine() try {
-    EngineOptions options;
-    options.backend = "cuda";
-    engine = std::make_unique<Engine>(options);
-    if (!engine->device(0).info().arch) {
+  Machine() {
+    try {
+      EngineOptions options;
+      options.backend = "cuda";
+      engine = std::make_unique<Engine>(options);
+      if (engine->device(0).info().arch) return;
       missing = "no kernel is compiled for " + engine->device(0).info().name;
       engine.reset();
+    } catch (const MissingError& error) {
+      engine.reset();
+      missing = error.what();
     }
-  } catch (const MissingError& error) {
-    missing = error.what();
   }
 };
 
