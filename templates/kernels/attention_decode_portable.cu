@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   tiles.take_part(coord.split, params.num_splits);
 
   const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
-  query_tile.load(thread, item.num_rows, [&](int row) { return static_cast<const uint16_t*>(params.q) + item.offset(params.q_strides, row); });
+  query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
   ptx::cp_async_commit_group();
 
   const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, item.sequence.kv_start, coord.head);

@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   // Queries to shared memory; they stay for all key tiles.
   const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
-  query_tile.load(thread, item.num_rows, [&](int row) { return static_cast<const uint16_t*>(params.q) + item.offset(params.q_strides, row); });
+  query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
 
   const int kv_head = item.row_map.kv_head();
   const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
@@ -262,6 +262,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows are in
   // the way.
   if (spec::kHeadDimQk != spec::kHeadDimV) __syncthreads();
-  tile::store_rows<spec::kOutDType, Output, kRowTiles>(output, shared, end_row, end_lane, done.num_rows, params.o,
-                                                       [&](int row) { return done.offset(params.o_strides, row); });
+  tile::store_rows<spec::kOutDType, Output, kRowTiles>(
+      output, shared, end_row, end_lane, done.num_rows,
+      done.rows(static_cast<tile::Storage<spec::kOutDType>*>(params.o), params.o_strides));
 }

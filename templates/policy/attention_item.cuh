@@ -58,6 +58,17 @@ struct RowMap {
   __device__ static int rows(int q_len) { return kPackGqa ? q_len * kGroup : q_len; }
 };
 
+/// The rows of a tile in q or o. Rows of one head are evenly spaced; packed heads interleave.
+template <class StorageT, class WorkItemT, bool kPackGqa>
+struct TileRows {
+  static constexpr bool even = !kPackGqa;
+  StorageT* tensor;
+  const contract::Strides& strides;
+  const WorkItemT& item;
+  __device__ StorageT* row(int row) const { return tensor + item.offset(strides, row); }
+  __device__ int64_t step() const { return strides.token; }  // from row to row, if even
+};
+
 /// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across the
 /// loop over keys.
 template <QLayout kQLayout, KvLayoutKind kKvLayout, bool kPackGqa, int kGroup, int kBlockM>
@@ -86,6 +97,10 @@ struct WorkItem {
   __device__ int64_t lse_index(const contract::AttentionParams& params, int row) const {
     if constexpr (kQLayout == QLayout::kRagged) return token(row) * params.q_heads + q_head(row);
     return (static_cast<int64_t>(coord.batch) * params.q_heads + q_head(row)) * params.q_len + query(row);
+  }
+  template <class StorageT>
+  __device__ TileRows<StorageT, WorkItem, kPackGqa> rows(StorageT* tensor, const contract::Strides& strides) const {
+    return {tensor, strides, *this};
   }
   template <class MaskT>
   __device__ MaskT mask(const contract::AttentionParams& params) const {

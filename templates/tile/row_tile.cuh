@@ -13,15 +13,25 @@ namespace kernelwright::tile {
 template <int kRows, int kCols, class Tile, int kNumThreads>
 struct RowTile {
   uint32_t shared;
-  /// `row_pointer(row)` is where a row starts in device memory. The caller commits, waits and synchronises.
-  template <class RowPointer>
-  __device__ void load(int thread, int num_rows, RowPointer row_pointer) const {
-    constexpr int kRowLoads = kCols / 8;
+  /// The caller commits, waits and synchronises.
+  template <class Rows>
+  __device__ __forceinline__ void load(int thread, int num_rows, const Rows& rows) const {
+    constexpr int kRowLoads = kCols / 8, kPassRows = kNumThreads / kRowLoads;
+    if constexpr (Rows::even && kNumThreads % kRowLoads == 0 && kRows % kPassRows == 0) {
+      const int first = thread / kRowLoads, column = thread % kRowLoads;
+      const uint16_t* from = rows.row(first) + column * 8;
+#pragma unroll
+      for (int i = 0; i < kRows / kPassRows; ++i) {
+        const int row = first + i * kPassRows;
+        ptx::cp_async_cg_16(shared + Tile::offset(row, column), from, row < num_rows ? 16 : 0);
+        from += kPassRows * rows.step();
+      }
+    } else {
 #pragma unroll 1
-    for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
-      const int row = load / kRowLoads, column = load % kRowLoads;
-      const bool inside = row < num_rows;
-      ptx::cp_async_cg_16(shared + Tile::offset(row, column), row_pointer(inside ? row : 0) + column * 8, inside ? 16 : 0);
+      for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
+        const int row = load / kRowLoads, column = load % kRowLoads;
+        ptx::cp_async_cg_16(shared + Tile::offset(row, column), rows.row(min(row, num_rows - 1)) + column * 8, row < num_rows ? 16 : 0);
+      }
     }
   }
 
@@ -109,19 +119,19 @@ __device__ __forceinline__ void store_pair(void* out, int64_t offset, float low,
 }
 
 /// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store is 16
-/// bytes; f32 goes straight out, since a quad's pairs fill a sector. `offset_of(row)`: elements from `out` to a row.
-template <DType kOut, class Tile, int kRowTiles, int kTiles, class OffsetOf>
-__device__ __forceinline__ void store_rows(const float (&rows)[kRowTiles][kTiles][4], uint32_t shared, int first_row, int lane,
-                                           int num_rows, void* out, OffsetOf offset_of) {
+/// bytes; f32 goes straight out, since a quad's pairs fill a sector.
+template <DType kOut, class Tile, int kRowTiles, int kTiles, class Rows>
+__device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTiles][4], uint32_t shared, int first_row, int lane,
+                                           int num_rows, const Rows& rows) {
   if constexpr (kOut == DType::kF32) {
 #pragma unroll
     for (int r = 0; r < 2 * kRowTiles; ++r) {
       const int row = first_row + r / 2 * 16 + r % 2 * 8 + lane / 4;
       if (row >= num_rows) continue;
-      float* to = static_cast<float*>(out) + offset_of(row) + lane % 4 * 2;
+      float* to = rows.row(row) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
-        *reinterpret_cast<float2*>(to + n * 8) = make_float2(rows[r / 2][n][r % 2 * 2], rows[r / 2][n][r % 2 * 2 + 1]);
+        *reinterpret_cast<float2*>(to + n * 8) = make_float2(values[r / 2][n][r % 2 * 2], values[r / 2][n][r % 2 * 2 + 1]);
     }
   } else {
     __syncwarp();  // every lane has read its fragments of Q from these rows
@@ -132,15 +142,25 @@ __device__ __forceinline__ void store_rows(const float (&rows)[kRowTiles][kTiles
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
         ptx::st_shared_u32(lanes.piece_address(base, r, n),
-                           Element<kOut>::pack(rows[r / 2][n][r % 2 * 2], rows[r / 2][n][r % 2 * 2 + 1]));
+                           Element<kOut>::pack(values[r / 2][n][r % 2 * 2], values[r / 2][n][r % 2 * 2 + 1]));
     __syncwarp();
     constexpr int kRowStores = kTiles;  // 16 bytes each
+    if constexpr (Rows::even && 32 % kRowStores == 0) {
+      constexpr int kPassRows = 32 / kRowStores;
+      const int first = first_row + lane / kRowStores, column = lane % kRowStores;
+      uint16_t* to = rows.row(first) + column * 8;
+#pragma unroll 8
+      for (int i = 0; i < kRowTiles * 16 / kPassRows; ++i) {
+        const int row = first + i * kPassRows;
+        if (row < num_rows) ptx::st_global_v4(to, ptx::ld_shared_v4(shared + Tile::offset(row, column)));
+        to += kPassRows * rows.step();
+      }
+    } else {
 #pragma unroll 1
-    for (int store = lane; store < kRowTiles * 16 * kRowStores; store += 32) {
-      const int row = first_row + store / kRowStores, column = store % kRowStores;
-      if (row < num_rows)
-        ptx::st_global_v4(static_cast<uint16_t*>(out) + offset_of(row) + column * 8,
-                          ptx::ld_shared_v4(shared + Tile::offset(row, column)));
+      for (int store = lane; store < kRowTiles * 16 * kRowStores; store += 32) {
+        const int row = first_row + store / kRowStores, column = store % kRowStores;
+        if (row < num_rows) ptx::st_global_v4(rows.row(row) + column * 8, ptx::ld_shared_v4(shared + Tile::offset(row, column)));
+      }
     }
   }
 }
