@@ -64,39 +64,41 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
     for (int n = 0; n < spec::kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
+  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it.
+  constexpr int kPairs = spec::kBlockN / 16, kFragments = kDepthSteps * kPairs;
   const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
+  uint32_t a[2][kRowTiles][4], first[2][2], second[2][2];
+  queries.load(a[0], query_base, 0);
+  keys.load_from_shared(first[0], second[0], key_base, 0, 0);
 #pragma unroll
-  for (int step = 0; step < kDepthSteps; ++step) {
-    uint32_t a[kRowTiles][4];
-    queries.load(a, query_base, step);
+  for (int i = 0; i < kFragments; ++i) {
+    const int step = i / kPairs, pair = i % kPairs, next = i + 1;
+    if (next < kFragments) keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
+    if (pair == kPairs / 2 && step + 1 < kDepthSteps) queries.load(a[(step + 1) % 2], query_base, step + 1);
 #pragma unroll
-    for (int pair = 0; pair < spec::kBlockN / 16; ++pair) {
-      uint32_t first[2], second[2];
-      keys.load_from_shared(first, second, key_base, step, pair);
+    for (int m = 0; m < kRowTiles; ++m) mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], first);
-        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], second);
-      }
-    }
+    for (int m = kRowTiles - 1; m >= 0; --m)
+      mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[step % 2][m], second[i % 2]);
   }
 }
 
 /// output += P V for the warp's rows and the values of `stage`.
 __device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials, const Values& values, int stage) {
+  constexpr int kPairs = spec::kHeadDimV / 16, kFragments = kKeySteps * kPairs;
   const uint32_t base = values.fragment_base(stage);
+  uint32_t first[2][2], second[2][2];
+  values.load_from_shared(first[0], second[0], base, 0, 0);
 #pragma unroll
-  for (int step = 0; step < kKeySteps; ++step) {
+  for (int i = 0; i < kFragments; ++i) {
+    const int step = i / kPairs, pair = i % kPairs, next = i + 1;
+    if (next < kFragments) values.load_from_shared(first[next % 2], second[next % 2], base, next / kPairs, next % kPairs);
 #pragma unroll
-    for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
-      uint32_t first[2], second[2];
-      values.load_from_shared(first, second, base, step, pair);
+    for (int m = 0; m < kRowTiles; ++m)
+      mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first[i % 2]);
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first);
-        mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second);
-      }
-    }
+    for (int m = kRowTiles - 1; m >= 0; --m)
+      mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second[i % 2]);
   }
 }
 

@@ -93,7 +93,7 @@ class KvBuffer {
         thread_(thread),
         thread_row_(thread / kRowLoads),
         thread_column_(thread % kRowLoads),
-        fragments_(thread & 15, thread >> 4 & 1) {}
+        fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
 
   /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read; the
   /// other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole tile, none
@@ -136,8 +136,6 @@ class KvBuffer {
 
   /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys `step` counts along the whole depth and `pair` along the
   /// keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once unrolled.
-  /// Lanes 0-15 point at 16 rows and lanes 16-31 at their other half, for keys and values alike and as for queries, so that
-  /// one register serves all three; that leaves the four matrices of keys in another order than those of values.
   __device__ void load_from_shared(uint32_t (&first)[2], uint32_t (&second)[2], uint32_t base, int step, int pair) const {
     uint32_t matrix[4];
     if constexpr (Trait::transposed) {
@@ -145,8 +143,8 @@ class KvBuffer {
     } else {
       ptx::ldmatrix_x4(matrix, fragments_.address(base, pair, step % num_k_tiles) + step / num_k_tiles * chunk_bytes);
     }
-    first[0] = matrix[0], first[1] = matrix[Trait::transposed ? 1 : 2];
-    second[0] = matrix[Trait::transposed ? 2 : 1], second[1] = matrix[3];
+    first[0] = matrix[0], first[1] = matrix[1];
+    second[0] = matrix[2], second[1] = matrix[3];
   }
 
  private:
@@ -202,6 +200,11 @@ class KvBuffer {
       return Tile::offset(load / kRowLoads, load % kRowLoads * kPieces + piece);
     }
   }
+
+  /// The lane's row and 16-byte half in an ldmatrix.x4, so that matrices 0, 1 and 2, 3 are the register pairs of two MMAs: any
+  /// other order costs moves.
+  __device__ static int fragment_row(int lane) { return (lane & 7) + (Trait::transposed ? lane >> 3 & 1 : lane >> 4) * 8; }
+  __device__ static int fragment_half(int lane) { return Trait::transposed ? lane >> 4 : lane >> 3 & 1; }
 
   uint32_t shared_;
   int thread_;
