@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
   };
   constexpr int kAhead = Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
-#pragma unroll
+#pragma unroll 1
   for (int ahead = 0; ahead < kAhead; ++ahead) load_tile(tiles.begin + ahead, ahead);
 
   float key_scale = 1, value_scale = 1;

@@ -64,22 +64,29 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
     for (int n = 0; n < spec::kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
-  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it.
-  constexpr int kPairs = spec::kBlockN / 16, kFragments = kDepthSteps * kPairs;
-  const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
-  uint32_t a[2][kRowTiles][4], first[2][2], second[2][2];
-  queries.load(a[0], query_base, 0);
-  keys.load_from_shared(first[0], second[0], key_base, 0, 0);
+  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a loop
+  // that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
+  constexpr bool kRolled = Keys::num_chunks > 1 && !kQueriesInRegisters && Queries::whole_strips(spec::kBlockK);
+  constexpr int kPairs = spec::kBlockN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps, kFragments = kSteps * kPairs;
+  uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
+#pragma unroll 1
+  for (int chunk = 0; chunk < kDepthSteps / kSteps; ++chunk) {
+    uint32_t a[2][kRowTiles][4], first[2][2], second[2][2];
+    queries.load(a[0], query_base, 0);
+    keys.load_from_shared(first[0], second[0], key_base, 0, 0);
 #pragma unroll
-  for (int i = 0; i < kFragments; ++i) {
-    const int step = i / kPairs, pair = i % kPairs, next = i + 1;
-    if (next < kFragments) keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
-    if (pair == kPairs / 2 && step + 1 < kDepthSteps) queries.load(a[(step + 1) % 2], query_base, step + 1);
+    for (int i = 0; i < kFragments; ++i) {
+      const int step = i / kPairs, pair = i % kPairs, next = i + 1;
+      if (next < kFragments) keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
+      if (pair == kPairs / 2 && step + 1 < kSteps) queries.load(a[(step + 1) % 2], query_base, step + 1);
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
+      for (int m = 0; m < kRowTiles; ++m) mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
 #pragma unroll
-    for (int m = kRowTiles - 1; m >= 0; --m)
-      mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[step % 2][m], second[i % 2]);
+      for (int m = kRowTiles - 1; m >= 0; --m)
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[step % 2][m], second[i % 2]);
+    }
+    query_base += Queries::strips_bytes(spec::kBlockK);
+    key_base += Keys::chunk_bytes;
   }
 }
 
@@ -197,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     queries.load_all();
   };
   if constexpr (spec::kNumStages == 1) {
-    if (tiles.end > tiles.begin) load(keys, key_rows, last, 0);
+    if (tiles.end > tiles.begin) keys.load_rows(key_rows, last * spec::kBlockN, bound, 0);  // rarely whole
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<0>();
     begin();

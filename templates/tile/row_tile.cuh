@@ -20,7 +20,7 @@ struct RowTile {
     if constexpr (Rows::even && kNumThreads % kRowLoads == 0 && kRows % kPassRows == 0) {
       const int first = thread / kRowLoads, column = thread % kRowLoads;
       const uint16_t* from = rows.row(first) + column * 8;
-#pragma unroll
+#pragma unroll 4
       for (int i = 0; i < kRows / kPassRows; ++i) {
         const int row = first + i * kPassRows;
         ptx::cp_async_cg_16(shared + Tile::offset(row, column), from, row < num_rows ? 16 : 0);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTil
       constexpr int kPassRows = 32 / kRowStores;
       const int first = first_row + lane / kRowStores, column = lane % kRowStores;
       uint16_t* to = rows.row(first) + column * 8;
-#pragma unroll 8
+#pragma unroll 4
       for (int i = 0; i < kRowTiles * 16 / kPassRows; ++i) {
         const int row = first + i * kPassRows;
         if (row < num_rows) ptx::st_global_v4(to, ptx::ld_shared_v4(shared + Tile::offset(row, column)));

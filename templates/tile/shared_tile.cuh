@@ -22,11 +22,16 @@ struct SharedTile {
   static constexpr bool even_strips = pieces % widest == 0;                    // none is narrower
   static constexpr int strip_bytes = widest * 16;                              // of one row in a full strip
 
+  /// Whether columns [0, n), [n, 2n), ... are whole full strips, and the bytes from one such group to the next.
+  __host__ __device__ static constexpr bool whole_strips(int n) { return even_strips && n % (widest * 8) == 0; }
+  __host__ __device__ static constexpr int strips_bytes(int n) { return kRows * n * 2; }
+
   struct Strip {
     int start, pieces;
   };
   __host__ __device__ static constexpr Strip strip_of(int piece) {
-    const int full = pieces / widest * widest;
+    if constexpr (even_strips) return {piece / widest * widest, widest};
+    constexpr int full = pieces / widest * widest;
     if (piece < full) return {piece / widest * widest, widest};
     int start = full;
     for (int width = widest / 2; width > 0; width /= 2) {
@@ -64,6 +69,8 @@ struct SharedTile {
       const Strip strip = strip_of(piece);
       const int before = strip.start * kRows + rows_after * strip.pieces;  // in units of 16 bytes
       const int within = (piece - strip.start) * 16;
+      if constexpr (widest == 1) return base + (before + half_ * kRows) * 16;
+      if constexpr (even_strips) return (base ^ within) + before * 16;
       if (strip.pieces == 1) return base + (before + half_ * kRows) * 16;
       if (strip.pieces == widest) return (base ^ within) + before * 16;
       return base - lane_ + (lane_offset(row_, half_, strip.pieces) ^ within) + before * 16;
