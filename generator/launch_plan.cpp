@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "contract/attention_layout.h"
+#include "contract/attention_params.h"
 #include "kernelwright/generator/arch.h"
 
 namespace kernelwright {
 namespace {
 
 constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
-constexpr int kMaxSplits = 256;
 constexpr int kCombineThreads = 128;  // four rows to a CTA
 
 // A launch divides two dozen times. A 64-bit division costs up to 90 cycles on servers of 2019, one of doubles
@@ -30,7 +30,7 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
   std::int64_t best = 1, least = cost(1);
   for (std::int64_t waves = 1; waves <= 3; ++waves) {
     const std::int64_t splits =
-        std::clamp<std::int64_t>(floor_div(waves * slots, items), 1, std::min<std::int64_t>(tiles, kMaxSplits));
+        std::clamp<std::int64_t>(floor_div(waves * slots, items), 1, std::min<std::int64_t>(tiles, contract::kMaxSplits));
     // Fewer parts of the same length leave no part empty.
     const std::int64_t even = ceil_div(tiles, ceil_div(tiles, splits));
     if (even == best) continue;
@@ -67,7 +67,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
                floor_div(arch.shared_bytes_per_sm, launch.main.shared_bytes + arch.reserved_shared_bytes_per_cta),
                floor_div(arch.max_threads_per_sm, launch.main.block)));
     const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n));
-    launch.num_splits = forced_splits > 0 ? std::min(forced_splits, kMaxSplits)
+    launch.num_splits = forced_splits > 0 ? std::min(forced_splits, contract::kMaxSplits)
                                           : choose_splits(pairs * m_blocks, tiles, ctas * num_sms);
   }
 

@@ -51,9 +51,8 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
                                          : "16 rows a warp: 32 would not leave registers for their accumulators");
   spec.block_m = resolve("block_m", schedule.block_m, two_row_tiles ? 128 : rows,
                          rows == 128 ? "128 rows share each key tile" : "64 rows, so that the tile fits shared memory");
-  // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take; so do ptxas'
-  // own choices for Blackwell.
-  const bool crowded = depth > 96 && two_row_tiles && (arch.tcgen05 || arch.arch == Arch::kSm120a || spec.mask == MaskKind::kSlidingWindow || spec.score_mod != ScoreModKind::kNone);
+  // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
+  const bool crowded = depth > 96 && two_row_tiles && (spec.mask == MaskKind::kSlidingWindow || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
   spec.block_n = resolve("block_n", schedule.block_n, keys, fmt::format("{} keys of scores fit the registers beside the accumulators", keys));
   // Measured on an H100: two stages are worth 5 % at head dim 64 and cost 3 % at 128, where their registers are missing.
@@ -183,7 +182,7 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSch
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   // A chunk as wide as the swizzle changes no byte of the tile's layout, but a row's pointer then serves every chunk.
-  const bool chunked = problem.head_dim.qk % 64 == 0 && !spec.register_staged;
+  const bool chunked = problem.head_dim.qk % 64 == 0;
   spec.block_k = resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,
                          chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
   if (spec.token_gen) {

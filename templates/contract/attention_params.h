@@ -47,6 +47,8 @@ struct AttentionParams {
   int32_t head_section;  // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
 };
 
+constexpr int kMaxSplits = 256;
+
 /// attention_combine: merges the parts of split keys.
 struct CombineParams {
   const float* partial_o;    // [splits, rows, head_dim.v]

@@ -1,5 +1,5 @@
 /// Merges the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s. One warp a row, in the order of the parts,
-/// so that the result does not depend on who finished first. A part that saw no key has lse -inf; its output is never read.
+/// so that the result does not depend on who finished first. A part that saw no key has lse -inf and an output of zeros.
 #include "spec.h"
 
 #include "contract/attention_params.h"
@@ -16,34 +16,46 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
-  float largest = ptx::minus_infinity();
+  // Lane l holds the weights of parts l, l + 32, ...: then no load of a part waits for another.
+  constexpr int kLaneParts = contract::kMaxSplits / 32;
+  float weight[kLaneParts], largest = ptx::minus_infinity();
   bool seen = false;  // some part saw a key; its lse may be NaN, which fmaxf would drop
-  for (int s = lane; s < params.num_splits; s += 32) {
-    const float lse = params.partial_lse[static_cast<int64_t>(s) * params.rows + row];
-    seen |= lse != ptx::minus_infinity();
-    largest = fmaxf(largest, lse);
+#pragma unroll
+  for (int i = 0; i < kLaneParts; ++i) {
+    const int s = i * 32 + lane;
+    weight[i] = s < params.num_splits ? params.partial_lse[static_cast<int64_t>(s) * params.rows + row] : ptx::minus_infinity();
+    seen |= weight[i] != ptx::minus_infinity();
+    largest = fmaxf(largest, weight[i]);
   }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
+  if (largest == ptx::minus_infinity()) largest = 0;  // nothing was seen, or only NaN
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < kLaneParts; ++i) {
+    weight[i] = ptx::ex2_approx_ftz(weight[i] - largest);
+    total += weight[i];
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
 
   constexpr int kPairs = (spec::kHeadDimV + 63) / 64;  // pairs of columns to a lane
   float2 sum[kPairs] = {};
-  float total = 0;
   if (__any_sync(0xffffffff, seen)) {
-    if (largest == ptx::minus_infinity()) largest = 0;  // all that was seen is NaN
-#pragma unroll 4
-    for (int s = 0; s < params.num_splits; ++s) {
-      const int64_t part = static_cast<int64_t>(s) * params.rows + row;
-      const float lse = params.partial_lse[part];
-      if (lse == ptx::minus_infinity()) continue;
-      const float weight = ptx::ex2_approx_ftz(lse - largest);
-      total += weight;
 #pragma unroll
-      for (int i = 0; i < kPairs; ++i) {
-        const int column = (i * 32 + lane) * 2;
-        if (spec::kHeadDimV % 64 != 0 && column >= spec::kHeadDimV) continue;
-        const float2 value = *reinterpret_cast<const float2*>(params.partial_o + part * spec::kHeadDimV + column);
-        sum[i].x += weight * value.x, sum[i].y += weight * value.y;
+    for (int i = 0; i < kLaneParts; ++i) {
+      const int parts = min(32, params.num_splits - i * 32);
+#pragma unroll 8
+      for (int s = 0; s < parts; ++s) {
+        const float share = __shfl_sync(0xffffffff, weight[i], s);
+        const float* part = params.partial_o + (static_cast<int64_t>(i * 32 + s) * params.rows + row) * spec::kHeadDimV;
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) {
+          const int column = (j * 32 + lane) * 2;
+          if (spec::kHeadDimV % 64 != 0 && column >= spec::kHeadDimV) continue;
+          const float2 value = *reinterpret_cast<const float2*>(part + column);
+          sum[j].x += share * value.x, sum[j].y += share * value.y;
+        }
       }
     }
   }

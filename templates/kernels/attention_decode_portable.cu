@@ -36,6 +36,8 @@ using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHead
                             spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
 using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType, spec::kNumStages, 32,
                               spec::kSwizzleBytes, spec::kArch>;
+// Wide heads leave no registers for the next tile's keys and values both: values are then fetched behind Q K^T.
+constexpr bool kLateValues = spec::kRegisterStaged && spec::kHeadDimQk + spec::kHeadDimV > 256;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 
 constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk,
@@ -89,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     if (key_tile < tiles.end) {
       const int first_key = key_tile * spec::kBlockN + warp * kWarpKeys;
       keys.load_from_dram(key_rows, first_key, bound, stage);
-      values.load_from_dram(value_rows, first_key, bound, stage);
+      if constexpr (!kLateValues) values.load_from_dram(value_rows, first_key, bound, stage);
     }
     ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
   };
@@ -141,8 +143,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       ptx::cp_async_wait_group<kAhead>();
     } else {
       keys.copy_to_shared();
-      values.copy_to_shared();
-      load_tile(key_tile + 1, 0);
+      if constexpr (kLateValues) {
+        values.load_from_dram(value_rows, key_tile * spec::kBlockN + warp * kWarpKeys, bound, 0);
+      } else {
+        values.copy_to_shared();
+        load_tile(key_tile + 1, 0);
+      }
     }
     __syncwarp();  // the warp's keys have landed
 
@@ -182,6 +188,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     uint32_t exponentials[kRowTiles][kKeySteps][4];
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
 
+    if constexpr (kLateValues) {
+      values.copy_to_shared();
+      load_tile(key_tile + 1, 0);
+      __syncwarp();  // the warp's values have landed
+    }
     const uint32_t value_base = values.fragment_base(stage);
 #pragma unroll
     for (int step = 0; step < kKeySteps; ++step) {
