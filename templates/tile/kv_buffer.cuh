@@ -46,6 +46,7 @@ struct ValueTrait {
 /// The keys that a load may read: [low, high), never empty, or any. Without kLow the lower end is 0 and costs nothing.
 template <bool kLow>
 struct RowBound {
+  static constexpr bool always = false;
   int low, high;
   __device__ bool holds_all(int first, int count) const { return first + count <= high && (!kLow || first >= low); }
   __device__ bool holds(int key) const { return key < high && (!kLow || key >= low); }
@@ -53,6 +54,7 @@ struct RowBound {
 };
 
 struct Unbounded {
+  static constexpr bool always = true;
   __device__ static constexpr bool holds(int) { return true; }
   __device__ static int nearest(int key) { return key; }
 };
@@ -113,24 +115,32 @@ class KvBuffer {
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
     // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A cp.async
     // of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
-    constexpr bool kNeedsKey = kForm == KvForm::kRegisterStaged || Rows::is_paged;
+    constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
+    constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always;
     // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
-    const StorageT* even = kNeedsKey ? nullptr : rows.row(first_key + thread_row_) + thread_column_ * kSimdWidth;
+    const StorageT* even = nullptr;
+    const StorageT* stand_in = nullptr;
+    if constexpr (kEvenlySpaced && kEvenRows)
+      even = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_) + thread_column_ * kSimdWidth;
+    if constexpr (kEvenlySpaced && kStandIn)
+      stand_in = rows.template tile_row<Trait::btile_dim0>(first_key, bound.nearest(first_key) - first_key);
 #pragma unroll kUnroll
     for (int i = 0; i < kThreadLoads; ++i) {
       const int load = i * kNumThreads + odd_thread;
       if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
       const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
       const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
-      if constexpr (kNeedsKey) {
-        fetch(rows.row(bound.nearest(key)) + column, bound.holds(key), i, stage);
-      } else if constexpr (kEvenRows) {
-        fetch(even, bound.holds(key), i, stage);
-        even += kPassRows * rows.token_stride;
-      } else {
-        fetch(rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key) + column, bound.holds(key), i, stage);
+      const bool inside = bound.holds(key);
+      const StorageT* source = even;
+      if constexpr (!kEvenlySpaced) {
+        source = rows.row(bound.nearest(static_cast<int>(ptx::opaque(key)))) + column;
+      } else if constexpr (!kEvenRows) {
+        source = rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key) + column;
       }
+      if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
+      fetch(source, inside, i, stage);
+      if constexpr (kEvenlySpaced && kEvenRows) even += kPassRows * rows.token_stride;
     }
   }
 
