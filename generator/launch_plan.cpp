@@ -10,7 +10,7 @@ namespace kernelwright {
 namespace {
 
 constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
-constexpr int kCombineThreads = 128;  // four rows to a CTA
+constexpr int kCombineThreads = 128;              // four rows to a CTA
 
 // A launch divides two dozen times. A 64-bit division costs up to 90 cycles on servers of 2019, one of doubles
 // costs 14. Exact for operands below 2^52: a quotient is at least 1/b away from the next whole number, which outlives
@@ -29,8 +29,8 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
   };
   std::int64_t best = 1, least = cost(1);
   for (std::int64_t waves = 1; waves <= 3; ++waves) {
-    const std::int64_t splits =
-        std::clamp<std::int64_t>(floor_div(waves * slots, items), 1, std::min<std::int64_t>(tiles, contract::kMaxSplits));
+    const std::int64_t splits = std::clamp<std::int64_t>(floor_div(waves * slots, items), 1,
+                                                         std::min<std::int64_t>(tiles, contract::kMaxSplits));
     // Fewer parts of the same length leave no part empty.
     const std::int64_t even = ceil_div(tiles, ceil_div(tiles, splits));
     if (even == best) continue;

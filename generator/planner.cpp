@@ -52,14 +52,18 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   spec.block_m = resolve("block_m", schedule.block_m, two_row_tiles ? 128 : rows,
                          rows == 128 ? "128 rows share each key tile" : "64 rows, so that the tile fits shared memory");
   // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
-  const bool crowded = depth > 96 && two_row_tiles && (spec.mask == MaskKind::kSlidingWindow || spec.score_mod != ScoreModKind::kNone);
+  const bool crowded =
+      depth > 96 && two_row_tiles && (spec.mask == MaskKind::kSlidingWindow || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
-  spec.block_n = resolve("block_n", schedule.block_n, keys, fmt::format("{} keys of scores fit the registers beside the accumulators", keys));
-  // Measured on an H100: two stages are worth 5 % at head dim 64 and cost 3 % at 128, where their registers are missing.
+  spec.block_n = resolve("block_n", schedule.block_n, keys,
+                         fmt::format("{} keys of scores fit the registers beside the accumulators", keys));
+  // Measured on an H100: two stages are worth 5 % at head dim 64 and cost 3 % at 128, where their registers are
+  // missing.
   const bool two_stages = depth <= 64 && !spec.register_staged;
-  spec.num_stages = resolve("num_stages", schedule.num_stages, two_stages ? 2 : 1,
-                            two_stages ? "a whole tile ahead: one barrier a tile"
-                                       : "one slot each for K and V: V lands behind Q K^T, the next K behind P V, and two CTAs fit an SM");
+  spec.num_stages = resolve(
+      "num_stages", schedule.num_stages, two_stages ? 2 : 1,
+      two_stages ? "a whole tile ahead: one barrier a tile"
+                 : "one slot each for K and V: V lands behind Q K^T, the next K behind P V, and two CTAs fit an SM");
   spec.min_ctas = spec.num_warps <= 4 ? 2 : 1;
   resolve.derived("min_ctas", spec.min_ctas, "eight warps an SM may use 255 registers each");
 }
@@ -91,7 +95,8 @@ void choose_decode_tile(AttentionSpec& spec, const AttentionSchedule& schedule, 
   }
   spec.num_stages =
       resolve("num_stages", schedule.num_stages, spec.num_stages,
-              spec.register_staged ? "the next tile waits in registers" : "three tiles in flight hide the memory's latency; deeper gains nothing");
+              spec.register_staged ? "the next tile waits in registers"
+                                   : "three tiles in flight hide the memory's latency; deeper gains nothing");
   spec.min_ctas = 1;
   resolve.derived("min_ctas", spec.min_ctas, "shared memory bounds the CTAs of an SM");
 }
@@ -183,8 +188,9 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSch
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   // A chunk as wide as the swizzle changes no byte of the tile's layout, but a row's pointer then serves every chunk.
   const bool chunked = problem.head_dim.qk % 64 == 0;
-  spec.block_k = resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,
-                         chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
+  spec.block_k =
+      resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,
+              chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
   if (spec.token_gen) {
     choose_decode_tile(spec, schedule, machine, std::max(1, max_rows), resolve);
     plan.splits = schedule.splits.value_or(0);

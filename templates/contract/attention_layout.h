@@ -7,9 +7,9 @@ namespace kernelwright::contract {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
 struct AttentionLayout {
-  int32_t queries;     // [block_m][head_dim.qk]; later the staged output, [block_m][head_dim.v]
-  int32_t keys;        // slots of [block_n][head_dim.qk], 16 bits each
-  int32_t values;      // slots of [block_n][head_dim.v]
+  int32_t queries;  // [block_m][head_dim.qk]; later the staged output, [block_m][head_dim.v]
+  int32_t keys;     // slots of [block_n][head_dim.qk], 16 bits each
+  int32_t values;   // slots of [block_n][head_dim.v]
   int32_t total;
 };
 
@@ -17,7 +17,8 @@ constexpr int32_t align_up(int32_t value, int32_t to) { return (value + to - 1) 
 constexpr int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /// attention_portable. `slots`: num_stages, or 1 if register-staged.
-constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v, int32_t slots) {
+constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
+                                         int32_t slots) {
   AttentionLayout layout{};
   layout.queries = 0;
   layout.keys = align_up(block_m * larger(depth_qk, depth_v) * 2, 1024);
@@ -26,17 +27,18 @@ constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32
   return layout;
 }
 
-/// attention_decode_portable. Each warp has a ring of its own, [slots][block_n / num_warps][depth] of keys, then of values; once
-/// all keys are walked the warps' partial outputs, [num_warps][block_m][head_dim.v] f32, and their row statistics,
-/// [num_warps][2][block_m] f32, take the place of the rings.
+/// attention_decode_portable. Each warp has a ring of its own, [slots][block_n / num_warps][depth] of keys, then of
+/// values; once all keys are walked the warps' partial outputs, [num_warps][block_m][head_dim.v] f32, and their row
+/// statistics, [num_warps][2][block_m] f32, take the place of the rings.
 struct DecodeLayout {
   int32_t queries;
-  int32_t rings, ring_values, ring_bytes;  // of one warp: offset of the first ring, of values within a ring, size of a ring
-  int32_t statistics, partials;            // over the rings
+  int32_t rings, ring_values,
+      ring_bytes;                // of one warp: offset of the first ring, of values within a ring, size of a ring
+  int32_t statistics, partials;  // over the rings
   int32_t total;
 };
-constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk, int32_t depth_v,
-                                     int32_t slots) {
+constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk,
+                                     int32_t depth_v, int32_t slots) {
   DecodeLayout layout{};
   const int32_t warp_keys = block_n / num_warps;
   layout.queries = 0;
@@ -45,7 +47,8 @@ constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t n
   layout.ring_bytes = layout.ring_values + align_up(warp_keys * depth_v * 2 * slots, 1024);
   layout.statistics = layout.rings;
   layout.partials = layout.statistics + align_up(num_warps * 2 * block_m * 4, 1024);
-  layout.total = larger(layout.rings + num_warps * layout.ring_bytes, layout.partials + num_warps * block_m * depth_v * 4);
+  layout.total =
+      larger(layout.rings + num_warps * layout.ring_bytes, layout.partials + num_warps * block_m * depth_v * 4);
   return layout;
 }
 

@@ -33,9 +33,9 @@ struct AttentionParams {
   const float* k_scale;       // [1] or [kv_heads]
   const float* v_scale;       // [1] or [kv_heads]
   Strides q_strides, k_strides, v_strides, o_strides;
-  float scale;    // multiplies Q K^T; any finite number
+  float scale;           // multiplies Q K^T; any finite number
   float exponent_scale;  // |scale| * log2(e), or log2(e) for 0: read where no modifier and no key scale comes between
-  float softcap;  // cap * tanh(score / cap)
+  float softcap;         // cap * tanh(score / cap)
   int32_t batch;
   int32_t q_heads, kv_heads;
   int32_t q_len;                      // queries of a sequence; the longest one if ragged

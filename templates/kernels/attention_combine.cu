@@ -1,5 +1,6 @@
-/// Merges the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s. One warp a row, in the order of the parts,
-/// so that the result does not depend on who finished first. A part that saw no key has lse -inf and an output of zeros.
+/// Merges the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s. One warp a row, in the order of
+/// the parts, so that the result does not depend on who finished first. A part that saw no key has lse -inf and an
+/// output of zeros.
 #include "spec.h"
 
 #include "contract/attention_params.h"
@@ -10,7 +11,8 @@
 #include "ptx/math.cuh"
 #include "tile/row_tile.cuh"
 
-extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
+extern "C" __global__ void __launch_bounds__(128)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
   using namespace kernelwright;
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -23,12 +25,14 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
 #pragma unroll
   for (int i = 0; i < kLaneParts; ++i) {
     const int s = i * 32 + lane;
-    weight[i] = s < params.num_splits ? params.partial_lse[static_cast<int64_t>(s) * params.rows + row] : ptx::minus_infinity();
+    weight[i] =
+        s < params.num_splits ? params.partial_lse[static_cast<int64_t>(s) * params.rows + row] : ptx::minus_infinity();
     seen |= weight[i] != ptx::minus_infinity();
     largest = fmaxf(largest, weight[i]);
   }
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
   if (largest == ptx::minus_infinity()) largest = 0;  // nothing was seen, or only NaN
   float total = 0;
 #pragma unroll
@@ -65,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   const int64_t token = row / params.q_heads;  // over the whole batch
   const int64_t batch = params.q_len > 0 ? token / params.q_len : 0;
   const int64_t query = token - batch * params.q_len;
-  const int64_t offset = batch * params.o_strides.batch + query * params.o_strides.token + q_head * params.o_strides.head;
+  const int64_t offset =
+      batch * params.o_strides.batch + query * params.o_strides.token + q_head * params.o_strides.head;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int column = (i * 32 + lane) * 2;
@@ -74,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(128) KERNELWRIGHT_ENTRY(const __gri
   }
   if (spec::kLse && lane == 0) {
     const float log2_sum = total == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(total);
-    const int64_t index = params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
+    const int64_t index =
+        params.q_len > 0 ? (batch * params.q_heads + q_head) * params.q_len + query : token * params.q_heads + q_head;
     params.lse[index] = log2_sum * policy::kLn2;
   }
 }

@@ -1,9 +1,9 @@
 /// Attention for few query rows on mma.sync, written for bandwidth: the token_gen form of the KV buffer.
 ///
-/// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share nothing while
-/// keys stream: each walks 16 keys (or a multiple) of every tile through a cp.async ring of its own and keeps a softmax and an
-/// output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at the end, in shared memory. Parts
-/// of split keys are merged by attention_combine.
+/// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share
+/// nothing while keys stream: each walks 16 keys (or a multiple) of every tile through a cp.async ring of its own and
+/// keeps a softmax and an output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at
+/// the end, in shared memory. Parts of split keys are merged by attention_combine.
 #include "spec.h"
 
 #include "contract/attention_layout.h"
@@ -32,17 +32,18 @@ constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
 
 constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
-using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHeadDimQk, kWarpKeys>, kForm, spec::kKvDType, spec::kQDType,
-                            spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
-using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType, spec::kNumStages, 32,
-                              spec::kSwizzleBytes, spec::kArch>;
+using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHeadDimQk, kWarpKeys>, kForm,
+                            spec::kKvDType, spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
+                              spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
 // Wide heads leave no registers for the next tile's keys and values both: values are then fetched behind Q K^T.
 constexpr bool kLateValues = spec::kRegisterStaged && spec::kHeadDimQk + spec::kHeadDimV > 256;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 
-constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk,
-                                                                   spec::kHeadDimV, Keys::num_slots);
-static_assert(Keys::bytes <= kLayout.ring_values && Values::bytes <= kLayout.ring_bytes - kLayout.ring_values, "the host counts the same");
+constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps,
+                                                                   spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
+static_assert(Keys::bytes <= kLayout.ring_values && Values::bytes <= kLayout.ring_bytes - kLayout.ring_values,
+              "the host counts the same");
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, true, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask>;
@@ -51,13 +52,16 @@ using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
-/// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised output.
+/// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised
+/// output.
 struct Merge {
   float* statistics;  // [num_warps][2][block_m]
   float* partials;    // [num_warps][block_m][head_dim.v]
   __device__ float& maximum(int warp, int row) const { return statistics[(warp * 2) * spec::kBlockM + row]; }
   __device__ float& sum(int warp, int row) const { return statistics[(warp * 2 + 1) * spec::kBlockM + row]; }
-  __device__ float* output(int warp, int row) const { return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV; }
+  __device__ float* output(int warp, int row) const {
+    return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV;
+  }
 };
 
 }  // namespace
@@ -81,8 +85,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
   ptx::cp_async_commit_group();
 
-  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, item.sequence.kv_start, coord.head);
-  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, item.sequence.kv_start, coord.head);
+  const KvRows key_rows =
+      tile::kv_rows<KvRows>(params.k, params.k_strides, params, coord.batch, item.sequence.kv_start, coord.head);
+  const KvRows value_rows =
+      tile::kv_rows<KvRows>(params.v, params.v_strides, params, coord.batch, item.sequence.kv_start, coord.head);
   const uint32_t ring = shared + kLayout.rings + warp * kLayout.ring_bytes;
   Keys keys(ring, lane);
   Values values(ring + kLayout.ring_values, lane);
@@ -182,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = mask.visible(item.query(row_of(r)));
-        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin,
+                                                                   range.high - origin);
       }
     }
     uint32_t exponentials[kRowTiles][kKeySteps][4];
@@ -216,12 +223,14 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   // The warps' results, each relative to a maximum of its own, over the rings.
   softmax.finish();
   __syncthreads();  // no warp streams into its ring any more
-  const Merge merge{reinterpret_cast<float*>(shared_memory + kLayout.statistics), reinterpret_cast<float*>(shared_memory + kLayout.partials)};
+  const Merge merge{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
+                    reinterpret_cast<float*>(shared_memory + kLayout.partials)};
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      merge.maximum(warp, row) = softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
+      merge.maximum(warp, row) =
+          softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
       merge.sum(warp, row) = softmax.sum[r];
     }
 #pragma unroll
@@ -232,7 +241,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   __syncthreads();
 
   // Each warp finishes rows of its own, pairs of columns at a time.
-  const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch] : static_cast<int64_t>(params.batch) * params.q_len;
+  const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch]
+                                                                : static_cast<int64_t>(params.batch) * params.q_len;
   for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
     float largest = ptx::minus_infinity();
 #pragma unroll
@@ -245,8 +255,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     }
     const float inverse = sum == 0 ? 0 : value_scale / sum;
     const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
-    const int64_t padded_start = spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
-    const int64_t partial_row = (coord.split * token_rows + padded_start + item.token(row)) * params.q_heads + item.q_head(row);
+    const int64_t padded_start =
+        spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
+    const int64_t partial_row =
+        (coord.split * token_rows + padded_start + item.token(row)) * params.q_heads + item.q_head(row);
     if (lane == 0) {
       if (params.num_splits > 1) {
         params.partial_lse[partial_row] = log2_sum;

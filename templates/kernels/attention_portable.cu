@@ -1,8 +1,8 @@
 /// Attention prefill on mma.sync, for every architecture since sm_80: the fallback that is right on every input.
 ///
-/// One CTA owns block_m query rows of one head (or, with packed GQA, of one KV head's group) and walks its key tiles from the
-/// last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every fragment of K
-/// and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
+/// One CTA owns block_m query rows of one head (or, with packed GQA, of one KV head's group) and walks its key tiles
+/// from the last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every
+/// fragment of K and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
 ///
 /// Two loops, by the number of stages:
 ///   1   K and V have one slot each. V is fetched while Q K^T runs, the next K while P V runs: two barriers a tile.
@@ -36,15 +36,17 @@ static_assert(kRowTiles * spec::kNumWarps * 16 == spec::kBlockM, "block_m is a m
 constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 
 constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
-using Keys = tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kBlockN>, kForm,
-                            spec::kKvDType, spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Keys =
+    tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kBlockN>, kForm, spec::kKvDType,
+                   spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
 using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
                               spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
 constexpr contract::AttentionLayout kLayout =
     contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
-static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values, "the host counts the same");
+static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values,
+              "the host counts the same");
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask>;
@@ -56,18 +58,20 @@ using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
 /// scores = Q K^T for the warp's rows and the keys of `stage`.
-__device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters>& queries,
-                                              const Keys& keys, int stage) {
+__device__ __forceinline__ void multiply_keys(
+    Scores& scores, const tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters>& queries, const Keys& keys,
+    int stage) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
     for (int n = 0; n < spec::kBlockN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
-  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a loop
-  // that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
+  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a
+  // loop that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
   constexpr bool kRolled = Keys::num_chunks > 1 && !kQueriesInRegisters && Queries::whole_strips(spec::kBlockK);
-  constexpr int kPairs = spec::kBlockN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps, kFragments = kSteps * kPairs;
+  constexpr int kPairs = spec::kBlockN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps,
+                kFragments = kSteps * kPairs;
   uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
 #pragma unroll 1
   for (int chunk = 0; chunk < kDepthSteps / kSteps; ++chunk) {
@@ -77,10 +81,12 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
       const int step = i / kPairs, pair = i % kPairs, next = i + 1;
-      if (next < kFragments) keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
+      if (next < kFragments)
+        keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
       if (pair == kPairs / 2 && step + 1 < kSteps) queries.load(a[(step + 1) % 2], query_base, step + 1);
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
+      for (int m = 0; m < kRowTiles; ++m)
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
 #pragma unroll
       for (int m = kRowTiles - 1; m >= 0; --m)
         mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[step % 2][m], second[i % 2]);
@@ -91,7 +97,8 @@ __device__ __forceinline__ void multiply_keys(Scores& scores, const tile::QueryF
 }
 
 /// output += P V for the warp's rows and the values of `stage`.
-__device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials, const Values& values, int stage) {
+__device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials,
+                                                const Values& values, int stage) {
   constexpr int kPairs = spec::kHeadDimV / 16, kFragments = kKeySteps * kPairs;
   const uint32_t base = values.fragment_base(stage);
   uint32_t first[2][2], second[2][2];
@@ -99,7 +106,8 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
 #pragma unroll
   for (int i = 0; i < kFragments; ++i) {
     const int step = i / kPairs, pair = i % kPairs, next = i + 1;
-    if (next < kFragments) values.load_from_shared(first[next % 2], second[next % 2], base, next / kPairs, next % kPairs);
+    if (next < kFragments)
+      values.load_from_shared(first[next % 2], second[next % 2], base, next / kPairs, next % kPairs);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
       mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first[i % 2]);
@@ -129,8 +137,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
 
   const int kv_head = item.row_map.kv_head();
-  const KvRows key_rows = tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
-  const KvRows value_rows = tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
+  const KvRows key_rows =
+      tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
+  const KvRows value_rows =
+      tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
   const tile::RowBound<spec::kMask == MaskKind::kSlidingWindow> bound{tiles.keys.low, tiles.keys.high};
@@ -139,7 +149,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   };
 
   float key_scale = 1;
-  if constexpr (spec::kScales != ScaleKind::kNone) key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
+  if constexpr (spec::kScales != ScaleKind::kNone)
+    key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
   const ScoreMod score_mod{params.scale * key_scale, params.softcap};
   const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
 
@@ -187,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
-        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin,
+                                                                   range.high - origin);
       }
     }
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
@@ -261,15 +273,16 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   for (int r = 0; r < Softmax::kRows; ++r) {
     const float factor = softmax.inverse(r) * value_scale;
 #pragma unroll
-    for (int n = 0; n < kOutputTiles; ++n) output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+    for (int n = 0; n < kOutputTiles; ++n)
+      output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
     if constexpr (spec::kLse) {
       const int row = end_row + r / 2 * 16 + r % 2 * 8 + end_lane / 4;
       if (end_lane % 4 == 0 && row < done.num_rows)
         params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, exponent_scale) * policy::kLn2;
     }
   }
-  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows are in
-  // the way.
+  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows
+  // are in the way.
   if (spec::kHeadDimQk != spec::kHeadDimV) __syncthreads();
   tile::store_rows<spec::kOutDType, Output, kRowTiles>(
       output, shared, end_row, end_lane, done.num_rows,

@@ -1,4 +1,5 @@
-/// A work item of the attention kernels: which rows of which sequence and head a CTA owns, and where their operands lie.
+/// A work item of the attention kernels: which rows of which sequence and head a CTA owns, and where their operands
+/// lie.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -6,9 +7,9 @@
 
 namespace kernelwright::policy {
 
-/// The order in which block indices are handed tiles. (Sequence, head) pairs go in sections of params.head_section, so that the keys
-/// of a section stay in the L2; within a section the last query tiles come first, because under a causal mask they are the
-/// longest, and the pairs of a section run side by side.
+/// The order in which block indices are handed tiles. (Sequence, head) pairs go in sections of params.head_section, so
+/// that the keys of a section stay in the L2; within a section the last query tiles come first, because under a causal
+/// mask they are the longest, and the pairs of a section run side by side.
 struct TileCoord {
   int m_block, head, batch, split;
   __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index) {
@@ -69,8 +70,8 @@ struct TileRows {
   __device__ int64_t step() const { return strides.token; }  // from row to row, if even
 };
 
-/// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across the
-/// loop over keys.
+/// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across
+/// the loop over keys.
 template <QLayout kQLayout, KvLayoutKind kKvLayout, bool kPackGqa, int kGroup, int kBlockM>
 struct WorkItem {
   TileCoord coord;

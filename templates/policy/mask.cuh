@@ -1,5 +1,5 @@
-/// Masks as two numbers per query row: the keys [low, high) that it sees. One TileList, built once per work item, says which
-/// key tiles a block of rows walks and which of them need a look at single keys.
+/// Masks as two numbers per query row: the keys [low, high) that it sees. One TileList, built once per work item, says
+/// which key tiles a block of rows walks and which of them need a look at single keys.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -36,8 +36,8 @@ struct Mask {
   }
 };
 
-/// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end) are seen
-/// whole by every row. `keys` is the union of what the rows see.
+/// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end)
+/// are seen whole by every row. `keys` is the union of what the rows see.
 struct TileList {
   KeyRange keys;
   int begin, end;
@@ -67,8 +67,8 @@ __device__ TileList tile_list(const MaskT& mask, int first_query, int last_query
   return tiles;
 }
 
-/// Scores of one row's keys outside [low, high) become -inf. Both are counted from the thread's first column; `row` picks the
-/// lower or upper half of an m16 tile.
+/// Scores of one row's keys outside [low, high) become -inf. Both are counted from the thread's first column; `row`
+/// picks the lower or upper half of an m16 tile.
 template <bool kLowToo, int kTiles>
 __device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, int low, int high) {
 #pragma unroll

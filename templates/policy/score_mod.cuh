@@ -9,9 +9,9 @@ namespace kernelwright::policy {
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-/// Turns raw scores into what exp2(score * exponent_scale) takes. Without a modifier that is nothing: |scale| * log2(e) rides in
-/// the softmax's one FMA, and the sign of a scale that is not positive rides in Q, once for all keys, so that the largest
-/// score stays the largest exponent.
+/// Turns raw scores into what exp2(score * exponent_scale) takes. Without a modifier that is nothing: |scale| * log2(e)
+/// rides in the softmax's one FMA, and the sign of a scale that is not positive rides in Q, once for all keys, so that
+/// the largest score stays the largest exponent.
 template <ScoreModKind kKind>
 struct ScoreMod {
   static constexpr bool changes_scores = kKind != ScoreModKind::kNone;

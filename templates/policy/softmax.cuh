@@ -1,11 +1,11 @@
 /// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on MMA accumulators.
 ///
-/// A thread holds, of kRowTiles m16 tiles, rows l/4 and l/4 + 8: kRows = 2 kRowTiles row statistics, each shared by the four
-/// lanes of a quad. `maximum` is the same in all four; `sum` is the thread's own part until finish().
+/// A thread holds, of kRowTiles m16 tiles, rows l/4 and l/4 + 8: kRows = 2 kRowTiles row statistics, each shared by the
+/// four lanes of a quad. `maximum` is the same in all four; `sum` is the thread's own part until finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has outgrown
-/// it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after the division by
-/// the sum, and most tiles rescale nothing.
+/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has
+/// outgrown it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after
+/// the division by the sum, and most tiles rescale nothing.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -14,7 +14,6 @@
 #include "tile/element.cuh"
 
 namespace kernelwright::policy {
-
 
 template <int kRowTiles, Rescale kRescale>
 class OnlineSoftmax {
@@ -30,15 +29,16 @@ class OnlineSoftmax {
     for (int r = 0; r < kRows; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0;
   }
 
-  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's share.
+  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
+  /// share.
   __device__ void add_sink(int r, float logit, float scale, bool mine) {
     if (logit == ptx::minus_infinity()) return;
     maximum[r] = logit * kLog2e / scale;
     sum[r] = mine ? 1.f : 0.f;
   }
 
-  /// Scores of one tile become exponentials, `scale` powers of two per unit, packed as the A operand of the product with V;
-  /// `output` is rescaled if a maximum moved. The sum takes the exponentials before they are rounded.
+  /// Scores of one tile become exponentials, `scale` powers of two per unit, packed as the A operand of the product
+  /// with V; `output` is rescaled if a maximum moved. The sum takes the exponentials before they are rounded.
   template <DType kPacked, int kScoreTiles, int kOutputTiles>
   __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
                                          uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
@@ -60,11 +60,13 @@ class OnlineSoftmax {
     if (__any_sync(0xffffffff, moved)) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float factor = tile_maximum[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
+        const float factor =
+            tile_maximum[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - tile_maximum[r]) * scale);
         maximum[r] = tile_maximum[r];
         sum[r] *= factor;
 #pragma unroll
-        for (int n = 0; n < kOutputTiles; ++n) output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+        for (int n = 0; n < kOutputTiles; ++n)
+          output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
       }
     }
 #pragma unroll

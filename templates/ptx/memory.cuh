@@ -15,8 +15,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// `value`, of which the compiler knows nothing more: what is computed from it is not hoisted out of a loop, where it would
-/// hold a register. No instruction.
+/// `value`, of which the compiler knows nothing more: what is computed from it is not hoisted out of a loop, where it
+/// would hold a register. No instruction.
 __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -56,8 +56,8 @@ __device__ __forceinline__ void st_shared_u32(uint32_t address, uint32_t value) 
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-/// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the rest of
-/// the 16 with zeros; with 0 the source is not read.
+/// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the
+/// rest of the 16 with zeros; with 0 the source is not read.
 __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global, uint32_t source_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
                : "memory");

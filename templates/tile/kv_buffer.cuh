@@ -1,6 +1,7 @@
 /// The KV buffer: a tile of keys or values on its way from device memory to the fragments of the tensor cores.
 ///
-///   device memory --load_from_dram--> (registers) --copy_to_shared--> shared memory --load_from_shared--> MMA fragments
+///   device memory --load_from_dram--> (registers) --copy_to_shared--> shared memory --load_from_shared--> MMA
+///   fragments
 ///
 /// One type serves keys and values; a trait says how each is cut:
 ///   keys    [BN][BK]      a tile walks axis 1, the depth; B operand as it lies
@@ -8,9 +9,9 @@
 /// and one of two forms how it travels:
 ///   kCpAsync           cp.async straight to one of num_stages shared slots; copy_to_shared only waits
 ///   kRegisterStaged    through registers, converted on the way (fp8 under 16-bit queries), to the one shared slot
-/// Threads: kNumThreads of them act together; `thread` counts them from 0. In the token_gen form that is one warp, which
-/// needs no CTA barrier; otherwise it is the CTA. After copy_to_shared the caller synchronises those threads, and again
-/// before the slot is loaded anew.
+/// Threads: kNumThreads of them act together; `thread` counts them from 0. In the token_gen form that is one warp,
+/// which needs no CTA barrier; otherwise it is the CTA. After copy_to_shared the caller synchronises those threads, and
+/// again before the slot is loaded anew.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -23,10 +24,10 @@ namespace kernelwright::tile {
 /// How keys are cut. kWarpKeys: keys that one warp multiplies.
 template <int kBlockN, int kBlockK, int kDepth, int kWarpKeys>
 struct KeyTrait {
-  static constexpr int btile_dim0 = kBlockN, btile_dim1 = kBlockK;  // the block's tile: keys x depth chunk
+  static constexpr int btile_dim0 = kBlockN, btile_dim1 = kBlockK;    // the block's tile: keys x depth chunk
   static constexpr int wtile_dim0 = kWarpKeys, wtile_dim1 = kBlockK;  // the part that a warp reads
-  static constexpr int wsize = kWarpKeys;    // the extent that becomes the MMA's N
-  static constexpr int iterator_axis = 1;    // chunks follow each other along the depth
+  static constexpr int wsize = kWarpKeys;                             // the extent that becomes the MMA's N
+  static constexpr int iterator_axis = 1;                             // chunks follow each other along the depth
   static constexpr int num_chunks = kDepth / kBlockK;
   static constexpr bool transposed = false;
   static_assert(kDepth % kBlockK == 0, "block_k divides the head");
@@ -80,15 +81,16 @@ class KvBuffer {
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "cp.async cannot convert");
 
  public:
-  static constexpr int num_chunks = Trait::num_chunks;                                        // of the depth, in a slot
-  static constexpr int num_mmas = Trait::wsize / 8;                                           // of n8 across the warp tile
-  static constexpr int num_k_tiles = (Trait::transposed ? Trait::wtile_dim0 : Trait::wtile_dim1) / 16;  // k16 steps of a chunk
-  static constexpr int group_size = 2;                          // MMAs fed by one ldmatrix.x4
-  static constexpr int num_repeats = Trait::btile_dim1 / 8;     // 16-byte pieces in a row of the shared tile
+  static constexpr int num_chunks = Trait::num_chunks;  // of the depth, in a slot
+  static constexpr int num_mmas = Trait::wsize / 8;     // of n8 across the warp tile
+  static constexpr int num_k_tiles =
+      (Trait::transposed ? Trait::wtile_dim0 : Trait::wtile_dim1) / 16;  // k16 steps of a chunk
+  static constexpr int group_size = 2;                                   // MMAs fed by one ldmatrix.x4
+  static constexpr int num_repeats = Trait::btile_dim1 / 8;              // 16-byte pieces in a row of the shared tile
   static constexpr int chunk_bytes = Tile::bytes;
   static constexpr int slot_bytes = chunk_bytes * Trait::num_chunks;
   static constexpr int num_slots = kForm == KvForm::kCpAsync ? kNumStages : 1;
-  static constexpr int bytes = slot_bytes * num_slots;          // shared memory of the whole buffer
+  static constexpr int bytes = slot_bytes * num_slots;  // shared memory of the whole buffer
 
   /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled.
   __device__ KvBuffer(uint32_t shared, int thread)
@@ -98,9 +100,9 @@ class KvBuffer {
         thread_column_(thread % kRowLoads),
         fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read; the
-  /// other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole tile, none
-  /// for a row: the loop around carries its accumulators across every one.
+  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read;
+  /// the other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole
+  /// tile, none for a row: the loop around carries its accumulators across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     if (bound.holds_all(first_key, Trait::btile_dim0)) {
@@ -113,8 +115,8 @@ class KvBuffer {
   /// The same without the look at the whole tile: one copy of the code, three instructions more a row.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
-    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A cp.async
-    // of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A
+    // cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
     constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
     constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always;
     // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
@@ -144,8 +146,8 @@ class KvBuffer {
     }
   }
 
-  /// Register-staged: converts what load_from_dram fetched and stores it to the shared slot. cp.async: nothing, because the
-  /// copies of the stage land by themselves; the caller has waited for them.
+  /// Register-staged: converts what load_from_dram fetched and stores it to the shared slot. cp.async: nothing, because
+  /// the copies of the stage land by themselves; the caller has waited for them.
   __device__ void copy_to_shared() {
     if constexpr (kForm == KvForm::kRegisterStaged) {
 #pragma unroll
@@ -171,9 +173,11 @@ class KvBuffer {
     return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
   }
 
-  /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys `step` counts along the whole depth and `pair` along the
-  /// keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once unrolled.
-  __device__ void load_from_shared(uint32_t (&first)[2], uint32_t (&second)[2], uint32_t base, int step, int pair) const {
+  /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys `step` counts along the whole depth and `pair`
+  /// along the keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once
+  /// unrolled.
+  __device__ void load_from_shared(uint32_t (&first)[2], uint32_t (&second)[2], uint32_t base, int step,
+                                   int pair) const {
     uint32_t matrix[4];
     if constexpr (Trait::transposed) {
       ptx::ldmatrix_x4_trans(matrix, fragments_.address(base, step, pair));
@@ -191,7 +195,8 @@ class KvBuffer {
     for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
       const StorageT* from = source + chunk * Trait::btile_dim1;
       if constexpr (kForm == KvForm::kCpAsync) {
-        ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from, inside ? 16 : 0);
+        ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
+                            inside ? 16 : 0);
       } else {
         ptx::Vector16 loaded = ptx::ld_global_nc_v4(from);
 #pragma unroll
@@ -213,9 +218,11 @@ class KvBuffer {
     }
   }
 
-  /// The lane's row and 16-byte half in an ldmatrix.x4, so that matrices 0, 1 and 2, 3 are the register pairs of two MMAs: any
-  /// other order costs moves.
-  __device__ static int fragment_row(int lane) { return (lane & 7) + (Trait::transposed ? lane >> 3 & 1 : lane >> 4) * 8; }
+  /// The lane's row and 16-byte half in an ldmatrix.x4, so that matrices 0, 1 and 2, 3 are the register pairs of two
+  /// MMAs: any other order costs moves.
+  __device__ static int fragment_row(int lane) {
+    return (lane & 7) + (Trait::transposed ? lane >> 3 & 1 : lane >> 4) * 8;
+  }
   __device__ static int fragment_half(int lane) { return Trait::transposed ? lane >> 4 : lane >> 3 & 1; }
 
   uint32_t shared_;

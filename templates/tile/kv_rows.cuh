@@ -6,11 +6,12 @@
 
 namespace kernelwright::tile {
 
-/// Rows of one sequence's keys (or values). For padded and ragged layouts `origin` is the sequence's first row; for paged
-/// ones it is page 0, and `pages` is the sequence's line of the page table.
+/// Rows of one sequence's keys (or values). For padded and ragged layouts `origin` is the sequence's first row; for
+/// paged ones it is page 0, and `pages` is the sequence's line of the page table.
 template <class StorageT, KvLayoutKind kLayout, int kPageSizeOrZero>
 struct KvRows {
-  static constexpr int kPageSize = kPageSizeOrZero > 0 ? kPageSizeOrZero : 1;  // no division by 0 where there are no pages
+  static constexpr int kPageSize =
+      kPageSizeOrZero > 0 ? kPageSizeOrZero : 1;  // no division by 0 where there are no pages
   static constexpr bool is_paged = kLayout == KvLayoutKind::kPaged;
   const StorageT* origin;
   int64_t token_stride;  // elements
@@ -19,9 +20,10 @@ struct KvRows {
 
   /// Whether a tile of kTokens, aligned to its size, lies in one page: its rows are evenly spaced.
   template <int kTokens>
-  static constexpr bool one_page = is_paged && kPageSize % kTokens == 0;
+  static constexpr bool one_page = is_paged&& kPageSize % kTokens == 0;
 
-  /// Row `row` of the tile of kTokens that starts at `first`, which holds a token of the sequence. The row itself need not.
+  /// Row `row` of the tile of kTokens that starts at `first`, which holds a token of the sequence. The row itself need
+  /// not.
   template <int kTokens>
   __device__ const StorageT* tile_row(int first, int row) const {
     if constexpr (one_page<kTokens>) {

@@ -30,7 +30,8 @@ struct RowTile {
 #pragma unroll 1
       for (int load = thread; load < kRows * kRowLoads; load += kNumThreads) {
         const int row = load / kRowLoads, column = load % kRowLoads;
-        ptx::cp_async_cg_16(shared + Tile::offset(row, column), rows.row(min(row, num_rows - 1)) + column * 8, row < num_rows ? 16 : 0);
+        ptx::cp_async_cg_16(shared + Tile::offset(row, column), rows.row(min(row, num_rows - 1)) + column * 8,
+                            row < num_rows ? 16 : 0);
       }
     }
   }
@@ -92,8 +93,8 @@ class QueryFragments {
 
 /// The KV rows of one sequence and head.
 template <class Rows>
-__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const contract::AttentionParams& params, int batch,
-                        int64_t start, int kv_head) {
+__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const contract::AttentionParams& params,
+                        int batch, int64_t start, int kv_head) {
   using Pointer = decltype(Rows::origin);
   Rows rows;
   rows.origin = static_cast<Pointer>(base) + kv_head * strides.head + start * strides.token;
@@ -118,11 +119,11 @@ __device__ __forceinline__ void store_pair(void* out, int64_t offset, float low,
   }
 }
 
-/// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store is 16
-/// bytes; f32 goes straight out, since a quad's pairs fill a sector.
+/// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store
+/// is 16 bytes; f32 goes straight out, since a quad's pairs fill a sector.
 template <DType kOut, class Tile, int kRowTiles, int kTiles, class Rows>
-__device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTiles][4], uint32_t shared, int first_row, int lane,
-                                           int num_rows, const Rows& rows) {
+__device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTiles][4], uint32_t shared, int first_row,
+                                           int lane, int num_rows, const Rows& rows) {
   if constexpr (kOut == DType::kF32) {
 #pragma unroll
     for (int r = 0; r < 2 * kRowTiles; ++r) {
@@ -131,7 +132,8 @@ __device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTil
       float* to = rows.row(row) + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n)
-        *reinterpret_cast<float2*>(to + n * 8) = make_float2(values[r / 2][n][r % 2 * 2], values[r / 2][n][r % 2 * 2 + 1]);
+        *reinterpret_cast<float2*>(to + n * 8) =
+            make_float2(values[r / 2][n][r % 2 * 2], values[r / 2][n][r % 2 * 2 + 1]);
     }
   } else {
     __syncwarp();  // every lane has read its fragments of Q from these rows
@@ -159,7 +161,8 @@ __device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTil
 #pragma unroll 1
       for (int store = lane; store < kRowTiles * 16 * kRowStores; store += 32) {
         const int row = first_row + store / kRowStores, column = store % kRowStores;
-        if (row < num_rows) ptx::st_global_v4(rows.row(row) + column * 8, ptx::ld_shared_v4(shared + Tile::offset(row, column)));
+        if (row < num_rows)
+          ptx::st_global_v4(rows.row(row) + column * 8, ptx::ld_shared_v4(shared + Tile::offset(row, column)));
       }
     }
   }

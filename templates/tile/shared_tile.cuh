@@ -1,10 +1,10 @@
-/// A [rows][cols] tile of 16-bit elements in shared memory, laid out so that neither the copies that fill it nor the ldmatrix
-/// that reads it meets a bank conflict.
+/// A [rows][cols] tile of 16-bit elements in shared memory, laid out so that neither the copies that fill it nor the
+/// ldmatrix that reads it meets a bank conflict.
 ///
-/// Columns are cut into strips of at most kSwizzleBytes, the strips stored one after the other. Within a strip of 2^s pieces
-/// of 16 bytes, piece p of row r stands at p XOR (r * 2^s / 8) mod 2^s: the swizzle of the TMA unit, so that every 8 rows of one
-/// column of pieces touch all 32 banks. A width that is no multiple of the strip ends in narrower strips (80 = 64 + 16), so
-/// that no head dim is padded. Without a swizzle each column of pieces is a strip of its own.
+/// Columns are cut into strips of at most kSwizzleBytes, the strips stored one after the other. Within a strip of 2^s
+/// pieces of 16 bytes, piece p of row r stands at p XOR (r * 2^s / 8) mod 2^s: the swizzle of the TMA unit, so that
+/// every 8 rows of one column of pieces touch all 32 banks. A width that is no multiple of the strip ends in narrower
+/// strips (80 = 64 + 16), so that no head dim is padded. Without a swizzle each column of pieces is a strip of its own.
 #pragma once
 
 #include "ptx/memory.cuh"
@@ -50,7 +50,8 @@ struct SharedTile {
   }
 
   /// Addresses for ldmatrix. A lane reads row `row` + 16 * row_block and piece 2 * step + half. With
-  /// `step` and `row_block` constant, as they are once loops unroll, an address is one XOR with a constant and an immediate.
+  /// `step` and `row_block` constant, as they are once loops unroll, an address is one XOR with a constant and an
+  /// immediate.
   class Fragments {
    public:
     __device__ Fragments(int row, int half) : row_(row), half_(half), lane_(lane_offset(row, half, widest)) {}
@@ -58,10 +59,14 @@ struct SharedTile {
     /// The tile at `tile`, aligned to 1024 bytes. Opaque, or the compiler would keep every XOR of a loop in a register.
     __device__ uint32_t base(uint32_t tile) const { return ptx::opaque(tile + lane_); }
 
-    __device__ uint32_t address(uint32_t base, int row_block, int step) const { return at(base, row_block * 16, 2 * step); }
+    __device__ uint32_t address(uint32_t base, int row_block, int step) const {
+      return at(base, row_block * 16, 2 * step);
+    }
 
     /// For stores of accumulators: the lane's row + 8 * row_eighth, piece `piece`; `half` is 0.
-    __device__ uint32_t piece_address(uint32_t base, int row_eighth, int piece) const { return at(base, row_eighth * 8, piece); }
+    __device__ uint32_t piece_address(uint32_t base, int row_eighth, int piece) const {
+      return at(base, row_eighth * 8, piece);
+    }
 
    private:
     // 8 rows more leave the XOR as it is: 8 * pieces / 8 is a multiple of `pieces`.

@@ -69,7 +69,8 @@ TEST(CanonicalText, HasALineForEveryField) {
   EXPECT_EQ(std::count(text.begin() + 1, text.end(), '\n'), fields);
 }
 
-/// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the key.
+/// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the
+/// key.
 TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
   const SourceUnit original = specialize(prefill());
   AttentionSpec probe = prefill();
@@ -92,7 +93,8 @@ TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
 
 TEST(Specialize, NamesTheEntryByTheSpecAlone) {
   EXPECT_EQ(specialize(prefill()).entry, specialize(prefill()).entry);
-  EXPECT_THAT(specialize(prefill()).spec_header, HasSubstr("#define KERNELWRIGHT_ENTRY " + specialize(prefill()).entry));
+  EXPECT_THAT(specialize(prefill()).spec_header,
+              HasSubstr("#define KERNELWRIGHT_ENTRY " + specialize(prefill()).entry));
   EXPECT_TRUE(specialize(decode()).entry.starts_with("attention_decode_portable_"));
 }
 
@@ -105,8 +107,10 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
       std::istringstream lines{std::string(file.text)};
       for (std::string line; std::getline(lines, line);) {
         // The contract's integers take <cstdint> on the host alone.
-        if (file.path != "contract/integers.h") EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
-        if (line.starts_with("#include \"")) EXPECT_THAT(known, ::testing::Contains(line.substr(10, line.size() - 11))) << file.path;
+        if (file.path != "contract/integers.h")
+          EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
+        if (line.starts_with("#include \""))
+          EXPECT_THAT(known, ::testing::Contains(line.substr(10, line.size() - 11))) << file.path;
       }
     }
   }
@@ -124,7 +128,8 @@ TEST(Flattened, StandsWithoutIncludes) {
   EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
 }
 
-/// templates/ cannot include generator/enums.h: the two lists of words are held together here, name by name and in order.
+/// templates/ cannot include generator/enums.h: the two lists of words are held together here, name by name and in
+/// order.
 template <Enum E>
 void expect_same_words(const std::string& type) {
   std::string line = "enum class " + type + " {";
