@@ -18,41 +18,37 @@ extern "C" __global__ void __launch_bounds__(128)
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
-  // Lane l holds the weights of parts l, l + 32, ...: then no load of a part waits for another.
-  constexpr int kLaneParts = contract::kMaxSplits / 32;
-  float weight[kLaneParts], largest = ptx::minus_infinity();
+  const auto lse_of = [&](int part) {
+    return part < params.num_splits ? params.partial_lse[static_cast<int64_t>(part) * params.rows + row]
+                                    : ptx::minus_infinity();
+  };
+  float largest = ptx::minus_infinity();
   bool seen = false;  // some part saw a key; its lse may be NaN, which fmaxf would drop
-#pragma unroll
-  for (int i = 0; i < kLaneParts; ++i) {
-    const int s = i * 32 + lane;
-    weight[i] =
-        s < params.num_splits ? params.partial_lse[static_cast<int64_t>(s) * params.rows + row] : ptx::minus_infinity();
-    seen |= weight[i] != ptx::minus_infinity();
-    largest = fmaxf(largest, weight[i]);
+#pragma unroll 1
+  for (int part = lane; part < params.num_splits; part += 32) {
+    const float lse = lse_of(part);
+    seen |= lse != ptx::minus_infinity();
+    largest = fmaxf(largest, lse);
   }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
   if (largest == ptx::minus_infinity()) largest = 0;  // nothing was seen, or only NaN
-  float total = 0;
-#pragma unroll
-  for (int i = 0; i < kLaneParts; ++i) {
-    weight[i] = ptx::ex2_approx_ftz(weight[i] - largest);
-    total += weight[i];
-  }
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
 
   constexpr int kPairs = (spec::kHeadDimV + 63) / 64;  // pairs of columns to a lane
   float2 sum[kPairs] = {};
+  float total = 0;
   if (__any_sync(0xffffffff, seen)) {
-#pragma unroll
-    for (int i = 0; i < kLaneParts; ++i) {
-      const int parts = min(32, params.num_splits - i * 32);
+#pragma unroll 1
+    for (int first = 0; first < params.num_splits; first += 32) {
+      // A lane weighs one part for all: then no load of an output waits for another.
+      const float weight = ptx::ex2_approx_ftz(lse_of(first + lane) - largest);
+      total += weight;
+      const int parts = min(32, params.num_splits - first);
 #pragma unroll 8
       for (int s = 0; s < parts; ++s) {
-        const float share = __shfl_sync(0xffffffff, weight[i], s);
-        const float* part = params.partial_o + (static_cast<int64_t>(i * 32 + s) * params.rows + row) * spec::kHeadDimV;
+        const float share = __shfl_sync(0xffffffff, weight, s);
+        const float* part = params.partial_o + (static_cast<int64_t>(first + s) * params.rows + row) * spec::kHeadDimV;
 #pragma unroll
         for (int j = 0; j < kPairs; ++j) {
           const int column = (j * 32 + lane) * 2;
@@ -63,6 +59,8 @@ extern "C" __global__ void __launch_bounds__(128)
       }
     }
   }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
 
   const float inverse = total == 0 ? 0 : 1 / total;
   const int q_head = row % params.q_heads;
