@@ -123,10 +123,10 @@ class KvBuffer {
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
     const StorageT* even = nullptr;
     const StorageT* stand_in = nullptr;
+    const int known = bound.nearest(first_key);
     if constexpr (kEvenlySpaced && kEvenRows)
-      even = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_) + thread_column_ * kSimdWidth;
-    if constexpr (kEvenlySpaced && kStandIn)
-      stand_in = rows.template tile_row<Trait::btile_dim0>(first_key, bound.nearest(first_key) - first_key);
+      even = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known) + thread_column_ * kSimdWidth;
+    if constexpr (kEvenlySpaced && kStandIn) stand_in = rows.row(known);
 #pragma unroll kUnroll
     for (int i = 0; i < kThreadLoads; ++i) {
       const int load = i * kNumThreads + odd_thread;
@@ -138,7 +138,7 @@ class KvBuffer {
       if constexpr (!kEvenlySpaced) {
         source = rows.row(bound.nearest(static_cast<int>(ptx::opaque(key)))) + column;
       } else if constexpr (!kEvenRows) {
-        source = rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key) + column;
+        source = rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key, known) + column;
       }
       if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
       fetch(source, inside, i, stage);

@@ -22,12 +22,12 @@ struct KvRows {
   template <int kTokens>
   static constexpr bool one_page = is_paged&& kPageSize % kTokens == 0;
 
-  /// Row `row` of the tile of kTokens that starts at `first`, which holds a token of the sequence. The row itself need
-  /// not.
+  /// Row `row` of the tile of kTokens that starts at `first`. `known` is a token of the sequence: one of the tile's if
+  /// it holds any, or else the tile is somewhere in that token's page, and nothing of it may be looked at.
   template <int kTokens>
-  __device__ const StorageT* tile_row(int first, int row) const {
+  __device__ const StorageT* tile_row(int first, int row, int known) const {
     if constexpr (one_page<kTokens>) {
-      return origin + __ldg(pages + first / kPageSize) * page_stride + (first % kPageSize + row) * token_stride;
+      return origin + __ldg(pages + known / kPageSize) * page_stride + (first % kPageSize + row) * token_stride;
     } else {
       return this->row(first + row);
     }
