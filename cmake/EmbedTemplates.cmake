@@ -1,7 +1,8 @@
-# Writes OUT: an array of {path, text} with one entry per file of FILES below ROOT.
+# Writes OUT: an array of {path, text, SHA-256 of the text} with one entry per file of FILES below ROOT. The digests are
+# made here because hashing the templates anew would cost every process that looks up its first kernel 0.05 to 0.15 ms.
 # Text goes out as raw string literals, cut at 12 kB because compilers limit one literal's length.
 set(body "// Generated from templates/ by cmake/EmbedTemplates.cmake.\n#include <cstddef>\n")
-string(APPEND body "namespace kernelwright::detail {\nstruct EmbeddedFile { const char* path; const char* text; };\n")
+string(APPEND body "namespace kernelwright::detail {\nstruct EmbeddedFile { const char* path; const char* text; unsigned char sha256[32]; };\n")
 string(APPEND body "extern const EmbeddedFile embedded_templates[];\nextern const std::size_t embedded_template_count;\n")
 string(APPEND body "const EmbeddedFile embedded_templates[] = {\n")
 set(count 0)
@@ -15,7 +16,9 @@ foreach(file IN LISTS FILES)
     string(APPEND literal "R\"__kw__(${piece})__kw__\"\n")
     math(EXPR at "${at} + 12000")
   endwhile()
-  string(APPEND body "{\"${file}\",\n${literal}},\n")
+  string(SHA256 digest "${text}")
+  string(REGEX REPLACE "(..)" "0x\\1," digest "${digest}")
+  string(APPEND body "{\"${file}\",\n${literal},{${digest}}},\n")
   math(EXPR count "${count} + 1")
 endforeach()
 string(APPEND body "};\nconst std::size_t embedded_template_count = ${count};\n}  // namespace kernelwright::detail\n")
