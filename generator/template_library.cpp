@@ -14,6 +14,7 @@ namespace detail {
 struct EmbeddedFile {
   const char* path;
   const char* text;
+  const char* includes;  // a line each
   unsigned char sha256[32];
 };
 extern const EmbeddedFile embedded_templates[];
@@ -28,28 +29,16 @@ const detail::EmbeddedFile& embedded(std::string_view path) {
   throw Error("templates/" + std::string(path) + " is not in this build");
 }
 
-/// The "..." of each #include "..." line of `text`, but for spec.h, which is the generator's.
-std::vector<std::string> included_paths(std::string_view text) {
-  static constexpr std::string_view directive = "#include \"";
-  std::vector<std::string> paths;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    if (line.starts_with(directive)) {
-      const std::string_view path = line.substr(directive.size(), line.find('"', directive.size()) - directive.size());
-      if (path != "spec.h") paths.emplace_back(path);
-    }
-    at = end + 1;
-  }
-  return paths;
-}
-
 void collect(const std::string& path, std::set<std::string>& seen, std::vector<TemplateFile>& files) {
   if (!seen.insert(path).second) return;
   const detail::EmbeddedFile& file = embedded(path);
   files.push_back({path, file.text, {}});
   std::copy(std::begin(file.sha256), std::end(file.sha256), files.back().digest.bytes.begin());
-  for (const std::string& included : included_paths(file.text)) collect(included, seen, files);
+  for (std::string_view rest = file.includes; !rest.empty();) {
+    const std::string_view included = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(included.size() + 1);
+    if (included != "spec.h") collect(std::string(included), seen, files);  // spec.h is the generator's
+  }
 }
 
 }  // namespace

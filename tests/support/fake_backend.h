@@ -124,10 +124,10 @@ class FakeDevice final : public Device {
 
 class FakeBackend final : public Backend {
  public:
-  explicit FakeBackend(int devices = 1) {
+  explicit FakeBackend(int devices = 1, std::string_view name = "fake") : name_(name) {
     for (int i = 0; i < devices; ++i) devices_.emplace_back(i);
   }
-  std::string_view name() const override { return "fake"; }
+  std::string_view name() const override { return name_; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
   FakeDevice& device(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count())
@@ -136,6 +136,7 @@ class FakeBackend final : public Backend {
   }
 
  private:
+  const std::string_view name_;
   std::deque<FakeDevice> devices_;
 };
 
