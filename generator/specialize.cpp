@@ -103,12 +103,15 @@ SourceUnit specialize(const Spec& spec) {
   unit.headers = closure.files;
   unit.closure = closure.digest;
   unit.arch = to_string(arch_of(spec));
-  // One ptxas option each: NVRTC refuses a list. The seed keeps two builds of one key byte-identical. Measured on 13.0.
+  // One ptxas option each: NVRTC refuses a list. The seed keeps two builds of one key byte-identical. --minimal leaves
+  // out textures and the device runtime, which no template uses: 57.7 -> 49.9 ms of front end, the same PTX. Measured
+  // on 13.0.
   unit.options = {"--gpu-architecture=" + unit.arch,
                   "--std=c++17",
                   "--frandom-seed=" + unit.entry,
                   "--no-cache",
                   "-default-device",
+                  "--minimal",
                   "--ptxas-options=-v",
                   "--ptxas-options=--warn-on-spills",
                   "--ptxas-options=--warn-on-local-memory-usage"};

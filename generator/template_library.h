@@ -12,10 +12,11 @@ namespace kernelwright {
 struct TemplateFile {
   std::string path;       // as templates include it: "tile/kv_buffer.cuh"
   std::string_view text;  // lives as long as the program
+  Digest digest;          // of the text
 };
 
 /// A template and every file that it includes, directly or not, in order of first inclusion ("spec.h" left out), and
-/// the hash of their paths and texts. Safe from any number of threads. Throws Error if `path` is not embedded.
+/// the hash of their paths and digests. Safe from any number of threads. Throws Error if `path` is not embedded.
 struct TemplateClosure {
   std::vector<TemplateFile> files;  // the template itself first
   Digest digest;

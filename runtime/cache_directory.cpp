@@ -93,10 +93,15 @@ void CacheDirectory::set_aside(const Root& root, int shard, const std::string& n
 DecodeResult CacheDirectory::read_checked(const Root& root, int shard, const std::string& name,
                                           const std::string& label, Payload payload, FileBytes& file) {
   using Status = FileBytes::Status;
-  file = read_trusted_file(shard, name, trust_, kMaxEntryBytes);
+  ReadPlan plan;
+  if (payload != Payload::kUnpack)
+    plan = {kEntryPrefixBytes, [](std::span<const std::byte> start, std::size_t file_bytes) {
+              return entry_bytes_needed(start, file_bytes, Payload::kCubinOnly);
+            }};
+  file = read_trusted_file(shard, name, trust_, kMaxEntryBytes, plan);
   if (file.status == Status::kAbsent || file.status == Status::kUnreadable) return {std::nullopt, file.reason};
   DecodeResult result{std::nullopt, file.reason};
-  if (file.status == Status::kRead) result = decode_entry(file.bytes, payload);
+  if (file.status == Status::kRead) result = decode_entry(std::move(file.bytes), file.file_bytes, payload);
   if (!result.entry) set_aside(root, shard, name, file.inode, label, result.reason);
   return result;
 }
@@ -135,7 +140,7 @@ bool CacheDirectory::contains(const CacheKey& key) {
 // The file's own time only says when to append to the index next; the index says what is evicted.
 void CacheDirectory::touch(const Root& root, const FileBytes& file, const CacheKey& key) {
   if (futimens(file.fd.get(), nullptr) != 0) return;
-  index_.append(root->get(), key.digest(), {file.bytes.size(), std::time(nullptr), field_hashes(key)});
+  index_.append(root->get(), key.digest(), {file.file_bytes, std::time(nullptr), field_hashes(key)});
 }
 
 bool CacheDirectory::publish(const CacheKey& key, const Binary& binary) {

@@ -1,10 +1,10 @@
 /// A directory of entries as a layer of the cache:
-///   aa/<62 hex>.kw1      an entry; together the hex digits are its key's digest
-///   any/aa/<62 hex>.kw1  a hard link to the newest entry by the digest without the compiler
+///   aa/<62 hex>.kw2      an entry; together the hex digits are its key's digest
+///   any/aa/<62 hex>.kw2  a hard link to the newest entry by the digest without the compiler
 ///   index                what is there and when it was used (cache_index.h)
 ///   tmp/                 entries being written
 ///   quarantine/          what failed its checks, for people to look at
-/// An entry appears whole, by rename, or not at all; every read proves it whole.
+/// An entry appears whole, by rename, or not at all; every read proves what it reads.
 #pragma once
 
 #include <atomic>

@@ -1,15 +1,15 @@
-// Entry files: header, named fields, checksum. Reader and writer walk one list of fields, so that neither can know a
-// field that the other does not.
+// Entry files: header, named fields, checksum; PTX, checksum. Reader and writer walk one list of fields, so that
+// neither can know a field that the other does not.
 #include "kernelwright/runtime/cache_entry.h"
 
 #include <fmt/format.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <climits>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string_view>
 
@@ -21,24 +21,29 @@ namespace {
 // The first byte is not ASCII and the line ends differ, so that a file that went through a text conversion is not an
 // entry.
 constexpr std::array<unsigned char, 8> kMagic{0x8b, 'K', 'W', 'C', '\r', '\n', 0x1a, '\n'};
-constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 8;  // magic, version, number of fields, size of the file
+constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 8 + 8;  // magic, version, number of fields, sizes of file and head
+static_assert(kHeaderBytes == kEntryPrefixBytes);
 constexpr std::size_t kChecksumBytes = 32;
+constexpr std::size_t kCodeHeaderBytes = 1 + 8;  // codec, size unpacked
 constexpr std::size_t kMaxFields = 64;
 // A std::string is larger than a short item: 4 bytes of length must not buy 32 bytes of list without end.
 constexpr std::size_t kMaxItems = 4096;
 constexpr std::size_t kMaxRawBytes = std::size_t{64} << 20;
-// A 33 KB cubin with 100 KB of PTX packs to 32 KB in 2 ms; level 9 takes 11 ms for 6 % less, level 19 takes 170 ms for
-// 23 % less.
+// Of the PTX: 167 KB pack to 23 KB in 2 ms; level 9 takes 11 ms for 17.6 KB.
 constexpr int kZstdLevel = 3;
 
 enum class Codec : unsigned char { kStored = 0, kZstd = 1 };
 
+/// Code, as it is or packed: the reader takes either.
 template <class Bytes>
-struct Packed {  // a field that is worth compressing
+struct Code {
   Bytes& bytes;
+  Codec wish;
 };
 
-/// The one list of an entry's fields. `Key` and `Result` are const for the writer.
+/// The one list of the fields in an entry's head. `Key` and `Result` are const for the writer. The cubin is stored as
+/// it is: with SHA instructions 66 KB cost a reader 40 us to hash, against 12 us for the packed 20 KB and 110 us to
+/// make a context and unpack them; without (164 us and 49 us) the two are equal.
 template <class Key, class Result, class Visitor>
 void visit_fields(Key& key, Result& binary, Visitor&& field) {
   field("key.entry_stem", key.entry_stem);
@@ -59,8 +64,13 @@ void visit_fields(Key& key, Result& binary, Visitor&& field) {
   field("warnings", binary.warnings);
   field("compiler", binary.compiler);
   field("compile_ms", binary.compile_ms);
-  field("cubin", Packed<decltype((binary.cubin))>{binary.cubin});
-  field("ptx", Packed<decltype((binary.ptx))>{binary.ptx});
+  field("cubin", Code<decltype((binary.cubin))>{binary.cubin, Codec::kStored});
+}
+
+/// What follows the head.
+template <class Result>
+auto ptx_of(Result& binary) {
+  return Code<decltype((binary.ptx))>{binary.ptx, Codec::kZstd};
 }
 
 class Writer {
@@ -73,8 +83,9 @@ class Writer {
     for (std::size_t i = 0; i < sizeof(Int); ++i) out.push_back(static_cast<std::byte>(bits >> (8 * i) & 0xff));
   }
   void raw(const void* data, std::size_t size) {
-    const auto* bytes = static_cast<const std::byte*>(data);
-    out.insert(out.end(), bytes, bytes + size);
+    const std::size_t at = out.size();
+    out.resize(at + size);
+    if (size) std::memcpy(out.data() + at, data, size);
   }
   void value(const std::string& text) { raw(text.data(), text.size()); }
   void value(const Digest& digest) { raw(digest.bytes.data(), digest.bytes.size()); }
@@ -89,13 +100,15 @@ class Writer {
     }
   }
   template <class Bytes>
-  void value(const Packed<Bytes>& packed) {
-    const auto& bytes = packed.bytes;
+  void value(const Code<Bytes>& code) {
+    const auto& bytes = code.bytes;
     if (bytes.size() > kMaxRawBytes)
       throw Error(fmt::format("cache entry: {} bytes of code; at most {} fit one entry", bytes.size(), kMaxRawBytes));
-    std::vector<std::byte> frame(ZSTD_compressBound(bytes.size()));
-    const std::size_t size = ZSTD_compress(frame.data(), frame.size(), bytes.data(), bytes.size(), kZstdLevel);
-    const bool plain = ZSTD_isError(size) || size >= bytes.size() || bytes.size() / kMaxUnpackRatio >= size;
+    std::vector<std::byte> frame(code.wish == Codec::kZstd ? ZSTD_compressBound(bytes.size()) : 0);
+    const std::size_t size =
+        frame.empty() ? 0 : ZSTD_compress(frame.data(), frame.size(), bytes.data(), bytes.size(), kZstdLevel);
+    const bool plain =
+        frame.empty() || ZSTD_isError(size) || size >= bytes.size() || bytes.size() / kMaxUnpackRatio >= size;
     integer(static_cast<std::uint8_t>(plain ? Codec::kStored : Codec::kZstd));
     integer(static_cast<std::uint64_t>(bytes.size()));
     plain ? raw(bytes.data(), bytes.size()) : raw(frame.data(), size);
@@ -169,7 +182,7 @@ std::string parse(std::span<const std::byte> bytes, std::vector<std::string>& li
   return {};
 }
 template <class Bytes>
-std::string parse(std::span<const std::byte> bytes, Packed<Bytes> packed) {
+std::string parse(std::span<const std::byte> bytes, Code<Bytes> code) {
   Reader reader(bytes);
   std::uint8_t codec = 0;
   std::uint64_t raw_size = 0;
@@ -184,73 +197,133 @@ std::string parse(std::span<const std::byte> bytes, Packed<Bytes> packed) {
   } else if (raw_size / kMaxUnpackRatio >= body.size()) {
     return fmt::format("claims {} bytes of {}, more than {} to one", raw_size, body.size(), kMaxUnpackRatio);
   }
-  packed.bytes.resize(raw_size);
   if (codec == static_cast<std::uint8_t>(Codec::kStored)) {
-    if (raw_size) std::memcpy(packed.bytes.data(), body.data(), raw_size);
+    using Item = typename std::decay_t<Bytes>::value_type;
+    const auto* items = reinterpret_cast<const Item*>(body.data());
+    code.bytes.assign(items, items + body.size());
     return {};
   }
+  code.bytes.resize(raw_size);
   // One context per thread: making one costs more than unpacking a cubin does.
   thread_local const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
   if (!context) throw std::bad_alloc();  // no fault of the entry
-  const std::size_t got = ZSTD_decompressDCtx(context.get(), packed.bytes.data(), raw_size, body.data(), body.size());
+  const std::size_t got = ZSTD_decompressDCtx(context.get(), code.bytes.data(), raw_size, body.data(), body.size());
   if (ZSTD_isError(got)) return fmt::format("does not unpack: {}", ZSTD_getErrorName(got));
   if (got != raw_size) return fmt::format("unpacks to {} bytes, {} were claimed", got, raw_size);
   return {};
 }
 
-DecodeResult decode(std::span<const std::byte> bytes, Payload payload, bool check) {
-  auto refuse = [](std::string reason) { return DecodeResult{std::nullopt, std::move(reason)}; };
-  if (bytes.size() < kHeaderBytes + kChecksumBytes) return refuse(fmt::format("truncated: {} bytes", bytes.size()));
-  Reader reader(bytes.first(bytes.size() - kChecksumBytes));
+bool sums_to(std::span<const std::byte> bytes, std::span<const std::byte> sum) {
+  return std::memcmp(sha256(bytes).bytes.data(), sum.data(), kChecksumBytes) == 0;
+}
+
+struct Header {
   std::span<const std::byte> magic;
   std::uint32_t version = 0, num_fields = 0;
-  std::uint64_t file_bytes = 0;
-  reader.take(kMagic.size(), magic);
-  reader.integer(version);
-  reader.integer(num_fields);
-  reader.integer(file_bytes);
-  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0)
-    return refuse("not an entry: the magic number differs");
-  if (version != kEntryFormatVersion)
-    return refuse(fmt::format("format version {}; this library reads {}", version, kEntryFormatVersion));
-  if (file_bytes != bytes.size()) return refuse(fmt::format("truncated: {} of {} bytes", bytes.size(), file_bytes));
-  if (check) {
-    const Digest sum = sha256(bytes.first(bytes.size() - kChecksumBytes));
-    if (std::memcmp(sum.bytes.data(), bytes.last(kChecksumBytes).data(), kChecksumBytes) != 0)
-      return refuse("damaged: the checksum differs");
+  std::uint64_t file_bytes = 0, head_bytes = 0;
+  explicit Header(Reader& reader) {
+    reader.take(kMagic.size(), magic);
+    reader.integer(version);
+    reader.integer(num_fields);
+    reader.integer(file_bytes);
+    reader.integer(head_bytes);
   }
-  if (num_fields > kMaxFields) return refuse(fmt::format("malformed: {} fields, at most {}", num_fields, kMaxFields));
+};
 
-  std::map<std::string_view, std::span<const std::byte>> fields;
-  for (std::uint32_t i = 0; i < num_fields; ++i) {
+/// The fields of a head by name. Few enough that a search beats a map.
+struct FieldTable {
+  struct Field {
+    std::string_view name;
+    std::span<const std::byte> value;
+  };
+  std::array<Field, kMaxFields> fields;
+  std::size_t size = 0;
+  const Field* find(std::string_view name) const {
+    for (std::size_t i = 0; i < size; ++i)
+      if (fields[i].name == name) return &fields[i];
+    return nullptr;
+  }
+};
+
+/// True if the value of a code field holds its bytes as they are, and rightly says how many.
+bool is_stored(std::span<const std::byte> value) {
+  Reader reader(value);
+  std::uint8_t codec = 0;
+  std::uint64_t size = 0;
+  return reader.integer(codec) && reader.integer(size) && codec == static_cast<std::uint8_t>(Codec::kStored) &&
+         size == reader.left() && size <= kMaxRawBytes;
+}
+
+/// `owner`, if given, is the vector behind `bytes`, for the cubin to take.
+DecodeResult decode(std::span<const std::byte> bytes, std::size_t file_bytes, Payload payload, bool check,
+                    std::vector<std::byte>* owner = nullptr) {
+  auto refuse = [](std::string reason) { return DecodeResult{std::nullopt, std::move(reason)}; };
+  if (bytes.size() < kHeaderBytes) return refuse(fmt::format("truncated: {} bytes", bytes.size()));
+  Reader start(bytes);
+  const Header header(start);
+  if (std::memcmp(header.magic.data(), kMagic.data(), kMagic.size()) != 0)
+    return refuse("not an entry: the magic number differs");
+  if (header.version != kEntryFormatVersion)
+    return refuse(fmt::format("format version {}; this library reads {}", header.version, kEntryFormatVersion));
+  if (header.file_bytes != file_bytes)
+    return refuse(fmt::format("truncated: {} of {} bytes", file_bytes, header.file_bytes));
+  if (header.head_bytes < kHeaderBytes + kChecksumBytes || header.head_bytes > file_bytes ||
+      file_bytes - header.head_bytes < kChecksumBytes)
+    return refuse(fmt::format("malformed: a head of {} bytes in a file of {}", header.head_bytes, file_bytes));
+  const std::size_t needed = payload == Payload::kUnpack ? file_bytes : header.head_bytes;
+  if (bytes.size() < needed) return refuse(fmt::format("truncated: {} of {} bytes", bytes.size(), needed));
+  const auto head = bytes.first(header.head_bytes - kChecksumBytes);
+  if (check && !sums_to(head, bytes.subspan(head.size()))) return refuse("damaged: the checksum differs");
+  if (header.num_fields > kMaxFields)
+    return refuse(fmt::format("malformed: {} fields, at most {}", header.num_fields, kMaxFields));
+
+  FieldTable table;
+  Reader reader(head.subspan(kHeaderBytes));
+  for (std::uint32_t i = 0; i < header.num_fields; ++i) {
     std::uint8_t name_size = 0;
     std::uint32_t value_size = 0;
     std::span<const std::byte> name, value;
     if (!reader.integer(name_size) || !reader.take(name_size, name) || !reader.integer(value_size) ||
         !reader.take(value_size, value))
       return refuse(fmt::format("malformed: field {} runs past the end", i));
-    if (!fields.emplace(text_of(name), value).second)
-      return refuse(fmt::format("malformed: field {} repeats a name", i));
+    if (table.find(text_of(name))) return refuse(fmt::format("malformed: field {} repeats a name", i));
+    table.fields[table.size++] = {text_of(name), value};
   }
   if (reader.left() > 0) return refuse(fmt::format("malformed: {} bytes after the last field", reader.left()));
 
   DecodedEntry entry;
   std::string reason;
+  std::optional<std::span<const std::byte>> cubin;
   visit_fields(entry.key, entry.binary, [&]<class Value>(const char* name, Value&& value) {
     if (!reason.empty()) return;
-    const auto found = fields.find(name);
-    if (found == fields.end()) {
+    const FieldTable::Field* found = table.find(name);
+    if (!found) {
       reason = fmt::format("malformed: no field '{}'", name);
       return;
     }
-    if constexpr (requires { value.bytes.resize(0); }) {
-      constexpr bool kIsPtx = std::is_same_v<std::decay_t<decltype(value.bytes)>, std::string>;
-      if (payload == Payload::kSkip || (kIsPtx && payload == Payload::kCubinOnly)) return;
+    if constexpr (requires { value.wish; }) {
+      if (payload == Payload::kSkip) return;
+      if (owner && payload == Payload::kCubinOnly && is_stored(found->value)) {
+        cubin = found->value.subspan(kCodeHeaderBytes);  // taken below, when no other field is needed any more
+        return;
+      }
     }
-    if (const std::string wrong = parse(found->second, value); !wrong.empty())
+    if (const std::string wrong = parse(found->value, value); !wrong.empty())
       reason = fmt::format("malformed: field '{}': {}", name, wrong);
   });
   if (!reason.empty()) return refuse(std::move(reason));
+  if (cubin) {
+    owner->erase(owner->begin(), owner->begin() + (cubin->data() - owner->data()));
+    owner->resize(cubin->size());
+    entry.binary.cubin = std::move(*owner);
+  }
+  if (payload != Payload::kUnpack) return {std::move(entry), {}};
+
+  // The second checksum begins with the first, so that one entry's PTX does not pass behind another's head.
+  const auto sealed = bytes.subspan(head.size(), file_bytes - kChecksumBytes - head.size());
+  if (check && !sums_to(sealed, bytes.last(kChecksumBytes))) return refuse("damaged: the PTX's checksum differs");
+  if (const std::string wrong = parse(sealed.subspan(kChecksumBytes), ptx_of(entry.binary)); !wrong.empty())
+    return refuse(fmt::format("malformed: the PTX: {}", wrong));
   return {std::move(entry), {}};
 }
 
@@ -260,7 +333,8 @@ std::vector<std::byte> encode_entry(const CacheKey& key, const Binary& binary) {
   Writer file;
   file.raw(kMagic.data(), kMagic.size());
   file.integer(static_cast<std::uint32_t>(kEntryFormatVersion));
-  file.integer(std::uint32_t{0});  // number of fields and size: filled in below
+  file.integer(std::uint32_t{0});  // number of fields and both sizes: filled in below
+  file.integer(std::uint64_t{0});
   file.integer(std::uint64_t{0});
   std::uint32_t num_fields = 0;
   visit_fields(key, binary, [&](const char* name, const auto& value) {
@@ -272,21 +346,39 @@ std::vector<std::byte> encode_entry(const CacheKey& key, const Binary& binary) {
     file.raw(body.out.data(), body.out.size());
     ++num_fields;
   });
+  Writer ptx;
+  ptx.value(ptx_of(binary));
+  const std::size_t sum_at = file.out.size(), head_bytes = sum_at + kChecksumBytes;
   Writer counts;
   counts.integer(num_fields);
-  counts.integer(static_cast<std::uint64_t>(file.out.size() + kChecksumBytes));
+  counts.integer(static_cast<std::uint64_t>(head_bytes + ptx.out.size() + kChecksumBytes));
+  counts.integer(static_cast<std::uint64_t>(head_bytes));
   std::memcpy(file.out.data() + 12, counts.out.data(), counts.out.size());
-  const Digest sum = sha256(file.out);
-  file.raw(sum.bytes.data(), sum.bytes.size());
+  file.value(sha256(file.out));
+  file.raw(ptx.out.data(), ptx.out.size());
+  file.value(sha256(std::span(file.out).subspan(sum_at)));
   if (file.out.size() > kMaxEntryBytes)
     throw Error(fmt::format("cache entry: {} bytes; at most {} make one entry", file.out.size(), kMaxEntryBytes));
   return std::move(file.out);
 }
 
-DecodeResult decode_entry(std::span<const std::byte> bytes, Payload payload) { return decode(bytes, payload, true); }
+std::size_t entry_bytes_needed(std::span<const std::byte> start, std::size_t file_bytes, Payload payload) {
+  if (payload == Payload::kUnpack || start.size() < kHeaderBytes) return file_bytes;
+  Reader reader(start);
+  const std::uint64_t head_bytes = std::max<std::uint64_t>(Header(reader).head_bytes, kHeaderBytes);
+  return static_cast<std::size_t>(std::min<std::uint64_t>(head_bytes, file_bytes));
+}
+
+DecodeResult decode_entry(std::span<const std::byte> bytes, std::size_t file_bytes, Payload payload) {
+  return decode(bytes, file_bytes, payload, true);
+}
+
+DecodeResult decode_entry(std::vector<std::byte>&& bytes, std::size_t file_bytes, Payload payload) {
+  return decode(bytes, file_bytes, payload, true, &bytes);
+}
 
 DecodeResult decode_entry_unchecked(std::span<const std::byte> bytes, Payload payload) {
-  return decode(bytes, payload, false);
+  return decode(bytes, bytes.size(), payload, false);
 }
 
 }  // namespace kernelwright

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -90,7 +91,8 @@ TrustedDirectory open_trusted_subdirectory(int parent, const std::string& name, 
   return judge(fd, name, trust);
 }
 
-FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes) {
+FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,
+                            const ReadPlan& plan) {
   using Status = FileBytes::Status;
   FileBytes file;
   auto fail = [&](Status status, std::string reason) {
@@ -112,15 +114,21 @@ FileBytes read_trusted_file(int directory, const std::string& name, Trust trust,
   if (std::string why = distrust(info, "it", trust); !why.empty()) return fail(Status::kRefused, std::move(why));
   if (static_cast<std::uint64_t>(info.st_size) > max_bytes)
     return fail(Status::kRefused, fmt::format("has {} bytes, at most {} are read", info.st_size, max_bytes));
-  file.bytes.resize(static_cast<std::size_t>(info.st_size));
-  std::size_t done = 0;
-  while (done < file.bytes.size()) {
-    const ssize_t got =
-        pread(file.fd.get(), file.bytes.data() + done, file.bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(Status::kUnreadable, error_text(errno));
-    if (got == 0) break;  // it shrank: the checksum will say so
-    done += static_cast<std::size_t>(got);
+  file.file_bytes = static_cast<std::uint64_t>(info.st_size);
+  const auto file_bytes = static_cast<std::size_t>(info.st_size);
+  std::size_t wanted = plan.needed ? std::min(plan.prefix_bytes, file_bytes) : file_bytes, done = 0;
+  for (bool planned = !plan.needed;;) {
+    file.bytes.resize(wanted);
+    while (done < wanted) {
+      const ssize_t got = pread(file.fd.get(), file.bytes.data() + done, wanted - done, static_cast<off_t>(done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return fail(Status::kUnreadable, error_text(errno));
+      if (got == 0) break;  // it shrank: who checks the bytes will say so
+      done += static_cast<std::size_t>(got);
+    }
+    if (planned || done < wanted) break;
+    planned = true;
+    wanted = std::clamp(plan.needed(file.bytes, file_bytes), wanted, file_bytes);
   }
   file.bytes.resize(done);
   file.status = Status::kRead;

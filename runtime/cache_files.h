@@ -47,16 +47,24 @@ TrustedDirectory open_trusted_subdirectory(int parent, const std::string& name, 
 
 struct FileBytes {
   enum class Status { kRead, kAbsent, kRefused, kUnreadable } status = Status::kAbsent;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;  // from the start; all, or as many as were needed
+  std::uint64_t file_bytes = 0;
   std::string reason;  // for kRefused (the file must not be trusted) and kUnreadable (an I/O error)
   std::uint64_t inode = 0;
   std::int64_t modified_s = 0;
   Fd fd;
 };
 
-/// Reads a regular file of a trusted owner that nobody else can write, of at most `max_bytes`. Never follows a symbolic
-/// link in `name`, never blocks on a pipe.
-FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes);
+/// How much of a file to read, from its first bytes and its size.
+struct ReadPlan {
+  std::size_t prefix_bytes = 0;                                                                // read first
+  std::size_t (*needed)(std::span<const std::byte> prefix, std::size_t file_bytes) = nullptr;  // then so many in all
+};
+
+/// Reads a regular file of a trusted owner that nobody else can write, of at most `max_bytes`, whole or as `plan` says.
+/// Never follows a symbolic link in `name`, never blocks on a pipe.
+FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,
+                            const ReadPlan& plan = {});
 
 /// All of `bytes`, or errno's number.
 int write_all(int fd, std::span<const std::byte> bytes);

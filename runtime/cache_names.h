@@ -10,7 +10,7 @@
 namespace kernelwright {
 
 /// The format's version is part of the name: libraries of two versions share a directory without meeting.
-inline constexpr std::string_view kEntrySuffix = ".kw1";
+inline constexpr std::string_view kEntrySuffix = ".kw2";
 
 struct EntryName {
   explicit EntryName(const Digest& key)
@@ -20,7 +20,7 @@ struct EntryName {
   std::string hex, shard, file;
 };
 
-/// The digest of "aa" and "<62 hex>.kw1"; nothing if they are not an entry's name.
+/// The digest of "aa" and "<62 hex>.kw2"; nothing if they are not an entry's name.
 std::optional<Digest> digest_of_name(std::string_view shard, std::string_view file);
 
 }  // namespace kernelwright

@@ -30,7 +30,7 @@ struct CacheOptions {
   std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
   bool disk = true;                                      // false: memory only, silently
-  bool ptx = true;  // false: binaries found on disk come without PTX, in about half the time
+  bool ptx = true;  // false: binaries found on disk come without PTX, which is then neither read nor proven
   std::uint64_t max_bytes = std::uint64_t{2} << 30;
   std::uint64_t max_entries = 50'000;
   std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that nobody but the cache holds any more

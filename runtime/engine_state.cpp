@@ -52,10 +52,11 @@ std::shared_ptr<Backend> open_backend(const EngineOptions& options) {
   throw ConfigError("/backend", fmt::format("\"{}\" is not a backend; cuda, emulator and auto are", options.backend));
 }
 
-std::shared_ptr<KernelStore> open_store(const EngineOptions& options) {
+std::shared_ptr<KernelStore> open_store(const EngineOptions& options, const Backend& backend) {
   if (options.custom_store) return options.custom_store;
   CacheOptions cache = options.cache;
   if (!cache.sink) cache.sink = options.sink;
+  if (backend.name() == "cuda") cache.ptx = false;  // it loads cubins; reading the PTX as well doubles a hit's time
   return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path);
 }
 
@@ -64,7 +65,7 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options) {
 Engine::State::State(EngineOptions given)
     : options(std::move(given)),
       backend(open_backend(options)),
-      store(open_store(options)),
+      store(open_store(options, *backend)),
       pool(options.compile_threads) {}
 
 void Engine::State::tell(EventKind kind, const KernelSlot& slot, std::string detail, double milliseconds) const {

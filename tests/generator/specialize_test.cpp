@@ -116,6 +116,11 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
   }
 }
 
+TEST(Specialize, HasTheDigestOfEachTemplateFromTheBuild) {
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(CombineSpec{})})
+    for (const TemplateFile& file : specialize(spec).headers) EXPECT_EQ(file.digest, sha256(file.text)) << file.path;
+}
+
 TEST(Specialize, GivesPtxasOneOptionEach) {
   for (const std::string& option : specialize(prefill()).options)
     if (option.starts_with("--ptxas-options")) EXPECT_THAT(option, Not(HasSubstr(","))) << option;

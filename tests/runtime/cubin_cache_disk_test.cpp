@@ -82,6 +82,27 @@ TEST_F(CubinCacheDamage, EveryByteChangedOnceIsNeverLoaded) {
   EXPECT_EQ(cache.counters().quarantined, (good.size() + 6) / 7);
 }
 
+TEST_F(CubinCacheDamage, ADamagedPtxIsMetByWhoeverReadsItAndByVerify) {
+  std::string bytes = read_file(entry());
+  bytes[bytes.size() - 40] ^= 1;
+  write_file(entry(), bytes);
+  Binary expected = test_binary();
+  expected.ptx.clear();
+  CubinCache cubins({.directory = directory(), .ptx = false});
+  EXPECT_EQ(*cubins.find(test_key()), expected) << "its cubin is proven without it";
+  EXPECT_EQ(cubins.counters().quarantined, 0u);
+  const VerifyReport report = cubins.verify();
+  ASSERT_EQ(report.bad.size(), 1u);
+  EXPECT_EQ(report.bad[0].second, "damaged: the PTX's checksum differs");
+  write_file(entry(), bytes);
+  expect_healing("damaged: the PTX's checksum differs");
+}
+
+TEST_F(CubinCacheDamage, ATruncatedPtxIsDamageToAllReaders) {
+  std::filesystem::resize_file(entry(), std::filesystem::file_size(entry()) - 1);
+  EXPECT_EQ(CubinCache({.directory = directory(), .ptx = false}).find(test_key()), nullptr);
+}
+
 TEST_F(CubinCacheDamage, ATruncatedEntryIsRebuilt) {
   std::filesystem::resize_file(entry(), 100);
   expect_healing("truncated: 100 of ");
@@ -101,7 +122,7 @@ TEST_F(CubinCacheDamage, AWrongVersionIsRebuilt) {
   std::string bytes = read_file(entry());
   bytes[8] = 9;
   write_file(entry(), bytes);
-  expect_healing("format version 9; this library reads 1");
+  expect_healing("format version 9; this library reads 2");
 }
 
 TEST_F(CubinCacheDamage, AGoodEntryUnderAnotherNameIsForeign) {

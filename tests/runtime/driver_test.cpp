@@ -303,7 +303,7 @@ TEST_F(StubBackend, KeepsTheDeviceForKernelsThatOutliveTheBackend) {
 }
 
 TEST_F(StubBackend, TimesEvents) {
-  Event* event = device().create_event();
+  DeviceEvent* event = device().create_event();
   device().record(event, nullptr);
   EXPECT_FLOAT_EQ(device().elapsed_ms(event, event), 1.5f);
   device().destroy_event(event);

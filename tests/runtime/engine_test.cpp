@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "kernelwright/generator/planner.h"
+#include "runtime/cache_testing.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {
@@ -447,6 +449,22 @@ TEST(EngineBackend, AnUnknownOneIsRefusedByName) {
   options.backend = "metal";
   EXPECT_EQ(message_of<ConfigError>([&] { Engine engine(options); }),
             "/backend: \"metal\" is not a backend; cuda, emulator and auto are");
+}
+
+TEST(EngineBackend, OnlyOneThatRunsPtxReadsItFromTheCache) {
+  const TempFolder folder;
+  const AttentionPlan plan = plan_attention(prefill_problem(), {}, Arch::kSm90a);
+  for (const bool cuda : {true, false}) {
+    EngineOptions options;
+    options.cache.directory = folder.path();
+    options.custom_backend = std::make_shared<FakeBackend>(1, cuda ? "cuda" : "emulator");
+    Engine engine(options);
+    CubinCache({.directory = folder.path()}).put(engine.store().key(plan.main), test_binary());
+    const auto found = engine.store().find(plan.main);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->cubin, test_binary().cubin);
+    EXPECT_EQ(found->ptx, cuda ? "" : test_binary().ptx);
+  }
 }
 
 TEST(EmptyHandle, ThrowsInsteadOfCrashing) {

@@ -105,10 +105,10 @@ class FakeDevice final : public Device {
   void destroy_stream(Stream) noexcept override {}
   void synchronize(Stream) override {}
   CaptureState capture_state(Stream) override { return capturing; }
-  Event* create_event() override { return nullptr; }
-  void destroy_event(Event*) noexcept override {}
-  void record(Event*, Stream) override {}
-  float elapsed_ms(Event*, Event*) override { return 0; }
+  DeviceEvent* create_event() override { return nullptr; }
+  void destroy_event(DeviceEvent*) noexcept override {}
+  void record(DeviceEvent*, Stream) override {}
+  float elapsed_ms(DeviceEvent*, DeviceEvent*) override { return 0; }
   void begin_capture(Stream) override { capturing = CaptureState::kActive; }
   std::unique_ptr<Graph> end_capture(Stream) override {
     capturing = CaptureState::kNone;
@@ -124,10 +124,10 @@ class FakeDevice final : public Device {
 
 class FakeBackend final : public Backend {
  public:
-  explicit FakeBackend(int devices = 1) {
+  explicit FakeBackend(int devices = 1, std::string_view name = "fake") : name_(name) {
     for (int i = 0; i < devices; ++i) devices_.emplace_back(i);
   }
-  std::string_view name() const override { return "fake"; }
+  std::string_view name() const override { return name_; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
   FakeDevice& device(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count())
@@ -136,6 +136,7 @@ class FakeBackend final : public Backend {
   }
 
  private:
+  const std::string_view name_;
   std::deque<FakeDevice> devices_;
 };
 
