@@ -39,7 +39,7 @@ class Flusher {
 
 struct OwnedEvent {
   Device& device;
-  Event* event;
+  DeviceEvent* event;
   explicit OwnedEvent(Device& on) : device(on), event(on.create_event()) {}
   ~OwnedEvent() { device.destroy_event(event); }
 };

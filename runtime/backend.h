@@ -65,7 +65,7 @@ struct alignas(64) TensorMap {
 
 enum class CaptureState { kNone, kActive, kInvalidated };
 
-class Event;  // opaque
+class DeviceEvent;  // opaque
 
 /// One device of a backend. Obtained from Backend::device() and alive as long as the backend.
 class Device {
@@ -98,10 +98,10 @@ class Device {
   virtual void synchronize(Stream stream) = 0;
   virtual CaptureState capture_state(Stream stream) = 0;
 
-  virtual Event* create_event() = 0;
-  virtual void destroy_event(Event* event) noexcept = 0;
-  virtual void record(Event* event, Stream stream) = 0;
-  virtual float elapsed_ms(Event* from, Event* to) = 0;  // waits for `to`
+  virtual DeviceEvent* create_event() = 0;
+  virtual void destroy_event(DeviceEvent* event) noexcept = 0;
+  virtual void record(DeviceEvent* event, Stream stream) = 0;
+  virtual float elapsed_ms(DeviceEvent* from, DeviceEvent* to) = 0;  // waits for `to`
 
   /// Captures what `stream` is given between the two calls into a graph that replay() launches.
   virtual void begin_capture(Stream stream) = 0;

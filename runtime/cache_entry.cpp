@@ -73,8 +73,9 @@ class Writer {
     for (std::size_t i = 0; i < sizeof(Int); ++i) out.push_back(static_cast<std::byte>(bits >> (8 * i) & 0xff));
   }
   void raw(const void* data, std::size_t size) {
-    const auto* bytes = static_cast<const std::byte*>(data);
-    out.insert(out.end(), bytes, bytes + size);
+    const std::size_t before = out.size();
+    out.resize(before + size);
+    if (size > 0) std::memcpy(out.data() + before, data, size);
   }
   void value(const std::string& text) { raw(text.data(), text.size()); }
   void value(const Digest& digest) { raw(digest.bytes.data(), digest.bytes.size()); }

@@ -55,7 +55,7 @@ class RelaxedCapture {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then: the thread's own mode, to be put back
 };
 
-CUevent cu(Event* event) { return reinterpret_cast<CUevent>(event); }
+CUevent cu(DeviceEvent* event) { return reinterpret_cast<CUevent>(event); }
 
 std::string words(std::string_view name, const LaunchConfig& config) {
   std::string text = fmt::format("launching {} grid {}x{}x{} block {} shared {}", name, config.grid[0], config.grid[1],
@@ -275,20 +275,20 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     return status == CU_STREAM_CAPTURE_STATUS_NONE ? CaptureState::kNone : CaptureState::kInvalidated;
   }
 
-  Event* create_event() override {
+  DeviceEvent* create_event() override {
     const ContextScope scope(*driver_, primary());
     CUevent event = nullptr;
     check(driver_->cuEventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate", "creating an event");
-    return reinterpret_cast<Event*>(event);
+    return reinterpret_cast<DeviceEvent*>(event);
   }
-  void destroy_event(Event* event) noexcept override {
+  void destroy_event(DeviceEvent* event) noexcept override {
     if (event) quietly([&] { driver_->cuEventDestroy(cu(event)); });
   }
-  void record(Event* event, Stream stream) override {
+  void record(DeviceEvent* event, Stream stream) override {
     const ContextScope scope(*driver_, primary());
     check(driver_->cuEventRecord(cu(event), stream), "cuEventRecord", "recording an event");
   }
-  float elapsed_ms(Event* from, Event* to) override {
+  float elapsed_ms(DeviceEvent* from, DeviceEvent* to) override {
     const ContextScope scope(*driver_, primary());
     float milliseconds = 0;
     check(driver_->cuEventSynchronize(cu(to)), "cuEventSynchronize", "waiting for an event");

@@ -17,7 +17,7 @@ TensorStrides strides_of(const contract::Strides& strides) { return {strides.bat
 
 struct OwnedEvent {
   Device& device;
-  Event* event;
+  DeviceEvent* event;
   explicit OwnedEvent(Device& on) : device(on), event(on.create_event()) {}
   ~OwnedEvent() { device.destroy_event(event); }
 };

@@ -193,8 +193,8 @@ TEST_F(CudaBackendTest, TimesWorkWithEvents) {
   const Stream stream = device().create_stream();
   const DevicePtr data = device().allocate(64 << 20);
   device().fill(data, 0, 64 << 20, stream);
-  Event* begin = device().create_event();
-  Event* end = device().create_event();
+  DeviceEvent* begin = device().create_event();
+  DeviceEvent* end = device().create_event();
   device().record(begin, stream);
   for (int i = 0; i < 10; ++i) launch_add(*kernel, data, 16 << 20, 1, stream);
   device().record(end, stream);

@@ -105,10 +105,10 @@ class FakeDevice final : public Device {
   void destroy_stream(Stream) noexcept override {}
   void synchronize(Stream) override {}
   CaptureState capture_state(Stream) override { return capturing; }
-  Event* create_event() override { return nullptr; }
-  void destroy_event(Event*) noexcept override {}
-  void record(Event*, Stream) override {}
-  float elapsed_ms(Event*, Event*) override { return 0; }
+  DeviceEvent* create_event() override { return nullptr; }
+  void destroy_event(DeviceEvent*) noexcept override {}
+  void record(DeviceEvent*, Stream) override {}
+  float elapsed_ms(DeviceEvent*, DeviceEvent*) override { return 0; }
   void begin_capture(Stream) override { capturing = CaptureState::kActive; }
   std::unique_ptr<Graph> end_capture(Stream) override {
     capturing = CaptureState::kNone;
