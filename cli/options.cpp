@@ -132,7 +132,8 @@ CacheOptions cache_options(const Options& options) {
   // What a person pays for in time is not kept: that is said once a cause, and is no failure.
   cache.sink = [](const Event& event) {
     if (event.kind != EventKind::kCacheDegraded && event.kind != EventKind::kCacheQuarantine) return;
-    fmt::print(stderr, "kernelwright: cache{}{}: {}\n", event.name.empty() ? "" : " ", event.name, event.detail);
+    const bool named = event.name.empty() || event.detail.find(event.name) != std::string::npos;
+    fmt::print(stderr, "kernelwright: cache: {}{}{}\n", named ? "" : event.name, named ? "" : ": ", event.detail);
   };
   return cache;
 }
