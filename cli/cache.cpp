@@ -19,9 +19,9 @@ int list(CubinCache& cache, bool json) {
   const Style style(stdout);
   Table table({"key", "kernel", "arch", "size", "last used", "compiler"});
   JsonValue rows = JsonValue::array();
-  double bytes = 0;
+  std::uint64_t bytes = 0;
   for (const EntrySummary& entry : entries) {
-    bytes += static_cast<double>(entry.file_bytes);
+    bytes += entry.file_bytes;
     char day[32] = "";
     const std::time_t used = entry.last_used_s;
     std::tm parts{};
@@ -48,7 +48,8 @@ int list(CubinCache& cache, bool json) {
                            .dump());
   else
     fmt::print("{}{} {}: {} kernel{}, {}\n", entries.empty() ? "" : table.text(style), style.dim("cache"),
-               cache.directory(), entries.size(), entries.size() == 1 ? "" : "s", size_text(bytes));
+               cache.directory(), entries.size(), entries.size() == 1 ? "" : "s",
+               size_text(static_cast<double>(bytes)));
   return kDone;
 }
 

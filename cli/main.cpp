@@ -88,7 +88,9 @@ class CommandLine {
 
   /// Parses and runs. Throws what the verb throws.
   int operator()(int argc, char** argv) {
-    if (argc > 1 && argv[1][0] != '-') require_verb(argv[1]);  // CLI11 would only say that a verb is missing
+    // CLI11 would only say that a verb is missing.
+    if (argc == 1) throw ConfigError("command line", fmt::format("names no verb; the verbs are {}", verbs_text()));
+    if (argv[1][0] != '-') require_verb(argv[1]);
     try {
       app_.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -100,13 +102,15 @@ class CommandLine {
 
  private:
   void require_verb(const std::string& word) const {
-    std::vector<std::string> names;
-    for (const auto& [app, verb] : verbs_) {
+    for (const auto& [app, verb] : verbs_)
       if (app->get_name() == word) return;
-      names.push_back(app->get_name());
-    }
+    throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, verbs_text()));
+  }
+  std::string verbs_text() const {
+    std::vector<std::string> names;
+    for (const auto& [app, verb] : verbs_) names.push_back(app->get_name());
     std::sort(names.begin(), names.end());
-    throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, fmt::join(names, ", ")));
+    return fmt::format("{}; kernelwright --help says what each does", fmt::join(names, ", "));
   }
   CLI::App* add(const char* name, const char* text, Verb verb) {
     CLI::App* verb_app = app_.add_subcommand(name, text);

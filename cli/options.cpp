@@ -129,6 +129,12 @@ void require_valid(const NamedConfig& named, std::optional<Arch> arch) {
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
+  // What a person pays for in time is not kept: that is said once a cause, and is no failure.
+  cache.sink = [](const Event& event) {
+    if (event.kind != EventKind::kCacheDegraded && event.kind != EventKind::kCacheQuarantine) return;
+    const bool named = event.name.empty() || event.detail.find(event.name) != std::string::npos;
+    fmt::print(stderr, "kernelwright: cache: {}{}{}\n", named ? "" : event.name, named ? "" : ": ", event.detail);
+  };
   return cache;
 }
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config.h"
 #include "kernelwright/generator/error.h"

@@ -64,7 +64,6 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});
   if (!schedule.scheduler.is_auto())
     portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
-  if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});
 }
 
 }  // namespace

@@ -1,16 +1,17 @@
 /// The C++ side of the C handles: for c_api.cpp, and for tests that bring their own Engine.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
+#include <vector>
 
 #include "kernelwright/runtime/c_api.h"
 #include "kernelwright/runtime/engine.h"
 
 struct kernelwright_kernel {
+  explicit kernelwright_kernel(kernelwright::AttentionKernel made) : kernel(std::move(made)) {}
+
   kernelwright::AttentionKernel kernel;
 };
 

@@ -1,5 +1,5 @@
-// Identity by build-id: NVRTC's version call gives 13.0 only, while two builds of 13.0 may differ in code; and the builtins
-// library is loaded by NVRTC itself and changes what is compiled as well.
+// Identity by build-id: NVRTC's version call gives 13.0 only, while two builds of 13.0 may differ in code; and the
+// builtins library is loaded by NVRTC itself and changes what is compiled as well.
 #include "kernelwright/runtime/compiler_identity.h"
 
 #include <elf.h>
@@ -39,8 +39,8 @@ std::optional<std::string> id_in_notes(const std::vector<unsigned char>& notes) 
     const std::size_t name_bytes = (std::size_t{note.n_namesz} + 3) & ~std::size_t{3};
     const std::size_t text_bytes = (std::size_t{note.n_descsz} + 3) & ~std::size_t{3};
     if (name_bytes > notes.size() - at || text_bytes > notes.size() - at - name_bytes) return std::nullopt;
-    const bool build_id = note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-                          std::memcmp(notes.data() + at, ELF_NOTE_GNU, 4) == 0;
+    const bool build_id =
+        note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(notes.data() + at, ELF_NOTE_GNU, 4) == 0;
     if (build_id && note.n_descsz > 0 && note.n_descsz <= kMaxIdBytes) {
       std::string hex;
       for (std::size_t i = 0; i < note.n_descsz; ++i) hex += fmt::format("{:02x}", notes[at + name_bytes + i]);
@@ -78,9 +78,9 @@ std::optional<std::string> identity_of_library(const std::string& path) {
   return open_elf(path, file, header) ? hash_of_file(file.get()) : std::nullopt;
 }
 
-// Builtins libraries that this NVRTC may load. The name has major and minor, which a plain "libnvrtc.so.13" does not tell:
-// then all of its major count, which at worst tells two equal compilers apart. Names are tried, not listed: a system's
-// library folder has thousands.
+// Builtins libraries that this NVRTC may load. The name has major and minor, which a plain "libnvrtc.so.13" does not
+// tell: then all of its major count, which at worst tells two equal compilers apart. Names are tried, not listed: a
+// system's library folder has thousands.
 std::vector<std::string> builtins_beside(const std::string& nvrtc_path) {
   std::array<char, PATH_MAX> resolved{};
   const std::string real = realpath(nvrtc_path.c_str(), resolved.data()) ? resolved.data() : nvrtc_path;

@@ -33,9 +33,8 @@ for target in $targets; do
   echo "$target" | grep -qE "$wanted" || continue
   mkdir -p "$build_dir/corpus/$target" "$build_dir/found"
   seeds=()
-  for folder in "tests/fuzz/corpus/$target" "tests/fuzz/corpus/${target%_fuzz}"; do
-    if [ -d "$folder" ]; then seeds=("$folder"); fi
-  done
+  case $target in config_fuzz) seeds=(configs/problems) ;; esac
+  if [ -d "tests/fuzz/corpus/${target%_fuzz}" ]; then seeds+=("tests/fuzz/corpus/${target%_fuzz}"); fi
   ran=$((ran + 1))
   stage "$target" "$logs/$target.log" "$build_dir/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix="$build_dir/found/$target-" -print_final_stats=1 "$build_dir/corpus/$target" "${seeds[@]}" || status=1

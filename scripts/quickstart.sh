@@ -48,7 +48,7 @@ if [ "$device" = cuda ] || { [ "$device" = auto ] && has_gpu; }; then
   show run "$shown" --device cuda || status=$?
   if [ "$status" -eq 0 ]; then
     title "${green}✓${plain}${bold} The kernel's result matches the fp64 reference"
-    note "next: $command explain $shown"
+    note "next: ${command#"$root"/} explain $shown"
     exit 0
   fi
   # 3: the machine lacks something after all, such as a driver that is new enough.
@@ -65,4 +65,4 @@ took=$((SECONDS - began))
 show cache verify || die "kernelwright cache verify ended with $?: an entry does not hold what its checksum says"
 show explain "$shown" --arch sm_90a || die "kernelwright explain ended with $?"
 title "${green}✓${plain}${bold} ${#arches[@]} architectures compiled in $took s, every cache entry verified"
-note "next, on a machine with a GPU: $command run $shown"
+note "next, on a machine with a GPU: ${command#"$root"/} run $shown"

@@ -88,7 +88,7 @@ TEST_F(BadInput, TwoArchitecturesWhereOneWouldDo) {
   expect_refused({"source", write("a.json", config()), "--arch", "sm_80", "--arch", "sm_90a"}, {"--arch: 2 are named"});
 }
 TEST_F(BadInput, CommandLinesThatDoNotParse) {
-  expect_refused({}, {"subcommand"});
+  expect_refused({}, {"names no verb", "compile", "--help"});
   expect_refused({"fly"}, {"fly"});
   expect_refused({"run"}, {"CONFIG"});
   expect_refused({"run", write("a.json", config()), "--fast"}, {"--fast"});

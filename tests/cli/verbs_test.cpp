@@ -53,6 +53,20 @@ TEST_F(Verbs, CompileNeedsNoGpu) {
   EXPECT_THAT(run(words).out, HasSubstr("\"compiled\": 0"));  // all of it is cached now
 }
 
+TEST_F(Verbs, CompileSaysOnceThatNothingIsKept) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  write("file", "");
+  for (const std::string& folder : {path("file"), std::string()}) {
+    const CommandResult result =
+        run_command({"compile", write("a.json", config()), "--arch", "sm_80", "--arch", "sm_90a"},
+                    {"KERNELWRIGHT_CACHE_DIR=" + folder, "XDG_CACHE_HOME=", "HOME="});
+    EXPECT_EQ(result.exit_code, 0) << "a cache that is off is no failure";
+    EXPECT_THAT(result.err, HasSubstr(folder.empty() ? "names a directory" : folder + " is not a directory"));
+    EXPECT_THAT(result.err, HasSubstr("kernels stay in memory"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+}
+
 TEST_F(Verbs, CompileSkipsByNameWhatHasNoKernelInAFolder) {
   KERNELWRIGHT_NEEDS_COMPILER();
   std::filesystem::create_directory(path("configs"));

@@ -1,0 +1,259 @@
+// Every kernel that a shipped config asks for, and a matrix of what can be combined, compiled for real: right ELF,
+// entry in place, no spill, no local memory. Needs NVRTC and no GPU; skipped by name where no NVRTC is.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/verify/parallel.h"
+#include "support/command.h"
+#include "support/paths.h"
+
+namespace kernelwright {
+namespace {
+
+/// A kernel to build and whose it is, for messages.
+struct Wanted {
+  std::string name;
+  Spec spec;
+};
+
+/// The config's kernels for `arch`: the main one and the one that merges split keys.
+void add_kernels(const std::string& name, const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                 std::vector<Wanted>& wanted) {
+  const AttentionPlan plan = plan_attention(problem, schedule, arch);
+  wanted.push_back({name, plan.main});
+  if (plan.combine) wanted.push_back({name + " (combine)", *plan.combine});
+}
+
+std::string_view text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The compute capability in an ELF header's flags: 90 for sm_90 and sm_90a. Its place moved with ABI version 8.
+int elf_sm(const std::vector<std::byte>& cubin) {
+  std::uint32_t flags = 0;
+  std::memcpy(&flags, cubin.data() + 48, sizeof flags);
+  const auto abi = static_cast<int>(cubin[8]);
+  return static_cast<int>(abi >= 8 ? flags >> 8 & 0xffff : flags & 0xff);
+}
+
+/// What is wrong with the kernel, one line a fault; "" if nothing is.
+std::string faults(const SourceUnit& unit, const Binary& binary) {
+  std::string found;
+  const auto fault = [&](const std::string& text) { found += "\n    " + text; };
+  if (binary.cubin.size() < 64 || !text_of(binary.cubin)
+                                       .starts_with("\x7f"
+                                                    "ELF"))
+    return "\n    the cubin is no ELF";
+  std::uint16_t machine = 0;
+  std::memcpy(&machine, binary.cubin.data() + 18, sizeof machine);
+  if (machine != 190) fault(fmt::format("the ELF is for machine {}, not 190, CUDA", machine));
+  const int wanted_sm = std::atoi(unit.arch.c_str() + 3);
+  if (elf_sm(binary.cubin) != wanted_sm) fault(fmt::format("the ELF is for sm_{}", elf_sm(binary.cubin)));
+  if (text_of(binary.cubin).find(".text." + unit.entry) == std::string_view::npos) fault("the cubin lacks the entry");
+  if (binary.ptx.find(".entry " + unit.entry) == std::string::npos) fault("the PTX lacks the entry");
+  if (binary.ptx.find(".target " + unit.arch) == std::string::npos) fault("the PTX has another target");
+  const ResourceUsage& usage = binary.usage;
+  if (usage.registers <= 0) fault("ptxas reported no registers");
+  if (usage.spill_stores || usage.spill_loads)
+    fault(fmt::format("spills {} bytes and loads {} back", usage.spill_stores, usage.spill_loads));
+  if (usage.stack) fault(fmt::format("uses {} bytes of stack", usage.stack));
+  for (const std::string& warning : binary.warnings) fault("ptxas warns: " + warning);
+  return found;
+}
+
+class ShippedKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+
+  /// Compiles each Spec once, on all cores, and says which of them are at fault. Returns how many there were.
+  std::size_t expect_sound(const std::vector<Wanted>& wanted) {
+    std::map<std::string, std::pair<SourceUnit, std::string>> distinct;  // by entry: what to compile, whose it is
+    for (const Wanted& one : wanted) {
+      SourceUnit unit = specialize(one.spec);
+      std::string& names = distinct.try_emplace(unit.entry, unit, "").first->second.second;
+      names += (names.empty() ? "" : ", ") + one.name;
+    }
+    std::vector<const std::pair<SourceUnit, std::string>*> units;
+    for (const auto& [entry, unit] : distinct) units.push_back(&unit);
+    std::vector<std::string> wrong(units.size());
+    parallel_for(units.size(), [&](std::size_t i) {
+      const auto& [unit, names] = *units[i];
+      std::string found;
+      try {
+        found = faults(unit, compiler.compile(unit));
+      } catch (const Error& error) {
+        found = std::string("\n    ") + error.what();
+      }
+      if (!found.empty())
+        wrong[i] = fmt::format("{} {}, of {}:{}\n{}", unit.arch, unit.kernel, names, found, unit.spec_text);
+    });
+    for (const std::string& text : wrong)
+      if (!text.empty()) ADD_FAILURE() << text;
+    return units.size();
+  }
+
+  Compiler compiler;
+};
+
+class ShippedKernelsOnArch : public ShippedKernels, public ::testing::WithParamInterface<Arch> {};
+
+TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
+  std::vector<Wanted> wanted;
+  for (const auto& file : std::filesystem::directory_iterator(test::source_dir() / "configs" / "problems")) {
+    const Config config = read_config_file(file.path());
+    if (const auto* attention = std::get_if<AttentionConfig>(&config))
+      add_kernels(attention->name, attention->problem, attention->schedule, GetParam(), wanted);
+  }
+  EXPECT_GE(expect_sound(wanted), 15u) << "configs/problems has shrunk, or was not found";
+}
+
+INSTANTIATE_TEST_SUITE_P(, ShippedKernelsOnArch,
+                         ::testing::Values(Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+// ---- What can be combined ----------------------------------------------------------------------------------------
+
+/// One choice of each factor below, by index.
+constexpr std::array<int, 8> kLevels = {3, 2, 6, 5, 6, 4, 2, 2};
+enum Factor { kMask, kMod, kLayout, kDTypes, kHead, kRows, kSinks, kLse };
+using Row = std::array<int, kLevels.size()>;
+
+AttentionProblem problem_of(const Row& row) {
+  constexpr MaskKind masks[] = {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow};
+  constexpr DType dtypes[][3] = {{DType::kBf16, DType::kBf16, DType::kBf16},
+                                 {DType::kF16, DType::kF16, DType::kF16},
+                                 {DType::kBf16, DType::kE4m3, DType::kBf16},
+                                 {DType::kF16, DType::kE5m2, DType::kF32},
+                                 {DType::kBf16, DType::kBf16, DType::kF32}};
+  constexpr HeadDim heads[] = {{64, 64}, {80, 80}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+  AttentionProblem problem;
+  problem.mask.kind = masks[row[kMask]];
+  if (row[kMod]) problem.score_mod = {ScoreModKind::kSoftcap, 30.0, ""};
+  if (row[kLayout] == 1) {
+    problem.q_layout = QLayout::kRagged;
+    problem.kv_layout.kind = KvLayoutKind::kRagged;
+  } else if (row[kLayout] >= 2) {
+    problem.q_layout = row[kLayout] % 2 ? QLayout::kRagged : QLayout::kPadded;
+    problem.kv_layout = {KvLayoutKind::kPaged, std::array{1, 16, 64, 256}[row[kLayout] - 2]};
+  }
+  const auto& dtype = dtypes[row[kDTypes]];
+  problem.dtype = {dtype[0], dtype[1], dtype[2]};
+  if (dtype[1] == DType::kE4m3) problem.scales = ScaleKind::kPerHead;
+  if (dtype[1] == DType::kE5m2) problem.scales = ScaleKind::kPerTensor;
+  problem.head_dim = heads[row[kHead]];
+  // Rows of a KV head: any number; one; a group of 4; 4 queries of a group of 8.
+  problem.heads = {std::array{8, 2, 8, 16}[row[kRows]], 2};
+  problem.max_q_len = std::array{0, 1, 1, 4}[row[kRows]];
+  problem.sinks = row[kSinks];
+  problem.lse = row[kLse];
+  return problem;
+}
+
+using Pair = std::array<int, 4>;  // factor, level, factor, level
+
+std::set<Pair> pairs_of(const Row& row) {
+  std::set<Pair> pairs;
+  for (int a = 0; a < static_cast<int>(row.size()); ++a)
+    for (int b = a + 1; b < static_cast<int>(row.size()); ++b) pairs.insert({a, row[a], b, row[b]});
+  return pairs;
+}
+
+/// Rows in which each pair of levels of any two factors occurs: greedily, the best of some seeded random rows that
+/// begin with a pair that is still missing.
+std::vector<Row> covering_rows() {
+  std::set<Pair> missing;
+  for (int a = 0; a < static_cast<int>(kLevels.size()); ++a)
+    for (int b = a + 1; b < static_cast<int>(kLevels.size()); ++b)
+      for (int i = 0; i < kLevels[a]; ++i)
+        for (int j = 0; j < kLevels[b]; ++j) missing.insert({a, i, b, j});
+  std::uint64_t state = 7;
+  const auto random = [&](int below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int>((state >> 33) % static_cast<std::uint64_t>(below));
+  };
+  std::vector<Row> rows;
+  while (!missing.empty()) {
+    Row best{};
+    int best_new = -1;
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      auto first = missing.begin();
+      std::advance(first, random(static_cast<int>(missing.size())));
+      Row row;
+      for (std::size_t f = 0; f < row.size(); ++f) row[f] = random(kLevels[f]);
+      row[(*first)[0]] = (*first)[1];
+      row[(*first)[2]] = (*first)[3];
+      int fresh = 0;
+      for (const Pair& pair : pairs_of(row)) fresh += missing.contains(pair);
+      if (fresh > best_new) best = row, best_new = fresh;
+    }
+    for (const Pair& pair : pairs_of(best)) missing.erase(pair);
+    rows.push_back(best);
+  }
+  return rows;
+}
+
+std::string name_of(const AttentionProblem& problem) {
+  return fmt::format("{}+{} q {} kv {} {} {}/{}/{} d{}x{} max_q_len {} group {} sinks {} lse {}",
+                     to_string(problem.mask.kind), to_string(problem.score_mod.kind), to_string(problem.q_layout),
+                     to_string(problem.kv_layout.kind), problem.kv_layout.page_size, to_string(problem.dtype.q),
+                     to_string(problem.dtype.kv), to_string(problem.dtype.out), problem.head_dim.qk, problem.head_dim.v,
+                     problem.max_q_len, problem.group(), problem.sinks, problem.lse);
+}
+
+TEST_F(ShippedKernels, OfEveryPairOfFeaturesCompileWithoutSpills) {
+  const std::vector<Row> rows = covering_rows();
+  EXPECT_LE(rows.size(), 40u) << "the matrix has grown: it costs half a second a row";
+  std::vector<Wanted> wanted;
+  for (const Row& row : rows) {
+    const AttentionProblem problem = problem_of(row);
+    wanted.push_back({name_of(problem), plan_attention(problem, {}, Arch::kSm90a).main});
+  }
+  expect_sound(wanted);
+}
+
+// ---- The same bytes everywhere -----------------------------------------------------------------------------------
+
+TEST_F(ShippedKernels, AreTheSameBytesFromAnotherThreadAndFromAnotherProcess) {
+  const std::string path = test::source_dir() / "configs" / "problems" / "causal-d64.json";
+  const Config config = read_config_file(path);
+  const auto& attention = std::get<AttentionConfig>(config);
+  const SourceUnit unit = specialize(plan_attention(attention.problem, attention.schedule, Arch::kSm90a).main);
+  std::array<Binary, 2> here;
+  parallel_for(
+      2, [&](std::size_t i) { here[i] = compiler.compile(unit); }, 2);
+  EXPECT_TRUE(here[0].cubin == here[1].cubin) << "two builds in one process differ";
+  EXPECT_EQ(here[0].ptx, here[1].ptx);
+
+  std::string folder = (std::filesystem::temp_directory_path() / "kernelwright-same-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"first", "second"}) {
+    const std::string cache_dir = folder + "/" + name;
+    const CommandResult made =
+        run_command({"compile", path, "--arch", "sm_90a"}, {"KERNELWRIGHT_CACHE_DIR=" + cache_dir});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    CacheOptions options;
+    options.directory = cache_dir;
+    const auto found = CubinCache(options).find(compiler.key(unit));
+    ASSERT_NE(found, nullptr) << "another process has another key";
+    EXPECT_TRUE(found->cubin == here[0].cubin) << "another process builds other bytes";
+    EXPECT_EQ(found->ptx, here[0].ptx);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace kernelwright
