@@ -36,8 +36,9 @@ using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHead
                             spec::kKvDType, spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
 using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
                               spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
-// Wide heads leave no registers for the next tile's keys and values both: values are then fetched behind Q K^T.
-constexpr bool kLateValues = spec::kRegisterStaged && spec::kHeadDimQk + spec::kHeadDimV > 256;
+// Beside the accumulators of a wide head no tile can wait in registers: keys are then fetched when their turn comes,
+// and values behind Q K^T. Other warps and CTAs hide what that costs.
+constexpr bool kLate = spec::kRegisterStaged && spec::kHeadDimQk + spec::kHeadDimV > 256;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 
 constexpr contract::DecodeLayout kLayout = contract::decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps,
@@ -97,11 +98,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     if (key_tile < tiles.end) {
       const int first_key = key_tile * spec::kBlockN + warp * kWarpKeys;
       keys.load_from_dram(key_rows, first_key, bound, stage);
-      if constexpr (!kLateValues) values.load_from_dram(value_rows, first_key, bound, stage);
+      if constexpr (!kLate) values.load_from_dram(value_rows, first_key, bound, stage);
     }
     ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
   };
-  constexpr int kAhead = Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
+  constexpr int kAhead = kLate ? 0 : Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
 #pragma unroll 1
   for (int ahead = 0; ahead < kAhead; ++ahead) load_tile(tiles.begin + ahead, ahead);
 
@@ -148,8 +149,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       load_tile(key_tile + kAhead, stage == 0 ? Keys::num_slots - 1 : stage - 1);
       ptx::cp_async_wait_group<kAhead>();
     } else {
+      if constexpr (kLate) load_tile(key_tile, 0);
       keys.copy_to_shared();
-      if constexpr (kLateValues) {
+      if constexpr (kLate) {
         values.load_from_dram(value_rows, key_tile * spec::kBlockN + warp * kWarpKeys, bound, 0);
       } else {
         values.copy_to_shared();
@@ -195,9 +197,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     uint32_t exponentials[kRowTiles][kKeySteps][4];
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
 
-    if constexpr (kLateValues) {
+    if constexpr (kLate) {
       values.copy_to_shared();
-      load_tile(key_tile + 1, 0);
       __syncwarp();  // the warp's values have landed
     }
     const uint32_t value_base = values.fragment_base(stage);
