@@ -23,7 +23,16 @@ bool is_shard(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-Digest upkeep_lock_name() { return sha256("kernelwright cache upkeep"); }
+/// One tidies a directory at a time; tidying another is no reason to wait.
+Digest upkeep_lock_name(int directory) {
+  struct stat info {};
+  fstat(directory, &info);
+  return DigestBuilder()
+      .field("kernelwright cache upkeep")
+      .field(static_cast<std::uint64_t>(info.st_dev))
+      .field(static_cast<std::uint64_t>(info.st_ino))
+      .finish();
+}
 
 // By the time of its last write, or of the rename that brought it here (which keeps the time of the write).
 enum class AgeOf { kWrite, kRename };
@@ -149,7 +158,7 @@ void CacheDirectory::maintain(const Root& root) {
   const bool full = index_.total_bytes() > limits_.bytes || index_.size() > limits_.entries;
   if (readable && !full && !index_.wants_compaction()) return;
   FileLock lock;
-  const LockOutcome outcome = lock.acquire(hooks_.locks(), upkeep_lock_name(), /*timeout_ms=*/0);
+  const LockOutcome outcome = lock.acquire(hooks_.locks(), upkeep_lock_name(root->get()), /*timeout_ms=*/0);
   if (outcome == LockOutcome::kTimedOut) return;  // another process is at it
   if (!readable || index_.wants_compaction()) rebuild_index(root);
   lock.release();
@@ -163,7 +172,7 @@ std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s) 
   const Root at = root(/*create=*/false);
   if (!at || !writable()) return 0;
   FileLock lock;
-  if (lock.acquire(hooks_.locks(), upkeep_lock_name(), /*timeout_ms=*/1000) == LockOutcome::kTimedOut) return 0;
+  if (lock.acquire(hooks_.locks(), upkeep_lock_name(at->get()), /*timeout_ms=*/1000) == LockOutcome::kTimedOut) return 0;
   if (!index_.refresh(at->get())) rebuild_index(at);
   const IndexItems uses = index_.items();
   std::vector<std::pair<std::int64_t, File>> by_use;
