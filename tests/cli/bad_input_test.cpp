@@ -70,6 +70,13 @@ TEST_F(BadInput, ADirectory) {
   expect_refused({"run", path("empty")}, {"empty", "holds no .json file"});
   expect_refused({"explain", path("empty")}, {"empty", "is a directory"});
 }
+TEST_F(BadInput, OneBrokenFileInAFolderOfGoodOnes) {
+  std::filesystem::create_directory(path("configs"));
+  write("configs/a.json", config());
+  write("configs/b.json", config().substr(0, 60));
+  write("configs/c.json", config());
+  expect_refused({"compile", path("configs"), "--arch", "sm_80"}, {"b.json: line "});
+}
 TEST_F(BadInput, AFifo) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   expect_refused({"run", path("fifo")}, {"fifo", "is a FIFO"});

@@ -80,9 +80,13 @@ class CompilerTest : public ::testing::Test {
   void SetUp() override {
     if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
-  static std::string fresh_dir() {
+  void TearDown() override {
+    for (const std::string& dir : dirs) std::filesystem::remove_all(dir);
+  }
+  /// A folder that goes with the test.
+  std::string fresh_dir() {
     std::string dir = ::testing::TempDir() + "kernelwright-failed-XXXXXX";
-    return mkdtemp(dir.data());
+    return dirs.emplace_back(mkdtemp(dir.data()));
   }
   static std::string read(const std::string& path) {
     std::ifstream file(path);
@@ -90,6 +94,7 @@ class CompilerTest : public ::testing::Test {
   }
 
   Compiler compiler;
+  std::vector<std::string> dirs;
 };
 
 class CompilerOnEachArch : public CompilerTest, public ::testing::WithParamInterface<const char*> {};
