@@ -107,10 +107,12 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
       std::istringstream lines{std::string(file.text)};
       for (std::string line; std::getline(lines, line);) {
         // The contract's integers take <cstdint> on the host alone.
-        if (file.path != "contract/integers.h")
+        if (file.path != "contract/integers.h") {
           EXPECT_FALSE(line.starts_with("#include <")) << file.path << ": " << line;
-        if (line.starts_with("#include \""))
+        }
+        if (line.starts_with("#include \"")) {
           EXPECT_THAT(known, ::testing::Contains(line.substr(10, line.size() - 11))) << file.path;
+        }
       }
     }
   }
