@@ -125,7 +125,9 @@ TEST(Specialize, HasTheDigestOfEachTemplateFromTheBuild) {
 
 TEST(Specialize, GivesPtxasOneOptionEach) {
   for (const std::string& option : specialize(prefill()).options)
-    if (option.starts_with("--ptxas-options")) EXPECT_THAT(option, Not(HasSubstr(","))) << option;
+    if (option.starts_with("--ptxas-options")) {
+      EXPECT_THAT(option, Not(HasSubstr(","))) << option;
+    }
 }
 
 TEST(Flattened, StandsWithoutIncludes) {
