@@ -172,7 +172,8 @@ std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s) 
   const Root at = root(/*create=*/false);
   if (!at || !writable()) return 0;
   FileLock lock;
-  if (lock.acquire(hooks_.locks(), upkeep_lock_name(at->get()), /*timeout_ms=*/1000) == LockOutcome::kTimedOut) return 0;
+  if (lock.acquire(hooks_.locks(), upkeep_lock_name(at->get()), /*timeout_ms=*/1000) == LockOutcome::kTimedOut)
+    return 0;
   if (!index_.refresh(at->get())) rebuild_index(at);
   const IndexItems uses = index_.items();
   std::vector<std::pair<std::int64_t, File>> by_use;
