@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <mutex>
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/attention_reference.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/random.h"
 
@@ -140,6 +145,158 @@ TEST_F(OnCuda, PartsAgreeWithTheWhole) {
         ASSERT_NEAR(output.lse[i], whole.lse[i], 1e-5) << parts << " parts, row " << i;
     }
   }
+}
+
+// Case 28: a prefill in chunks over paged keys, each of which is written when its chunk comes: every later slot still
+// holds NaN. The chunks' rows together are the rows of the one-shot prefill.
+class ChunkedPrefillOnCuda : public OnCuda {
+ protected:
+  static constexpr int kTokens = 5000, kPage = 16;
+
+  static AttentionProblem problem(int max_q_len = 0) {
+    AttentionProblem problem = default_problem();
+    problem.q_layout = QLayout::kRagged;  // rows of o and lse then lie where one shot puts them
+    problem.kv_layout = {KvLayoutKind::kPaged, kPage};
+    problem.mask.kind = MaskKind::kCausal;
+    problem.max_q_len = max_q_len;
+    return problem;
+  }
+
+  /// o and lse of all chunks.
+  AttentionOutput run_chunks(const AttentionCase& call, int chunk, const AttentionKernel& kernel) {
+    DeviceCase on_device(device(), call, {});
+    on_device.poison();
+    AttentionTensors tensors = on_device.tensors();
+    for (const auto& [tensor, address] : {std::pair{&call.k, tensors.k}, std::pair{&call.v, tensors.v}})
+      device().fill(address, 0xff, tensor->buffer->size(), on_device.stream());  // NaN
+    std::vector<std::int32_t> lengths;  // of each chunk: its two offsets of queries, and the keys so far
+    for (int first = 0; first < kTokens; first += chunk) {
+      const int count = std::min(chunk, kTokens - first);
+      lengths.insert(lengths.end(), {0, count, first + count});
+    }
+    const DevicePtr lengths_at = device().allocate(lengths.size() * sizeof(std::int32_t));
+    device().copy_to_device(lengths_at, lengths.data(), lengths.size() * sizeof(std::int32_t));
+    std::vector<AttentionTensors> launches;
+    std::uint64_t workspace_bytes = 0;
+    for (std::size_t i = 0; i < lengths.size(); i += 3) {
+      AttentionTensors part = tensors;
+      const int count = lengths[i + 1], keys = lengths[i + 2];
+      const std::uint64_t row = static_cast<std::uint64_t>(keys - count) * call.problem.heads.q;
+      part.q += row * call.problem.head_dim.qk * bytes_of(call.problem.dtype.q);
+      part.o += row * call.problem.head_dim.v * bytes_of(call.problem.dtype.out);
+      part.lse += row * sizeof(float);
+      part.q_offsets = lengths_at + i * sizeof(std::int32_t);
+      part.kv_lengths = part.q_offsets + 2 * sizeof(std::int32_t);
+      part.q_len = count, part.q_tokens = count, part.kv_len = keys;
+      workspace_bytes = std::max(workspace_bytes, kernel.workspace_bytes(kernel.extent(part)));
+      launches.push_back(part);
+    }
+    const DevicePtr workspace = device().allocate(workspace_bytes);
+    int written = 0;
+    for (AttentionTensors& part : launches) {
+      on_device.wait();
+      for (; written < part.kv_len; ++written)
+        for (const auto& [tensor, address] : {std::pair{&call.k, tensors.k}, std::pair{&call.v, tensors.v}}) {
+          const std::byte* row = tensor == &call.k ? call.k_row(0, written, 0) : call.v_row(0, written, 0);
+          device().copy_to_device(address + static_cast<std::uint64_t>(row - tensor->buffer->data()), row,
+                                  static_cast<std::size_t>(tensor->strides.token) * bytes_of(tensor->dtype));
+        }
+      part.workspace = workspace, part.workspace_bytes = workspace_bytes;
+      if (workspace) device().fill(workspace, 0xff, workspace_bytes, on_device.stream());
+      kernel.launch(part, on_device.stream());
+    }
+    const AttentionOutput output = on_device.download();
+    EXPECT_TRUE(on_device.guards_are_intact());
+    device().free(lengths_at);
+    if (workspace) device().free(workspace);
+    return output;
+  }
+
+  void expect_one_shot(int chunk, int max_q_len = 0) {
+    const AttentionCase call = make_inputs(problem(), shape_of(1, kTokens, kTokens));
+    const AttentionOutput whole = launch_twice(device(), call, prepare(problem())).output;
+    const AttentionOutput chunks = run_chunks(call, chunk, prepare(problem(max_q_len)));
+    const Verdict verdict = verify(call, chunks, {.budget_operations = 4e9});
+    EXPECT_TRUE(verdict.passed) << verdict.text;
+    // Other rows than verify() took: each of the two may be off by its bound.
+    std::mutex mutex;
+    double worst = 0, worst_lse = 0;
+    compute_reference(call, choose_rows(call, 2e9, 28), score_error_model(call.problem), [&](const ReferenceRow& row) {
+      const int width = call.problem.head_dim.v;
+      const std::size_t at = call.o_index(0, row.id.query, row.id.head),
+                        lse_at = call.lse_index(0, row.id.query, row.id.head);
+      const DType dtype = call.problem.dtype.out;
+      std::vector<double> one(static_cast<std::size_t>(width)), other(one.size());
+      decode_row(dtype, whole.o.data() + at * bytes_of(dtype), one.size(), one.data());
+      decode_row(dtype, chunks.o.data() + at * bytes_of(dtype), other.size(), other.data());
+      const std::lock_guard lock(mutex);
+      const auto note = [](double& largest, double difference, double bound) {
+        const double ratio = difference / bound;
+        largest = std::max(largest, std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio);
+      };
+      for (int i = 0; i < width; ++i)
+        note(worst, std::fabs(one[static_cast<std::size_t>(i)] - other[static_cast<std::size_t>(i)]),
+             output_bound(call, row, i).limit);
+      note(worst_lse, std::fabs(whole.lse[lse_at] - chunks.lse[lse_at]), lse_bound(call, row));
+    });
+    EXPECT_LE(worst, 2) << "o";
+    EXPECT_LE(worst_lse, 2) << "lse";
+  }
+};
+
+TEST_F(ChunkedPrefillOnCuda, Of512EqualsOneShot) { expect_one_shot(512); }
+TEST_F(ChunkedPrefillOnCuda, Of777EqualsOneShot) { expect_one_shot(777); }
+TEST_F(ChunkedPrefillOnCuda, Of1EqualsOneShot) { expect_one_shot(1); }
+TEST_F(ChunkedPrefillOnCuda, Of1ByTheDecodeFormEqualsOneShot) { expect_one_shot(1, 1); }
+
+// Case 36, V inside the union: docs/kernels.md promises one element of O, in the rows of one block and of one KV head.
+TEST_F(OnCuda, ANanInAValueReachesOneElementOfOneBlock) {
+  AttentionProblem problem = default_problem();
+  problem.mask.kind = MaskKind::kCausal;
+  constexpr int kQueries = 600, kElement = 7;
+  AttentionCase call = make_inputs(problem, shape_of(1, kQueries, kQueries));
+  const AttentionKernel kernel = prepare(problem);
+  const AttentionOutput clean = launch_twice(device(), call, kernel).output;
+  fill_with_nan(call.v.dtype, {call.v_row(0, kQueries - 1, 1) + kElement * 2, 2});  // the last query alone sees it
+  const AttentionOutput spoilt = launch_twice(device(), call, kernel).output;
+  const int block = kernel.plan().main.block_m;
+  ASSERT_LT(block, kQueries / 2);
+  for (int query = 0; query < kQueries; ++query)
+    for (int head = 0; head < problem.heads.q; ++head)
+      for (int i = 0; i < problem.head_dim.v; ++i) {
+        const std::byte* found = spoilt.o.data() + (call.o_index(0, query, head) + static_cast<std::size_t>(i)) * 2;
+        double value;
+        decode_row(DType::kBf16, found, 1, &value);
+        const bool may_be_nan = i == kElement && head / problem.group() == 1 && query >= kQueries - block;
+        if (may_be_nan && query == kQueries - 1) {
+          ASSERT_TRUE(std::isnan(value)) << "head " << head;
+        } else if (!may_be_nan || !std::isnan(value)) {
+          ASSERT_EQ(std::memcmp(found, clean.o.data() + (found - spoilt.o.data()), 2), 0)
+              << "query " << query << ", head " << head << ", element " << i;
+        }
+      }
+  EXPECT_EQ(std::memcmp(spoilt.lse.data(), clean.lse.data(), clean.lse.size() * sizeof(float)), 0);
+}
+
+// Case 36, split keys: one part's lse is NaN, the others see nothing. That is no empty row: O = 0 would hide it.
+TEST_F(OnCuda, ANanPartAmongEmptyOnesIsNotAnEmptyRow) {
+  AttentionProblem problem = default_problem();
+  problem.max_q_len = 1;
+  AttentionSchedule schedule;
+  schedule.splits = 16;
+  AttentionShape shape = shape_of(2, 1, 0);
+  shape.kv_lens = {5, 4096};
+  AttentionCase call = make_inputs(problem, shape);
+  for (int j = 0; j < 5; ++j) fill_with_nan(call.k.dtype, {call.k_row(0, j, 0), 256});
+  const AttentionOutput output = launch_twice(device(), call, prepare(problem, schedule)).output;
+  std::vector<double> row(128);
+  for (int b = 0; b < 2; ++b)
+    for (int head = 0; head < problem.heads.q; ++head) {
+      const bool is_nan = b == 0 && head < problem.group();
+      EXPECT_EQ(std::isnan(output.lse[call.lse_index(b, 0, head)]), is_nan) << b << ", head " << head;
+      decode_row(DType::kBf16, output.o.data() + call.o_index(b, 0, head) * 2, row.size(), row.data());
+      for (const double value : row) ASSERT_EQ(std::isnan(value), is_nan) << b << ", head " << head;
+    }
 }
 
 // Case 40, short: mixed shapes on two streams at once, each result the same to the bit every time.
