@@ -72,12 +72,12 @@ if [ "$status" -ne 0 ]; then
 fi
 
 # attribute <name>: of the report's one <testsuite>.
-attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | head -n 1 | tr -dc 0-9; }
+attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | sed -n 1p | tr -dc 0-9; }
 total=$(attribute tests) failed=$(attribute failures)
 skipped=$(($(attribute skipped) + $(attribute disabled)))
 passed=$((total - failed - skipped))
 if [ "$status" -eq 0 ]; then stage_done test $((SECONDS - began)); else stage_failed test $((SECONDS - began)); fi
-sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$logs/tests.log" | sort -rn | head -n 5 |
+sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$logs/tests.log" | sort -rn | sed -n 1,5p |
   while read -r seconds name; do
     case $seconds in 0.*) ;; *) note "$(printf '%13.0f s  %s' "$seconds" "$name")" ;; esac
   done
