@@ -78,7 +78,9 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
 
-  launch.main.grid[0] = static_cast<std::uint32_t>(pairs * m_blocks * launch.num_splits);
+  // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
+  launch.main.grid[0] =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(pairs * m_blocks * launch.num_splits, 0xffffffff));
   if (launch.num_splits > 1) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
     launch.combine.block = kCombineThreads;
