@@ -1,0 +1,97 @@
+/// A PTX module as text says it: what the parser leaves and the decoder reads. Nothing here knows what an instruction
+/// does. Names are views into the module's own text, which it keeps.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+/// How much of a warp's register file one register takes. b8 registers live in 16 bits.
+enum class RegisterClass : std::uint8_t { kPredicate, k16, k32, k64, k128 };
+
+enum class StateSpace : std::uint8_t { kGeneric, kParam, kConst, kGlobal, kShared, kLocal };
+
+struct Operand {
+  enum class Kind : std::uint8_t {
+    kSink,             // _
+    kRegister,         // %r1
+    kImmediate,        // 42, -1, 0f3F800000
+    kVector,           // {%r1, %r2}
+    kAddress,          // [%rd1+16], [%rd1, {%r1, %r2}]: elements[0] is the base, the others follow it
+    kSymbol,           // a variable, with its offset; also a label
+    kSpecialRegister,  // %tid.x
+  };
+  Kind kind = Kind::kSink;
+  bool negated = false;         // !%p1, or -%f1 where the grammar takes it
+  bool floating = false;        // the immediate was spelt 0f or 0d: `immediate` has its bits
+  int reg = -1;                 // index into Entry::registers
+  int paired = -1;              // the register after '|' (d|p): index, or -1
+  std::uint64_t immediate = 0;  // two's complement; the bits of an 0f (32) or 0d (64) constant
+  std::int64_t offset = 0;      // of an address or a symbol, bytes
+  std::string_view name;        // of a symbol or a special register
+  std::vector<Operand> elements;
+};
+
+/// Where NVRTC's -lineinfo says an instruction comes from. Empty file: unknown.
+struct SourceLine {
+  int file = -1;  // index into Module::files
+  int line = 0;
+  bool operator==(const SourceLine&) const = default;
+};
+
+struct Instruction {
+  std::string_view opcode;                  // "mbarrier.try_wait.parity.shared::cta.b64"
+  std::vector<std::string_view> parts;      // {"mbarrier", "try_wait", "parity", "shared::cta", "b64"}
+  int guard = -1;                           // predicate register, or -1
+  bool guard_negated = false;               // @!%p
+  std::vector<Operand> operands;
+  std::vector<int> targets;                 // bra: the one instruction it goes to; brx.idx: the table
+  int line = 0;                             // of the PTX text, from 1
+  SourceLine source;
+};
+
+/// A named piece of memory. `offset` is within its space: of the entry's parameters, its local memory, the module's
+/// static shared memory or its global and constant memory.
+struct Variable {
+  StateSpace space = StateSpace::kGeneric;
+  std::uint64_t offset = 0, bytes = 0, alignment = 1;
+  bool dynamic = false;  // extern .shared x[]: begins where static shared memory ends
+};
+
+struct Entry {
+  std::string_view name;
+  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t local_bytes = 0;   // of one thread
+  std::vector<RegisterClass> registers;
+  std::vector<Instruction> instructions;
+  std::map<std::string_view, Variable> variables;  // declared in its body; shadow the module's
+  int max_threads = 0;                              // .maxntid or .reqntid, product of all dimensions; 0: not said
+  int required_cluster[3] = {0, 0, 0};              // .reqnctapercluster; 0: not said
+  int max_registers = 0;                            // .maxnreg; 0: not said
+};
+
+struct Module {
+  std::string text;
+  std::string version, target;                // "8.8", "sm_90a"
+  std::vector<std::string> files;             // of .file, by index; gaps are empty
+  std::map<std::string_view, Variable> variables;
+  std::uint64_t shared_bytes = 0;             // static, aligned as its variables ask
+  std::uint64_t shared_alignment = 1;         // the largest that any shared variable asks, dynamic ones too
+  std::vector<std::byte> global_image;        // .global and .const variables with their initial values, zero elsewhere
+  std::vector<Entry> entries;
+
+  /// The entry called `name`, or null.
+  const Entry* find(std::string_view name) const;
+
+  Module() = default;
+  Module(const Module&) = delete;  // names view into `text`
+  Module& operator=(const Module&) = delete;
+};
+
+}  // namespace kernelwright::emulator
