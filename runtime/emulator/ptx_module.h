@@ -45,13 +45,13 @@ struct SourceLine {
 };
 
 struct Instruction {
-  std::string_view opcode;                  // "mbarrier.try_wait.parity.shared::cta.b64"
-  std::vector<std::string_view> parts;      // {"mbarrier", "try_wait", "parity", "shared::cta", "b64"}
-  int guard = -1;                           // predicate register, or -1
-  bool guard_negated = false;               // @!%p
+  std::string_view opcode;              // "mbarrier.try_wait.parity.shared::cta.b64"
+  std::vector<std::string_view> parts;  // {"mbarrier", "try_wait", "parity", "shared::cta", "b64"}
+  int guard = -1;                       // predicate register, or -1
+  bool guard_negated = false;           // @!%p
   std::vector<Operand> operands;
-  std::vector<int> targets;                 // bra: the one instruction it goes to; brx.idx: the table
-  int line = 0;                             // of the PTX text, from 1
+  std::vector<int> targets;  // bra: the one instruction it goes to; brx.idx: the table
+  int line = 0;              // of the PTX text, from 1
   SourceLine source;
 };
 
@@ -67,23 +67,23 @@ struct Entry {
   std::string_view name;
   std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t local_bytes = 0;   // of one thread
+  std::uint64_t local_bytes = 0;  // of one thread
   std::vector<RegisterClass> registers;
   std::vector<Instruction> instructions;
   std::map<std::string_view, Variable> variables;  // declared in its body; shadow the module's
-  int max_threads = 0;                              // .maxntid or .reqntid, product of all dimensions; 0: not said
-  int required_cluster[3] = {0, 0, 0};              // .reqnctapercluster; 0: not said
-  int max_registers = 0;                            // .maxnreg; 0: not said
+  int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not said
+  int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not said
+  int max_registers = 0;                           // .maxnreg; 0: not said
 };
 
 struct Module {
   std::string text;
-  std::string version, target;                // "8.8", "sm_90a"
-  std::vector<std::string> files;             // of .file, by index; gaps are empty
+  std::string version, target;     // "8.8", "sm_90a"
+  std::vector<std::string> files;  // of .file, by index; gaps are empty
   std::map<std::string_view, Variable> variables;
-  std::uint64_t shared_bytes = 0;             // static, aligned as its variables ask
-  std::uint64_t shared_alignment = 1;         // the largest that any shared variable asks, dynamic ones too
-  std::vector<std::byte> global_image;        // .global and .const variables with their initial values, zero elsewhere
+  std::uint64_t shared_bytes = 0;       // static, aligned as its variables ask
+  std::uint64_t shared_alignment = 1;   // the largest that any shared variable asks, dynamic ones too
+  std::vector<std::byte> global_image;  // .global and .const variables with their initial values, zero elsewhere
   std::vector<Entry> entries;
 
   /// The entry called `name`, or null.

@@ -14,7 +14,8 @@ namespace kernelwright::emulator {
 /// would do.
 class PtxError : public Error {
  public:
-  PtxError(int line, const std::string& message) : Error("line " + std::to_string(line) + ": " + message), line_(line) {}
+  PtxError(int line, const std::string& message)
+      : Error("line " + std::to_string(line) + ": " + message), line_(line) {}
   int line() const { return line_; }
 
  private:

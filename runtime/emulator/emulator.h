@@ -1,0 +1,148 @@
+/// Runs PTX on the CPU. Load any PTX text, launch one of its entries with raw parameters; no GPU, no driver.
+///
+///   Emulator emulator({.hazards = true});
+///   const auto module = emulator.load(ptx_text);
+///   const DevicePtr x = emulator.memory().allocate(4096);
+///   const LaunchReport report = emulator.launch(*module, "saxpy", {.grid = {8}, .block = {128}}, params);
+///
+/// What it does not model it refuses at load, by opcode and line. A launch runs to its end before launch() returns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/async.h"
+#include "kernelwright/runtime/emulator/memory.h"
+#include "kernelwright/runtime/emulator/ptx_module.h"
+
+namespace kernelwright::emulator {
+
+struct Program;
+
+struct Options {
+  bool hazards = false;
+  Completion completion = Completion::kEager;
+  std::uint64_t seed = 0;  // of schedules and of Completion::kRandom; equal seeds give equal runs
+  bool shuffle = false;    // warps and clusters take turns in an order drawn from the seed
+  int threads = 0;         // 0: as many as cores
+  int num_sms = 132;       // with max_ctas_per_sm: how many CTAs are resident at once
+  int max_ctas_per_sm = 1;
+  std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
+  bool timeline = false;               // keep what trace() draws
+};
+
+/// Names for people: which warps play which role, and what lies where in shared memory. A plain table that whoever
+/// launches fills in; the emulator knows nothing else of the kernel.
+struct LaunchNotes {
+  struct Role {
+    std::uint32_t first_warp = 0, num_warps = 0;
+    std::string name;  // "load", "math 0"
+  };
+  struct Range {
+    std::uint32_t offset = 0, bytes = 0;  // from the beginning of dynamic shared memory
+    std::string name;                     // "K", "V full barriers"
+    std::uint32_t stage_bytes = 0;        // 0: no stages; else stage i begins at offset + i * stage_bytes
+  };
+  std::vector<Role> roles;
+  std::vector<Range> shared;
+};
+
+enum class HazardKind : std::uint8_t {
+  kRace,            // two accesses, at least one a write, and no order between them
+  kLaneRace,        // the same between lanes of one warp
+  kProxyFence,      // ordered, but no proxy fence between a generic write and an asynchronous access
+  kUnwritten,       // a read of shared memory that nothing wrote
+  kMbarrier,        // over-arrival, a wrong byte count, phase skew, re-init while live, init not visible
+  kRegister,        // a register of a wgmma in flight
+  kOutstanding,     // asynchronous work, or arrivals, left when a CTA exits
+  kDivergence,      // an aligned instruction that not all lanes or warps reach alike
+  kBarrier,         // a named barrier used with different counts
+  kRegisterPool,    // setmaxnreg asks for what is not there
+  kGridDependency,  // a read before griddepcontrol.wait of what the launch ahead wrote
+  kOutOfBounds,
+  kDeadlock,
+  kFault,  // anything else that ends a launch
+};
+std::string_view name_of(HazardKind kind);  // "race", "missing proxy fence"
+
+/// One side of a hazard.
+struct HazardSide {
+  std::uint32_t cta[3] = {};
+  int warp = -1, lane = -1;  // -1: all lanes, or an operation that is not a warp's
+  std::string role;          // of LaunchNotes; "" if unnamed
+  int ptx_line = 0;
+  std::string instruction;  // its text
+  std::string source;       // "attention_sm90.cu:123" if the PTX has line information
+};
+
+struct HazardReport {
+  HazardKind kind = HazardKind::kRace;
+  std::string what;          // one sentence
+  std::string where;         // "K stage 2 (shared 17408)"; "" if it is no place
+  HazardSide first, second;  // second.ptx_line is 0 if there is one side only
+  std::uint64_t count = 1;   // how often it was seen
+  /// Several lines, for people.
+  std::string text() const;
+};
+
+struct Statistics {
+  std::uint64_t warp_instructions = 0, thread_instructions = 0;
+  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
+  std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
+  double seconds = 0, mma_seconds = 0;
+};
+
+/// What happened in a launch. `fault` is set if it did not reach its end; what it wrote until then is written.
+struct LaunchReport {
+  Statistics statistics;
+  std::vector<HazardReport> hazards;  // in a stable order
+  bool completed = false;
+  std::string fault;  // "" if completed: deadlock with who waits for what, out of bounds, trap
+};
+
+struct LaunchShape {
+  std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+  std::uint32_t dynamic_shared_bytes = 0;
+  bool after_previous = false;  // griddepcontrol: may start before the launch ahead of it has ended
+  const LaunchNotes* notes = nullptr;
+};
+
+/// PTX, parsed and decoded, with its global variables in device memory.
+class LoadedModule {
+ public:
+  virtual ~LoadedModule() = default;
+  virtual const Module& module() const = 0;
+  /// Throws PtxError if there is no such entry, or what it holds is not modelled.
+  virtual const Program& program(std::string_view entry) const = 0;
+};
+
+/// Safe from any number of threads; launches take turns.
+class Emulator {
+ public:
+  explicit Emulator(Options options = {});
+  ~Emulator();
+  const Options& options() const;
+  GlobalMemory& memory();
+
+  /// Throws PtxError.
+  std::shared_ptr<const LoadedModule> load(std::string ptx);
+
+  /// Runs one grid. Throws PtxError as LoadedModule::program does, ConfigError for a shape that no device takes.
+  LaunchReport launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,
+                      std::span<const std::byte> parameters);
+
+  /// Chrome/Perfetto JSON of the last launch, if options().timeline.
+  void write_trace(std::ostream& out) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kernelwright::emulator

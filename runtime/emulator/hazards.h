@@ -1,0 +1,108 @@
+/// The checker: finds the synchronisation that a kernel lacks, whether or not this run went wrong for it.
+///
+/// Happens-before with vector clocks (FastTrack's shadow cells, per 4 bytes of shared memory). Agents are warps, and
+/// for each asynchronous family the thing that says "done": an mbarrier (clock: its phases), the cp.async and bulk
+/// groups of a warp, the wgmma groups of a warpgroup. Two finer grains hold a warp's lanes apart until bar.warp.sync:
+///   - what a lane has done is known to others only if that lane, or a lane that synchronised with it, released it;
+///   - what a lane has observed (a wait by one elected lane) is known to its siblings only after they synchronise.
+/// A second clock per warp agent says what a proxy fence has made visible to the asynchronous proxy.
+///
+/// Accesses are checked when an asynchronous operation is issued, not when it is performed, so that what is found does
+/// not depend on the completion policy.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/cta.h"
+#include "kernelwright/runtime/emulator/emulator.h"
+#include "kernelwright/runtime/emulator/memory.h"
+
+namespace kernelwright::emulator {
+
+enum class Proxy : std::uint8_t { kGeneric, kAsync };
+
+/// The families whose completion a warp waits for by counting groups.
+enum class AsyncGroup : std::uint8_t { kCopy, kBulk, kWgmma };
+
+/// Who performs an asynchronous access, and when by that agent's clock: done once an observer's clock has reached it.
+struct AsyncAgent {
+  std::uint32_t agent = 0, clock = 0;
+};
+
+/// Gathers the reports of one launch: equal ones (same kind, same two instructions) are counted. Safe from any number
+/// of threads.
+class HazardLog;
+
+/// The checker of one cluster. Used by the one thread that runs the cluster.
+class Hazards {
+ public:
+  Hazards(Cluster& cluster, const Launch& launch, const LaunchNotes& notes, HazardLog& log);
+  ~Hazards();
+
+  // ---- accesses to shared memory; the instruction is warp.current
+  /// By a lane, in the generic proxy.
+  void access(Warp& warp, int lane, Access access, const SharedPlace& place, std::uint32_t bytes);
+  /// By an asynchronous operation that `lane` issues now. cp.async is in the generic proxy, TMA, bulk and wgmma are
+  /// not.
+  void access_async(Warp& warp, int lane, Access access, Proxy proxy, AsyncAgent agent, Cta& cta, std::uint32_t offset,
+                    std::uint32_t bytes);
+  /// An atomic access: ordered with other atomics on the same bytes, checked against plain ones.
+  void access_atomic(Warp& warp, int lane, const SharedPlace& place, std::uint32_t bytes);
+  // ---- and to global memory: only what griddepcontrol.wait orders, and what is unwritten
+  void access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes);
+
+  // ---- agents of asynchronous operations
+  AsyncAgent completes_on(Cta& cta, std::uint32_t mbarrier);  // at the phase that is pending now
+  AsyncAgent of_group(Warp& warp, AsyncGroup group);          // the group that is open now
+  void commit_group(Warp& warp, AsyncGroup group);
+  /// `lanes` know all but the newest `allowed` groups to be complete.
+  void wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint32_t allowed);
+
+  // ---- synchronisation
+  void sync_lanes(Warp& warp, LaneMask lanes);  // bar.warp.sync
+  void fence_proxy_async(Warp& warp, LaneMask lanes);
+  void fence_mbarrier_init(Warp& warp, LaneMask lanes);
+  /// A barrier, named by the address of its state: arrivals gather clocks, completion publishes them to whoever
+  /// observes it.
+  void barrier_arrive(Warp& warp, LaneMask lanes, const void* barrier);
+  void barrier_complete(const void* barrier);
+  void barrier_observe(Warp& warp, LaneMask lanes, const void* barrier);
+
+  // ---- mbarriers, by their offset in `cta`
+  void mbarrier_init(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
+  void mbarrier_invalidate(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
+  /// Any use by a lane: finds inits that are not visible to it. `async`: the use is by an operation that it issues.
+  void mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset, bool async);
+  void mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset);  // releases what the lane knows
+  /// An operation issued by `lane` will complete on it: carries the issuer's clock to whoever waits.
+  void mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
+  /// A phase has completed; the barrier now is in phase `phase` (0 after init).
+  void mbarrier_complete(Cta& cta, std::uint32_t offset);
+  /// A wait or test of `parity` by `lanes` has succeeded.
+  void mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32_t offset, std::uint32_t parity);
+
+  // ---- registers of wgmma
+  /// `registers` (slots, b32) belong to an asynchronous wgmma from now until a wait_group of this warp covers it.
+  void registers_busy(Warp& warp, std::span<const Slot> registers, bool written);
+  /// wgmma.fence: register accesses before it are ordered with the wgmmas after it.
+  void registers_fence(Warp& warp);
+  /// Called before every instruction with op.touches_pinned while wgmmas are in flight.
+  void registers_touched(Warp& warp, const Op& op);
+
+  // ---- the end
+  void warp_exit(Warp& warp, LaneMask lanes);
+  void cta_exit(Cta& cta);  // finds what is outstanding
+
+  /// Reports something that a handler found by itself. `other` may be null.
+  void report(HazardKind kind, Warp& warp, LaneMask lanes, const std::string& text);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,91 @@
+/// Global memory, and the windows through which generic addresses reach the other spaces.
+///
+/// A global address is the address of host memory that this class allocated. Generic addresses have the state space in
+/// their top byte: 0 global, 1 shared, 2 local. No host pointer has it set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+struct Warp;
+struct Op;
+struct Cta;
+
+inline constexpr int kWindowShift = 56;
+inline constexpr std::uint64_t kSharedWindow = 1ull << kWindowShift, kLocalWindow = 2ull << kWindowShift;
+
+/// Device memory with guard bands. What is freed stays known for a while, so that a use after free is named.
+/// Safe from any number of threads.
+class GlobalMemory {
+ public:
+  struct Allocation {
+    std::uint64_t begin = 0, end = 0;
+    bool freed = false, writable = true;
+    std::string what;  // "allocation of 4096 bytes", "kernel parameters", a variable's name
+    /// For hazards: which launch wrote each 32 bytes last (0: none). Empty unless tracked.
+    mutable std::vector<std::uint32_t> writers;
+    std::unique_ptr<std::byte[]> bytes;  // with its guard bands; null if it is another's memory
+  };
+  /// What a launch sees: what was allocated when it began. Lookups are lock-free.
+  class View {
+   public:
+    /// The allocation that has `address`, freed ones included; null if there is none.
+    const Allocation* find(std::uint64_t address) const;
+    /// "address 0x…: 16 bytes past the end of an allocation of 4096 bytes"
+    std::string describe(std::uint64_t address, std::uint64_t bytes) const;
+
+   private:
+    friend class GlobalMemory;
+    std::vector<std::shared_ptr<const Allocation>> sorted_;  // by begin
+  };
+
+  GlobalMemory();
+  ~GlobalMemory();
+  std::uint64_t allocate(std::size_t bytes, std::string what = {});  // 256-byte aligned; 0 bytes give 0
+  void free(std::uint64_t address);                                  // throws Fault if it is no live allocation
+  /// Makes memory that the caller keeps alive readable to kernels, until forget().
+  std::uint64_t lend(const void* bytes, std::size_t size, bool writable, std::string what);
+  void forget(std::uint64_t address);
+  /// Throws Fault unless [address, +bytes) lies in one live allocation.
+  void check(std::uint64_t address, std::size_t bytes) const;
+  std::shared_ptr<const View> view() const;
+  std::size_t allocated_bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// Where `bytes` at an address are on the host. Each throws Fault, saying what is at the address, if they are not all
+/// in one object of that space, or if the address is not a multiple of `bytes` (accesses of 1, 2, 4, 8 and 16 bytes).
+struct SharedPlace {
+  Cta* cta = nullptr;
+  std::uint32_t offset = 0;  // from the beginning of its shared array, kSharedBase included
+  std::byte* host = nullptr;
+};
+/// `address` is a shared::cta or shared::cluster address (32 bits, with a rank).
+SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes);
+std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access);
+std::byte* local_place(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes);
+
+/// A generic address, resolved: `shared.cta` is null unless it is in shared memory.
+struct GenericPlace {
+  std::byte* host = nullptr;
+  SharedPlace shared;
+  bool global = false;
+};
+GenericPlace generic_place(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, Access access);
+
+/// The address operand of `op` for one lane: base + offset.
+std::uint64_t lane_address(const Warp& warp, const Op& op, int lane);
+
+}  // namespace kernelwright::emulator

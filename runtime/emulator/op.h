@@ -1,0 +1,62 @@
+/// One decoded instruction, ready to run: who runs it, and where in a warp's register file its operands are.
+///
+/// A register is an array over the warp's 32 lanes (b16: 64 bytes, b32: 128, b64: 256, b128: two b64 arrays, low halves
+/// first); a predicate is one 32-bit mask. Its place is its Slot. Immediates, symbol addresses and special registers
+/// have slots too, filled when the warp begins, so that a handler never asks what kind of source it has.
+#pragma once
+
+#include <cstdint>
+
+namespace kernelwright::emulator {
+
+struct Warp;
+struct Op;
+
+using LaneMask = std::uint32_t;  // bit l: lane l
+inline constexpr LaneMask kAllLanes = ~LaneMask{0};
+
+using Slot = std::uint32_t;  // byte offset into a warp's register file
+inline constexpr Slot kNoSlot = ~Slot{0};
+
+/// What a handler tells the scheduler.
+enum class Step : std::uint8_t {
+  kNext,   // done: go on with the instruction after it
+  kYield,  // the same, but let other warps run first: a poll that failed, nanosleep
+  kWait,   // not done: `warp.wait` says for what
+};
+
+/// Runs `op` for the lanes in `lanes`, which is never empty: guard and convergence are settled. Throws Fault.
+using Handler = Step (*)(Warp& warp, const Op& op, LaneMask lanes);
+
+/// What the scheduler itself must know of an instruction.
+enum class Flow : std::uint8_t { kPlain, kBranch, kBranchTable, kExit, kTrap };
+
+/// Which lanes must stand at the instruction together before it runs.
+enum class Converge : std::uint8_t {
+  kNo,
+  kWarp,     // all live lanes (.aligned)
+  kMembers,  // those of the live lanes that the mask in `members` names
+};
+
+struct Op {
+  Handler run = nullptr;
+  Flow flow = Flow::kPlain;
+  Converge converge = Converge::kNo;
+  bool guard_negated = false;
+  bool wide_address = false;    // the base of the address is 64 bits
+  bool touches_pinned = false;  // reads or writes a register that asynchronous instructions may own
+  std::uint8_t list_size = 0, list2_size = 0;
+  Slot guard = kNoSlot;
+  Slot members = kNoSlot;
+  Slot d = kNoSlot, e = kNoSlot;               // destinations
+  Slot a = kNoSlot, b = kNoSlot, c = kNoSlot;  // sources; `a` is the base where there is an address
+  std::int32_t offset = 0;                     // of the address, bytes
+  std::uint32_t index = 0;                     // into Entry::instructions
+  std::uint64_t imm = 0;                       // for the handler: a shape, a count, flags
+  const Slot* list = nullptr;                  // the registers of a vector operand
+  const Slot* list2 = nullptr;                 // of a second one
+  const std::uint32_t* targets = nullptr;      // of a branch: op indexes
+  std::uint32_t target_count = 0;
+};
+
+}  // namespace kernelwright::emulator
