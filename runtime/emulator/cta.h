@@ -20,7 +20,6 @@ class Timeline;
 struct Cluster;
 struct Program;
 struct Warpgroup;  // ops_wgmma.cpp
-struct Statistics;
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
@@ -48,7 +47,7 @@ struct Cta {
   std::vector<std::byte> shared;   // [0, kSharedBase) is unused
   NamedBarrier barriers[kNumNamedBarriers];
   std::vector<Warp> warps;
-  std::vector<std::unique_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
+  std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
   std::uint32_t live_warps = 0;
   std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
 };
@@ -61,8 +60,10 @@ struct Cluster {
   AsyncQueue async;
   std::uint32_t barrier_arrived = 0, barrier_generation = 0;  // threads; barrier.cluster
   std::uint32_t live_threads = 0;
-  Hazards* hazards = nullptr;    // null: not checked
-  Timeline* timeline = nullptr;  // null: not kept
+  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
+  std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
+  Hazards* hazards = nullptr;        // null: not checked
+  Timeline* timeline = nullptr;      // null: not kept
 };
 
 /// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.
@@ -72,8 +73,10 @@ struct Launch {
   std::uint32_t dynamic_shared_bytes = 0;
   std::span<const std::byte> parameters;  // 64-byte aligned, lives for the launch; generic addresses may point into it
   const GlobalMemory::View* memory = nullptr;
-  std::uint32_t number = 0;      // of this launch on its device: later launches have larger numbers
-  std::uint32_t depends_on = 0;  // griddepcontrol: the launch ahead of it in its stream (0: none)
+  std::uint32_t registers_per_thread = 0;  // at the beginning, of every warp; for setmaxnreg
+  bool registers_known = false;            // else it is the most that fits
+  std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
+  std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
 };
 
 }  // namespace kernelwright::emulator

@@ -84,10 +84,15 @@ class Decoder {
   std::span<const Slot> vector(std::size_t operand, RegisterClass size, bool destination);
   /// The same from operands, for op.list.
   std::span<const Slot> vector(std::span<const Operand> operands, RegisterClass size, bool destination);
+  /// The operand is understood by the form's own code, from operands().
+  void take(std::size_t operand);
   /// Memory that lives as long as the program.
   std::span<Slot> slots(std::size_t count);
 
-  /// Throws PtxError unless there are that many operands.
+  /// The instruction lets clusters see each other through global memory: see Program::clusters_communicate.
+  void communicates();
+
+  /// Throws PtxError unless there are that many operands. An operand that is not asked for is refused anyway.
   void expect_operands(std::size_t low, std::size_t high) const;
   /// Throws PtxError with the instruction's line: "`add.f16x4`: …".
   [[noreturn]] void refuse(const std::string& why) const;
@@ -102,8 +107,6 @@ class Decoder {
   std::vector<Operand> operands_;
   std::vector<std::string_view> choices_;
 };
-
-inline std::span<const Operand> address_parts(const Operand& address) { return address.elements; }
 
 /// b8, s16, f32x2, pred, …: how large a register an instruction type needs. Throws std::out_of_range for other text.
 RegisterClass class_of_type(std::string_view type);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/emulator/async.h"
+#include "kernelwright/runtime/emulator/hazard_kind.h"
 #include "kernelwright/runtime/emulator/memory.h"
 #include "kernelwright/runtime/emulator/ptx_module.h"
 
@@ -53,24 +54,6 @@ struct LaunchNotes {
   std::vector<Range> shared;
 };
 
-enum class HazardKind : std::uint8_t {
-  kRace,            // two accesses, at least one a write, and no order between them
-  kLaneRace,        // the same between lanes of one warp
-  kProxyFence,      // ordered, but no proxy fence between a generic write and an asynchronous access
-  kUnwritten,       // a read of shared memory that nothing wrote
-  kMbarrier,        // over-arrival, a wrong byte count, phase skew, re-init while live, init not visible
-  kRegister,        // a register of a wgmma in flight
-  kOutstanding,     // asynchronous work, or arrivals, left when a CTA exits
-  kDivergence,      // an aligned instruction that not all lanes or warps reach alike
-  kBarrier,         // a named barrier used with different counts
-  kRegisterPool,    // setmaxnreg asks for what is not there
-  kGridDependency,  // a read before griddepcontrol.wait of what the launch ahead wrote
-  kOutOfBounds,
-  kDeadlock,
-  kFault,  // anything else that ends a launch
-};
-std::string_view name_of(HazardKind kind);  // "race", "missing proxy fence"
-
 /// One side of a hazard.
 struct HazardSide {
   std::uint32_t cta[3] = {};
@@ -95,7 +78,7 @@ struct Statistics {
   std::uint64_t warp_instructions = 0, thread_instructions = 0;
   std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
-  double seconds = 0, mma_seconds = 0;
+  double seconds = 0;
 };
 
 /// What happened in a launch. `fault` is set if it did not reach its end; what it wrote until then is written.
@@ -109,7 +92,8 @@ struct LaunchReport {
 struct LaunchShape {
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::uint32_t dynamic_shared_bytes = 0;
-  bool after_previous = false;  // griddepcontrol: may start before the launch ahead of it has ended
+  std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and setmaxnreg is checked less
+  bool after_previous = false;             // griddepcontrol: may start before the launch ahead of it has ended
   const LaunchNotes* notes = nullptr;
 };
 

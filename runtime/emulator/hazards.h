@@ -40,7 +40,7 @@ class HazardLog;
 /// The checker of one cluster. Used by the one thread that runs the cluster.
 class Hazards {
  public:
-  Hazards(Cluster& cluster, const Launch& launch, const LaunchNotes& notes, HazardLog& log);
+  Hazards(Cluster& cluster, const Launch& launch, const LaunchNotes* notes, HazardLog& log);
   ~Hazards();
 
   // ---- accesses to shared memory; the instruction is warp.current

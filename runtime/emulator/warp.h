@@ -31,7 +31,7 @@ struct Wait {
 struct Split {
   LaneMask lanes = 0;
   std::uint32_t pc = 0;
-  Wait wait;
+  Wait wait = {};
   bool yielded = false;  // it had its turn: the others go first
 };
 
@@ -54,7 +54,7 @@ struct Warp {
 
   std::byte* registers = nullptr;  // 64-byte aligned
   Cta* cta = nullptr;
-  Launch* launch = nullptr;
+  const Launch* launch = nullptr;
   std::uint32_t index = 0;      // in its CTA
   LaneMask live = 0;            // lanes that have not exited
   std::vector<Split> splits;    // disjoint; together they are `live`
@@ -65,9 +65,16 @@ struct Warp {
   CopyGroups copy_groups;        // cp.async
   CopyGroups bulk_groups;        // cp.async.bulk to global memory
   std::uint64_t instructions = 0, thread_instructions = 0;
-  std::uint32_t registers_each = 0;  // per thread: what setmaxnreg last set
-  std::uint64_t cycle = 0;           // virtual time, when a timeline is kept
-  bool dependency_resolved = false;  // has passed griddepcontrol.wait
+  std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
+  std::uint64_t cycle = 0;               // virtual time, when a timeline is kept
+  bool cluster_arrived = false;          // at barrier.cluster, and has not waited yet
+  std::uint32_t cluster_generation = 0;  // of the phase that it arrived at
+  bool dependency_resolved = false;      // has passed griddepcontrol.wait
+  /// The live allocation that a lookup found last: most accesses are to the one before.
+  struct {
+    std::uint64_t begin = 0, end = 0;
+    bool writable = false;
+  } last_allocation;
 };
 
 inline int first_lane(LaneMask lanes) { return __builtin_ctz(lanes); }

@@ -1,0 +1,163 @@
+#include "kernelwright/runtime/emulator/emulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/cta.h"
+#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/hazard_log.h"
+#include "kernelwright/runtime/emulator/machine.h"
+#include "kernelwright/runtime/emulator/program.h"
+#include "kernelwright/runtime/emulator/ptx_parser.h"
+
+namespace kernelwright::emulator {
+
+namespace {
+
+constexpr std::uint32_t kRegistersPerSm = 65536, kMostThreads = 1024, kMostClusterCtas = 16;
+constexpr std::uint32_t kMostSharedBytes =
+    227 * 1024;                                  // sm_90, opt-in; what a smaller architecture has its caller checks
+constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
+
+class Loaded : public LoadedModule {
+ public:
+  Loaded(std::unique_ptr<Module> module, GlobalMemory& memory) : module_(std::move(module)), memory_(memory) {
+    const std::vector<std::byte>& image = module_->global_image;
+    globals_ = memory_.allocate(image.size(), "the module's variables");
+    if (!image.empty()) std::memcpy(reinterpret_cast<void*>(globals_), image.data(), image.size());
+  }
+  ~Loaded() override {
+    if (globals_) memory_.free(globals_);
+  }
+  Loaded(const Loaded&) = delete;
+  const Module& module() const override { return *module_; }
+  const Program& program(std::string_view name) const override {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = programs_.find(name); known != programs_.end()) return *known->second;
+    const Entry* entry = module_->find(name);
+    if (!entry) {
+      std::string entries;
+      for (const Entry& other : module_->entries)
+        entries += fmt::format("{}`{}`", entries.empty() ? "" : ", ", other.name);
+      throw PtxError(
+          1, fmt::format("there is no entry `{}`; the module has {}", name, entries.empty() ? "none" : entries));
+    }
+    return *programs_.emplace(entry->name, decode(*module_, *entry, globals_)).first->second;
+  }
+
+ private:
+  std::unique_ptr<Module> module_;
+  GlobalMemory& memory_;
+  std::uint64_t globals_ = 0;
+  mutable std::mutex mutex_;  // guards programs_
+  mutable std::map<std::string_view, std::unique_ptr<Program>> programs_;
+};
+
+/// Everything that a device would refuse about a launch, at once.
+void check_shape(const LaunchShape& shape, const Program& program, std::size_t parameter_bytes) {
+  std::vector<Violation> wrong;
+  const auto add = [&](const char* field, std::string message) { wrong.push_back({field, std::move(message)}); };
+  std::uint64_t threads = 1, ctas = 1;
+  for (int i = 0; i < 3; ++i) {
+    threads *= shape.block[i];
+    ctas *= shape.cluster[i];
+    if (shape.grid[i] == 0 || shape.block[i] == 0 || shape.cluster[i] == 0)
+      add("", "a dimension of the launch is 0");
+    else if (shape.grid[i] % shape.cluster[i] != 0)
+      add("/grid", fmt::format("{} is no multiple of the cluster's {}", shape.grid[i], shape.cluster[i]));
+    const int required = program.entry->required_cluster[i];
+    if (required != 0 && shape.cluster[i] != static_cast<std::uint32_t>(required))
+      add("/cluster", fmt::format("{} where the entry was compiled for {}", shape.cluster[i], required));
+  }
+  if (threads > kMostThreads) add("/block", fmt::format("{} threads; a CTA has at most {}", threads, kMostThreads));
+  if (program.entry->max_threads != 0 && threads > static_cast<std::uint64_t>(program.entry->max_threads))
+    add("/block",
+        fmt::format("{} threads; the entry was compiled for at most {}", threads, program.entry->max_threads));
+  if (ctas > kMostClusterCtas)
+    add("/cluster", fmt::format("{} CTAs; a cluster has at most {}", ctas, kMostClusterCtas));
+  const std::uint64_t shared = std::uint64_t{shape.dynamic_shared_bytes} + program.static_shared_bytes;
+  if (shared > kMostSharedBytes)
+    add("/dynamic_shared_bytes", fmt::format("{} shared bytes; a CTA has at most {}", shared, kMostSharedBytes));
+  if (parameter_bytes < program.entry->parameter_bytes)
+    add("/parameters",
+        fmt::format("{} bytes; `{}` takes {}", parameter_bytes, program.entry->name, program.entry->parameter_bytes));
+  if (!wrong.empty()) throw ConfigError(std::move(wrong));
+}
+
+/// The launch's parameters, aligned and readable by the kernel for as long as it runs.
+class Parameters {
+ public:
+  Parameters(GlobalMemory& memory, std::span<const std::byte> from) : memory_(memory) {
+    storage_.resize(std::max<std::size_t>(from.size(), 1) + kParameterAlignment);
+    auto* first =
+        reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(storage_.data()) + kParameterAlignment - 1) /
+                                     kParameterAlignment * kParameterAlignment);
+    std::copy(from.begin(), from.end(), first);
+    bytes_ = {first, from.size()};
+    if (!from.empty()) memory_.lend(first, from.size(), false, "the kernel's parameters");
+  }
+  ~Parameters() {
+    if (!bytes_.empty()) memory_.forget(reinterpret_cast<std::uint64_t>(bytes_.data()));
+  }
+  Parameters(const Parameters&) = delete;
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  GlobalMemory& memory_;
+  std::vector<std::byte> storage_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace
+
+struct Emulator::State {
+  Options options;
+  GlobalMemory memory;
+  std::mutex launching;  // one grid at a time: each uses all the cores that it may
+  std::uint32_t launches = 0;
+};
+
+Emulator::Emulator(Options options) : state_(std::make_unique<State>()) { state_->options = options; }
+Emulator::~Emulator() = default;
+const Options& Emulator::options() const { return state_->options; }
+GlobalMemory& Emulator::memory() { return state_->memory; }
+
+std::shared_ptr<const LoadedModule> Emulator::load(std::string ptx) {
+  return std::make_shared<Loaded>(parse_ptx(std::move(ptx)), state_->memory);
+}
+
+LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,
+                              std::span<const std::byte> parameters) {
+  const Program& program = module.program(entry);
+  check_shape(shape, program, parameters.size());
+  const std::lock_guard lock(state_->launching);
+  const Parameters held(state_->memory, parameters);
+  const std::shared_ptr<const GlobalMemory::View> view = state_->memory.view();
+  Launch launch;
+  launch.program = &program;
+  std::uint32_t threads = 1;
+  for (int i = 0; i < 3; ++i) {
+    launch.grid[i] = shape.grid[i], launch.block[i] = shape.block[i], launch.cluster[i] = shape.cluster[i];
+    threads *= shape.block[i];
+  }
+  launch.dynamic_shared_bytes = shape.dynamic_shared_bytes;
+  launch.parameters = held.bytes();
+  launch.memory = view.get();
+  launch.registers_known = shape.registers_per_thread != 0;
+  // Registers are allocated in eights, and no thread has more than 255.
+  const std::uint32_t fit = std::min(kRegistersPerSm / ((threads + 31) / 32 * 32) / 8 * 8, 255u);
+  launch.registers_per_thread = launch.registers_known ? shape.registers_per_thread : fit;
+  launch.number = ++state_->launches;
+  launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
+  HazardLog log;
+  LaunchReport report = run_launch(launch, state_->options, shape.notes, state_->options.hazards ? &log : nullptr);
+  report.hazards = log.take();
+  return report;
+}
+
+}  // namespace kernelwright::emulator

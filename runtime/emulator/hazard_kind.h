@@ -1,0 +1,27 @@
+/// What can be wrong with a kernel, as reports name it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace kernelwright::emulator {
+
+enum class HazardKind : std::uint8_t {
+  kRace,            // two accesses, at least one a write, and no order between them
+  kLaneRace,        // the same between lanes of one warp
+  kProxyFence,      // ordered, but no proxy fence between a generic write and an asynchronous access
+  kUnwritten,       // a read of shared memory that nothing wrote
+  kMbarrier,        // over-arrival, a wrong byte count, phase skew, re-init while live, init not visible
+  kRegister,        // a register of a wgmma in flight
+  kOutstanding,     // asynchronous work, or arrivals, left when a CTA exits
+  kDivergence,      // an aligned instruction that not all lanes or warps reach alike
+  kBarrier,         // a named barrier used with different counts
+  kRegisterPool,    // setmaxnreg asks for what is not there
+  kGridDependency,  // a read before griddepcontrol.wait of what the launch ahead wrote
+  kOutOfBounds,
+  kDeadlock,
+  kFault,  // anything else that ends a launch
+};
+std::string_view name_of(HazardKind kind);  // "race", "missing proxy fence"
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,145 @@
+#include "kernelwright/runtime/emulator/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "kernelwright/runtime/emulator/cluster_run.h"
+#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/hazard_log.h"
+
+namespace kernelwright::emulator {
+
+namespace {
+
+/// What the host threads of one launch share.
+class Grid {
+ public:
+  Grid(const Launch& launch, const Options& options, const LaunchNotes* notes, HazardLog* log)
+      : launch_(launch), options_(options), notes_(notes), log_(log) {
+    const std::uint32_t clusters = num_clusters();
+    order_.resize(clusters);
+    std::iota(order_.begin(), order_.end(), 0u);
+    if (options.shuffle) {
+      Random random(options.seed);
+      for (std::uint32_t i = clusters; i > 1; --i) std::swap(order_[i - 1], order_[random.below(i)]);
+    }
+  }
+
+  LaunchReport run() {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto cores = std::max(1u, std::thread::hardware_concurrency());
+    std::uint32_t threads = options_.threads > 0 ? static_cast<std::uint32_t>(options_.threads) : cores;
+    // What communicating clusters see would depend on how fast the host's threads are.
+    if (launch_.program->clusters_communicate || options_.timeline) threads = 1;
+    threads = std::min<std::uint32_t>(threads, static_cast<std::uint32_t>(order_.size()));
+    const std::uint32_t cluster_size = launch_.cluster[0] * launch_.cluster[1] * launch_.cluster[2];
+    const std::uint32_t resident_ctas =
+        static_cast<std::uint32_t>(std::max(1, options_.num_sms) * std::max(1, options_.max_ctas_per_sm));
+    resident_limit_ = std::max(1u, resident_ctas / cluster_size / std::max(1u, threads));
+    std::vector<std::thread> pool;
+    for (std::uint32_t i = 1; i < threads; ++i) pool.emplace_back([this] { work(); });
+    work();
+    for (std::thread& thread : pool) thread.join();
+
+    LaunchReport report;
+    report.statistics = statistics_;
+    report.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    report.completed = !fault_;
+    if (fault_) report.fault = fault_->text;
+    return report;
+  }
+
+ private:
+  struct FirstFault {
+    std::uint32_t cluster;
+    std::string text;
+  };
+
+  std::uint32_t num_clusters() const {
+    std::uint32_t count = 1;
+    for (int i = 0; i < 3; ++i) count *= launch_.grid[i] / launch_.cluster[i];
+    return count;
+  }
+
+  std::unique_ptr<ClusterRun> start_next() {
+    const std::uint32_t at = next_.fetch_add(1, std::memory_order_relaxed);
+    if (at >= order_.size()) return nullptr;
+    return std::make_unique<ClusterRun>(launch_, options_, notes_, log_, order_[at]);
+  }
+
+  void work() {
+    std::deque<std::unique_ptr<ClusterRun>> resident;
+    bool more = true;
+    while (!stop_.load(std::memory_order_relaxed)) {
+      if (resident.empty()) {
+        auto started = start_next();
+        if (!started) break;
+        resident.push_back(std::move(started));
+      }
+      std::unique_ptr<ClusterRun> run = std::move(resident.front());
+      resident.pop_front();
+      try {
+        if (run->turn()) {
+          finish(*run);
+          continue;
+        }
+      } catch (const Fault& fault) {
+        fail(*run, fault);
+        finish(*run);
+        break;
+      }
+      // It has not ended in a long turn: perhaps it waits for a cluster that has not begun.
+      resident.push_back(std::move(run));
+      if (more && resident.size() < resident_limit_) {
+        auto started = start_next();
+        more = started != nullptr;
+        if (started) resident.push_front(std::move(started));
+      }
+      if (options_.max_instructions && executed_.load(std::memory_order_relaxed) > options_.max_instructions) break;
+    }
+  }
+
+  void finish(const ClusterRun& run) {
+    const std::lock_guard lock(mutex_);
+    run.add_to(statistics_);
+  }
+
+  void fail(const ClusterRun& run, const Fault& fault) {
+    stop_.store(true, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    // The same one whichever thread was first, as far as that can be: the lowest cluster's.
+    if (!fault_ || run.id() < fault_->cluster) fault_ = FirstFault{run.id(), run.explain(fault)};
+    if (log_) log_->add_fault(run.report_of(fault));
+  }
+
+  const Launch& launch_;
+  const Options& options_;
+  const LaunchNotes* notes_;
+  HazardLog* log_;
+  std::vector<std::uint32_t> order_;  // clusters, as they begin
+  std::atomic<std::uint32_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> executed_{0};
+  std::uint32_t resident_limit_ = 1;
+  std::mutex mutex_;  // guards what follows
+  Statistics statistics_;
+  std::optional<FirstFault> fault_;
+};
+
+}  // namespace
+
+LaunchReport run_launch(const Launch& launch, const Options& options, const LaunchNotes* notes, HazardLog* log) {
+  return Grid(launch, options, notes, log).run();
+}
+
+}  // namespace kernelwright::emulator

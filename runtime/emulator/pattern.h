@@ -1,0 +1,31 @@
+/// Patterns of the decode table: how a row spells the opcodes that it takes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+/// "ld.(global|shared)?.(v2|v4)?.b32": parts separated by dots; a part in parentheses is a choice, which match()
+/// returns; `?` makes a choice optional.
+class Pattern {
+ public:
+  explicit Pattern(std::string_view text);
+  /// What each choice matched ("" where an optional one is absent), or nothing if `parts` are not spelt so.
+  std::optional<std::vector<std::string_view>> match(std::span<const std::string_view> parts) const;
+  /// What the first part may be: "ld".
+  const std::vector<std::string_view>& roots() const { return parts_.front().alternatives; }
+
+ private:
+  struct Part {
+    std::vector<std::string_view> alternatives;
+    bool choice = false, optional = false;
+  };
+  bool match_from(std::size_t part, std::span<const std::string_view> parts,
+                  std::vector<std::string_view>& choices) const;
+  std::vector<Part> parts_;
+};
+
+}  // namespace kernelwright::emulator
