@@ -49,6 +49,12 @@ void HazardLog::add(HazardReport report) {
   known.count = count;
 }
 
+void HazardLog::add_count(HazardKind kind, int first_line, int second_line, std::uint64_t times) {
+  const std::lock_guard lock(mutex_);
+  if (const auto at = reports_.find({kind, first_line, second_line}); at != reports_.end())
+    at->second.count += times - 1;
+}
+
 std::vector<HazardReport> HazardLog::take() {
   const std::lock_guard lock(mutex_);
   std::vector<HazardReport> all;

@@ -16,6 +16,8 @@ namespace kernelwright::emulator {
 class HazardLog {
  public:
   void add(HazardReport report);
+  /// The same was seen `times` times by one cluster: the first of them has been added.
+  void add_count(HazardKind kind, int first_line, int second_line, std::uint64_t times);
   /// What ended the launch.
   void add_fault(HazardReport report) { add(std::move(report)); }
   /// By kind and lines, whatever order they were found in.

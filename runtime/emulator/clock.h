@@ -1,0 +1,52 @@
+/// Vector clocks of the checker.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+/// What is known to have happened. Agents are numbered: the cluster's warps first.
+///
+/// `all[a]` covers everything that agent a has done up to that time. For warps there is a finer part: `some[w]` covers
+/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[w]` is how much of
+/// warp w's writes a proxy fence has made visible to the asynchronous proxy. Joining takes the larger of each: lanes of
+/// two releases are united, which can only hide a hazard, never invent one.
+struct Clock {
+  std::vector<std::uint32_t> all, some, lanes, proxy;
+
+  void resize(std::size_t agents, std::size_t warps) {
+    if (all.size() < agents) all.resize(agents);
+    if (some.size() < warps) some.resize(warps), lanes.resize(warps), proxy.resize(warps);
+  }
+  bool empty() const { return all.empty(); }
+  void clear() {
+    std::fill(all.begin(), all.end(), 0);
+    std::fill(some.begin(), some.end(), 0);
+    std::fill(lanes.begin(), lanes.end(), 0);
+    std::fill(proxy.begin(), proxy.end(), 0);
+  }
+  void join(const Clock& other) {
+    resize(other.all.size(), other.some.size());
+    for (std::size_t i = 0; i < other.all.size(); ++i) all[i] = std::max(all[i], other.all[i]);
+    for (std::size_t i = 0; i < other.some.size(); ++i) {
+      some[i] = std::max(some[i], other.some[i]);
+      lanes[i] |= other.lanes[i];
+      proxy[i] = std::max(proxy[i], other.proxy[i]);
+    }
+  }
+  void raise(std::uint32_t agent, std::uint32_t time) {
+    if (all.size() <= agent) all.resize(agent + 1);
+    all[agent] = std::max(all[agent], time);
+  }
+  bool covers(std::uint32_t agent, int lane, std::uint32_t time) const {
+    if (agent < all.size() && all[agent] >= time) return true;
+    return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
+  }
+  bool covers_proxy(std::uint32_t agent, std::uint32_t time) const {
+    return agent < proxy.size() && proxy[agent] >= time;
+  }
+};
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,123 @@
+// The checker's side of mbarriers: what a phase carries from those who arrive to those who wait, and how the objects
+// themselves are misused.
+#include <fmt/format.h>
+
+#include "kernelwright/runtime/emulator/hazards_state.h"
+
+namespace kernelwright::emulator {
+
+void Hazards::fence_mbarrier_init(Warp& warp, LaneMask) {
+  const State::WarpState& state = state_->of(warp);
+  for (auto& [at, mbarrier] : state_->mbarriers)
+    if (mbarrier.live && mbarrier.init_warp == state.agent) mbarrier.fenced = true;
+}
+
+void Hazards::mbarrier_init(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  State::WarpState& state = state_->of(warp);
+  access(warp, lane, Access::kWrite, {&cta, offset, cta.shared.data() + offset}, 8);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  if (mbarrier.live && mbarrier.used)
+    state_->report_pair(HazardKind::kMbarrier, warp, lane, warp.current->index,
+                        "an mbarrier is initialised again while it is in use: mbarrier.inval ends its use",
+                        name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.init_op,
+                        mbarrier.init_warp, mbarrier.init_lane);
+  const std::uint16_t agent = mbarrier.agent;
+  mbarrier = {};
+  mbarrier.agent = agent != 0 ? agent : static_cast<std::uint16_t>(state_->next_agent++);
+  mbarrier.live = true;
+  mbarrier.init_warp = state.agent;
+  mbarrier.init_lane = static_cast<std::uint8_t>(lane);
+  mbarrier.init_time = state.now;
+  mbarrier.init_op = warp.current->index;
+  for (State::WarpState& other : state_->warps) other.seen_phase.erase({&cta, offset});
+}
+
+void Hazards::mbarrier_invalidate(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  mbarrier_use(warp, lane, cta, offset, false);
+  state_->mbarrier(cta, offset).live = false;
+}
+
+void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset, bool async) {
+  State::WarpState& state = state_->of(warp);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  mbarrier.used = true;
+  if (!mbarrier.live) return;  // the word itself says so, as a fault
+  const auto report = [&](std::string what) {
+    state_->report_pair(HazardKind::kMbarrier, warp, lane, warp.current->index, std::move(what),
+                        name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.init_op,
+                        mbarrier.init_warp, mbarrier.init_lane);
+  };
+  if (!state_->knows(state, lane, mbarrier.init_warp, mbarrier.init_lane, mbarrier.init_time)) {
+    report("an mbarrier is used by a thread that its initialisation is not visible to: no barrier between them");
+  } else if (async && !mbarrier.fenced) {
+    report(
+        "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init (or "
+        "fence.proxy.async) has made visible to it");
+  }
+}
+
+void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  state_->release(state_->of(warp), LaneMask{1} << lane, state_->mbarrier(cta, offset).gathering);
+}
+
+void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  State::WarpState& state = state_->of(warp);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  // Whoever waits for the operation knows what its issuer knew when it issued it.
+  state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
+}
+
+AsyncAgent Hazards::completes_on(Cta& cta, std::uint32_t offset) {
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  mbarrier.gathering.raise(mbarrier.agent, mbarrier.phase + 1);
+  mbarrier.attached = mbarrier.phase + 1;
+  return {mbarrier.agent, mbarrier.phase + 1};
+}
+
+void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  mbarrier.done[mbarrier.phase & 1] = mbarrier.gathering;
+  mbarrier.gathering.clear();
+  ++mbarrier.phase;
+}
+
+void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32_t offset, std::uint32_t parity) {
+  State::WarpState& state = state_->of(warp);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  // A wait for `parity` succeeds because the phase just before the one under way has it.
+  const std::int64_t completed = static_cast<std::int64_t>(mbarrier.phase) - 1;
+  if (completed >= 0) {
+    state_->acquire(state, lanes, mbarrier.done[parity & 1]);
+    mbarrier.observed = mbarrier.phase;
+  }
+  const auto [seen, first] = state.seen_phase.try_emplace({&cta, offset}, completed);
+  if (first) return;
+  // This warp's next phase with that parity, counted from the last that it saw.
+  const std::int64_t meant =
+      ((seen->second + 1) & 1) == static_cast<std::int64_t>(parity & 1) ? seen->second + 1 : seen->second;
+  if (completed >= meant + 2)
+    state_->report(
+        HazardKind::kMbarrier, warp, first_lane(lanes),
+        fmt::format("a wait for parity {} is satisfied by phase {}, {} phases later than the one that it means: "
+                    "the mbarrier has run ahead of this warp",
+                    parity & 1, completed, completed - meant),
+        name_of_shared(state_->notes, *state_->launch.program, offset));
+  seen->second = completed;
+}
+
+void Hazards::cta_exit(Cta& cta) {
+  const Warp& last = *std::find_if(cta.warps.begin(), cta.warps.end(), [](const Warp& warp) { return warp.current; });
+  for (const auto& [at, mbarrier] : state_->mbarriers)
+    if (at.first == cta.rank && mbarrier.live && mbarrier.attached > mbarrier.observed)
+      state_->report_pair(HazardKind::kOutstanding, last, -1, mbarrier.init_op,
+                          "a CTA exits and nobody has waited for the last copy that completes on this mbarrier",
+                          name_of_shared(state_->notes, *state_->launch.program, at.second), ~std::uint32_t{0}, -1, -1);
+  for (int id = 0; id < kNumNamedBarriers; ++id)
+    if (cta.barriers[id].arrived != 0)
+      state_->report(
+          HazardKind::kOutstanding, last, -1,
+          fmt::format("a CTA exits while {} threads have arrived at named barrier {} and nobody waits for them",
+                      cta.barriers[id].arrived, id));
+}
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,103 @@
+/// The checker's state of one cluster; for hazards*.cpp alone.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/clock.h"
+#include "kernelwright/runtime/emulator/hazard_log.h"
+#include "kernelwright/runtime/emulator/hazards.h"
+#include "kernelwright/runtime/emulator/location.h"
+#include "kernelwright/runtime/emulator/program.h"
+#include "kernelwright/runtime/emulator/shadow.h"
+
+namespace kernelwright::emulator {
+
+struct Hazards::State {
+  /// Groups of one family, as one warp counts them.
+  struct Groups {
+    std::uint32_t committed = 0, waited = 0;  // waited: groups known to all lanes that waited
+    bool open = false;                        // something was issued since the last commit
+    std::uint32_t last_op = 0;                // that was issued last
+  };
+  struct BusyRegister {
+    std::uint32_t group = 0;
+    std::uint32_t op = 0;
+    bool written = false;
+  };
+  struct WarpState {
+    Warp* warp = nullptr;
+    std::uint16_t agent = 0;
+    std::uint32_t now = 1;     // time of the accesses that it makes now
+    std::uint32_t synced = 0;  // what any lane did until then is known to all of them
+    Clock known;               // to all lanes
+    Clock partial;             // to `partial_lanes` alone, until they synchronise with the others
+    LaneMask partial_lanes = 0;
+    Groups groups[3];                   // by AsyncGroup
+    std::map<Slot, BusyRegister> busy;  // registers of wgmmas in flight
+    std::set<Slot> unfenced;            // pinned registers touched since the last wgmma.fence
+    std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
+  };
+  struct Mbarrier {
+    std::uint16_t agent = 0;
+    std::uint32_t phase = 0;  // phases completed since init
+    Clock gathering, done[2];
+    bool live = false, used = false, fenced = false;
+    std::uint16_t init_warp = 0;
+    std::uint8_t init_lane = 0;
+    std::uint32_t init_time = 0, init_op = 0;
+    std::uint32_t attached = 0;  // the last phase (from 1) that an asynchronous operation completes
+    std::uint32_t attached_op = 0;
+    std::uint16_t attached_warp = 0;
+    std::uint32_t observed = 0;  // phases that somebody waited for
+  };
+  struct Barrier {
+    Clock gathering, done;
+  };
+
+  State(Cluster& cluster_, const Launch& launch_, const LaunchNotes* notes_, HazardLog& log_);
+
+  WarpState& of(const Warp& warp) { return warps[warp_agent(warp)]; }
+  std::size_t warp_agent(const Warp& warp) const { return warp.cta->rank * warps_per_cta + warp.index; }
+  std::uint32_t group_agent(const WarpState& warp, AsyncGroup group) const;
+  Shadow& shadow(const Cta& cta) { return shadows[cta.rank]; }
+  Mbarrier& mbarrier(const Cta& cta, std::uint32_t offset) { return mbarriers[{cta.rank, offset}]; }
+
+  /// Whether `lane` of `warp` knows of an access.
+  bool knows(const WarpState& warp, int lane, std::uint32_t agent, int by_lane, std::uint32_t time) const;
+  bool knows_proxy(const WarpState& warp, int lane, std::uint32_t agent, std::uint32_t time) const;
+  /// Adds to `clock` what `lanes` of `warp` know and have done, and begins a new time.
+  void release(WarpState& warp, LaneMask lanes, Clock& clock);
+  void acquire(WarpState& warp, LaneMask lanes, const Clock& clock);
+  /// All lanes know what any of them knows.
+  void join_lanes(WarpState& warp);
+
+  void check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta, std::uint32_t offset,
+             std::uint32_t bytes);
+  void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
+                  std::uint32_t offset);
+
+  /// A report about the instruction that `warp` executes, and perhaps an earlier one.
+  void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},
+              const AccessRecord* other = nullptr);
+  void report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
+                   std::uint32_t other_op, int other_warp, int other_lane);
+
+  Cluster& cluster;
+  const Launch& launch;
+  const LaunchNotes* notes;
+  HazardLog& log;
+  std::uint32_t warps_per_cta = 0, groups_per_cta = 0, next_agent = 0;
+  std::vector<WarpState> warps;
+  std::vector<Shadow> shadows;  // by CTA rank
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Mbarrier> mbarriers;
+  std::map<const void*, Barrier> barriers;
+  /// What was reported already: a long text is made once for each pair of instructions.
+  std::map<std::tuple<HazardKind, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
+  const GlobalMemory::Allocation* last_allocation = nullptr;
+};
+
+}  // namespace kernelwright::emulator

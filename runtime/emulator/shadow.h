@@ -1,0 +1,79 @@
+/// What the checker remembers of a CTA's shared memory: who wrote each 16 bytes last, and who has read them since.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+/// One access. `time` is by the clock of `agent`; `issuer` is the warp whose instruction `op` it was.
+struct AccessRecord {
+  std::uint32_t time = 0;
+  std::uint32_t op = 0;
+  std::uint16_t agent = 0, issuer = 0;
+  std::uint8_t lane = 0;
+  bool async_proxy = false, atomic = false;
+  std::uint8_t bytes = 0;  // of the word, one bit each; 0: nothing is recorded
+};
+
+/// A 16-byte cell, or a 4-byte one of a cell that was split.
+struct ShadowCell {
+  static constexpr int kReaders = 3;
+  AccessRecord write;
+  AccessRecord reads[kReaders];
+};
+static_assert(sizeof(AccessRecord) == 16 && sizeof(ShadowCell) == 64);
+
+/// Cells are 16 bytes wide, the unit of TMA, wgmma and ldmatrix; one that is used in smaller pieces has four parts.
+class Shadow {
+ public:
+  explicit Shadow(std::size_t shared_bytes) : cells_((shared_bytes + 15) / 16), split_((cells_.size() + 63) / 64) {}
+
+  /// Calls `visit(cell, bytes_mask, offset)` for every cell that [offset, +bytes) touches; a mask of 0xf is the whole
+  /// cell. `replaces`: the access overwrites what it covers, so that whole cells need not stay split.
+  template <class Visit>
+  void visit(std::uint32_t offset, std::uint32_t bytes, bool replaces, Visit&& visit) {
+    const std::uint32_t end = offset + bytes;
+    while (offset < end) {
+      const std::uint32_t cell = offset / 16, next = std::min(end, (cell + 1) * 16);
+      const bool whole = next - offset == 16;
+      if (whole && !is_split(cell)) {
+        visit(cells_[cell], std::uint8_t{0xf}, offset);
+      } else {
+        auto& parts = split(cell);
+        for (std::uint32_t at = offset; at < next;) {
+          const std::uint32_t part_end = std::min(next, (at / 4 + 1) * 4);
+          const std::uint32_t mask = ((1u << (part_end - at)) - 1) << (at % 4);
+          visit(parts[at % 16 / 4], static_cast<std::uint8_t>(mask), at);
+          at = part_end;
+        }
+        if (whole && replaces) unite(cell);
+      }
+      offset = next;
+    }
+  }
+
+ private:
+  bool is_split(std::uint32_t cell) const { return split_[cell / 64] >> (cell % 64) & 1; }
+  std::array<ShadowCell, 4>& split(std::uint32_t cell) {
+    auto& parts = parts_[cell];
+    if (!is_split(cell)) {
+      parts.fill(cells_[cell]);
+      split_[cell / 64] |= std::uint64_t{1} << (cell % 64);
+    }
+    return parts;
+  }
+  void unite(std::uint32_t cell) {
+    cells_[cell] = parts_[cell][0];
+    split_[cell / 64] &= ~(std::uint64_t{1} << (cell % 64));
+  }
+
+  std::vector<ShadowCell> cells_;
+  std::vector<std::uint64_t> split_;  // a bit for each cell
+  std::unordered_map<std::uint32_t, std::array<ShadowCell, 4>> parts_;
+};
+
+}  // namespace kernelwright::emulator
