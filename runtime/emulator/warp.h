@@ -59,6 +59,7 @@ struct Warp {
   LaneMask live = 0;            // lanes that have not exited
   std::vector<Split> splits;    // disjoint; together they are `live`
   Wait wait;                    // left by a handler that returns kWait
+  LaneMask carry = 0;           // CC.CF of add.cc and its like
   const Op* current = nullptr;  // what runs now
   LaneMask current_lanes = 0;
   std::vector<std::byte> local;  // 32 x the entry's local bytes, lane after lane
