@@ -24,9 +24,14 @@ MbarrierState mbarrier_state(const Cta& cta, std::uint32_t offset);
 
 void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count);
 void mbarrier_invalidate(Warp& warp, int lane, const SharedPlace& at);
+struct ArriveOptions {
+  bool release = true;         // .relaxed: what the lane did before is not made known to who waits
+  bool drop = false;           // arrive_drop: later phases expect `count` fewer arrivals
+  bool noncompleting = false;  // .noComplete: a fault if the phase would complete
+};
 /// arrive by a lane, after adding `expect_bytes` to what the phase waits for. Returns the state before, as a token.
 std::uint64_t mbarrier_arrive(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count,
-                              std::uint32_t expect_bytes);
+                              std::uint32_t expect_bytes, ArriveOptions options = {});
 void mbarrier_expect_bytes(Warp& warp, int lane, const SharedPlace& at, std::uint32_t bytes);
 /// By an asynchronous operation, when it is performed: bytes that have landed, or an arrival.
 void mbarrier_complete_bytes(Cta& cta, std::uint32_t offset, std::uint32_t bytes);

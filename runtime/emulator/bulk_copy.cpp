@@ -1,0 +1,43 @@
+#include "kernelwright/runtime/emulator/bulk_copy.h"
+
+#include <fmt/format.h>
+
+#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/mbarrier.h"
+
+namespace kernelwright::emulator {
+
+void require_multiple(const char* what, std::uint64_t value, std::uint32_t alignment) {
+  if (value % alignment != 0) throw Fault(fmt::format("{}, {:#x}, is not a multiple of {}", what, value, alignment));
+}
+
+SignalledPlace signalled_place(Warp& warp, std::uint64_t to, std::uint64_t mbarrier, std::uint64_t reach,
+                               std::uint32_t alignment) {
+  SignalledPlace place{.to = shared_place(warp, static_cast<std::uint32_t>(to), static_cast<std::uint32_t>(reach)),
+                       .mbarrier = shared_place(warp, static_cast<std::uint32_t>(mbarrier), 8)};
+  require_multiple("the destination in shared memory", place.to.offset, alignment);
+  if (place.to.cta != place.mbarrier.cta)
+    throw Fault(
+        fmt::format("a copy into the CTA of rank {} is to complete on an mbarrier of the CTA of rank {}; they "
+                    "must be in one CTA",
+                    place.to.cta->rank, place.mbarrier.cta->rank));
+  mbarrier_state(*place.mbarrier.cta, place.mbarrier.offset);  // there must be one
+  return place;
+}
+
+void check_signalled_write(Warp& warp, int lane, Cta& cta, std::uint32_t offset, std::uint32_t mbarrier,
+                           std::uint32_t bytes) {
+  Hazards* hazards = warp.cta->cluster->hazards;
+  if (!hazards) return;
+  hazards->mbarrier_use(warp, lane, cta, mbarrier, /*async=*/true);
+  hazards->mbarrier_attach(warp, lane, cta, mbarrier);
+  hazards->access_async(warp, lane, Access::kWrite, Proxy::kAsync, hazards->completes_on(cta, mbarrier), cta, offset,
+                        bytes);
+}
+
+void fault_of_absent_cta(std::uint32_t rank, std::size_t size) {
+  throw Fault(rank >= size ? fmt::format("a multicast to the CTA of rank {} of a cluster of {}", rank, size)
+                           : fmt::format("a multicast to the CTA of rank {}, which has exited", rank));
+}
+
+}  // namespace kernelwright::emulator

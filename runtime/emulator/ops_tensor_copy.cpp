@@ -1,0 +1,277 @@
+/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, and tensormap.replace (PTX ISA "Data Movement:
+/// Tensor Copy").
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "kernelwright/runtime/emulator/addresses.h"
+#include "kernelwright/runtime/emulator/bulk_copy.h"
+#include "kernelwright/runtime/emulator/bulk_reduce.h"
+#include "kernelwright/runtime/emulator/decoder.h"
+#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/mbarrier.h"
+#include "kernelwright/runtime/emulator/tensor_map.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+// Op::list: the addresses of the box in shared memory, of the map and of the mbarrier, then the coordinates.
+constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsPerAddress,
+                      kCoordinates = 3 * kSlotsPerAddress;
+constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: of the shared memory address of a tensor copy
+
+/// One box copy, with all that its instruction says read.
+struct TensorCopy {
+  TensorMapDescription map;
+  std::int32_t at[5] = {};
+};
+
+TensorCopy read_copy(Warp& warp, const Op& op, int lane) {
+  const std::uint64_t address = address_in(warp, op.list + kMap, lane);
+  require_multiple("the address of the tensor map", address, 64);
+  const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
+  if (!place.global) throw Fault("the tensor map is not in global, constant or parameter memory");
+  TensorCopy copy{.map = decode_tensor_map(place.host)};
+  const int rank = op.list_size - static_cast<int>(kCoordinates);
+  if (copy.map.rank != rank)
+    throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
+  for (int d = 0; d < rank; ++d)
+    copy.at[d] = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
+  return copy;
+}
+
+/// Throws Fault unless all that the box covers of the tensor is in one allocation; tells the checker of each row.
+void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
+  std::uint64_t low = ~std::uint64_t{0}, high = 0;
+  Hazards* hazards = warp.cta->cluster->hazards;
+  visit_box_rows(copy.map, copy.at, [&](const BoxRow& row) {
+    if (row.begin == row.end) return;
+    low = std::min(low, row.address);
+    high = std::max(high, row.address + (row.end - row.begin));
+    if (hazards) hazards->access_global(warp, lane, access, row.address, row.end - row.begin);
+  });
+  if (low >= high) return;
+  const GlobalMemory::View& memory = *warp.launch->memory;
+  const GlobalMemory::Allocation* allocation = memory.find(low);
+  if (!allocation || allocation->freed || high > allocation->end || (access == Access::kWrite && !allocation->writable))
+    throw Fault(memory.describe(low, high - low), HazardKind::kOutOfBounds);
+}
+
+/// What a box may touch of shared memory: a swizzle keeps to blocks of 128 bytes.
+std::uint32_t reach(const TensorMapDescription& map) {
+  const std::uint32_t bytes = map.box_bytes();
+  return map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
+}
+
+Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
+  Cluster& cluster = *warp.cta->cluster;
+  for_each_lane(lanes, [&](int lane) {
+    const TensorCopy copy = read_copy(warp, op, lane);
+    const std::uint32_t bytes = copy.map.box_bytes();
+    const SignalledPlace place =
+        signalled_place(warp, address_in(warp, op.list + kBox, lane), address_in(warp, op.list + kMbarrier, lane),
+                        reach(copy.map), kBoxAlignment);
+    check_tensor(warp, lane, copy, Access::kRead);
+    const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
+    const auto load = [&](Cta& cta) {
+      check_signalled_write(warp, lane, cta, to, mbarrier, bytes);
+      cluster.copied_bytes += bytes;
+      if (cluster.async.performs_at_once()) {
+        load_box(copy.map, copy.at, cta.shared.data(), to);
+        mbarrier_complete_bytes(cta, mbarrier, bytes);
+        return;
+      }
+      cluster.async.issue(nullptr, [&cta, copy, to, mbarrier, bytes] {
+        load_box(copy.map, copy.at, cta.shared.data(), to);
+        mbarrier_complete_bytes(cta, mbarrier, bytes);
+      });
+    };
+    if (op.c == kNoSlot)
+      load(*place.to.cta);
+    else
+      for_each_destination(warp, warp.lanes<std::uint16_t>(op.c)[lane], load);
+  });
+  return Step::kNext;
+}
+
+/// A store; a reduction if Op::imm has the name of one.
+Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
+  Cluster& cluster = *warp.cta->cluster;
+  for_each_lane(lanes, [&](int lane) {
+    const TensorCopy copy = read_copy(warp, op, lane);
+    const std::uint32_t bytes = copy.map.box_bytes();
+    const SharedPlace from =
+        shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kBox, lane)), reach(copy.map));
+    if (from.cta != warp.cta) throw Fault("a tensor store out of another CTA's shared memory");
+    require_multiple("the source in shared memory", from.offset, kBoxAlignment);
+    ReduceBytes reduce = nullptr;
+    if (op.imm != 0) {
+      const char* name = reinterpret_cast<const char*>(op.imm);
+      const bool bitwise =
+          std::string_view(name) == "and" || std::string_view(name) == "or" || std::string_view(name) == "xor";
+      const std::uint32_t size = bytes_of(copy.map.element);
+      reduce = bulk_reduction(name, bitwise && !is_floating(copy.map.element) ? (size == 4   ? "b32"
+                                                                                 : size == 8 ? "b64"
+                                                                                             : "")
+                                                                              : name_of(copy.map.element));
+      if (!reduce) throw Fault(fmt::format("a reduction by {} into a tensor of {}", name, name_of(copy.map.element)));
+    }
+    check_tensor(warp, lane, copy, Access::kWrite);
+    if (Hazards* hazards = cluster.hazards)
+      hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
+                            *from.cta, from.offset, bytes);
+    cluster.copied_bytes += bytes;
+    issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {
+      if (reduce)
+        reduce_box(copy.map, copy.at, shared, offset, reduce);
+      else
+        store_box(copy.map, copy.at, shared, offset);
+    });
+  });
+  return Step::kNext;
+}
+
+Step run_prefetch(Warp&, const Op&, LaneMask) { return Step::kNext; }
+
+/// [map, {c0, c1, …}] as the operand `tensor`; `box` and `mbarrier` are operands too, or -1.
+void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
+  const auto rank = static_cast<std::size_t>(decoder.choice(0).front() - '0');
+  const Operand& operand = decoder.operands()[static_cast<std::size_t>(tensor)];
+  const std::span<Slot> list = decoder.slots(kCoordinates + rank);
+  decode_address(decoder, operand, StateSpace::kGeneric, list.data() + kMap);
+  std::span<const Operand> coordinates(operand.elements);
+  coordinates = coordinates.subspan(1);
+  if (coordinates.size() == 1 && coordinates.front().kind == Operand::Kind::kVector)
+    coordinates = coordinates.front().elements;
+  if (coordinates.size() != rank) decoder.refuse(fmt::format("needs {} coordinates, not {}", rank, coordinates.size()));
+  for (std::size_t d = 0; d < rank; ++d) list[kCoordinates + d] = decoder.source(coordinates[d], RegisterClass::k32);
+  const auto shared = [&](int at, std::size_t place) {
+    if (at >= 0)
+      decode_address(decoder, decoder.operands()[static_cast<std::size_t>(at)], StateSpace::kShared,
+                     list.data() + place);
+  };
+  shared(box, kBox);
+  shared(mbarrier, kMbarrier);
+  op.list = list.data();
+  op.list_size = static_cast<std::uint8_t>(list.size());
+}
+
+void decode_load(Decoder& decoder, Op& op) {
+  const bool multicast = decoder.has("multicast::cluster");
+  decoder.expect_operands(multicast ? 4 : 3, multicast ? 4 : 3);
+  decode_copy(decoder, op, 1, 0, 2);
+  if (multicast) op.c = decoder.source(3, RegisterClass::k16);
+  op.run = run_load;
+}
+
+void decode_store(Decoder& decoder, Op& op) {
+  decoder.expect_operands(2, 2);
+  decode_copy(decoder, op, 0, 1, -1);
+  op.run = run_store;
+}
+
+void decode_reduce(Decoder& decoder, Op& op) {
+  static constexpr const char* kNames[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
+  decode_store(decoder, op);
+  for (const char* name : kNames)
+    if (decoder.choice(1) == name) op.imm = reinterpret_cast<std::uintptr_t>(name);
+  decoder.communicates();
+}
+
+void decode_prefetch(Decoder& decoder, Op& op) {
+  decoder.expect_operands(1, 1);
+  decode_copy(decoder, op, 0, -1, -1);
+  op.run = run_prefetch;
+}
+
+void refuse_im2col(Decoder& decoder, Op&) { decoder.refuse("im2col mode is not modelled; tile mode is"); }
+void refuse_cta_group(Decoder& decoder, Op&) { decoder.refuse(".cta_group belongs to tcgen05, which is not modelled"); }
+
+// ---- tensormap.replace: Op::imm is the field and, from bit 32, the dimension; Op::b the value
+template <class Value>
+Step run_replace(Warp& warp, const Op& op, LaneMask lanes) {
+  const auto field = static_cast<TensorMapField>(op.imm & 0xff);
+  const bool shared = (op.imm & 0x100) != 0;
+  const auto ordinal = static_cast<std::uint32_t>(op.imm >> 32);
+  for_each_lane(lanes, [&](int lane) {
+    const std::uint64_t address = lane_address(warp, op, lane);
+    require_multiple("the address of the tensor map", address, 64);
+    std::byte* map = nullptr;
+    Hazards* hazards = warp.cta->cluster->hazards;
+    if (shared) {
+      const SharedPlace place = shared_place(warp, static_cast<std::uint32_t>(address), sizeof(TensorMap));
+      if (hazards) hazards->access(warp, lane, Access::kWrite, place, sizeof(TensorMap));
+      map = place.host;
+    } else {
+      map = global_place(warp, address, sizeof(TensorMap), Access::kWrite);
+      if (hazards) hazards->access_global(warp, lane, Access::kWrite, address, sizeof(TensorMap));
+    }
+    replace_tensor_map_field(map, field, ordinal, warp.lanes<Value>(op.b)[lane]);
+  });
+  return Step::kNext;
+}
+
+void decode_replace(Decoder& decoder, Op& op) {
+  static constexpr struct {
+    std::string_view name;
+    TensorMapField field;
+    bool wide, ordinal, constant;  // the value has 64 bits; a dimension comes before it; it is a constant
+  } kFields[] = {
+      {"global_address", TensorMapField::kAddress, true, false, false},
+      {"rank", TensorMapField::kRank, false, false, false},
+      {"box_dim", TensorMapField::kBoxDim, false, true, false},
+      {"global_dim", TensorMapField::kGlobalDim, false, true, false},
+      {"global_stride", TensorMapField::kGlobalStride, true, true, false},
+      {"element_stride", TensorMapField::kElementStride, false, true, false},
+      {"elemtype", TensorMapField::kElement, false, false, true},
+      {"interleave_layout", TensorMapField::kInterleave, false, false, true},
+      {"swizzle_mode", TensorMapField::kSwizzle, false, false, true},
+      {"swizzle_atomicity", TensorMapField::kSwizzleAtomicity, false, false, true},
+      {"fill_mode", TensorMapField::kFill, false, false, true},
+  };
+  for (const auto& row : kFields) {
+    if (decoder.choice(0) != row.name) continue;
+    if (row.wide != decoder.has("b64")) decoder.refuse(row.wide ? "this field takes .b64" : "this field takes .b32");
+    const std::size_t operands = row.ordinal ? 3 : 2;
+    decoder.expect_operands(operands, operands);
+    const bool shared = decoder.has("shared::cta");
+    decoder.address(0, shared ? StateSpace::kShared : StateSpace::kGlobal, op);
+    op.imm = static_cast<std::uint64_t>(row.field) | (shared ? 0x100 : 0);
+    if (row.ordinal) op.imm |= static_cast<std::uint64_t>(decoder.immediate(1, 0, 4)) << 32;
+    if (row.constant) decoder.immediate(operands - 1, 0, 15);
+    op.b = decoder.source(operands - 1, row.wide ? RegisterClass::k64 : RegisterClass::k32);
+    op.run = row.wide ? run_replace<std::uint64_t> : run_replace<std::uint32_t>;
+    return;
+  }
+  decoder.refuse("this field is not modelled");
+}
+
+}  // namespace
+
+std::span<const Form> tensor_copy_forms() {
+  static constexpr Form kForms[] = {
+      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.(tile)?."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?",
+       decode_load},
+      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.(tile)?."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)",
+       refuse_cta_group},
+      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(tile)?.bulk_group", decode_store},
+      {"cp.reduce.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(add|min|max|inc|dec|and|or|xor).(tile)?."
+       "bulk_group",
+       decode_reduce},
+      {"cp.async.bulk.prefetch.tensor.(1d|2d|3d|4d|5d).L2.global.(tile)?", decode_prefetch},
+      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col|im2col::w|im2col::w::128)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?",
+       refuse_im2col},
+      {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", refuse_im2col},
+      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col|im2col::w|im2col::w::128)", refuse_im2col},
+      {"tensormap.replace.tile.(global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype|"
+       "interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode).(global|shared::cta).b1024.(b32|b64)",
+       decode_replace},
+  };
+  return kForms;
+}
+
+}  // namespace kernelwright::emulator

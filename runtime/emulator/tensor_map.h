@@ -1,0 +1,151 @@
+/// Tensor maps as this machine encodes them, and the box copies that they describe (PTX ISA "Tensors", tiled mode).
+///
+/// A box is a block of a tensor of up to five dimensions, innermost first. In shared memory its rows lie one after
+/// another, and a swizzle exchanges their 16-byte units by an XOR on the address. What of a box lies outside the tensor
+/// is filled by a load and skipped by a store; a load counts its bytes all the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "kernelwright/generator/enums.h"
+#include "kernelwright/runtime/backend.h"
+
+namespace kernelwright::emulator {
+
+/// Numbered as tensormap.replace numbers them.
+enum class TensorElement : std::uint8_t {
+  kU8 = 0,
+  kU16 = 1,
+  kU32 = 2,
+  kS32 = 3,
+  kU64 = 4,
+  kS64 = 5,
+  kF16 = 6,
+  kF32 = 7,
+  kF64 = 9,
+  kBf16 = 10,
+};
+std::uint32_t bytes_of(TensorElement element);
+std::string_view name_of(TensorElement element);  // "bf16"
+bool is_floating(TensorElement element);
+
+/// The 128 bytes that a kernel holds the address of, read: a tensor and how boxes of it are copied.
+struct TensorMapDescription {
+  std::uint64_t address = 0;
+  TensorElement element = TensorElement::kBf16;
+  int rank = 2;
+  std::uint64_t dims[5] = {1, 1, 1, 1, 1};  // elements
+  std::uint64_t strides_bytes[4] = {};      // of dimensions 1 to rank - 1
+  std::uint32_t box[5] = {1, 1, 1, 1, 1};   // elements
+  std::uint32_t element_strides[5] = {1, 1, 1, 1, 1};
+  Swizzle swizzle = Swizzle::kNone;
+  bool fill_nan = false;  // outside the tensor; else zero
+
+  std::uint32_t row_bytes() const { return box[0] * bytes_of(element); }
+  /// Rows of the box in dimension d > 0: an element stride leaves some out.
+  std::uint32_t rows(int d) const { return (box[d] + element_strides[d] - 1) / element_strides[d]; }
+  std::uint32_t num_rows() const { return rows(1) * rows(2) * rows(3) * rows(4); }
+  /// What a load of one box puts into shared memory.
+  std::uint32_t box_bytes() const { return row_bytes() * num_rows(); }
+};
+
+/// What the backend's interface asks for. Throws ConfigError for a type that has no tiled copies here.
+TensorMapDescription describe(const TensorMapRequest& request);
+
+/// Throws ConfigError with everything that cuTensorMapEncodeTiled would reject.
+TensorMap encode_tensor_map(const TensorMapDescription& description);
+
+/// Reads an encoded map. Throws Fault if it is none, or has become invalid.
+TensorMapDescription decode_tensor_map(const std::byte* bytes);
+
+/// tensormap.replace: sets one field of an encoded map, which is not checked until it is used.
+enum class TensorMapField : std::uint8_t {
+  kAddress,
+  kRank,  // minus one
+  kBoxDim,
+  kGlobalDim,
+  kGlobalStride,
+  kElementStride,
+  kElement,
+  kInterleave,
+  kSwizzle,
+  kSwizzleAtomicity,
+  kFill,
+};
+void replace_tensor_map_field(std::byte* bytes, TensorMapField field, std::uint32_t ordinal, std::uint64_t value);
+
+/// Where 16-byte units go: `address` is one of shared memory.
+inline std::uint32_t swizzled(std::uint32_t address, Swizzle swizzle) {
+  switch (swizzle) {
+    case Swizzle::kNone: return address;
+    case Swizzle::k32B: return address ^ (address >> 3 & 0x10);
+    case Swizzle::k64B: return address ^ (address >> 3 & 0x30);
+    case Swizzle::k128B: return address ^ (address >> 3 & 0x70);
+  }
+  return address;
+}
+
+/// One row of a box: what of it is in the tensor.
+struct BoxRow {
+  std::uint32_t offset = 0;          // in the box, before swizzling
+  std::uint32_t begin = 0, end = 0;  // bytes of the row that are in the tensor; equal if none is
+  std::uint64_t address = 0;         // of byte `begin` in global memory
+};
+
+/// Calls `visit(row)` for each row of the box at `coordinates` (elements, may be negative).
+template <class Visit>
+void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], Visit&& visit) {
+  const std::int64_t first = coordinates[0], size = bytes_of(map.element);
+  const std::int64_t begin = first < 0 ? -first : 0;
+  const std::int64_t left = static_cast<std::int64_t>(map.dims[0]) - first;
+  const std::int64_t end = left < map.box[0] ? left : map.box[0];
+  BoxRow row;
+  const bool any = begin < end;
+  const auto row_begin = static_cast<std::uint32_t>(any ? begin * size : 0);
+  const auto row_end = static_cast<std::uint32_t>(any ? end * size : 0);
+  const std::uint64_t corner = map.address + static_cast<std::uint64_t>((first + begin) * size);
+  const std::uint32_t step = map.row_bytes();
+  // The index of the row in dimension d, its address and whether it is in the tensor, outermost dimension first.
+  const auto inside = [&](int d, std::uint32_t i, std::uint64_t& address) {
+    const std::int64_t index = coordinates[d] + static_cast<std::int64_t>(i) * map.element_strides[d];
+    if (index < 0 || index >= static_cast<std::int64_t>(map.dims[d])) return false;
+    if (d < map.rank) address += static_cast<std::uint64_t>(index) * map.strides_bytes[d - 1];
+    return true;
+  };
+  const std::uint32_t n1 = map.rows(1), n2 = map.rows(2), n3 = map.rows(3), n4 = map.rows(4);
+  for (std::uint32_t i4 = 0; i4 < n4; ++i4) {
+    std::uint64_t at4 = corner;
+    const bool in4 = inside(4, i4, at4) && any;
+    for (std::uint32_t i3 = 0; i3 < n3; ++i3) {
+      std::uint64_t at3 = at4;
+      const bool in3 = inside(3, i3, at3) && in4;
+      for (std::uint32_t i2 = 0; i2 < n2; ++i2) {
+        std::uint64_t at2 = at3;
+        const bool in2 = inside(2, i2, at2) && in3;
+        for (std::uint32_t i1 = 0; i1 < n1; ++i1) {
+          std::uint64_t at1 = at2;
+          const bool in1 = inside(1, i1, at1) && in2;
+          row.begin = in1 ? row_begin : 0;
+          row.end = in1 ? row_end : 0;
+          row.address = at1;
+          visit(row);
+          row.offset += step;
+        }
+      }
+    }
+  }
+}
+
+/// Copies the box between the tensor and `shared`, a CTA's shared memory, at `offset`. Places have been checked.
+void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
+              std::uint32_t offset);
+void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
+               std::uint32_t offset);
+/// destination[i] = destination[i] op source[i] for `bytes` bytes.
+using ReduceBytes = void (*)(std::byte* destination, const std::byte* source, std::size_t bytes);
+void reduce_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
+                std::uint32_t offset, ReduceBytes reduce);
+
+}  // namespace kernelwright::emulator
