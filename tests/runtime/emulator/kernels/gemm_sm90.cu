@@ -22,7 +22,7 @@ constexpr uint32_t kABytes = kBlockM * 128, kBBytes = kBlockN * 128;
 constexpr uint32_t kSlabBytes = 64 * 128;  // 64 columns of MN-major B for the slot's 64 k
 constexpr uint32_t kStagedSlabBytes = kRows * 128;
 // Registers: 168 for each of 384 threads at the launch, then 40 x 128 + 232 x 256.
-constexpr int kThreads = 384, kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
 static_assert(kCluster == 1 || !kVariant.b_mn_major || kBlockN % 128 == 0, "each CTA loads whole slabs of 64 columns");
 
@@ -233,7 +233,7 @@ __device__ __forceinline__ void consume(const GemmParams& params, const Shared& 
 }  // namespace
 }  // namespace kernelwright::test
 
-extern "C" __global__ void __launch_bounds__(kernelwright::test::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(kernelwright::test::kGemmThreads, 1)
     gemm_sm90(const __grid_constant__ kernelwright::test::GemmParams params) {
   using namespace kernelwright::test;
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -20,6 +20,8 @@ struct GemmParams {
   int32_t m, n, k;
 };
 
+constexpr int kGemmThreads = 384;  // a warpgroup that loads, two that multiply
+
 /// What a variant of gemm_sm90 chooses.
 struct GemmVariant {
   int rows_per_warpgroup;  // 64 or 128; two warpgroups make block_m
@@ -41,6 +43,49 @@ constexpr uint32_t gemm_staging_bytes(const GemmVariant& variant) {
 }
 constexpr uint32_t gemm_shared_bytes(const GemmVariant& variant) {
   return gemm_ring_bytes(variant) + gemm_staging_bytes(variant) + static_cast<uint32_t>(variant.stages) * 16;
+}
+
+/// attention_sm90: O = softmax(scale Q K^T + bias) V for each of batch * heads; q, o [batch_heads][q_len][head_dim] and
+/// k, v [batch_heads][kv_len][head_dim] in bf16. A CTA has 128 queries of one head: blockIdx.x counts those, y the
+/// heads.
+struct AttentionParams {
+  TensorMap q;        // box {64, 64, 1}
+  TensorMap k, v;     // box {64, block_n, 1}
+  const float* bias;  // [batch_heads][bias_stride], added to each score; -inf from kv_len on
+  void* o;
+  int32_t q_len, kv_len;
+  int32_t bias_stride;  // kv_len rounded up to block_n
+  float scale_log2;     // scale * log2(e)
+};
+
+constexpr int kAttentionThreads = 384;  // a warpgroup that loads, two of 64 queries each
+constexpr int kAttentionBlockM = 128;
+
+/// What a variant of attention_sm90 chooses.
+struct AttentionVariant {
+  int head_dim;  // 64 or 128
+  int block_n;   // keys of a step: 64 or 128
+  int stages;    // of the rings of K and of V
+  bool causal;   // query i sees the keys up to i + kv_len - q_len
+  bool overlap;  // a step's softmax runs under the product of the step before with V
+};
+
+constexpr uint32_t attention_q_bytes(const AttentionVariant& variant) {
+  return static_cast<uint32_t>(kAttentionBlockM * variant.head_dim * 2);
+}
+/// One slot of K, or of V.
+constexpr uint32_t attention_slot_bytes(const AttentionVariant& variant) {
+  return static_cast<uint32_t>(variant.block_n * variant.head_dim * 2);
+}
+constexpr uint32_t attention_bias_bytes(const AttentionVariant& variant) {
+  return static_cast<uint32_t>(variant.block_n * 4);
+}
+/// Q, rings of K, V and bias, barriers: two for Q, full and empty for each slot of K and of V.
+constexpr uint32_t attention_shared_bytes(const AttentionVariant& variant) {
+  return attention_q_bytes(variant) +
+         static_cast<uint32_t>(variant.stages) *
+             (2 * attention_slot_bytes(variant) + attention_bias_bytes(variant) + 4 * 8) +
+         2 * 8;
 }
 
 }  // namespace kernelwright::test

@@ -40,6 +40,11 @@ __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
+template <int kRows>
+__device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
+#pragma unroll
+  for (int i = 0; i < kRows * 4; ++i) asm volatile("" : "+r"(registers[i / 4][i % 4])::"memory");
+}
 
 // Operand lists: placeholders %0 .. and registers d[0] ..
 #define KERNELWRIGHT_PLACES_0                                                                            \
