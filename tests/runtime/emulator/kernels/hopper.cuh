@@ -177,6 +177,20 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&m
                : "memory");
 }
 
+/// 16 bytes as one thread moves them.
+struct alignas(16) Vector16 {
+  uint32_t word[4];
+};
+
+__device__ __forceinline__ Vector16 ld_shared_v4(uint32_t address) {
+  Vector16 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
 __device__ __forceinline__ float ld_shared_f32(uint32_t address) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
@@ -191,6 +205,10 @@ __device__ __forceinline__ uint32_t ld_shared_u32(uint32_t address) {
 
 __device__ __forceinline__ void st_shared_u32(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_f32(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
 /// st.async (sm_90): writes `value` into any CTA of the cluster and completes 4 bytes on the mbarrier beside it there.
@@ -242,6 +260,8 @@ template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+__device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /// cp.async.mbarrier.arrive.noinc: one of the arrivals that the barrier was initialised for, made once all cp.async
 /// that this thread has issued are done.

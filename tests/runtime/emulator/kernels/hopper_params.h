@@ -88,4 +88,63 @@ constexpr uint32_t attention_shared_bytes(const AttentionVariant& variant) {
          2 * 8;
 }
 
+// ---- copy_sm90: one entry for each way to copy. 128 threads unless said otherwise ----
+
+constexpr int kCopyThreads = 128;
+
+/// bulk_copy: to[i] = from[i] + add, in chunks of kBulkChunk that pass through two slots; each CTA takes every
+/// gridDim.x-th one.
+constexpr int kBulkChunk = 1024;
+struct BulkCopyParams {
+  const uint32_t* from;
+  uint32_t* to;
+  int32_t chunks;
+  uint32_t add;
+};
+
+/// bulk_reduce: CTA b adds b * 256 + i to flat[i], and to the box of 8 rows of 32 at {x, y + 4 b} of `sums`.
+struct BulkReduceParams {
+  TensorMap sums;  // f32, box {32, 8}
+  float* flat;     // [256]
+  int32_t x, y;
+};
+
+/// cluster_exchange: four CTAs, of 256 words each in `from`. CTA r writes, after one another, to `to`: what r - 1 made
+/// of its words (3 w + rank), 8 words that r + 1 sent (1000 rank + i), and all 1024 words of the cluster.
+constexpr int kClusterCtas = 4, kClusterWords = 256, kSentWords = 8;
+constexpr int kClusterOutputWords = kClusterWords + kSentWords + kClusterCtas * kClusterWords;
+struct ClusterExchangeParams {
+  const uint32_t* from;
+  uint32_t* to;  // [CTA][kClusterOutputWords]
+};
+
+/// tensor_box: loads one box, dumps the bytes as they lie in shared memory, and stores the box where `store` says so.
+struct TensorBoxParams {
+  TensorMap from, to;
+  uint32_t* dump;
+  uint32_t bytes;  // of the box, a multiple of 16
+  int32_t rank;
+  int32_t at[5];
+  int32_t store;  // to `to`, at the same place; ranks 2 and 3
+};
+
+/// cp_async_ring (256 threads) and cp_async_groups: to[i] = from[i] * factor[i / 4], where from[i] counts as 0 from
+/// `valid` on. Chunks of kAsyncChunk words.
+constexpr int kAsyncChunk = kCopyThreads * 4, kAsyncThreads = 2 * kCopyThreads;
+struct AsyncCopyParams {
+  const uint32_t* from;
+  const uint32_t* factor;
+  uint32_t* to;
+  int32_t chunks, valid;
+};
+
+/// dependent_primary: middle[i] = 2 from[i] + 1; dependent_secondary, launched to overlap it: to[i] = from[i] +
+/// middle[count - 1 - i].
+struct DependentParams {
+  const uint32_t* from;
+  uint32_t* middle;
+  uint32_t* to;
+  int32_t count;  // a multiple of the block
+};
+
 }  // namespace kernelwright::test
