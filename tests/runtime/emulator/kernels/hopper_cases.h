@@ -1,0 +1,64 @@
+/// The kernels of this folder as cases that any device can run: seeded inputs, a launch, and a comparison with a host
+/// reference in fp64. The emulator proves itself on them, and the GPU proves them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/compiler.h"
+#include "runtime/emulator/kernels/hopper_params.h"
+
+namespace kernelwright::test {
+
+/// What one run of a case gave.
+struct HopperOutcome {
+  std::string failure;            // what is wrong and where; "" if all is right
+  double worst_ratio = 0;         // largest |error| / bound; where bits must be equal, 0
+  std::vector<std::byte> output;  // everything that was written, to compare runs and devices bit by bit
+};
+
+struct HopperCase {
+  std::string name;    // "gemm_cluster2_k_major": letters, digits and underscores
+  std::string kernel;  // the file: "gemm_sm90"
+  std::string entry;   // one of its entries; a case may launch others of the same file as well
+  std::string spec;    // text of its spec.h
+  /// Allocates, launches and compares; frees all. `image` is what Device::load() takes: a cubin, or PTX for a device
+  /// that runs it. Inputs and outputs follow from `seed` alone.
+  std::function<HopperOutcome(Device& device, std::span<const std::byte> image, std::uint64_t seed)> run;
+};
+
+/// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged.
+std::vector<HopperCase> hopper_cases();
+
+/// D = A B^T with gemm_sm90, of a size of the caller's own.
+struct HopperGemm {
+  GemmVariant variant = {64, 128, 4, 1, false, false, 0, false};
+  int m = 256, n = 256, k = 256;
+  int ctas = 4;       // persistent; a multiple of the cluster
+  bool exact = true;  // small integers, so that any order of summation gives the same bits; else normal values
+};
+HopperCase hopper_gemm(const std::string& name, const HopperGemm& gemm);
+
+/// O = softmax(scale Q K^T + bias) V with attention_sm90.
+struct HopperAttention {
+  AttentionVariant variant = {128, 64, 2, false, false};
+  int batch_heads = 2;
+  int q_len = 256, kv_len = 256;
+};
+HopperCase hopper_attention(const std::string& name, const HopperAttention& attention);
+
+/// The source of a case for NVRTC, read from this folder. `line_info`: the PTX names the lines that its instructions
+/// come from, and has the same instructions.
+SourceUnit hopper_source(const HopperCase& test, bool line_info = false);
+
+/// The PTX and the cubin of a case. Throws what Compiler::compile() throws, and Error where ptxas warned: of spills, or
+/// of wgmma that it had to serialise.
+Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info = false);
+
+}  // namespace kernelwright::test
