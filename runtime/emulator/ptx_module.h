@@ -30,17 +30,17 @@ struct Operand {
   bool negated = false;         // !%p1, or -%f1 where the grammar takes it
   bool floating = false;        // the immediate was spelt 0f or 0d: `immediate` has its bits
   int reg = -1;                 // index into Entry::registers
-  int paired = -1;              // the register after '|' (d|p): index, or -1
+  int paired = -1;              // the register after '|' (d|p, also _|p): index; -1 where there is none or it is _
   std::uint64_t immediate = 0;  // two's complement; the bits of an 0f (32) or 0d (64) constant
   std::int64_t offset = 0;      // of an address or a symbol, bytes
   std::string_view name;        // of a symbol or a special register
   std::vector<Operand> elements;
 };
 
-/// Where NVRTC's -lineinfo says an instruction comes from. Empty file: unknown.
+/// Where NVRTC's -lineinfo says an instruction comes from: of inlined code, the innermost place. File -1: unknown.
 struct SourceLine {
   int file = -1;  // index into Module::files
-  int line = 0;
+  int line = 0;   // 0: the compiler's own, of no line
   bool operator==(const SourceLine&) const = default;
 };
 
@@ -50,7 +50,7 @@ struct Instruction {
   int guard = -1;                       // predicate register, or -1
   bool guard_negated = false;           // @!%p
   std::vector<Operand> operands;
-  std::vector<int> targets;  // bra: the one instruction it goes to; brx.idx: the table
+  std::vector<int> targets;  // bra: the one instruction it goes to; brx.idx: the table; always valid
   int line = 0;              // of the PTX text, from 1
   SourceLine source;
 };
@@ -69,11 +69,13 @@ struct Entry {
   std::uint64_t parameter_bytes = 0;
   std::uint64_t local_bytes = 0;  // of one thread
   std::vector<RegisterClass> registers;
-  std::vector<Instruction> instructions;
-  std::map<std::string_view, Variable> variables;  // declared in its body; shadow the module's
+  std::vector<Instruction> instructions;           // the last one never falls through: a "ret" is added where it would
+  std::map<std::string_view, Variable> variables;  // declared in its body; no name is the module's or a parameter's
   int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not said
   int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not said
   int max_registers = 0;                           // .maxnreg; 0: not said
+  bool explicit_cluster = false;                   // .explicitcluster: the launch or the entry must give a cluster
+  bool blocks_are_clusters = false;                // .blocksareclusters: the launch's grid counts clusters
 };
 
 struct Module {

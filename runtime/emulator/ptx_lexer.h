@@ -1,0 +1,71 @@
+/// PTX text as words, directives, numbers, strings and signs, with the line of each. One token of lookahead.
+///
+/// A word takes the dots and double colons that touch it, so that an opcode with its modifiers is one token
+/// ("mbarrier.init.shared::cta.b64"), as is "%tid.x". A directive is one ".name": ".reg.b32" is two.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kernelwright::emulator {
+
+struct Token {
+  enum class Kind : std::uint8_t { kEnd, kWord, kDirective, kNumber, kString, kSign };
+  Kind kind = Kind::kEnd;
+  std::string_view text;  // a directive with its dot, a string without its quotes
+  int line = 1;
+
+  bool is(char sign) const { return kind == Kind::kSign && text[0] == sign; }
+  bool is(std::string_view directive) const { return kind == Kind::kDirective && text == directive; }
+};
+
+/// A number as spelt. An integer fits 64 bits; its sign is a token of its own.
+struct Number {
+  enum class Kind : std::uint8_t { kInteger, kFloat32, kFloat64 };
+  Kind kind = Kind::kInteger;
+  std::uint64_t bits = 0;
+};
+
+/// How a message shows a token: in quotes, clipped, with bytes outside ASCII escaped; "the end of the text" at the end.
+std::string shown(const Token& token);
+std::string shown(std::string_view text);
+
+class Lexer {
+ public:
+  /// Throws PtxError if the first token is none.
+  explicit Lexer(std::string_view text) : text_(text) { scan(); }
+
+  const Token& peek() const { return ahead_; }
+  /// These throw PtxError where the token that becomes the lookahead is none: a stray character, a string or comment
+  /// without an end.
+  Token next();
+  /// Takes the lookahead if it is `sign`.
+  bool take(char sign);
+
+  /// The next token, which must be of this kind; `what` says in the message what was looked for.
+  Token expect(char sign, std::string_view what);
+  Token expect(Token::Kind kind, std::string_view what);
+
+  /// An unsigned integer of at most `limit`; `what` names it.
+  std::uint64_t integer(std::uint64_t limit, std::string_view what);
+  /// An integer with an optional minus, in 64 bits.
+  std::int64_t signed_integer(std::string_view what);
+
+ private:
+  void scan();
+  void skip_blanks();
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  int line_ = 1;
+  Token ahead_;
+};
+
+/// The value of a number token. Throws PtxError on one that is none, does not fit, or is a float in decimals.
+Number number_of(const Token& token);
+
+/// "found X where Y was expected", thrown.
+[[noreturn]] void refuse_token(const Token& found, std::string_view expected);
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,58 @@
+/// What a name means where it stands: the declarations in force while PTX is read, innermost first. A range such as
+/// %r<5000> is one entry, and every look-up takes constant time, however many scopes are open.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace kernelwright::emulator {
+
+struct Binding {
+  enum class Kind : std::uint8_t {
+    kRegister,      // index: into Entry::registers
+    kVariable,      // a parameter or a variable
+    kFunction,      // an entry, or a function declared elsewhere
+    kCallArgument,  // a .param of a body: what a call gets or gives
+  };
+  Kind kind = Kind::kVariable;
+  int index = -1;
+  int depth = 0;  // of the scope that declares it; set by the table
+};
+
+class SymbolTable {
+ public:
+  void enter() { starts_.push_back(undo_.size()); }
+  /// Forgets what was declared since the matching enter().
+  void leave();
+  int depth() const { return static_cast<int>(starts_.size()); }
+
+  /// False, and nothing declared, if this very scope has the name already.
+  bool declare(std::string_view name, Binding binding);
+  /// prefix0 … prefix(count-1), as registers from index `first`.
+  bool declare_range(std::string_view prefix, int first, int count);
+
+  /// The innermost declaration; kind, index and depth are those of the register where a range has it.
+  bool find(std::string_view name, Binding& found) const;
+
+ private:
+  struct Range {
+    int first = 0, count = 0, depth = 0;
+  };
+  struct Undo {
+    std::string_view name;
+    bool range = false, had = false;  // `had`: an outer declaration comes back
+    Binding binding;
+    Range outer;
+  };
+  bool find_in_range(std::string_view prefix, std::string_view digits, Binding& found) const;
+
+  std::unordered_map<std::string_view, Binding> names_;
+  std::unordered_map<std::string_view, Range> ranges_;
+  bool digit_ended_prefix_ = false;  // seldom: then %r12 may be %r1<...>'s 2 as well as %r<...>'s 12
+  std::vector<Undo> undo_;
+  std::vector<std::size_t> starts_;
+};
+
+}  // namespace kernelwright::emulator
