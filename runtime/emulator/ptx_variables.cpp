@@ -10,8 +10,8 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// Every product of sizes stays below this, so that no arithmetic on them overflows.
-constexpr std::uint64_t kMaxArrayBytes = std::uint64_t{1} << 40;
+/// In one array. Two such numbers and an element's bytes multiply without overflow.
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 29;
 constexpr std::size_t kMaxDimensions = 8;
 
 }  // namespace
@@ -70,10 +70,10 @@ std::vector<std::uint64_t> Reader::read_dimensions(bool& open) {
       dimensions.push_back(1);
       continue;
     }
-    dimensions.push_back(lexer_.integer(kMaxArrayBytes, "an array's size"));
+    dimensions.push_back(lexer_.integer(kMaxElements, "an array's size"));
     if (dimensions.back() == 0) throw PtxError(line, "an array of size 0");
-    product *= dimensions.back();  // at most 2^27 * 2^40
-    if (product > kMaxArrayBytes / 32) throw PtxError(line, "an array this large is no GPU's");
+    product *= dimensions.back();
+    if (product > kMaxElements) throw PtxError(line, "an array this large is no GPU's");
     lexer_.expect(']', "behind an array's size");
   }
   return dimensions;
