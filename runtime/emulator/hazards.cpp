@@ -12,7 +12,6 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
-constexpr std::uint32_t kWriterGranule = 32;  // bytes of global memory for which the last launch to write is kept
 
 std::string_view name_of_access(Access access) { return access == Access::kWrite ? "write" : "read"; }
 

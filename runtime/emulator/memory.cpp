@@ -156,6 +156,12 @@ std::string GlobalMemory::View::describe(std::uint64_t address, std::uint64_t by
   return text;
 }
 
+void GlobalMemory::View::track_writers() const {
+  for (const auto& allocation : sorted_)
+    if (allocation->writable && !allocation->freed)
+      allocation->writers.resize((allocation->end - allocation->begin + kWriterGranule - 1) / kWriterGranule);
+}
+
 SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes) {
   const std::uint32_t rank = address >> kRankShift, offset = address & kSharedOffsetMask;
   const auto& ctas = warp.cta->cluster->ctas;

@@ -21,6 +21,9 @@ struct Cta;
 inline constexpr int kWindowShift = 56;
 inline constexpr std::uint64_t kSharedWindow = 1ull << kWindowShift, kLocalWindow = 2ull << kWindowShift;
 
+/// Bytes of global memory for which it is remembered which launch wrote them last.
+inline constexpr std::uint32_t kWriterGranule = 32;
+
 /// Device memory with guard bands. What is freed stays known for a while, so that a use after free is named.
 /// Safe from any number of threads.
 class GlobalMemory {
@@ -40,6 +43,8 @@ class GlobalMemory {
     const Allocation* find(std::uint64_t address) const;
     /// "address 0x…: 16 bytes past the end of an allocation of 4096 bytes"
     std::string describe(std::uint64_t address, std::uint64_t bytes) const;
+    /// From now on every allocation that kernels may write remembers which launch wrote it. While no launch runs.
+    void track_writers() const;
 
    private:
     friend class GlobalMemory;
