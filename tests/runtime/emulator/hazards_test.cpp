@@ -1,0 +1,350 @@
+// Each case is a small kernel whose lines that begin with '!' are the synchronisation it needs. With them it is clean
+// under every completion policy and several schedules; without them the checker names what is missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "runtime/emulator/ptx_kernel.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Case {
+  const char* name;
+  HazardKind kind;
+  const char* body;
+  LaunchShape shape = {.block = {64}, .dynamic_shared_bytes = 8192};
+};
+
+std::string with_sync(const std::string& body, bool keep) {
+  std::istringstream lines(body);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find_first_not_of(' ');
+    if (at != std::string::npos && line[at] == '!') {
+      if (!keep) continue;
+      line[at] = ' ';
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string texts(const LaunchReport& report) {
+  std::string all = report.fault;
+  for (const HazardReport& hazard : report.hazards) all += "\n" + hazard.text();
+  return all;
+}
+
+const Case kCases[] = {
+    {"two_warps_and_no_barrier", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+    ! bar.sync 0;
+      xor.b32 %r13, %r11, 128; add.u32 %r14, %r10, %r13;
+      ld.shared.u32 %r15, [%r14];
+    )"},
+    {"write_after_read_and_no_barrier", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+      bar.sync 0;
+      xor.b32 %r13, %r11, 128; add.u32 %r14, %r10, %r13;
+      ld.shared.u32 %r15, [%r14];
+    ! bar.sync 0;
+      st.shared.u32 [%r12], %r15;
+    )"},
+    {"lanes_and_no_warp_sync", HazardKind::kLaneRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+    ! bar.warp.sync 0xffffffff;
+      xor.b32 %r13, %r11, 4; add.u32 %r14, %r10, %r13;
+      ld.shared.u32 %r15, [%r14];
+    )"},
+    {"unwritten_shared_memory", HazardKind::kUnwritten, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+    ! st.shared.u32 [%r12], %r0;
+      ld.shared.u32 %r15, [%r12];
+    )"},
+    {"named_barrier_between_a_producer_and_a_consumer", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r2, 2; add.u32 %r12, %r10, %r11;
+      setp.ne.u32 %p1, %r1, 0;
+      @%p1 bra CONSUMER;
+      st.shared.u32 [%r12], %r0;
+    ! bar.arrive 3, 64;
+      bra DONE;
+    CONSUMER:
+    ! bar.sync 3, 64;
+      ld.shared.u32 %r15, [%r12];
+    DONE:
+    )"},
+    {"cp_async_and_no_wait", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; and.b32 %r20, %r0, 3; mul.wide.u32 %rd5, %r20, 4;
+      add.s64 %rd6, %rd1, %rd5;
+      cp.async.ca.shared.global [%r12], [%rd6], 4;
+      cp.async.commit_group;
+    ! cp.async.wait_group 0;
+      ld.shared.u32 %r15, [%r12];
+    )"},
+    {"cp_async_waited_for_by_each_lane_alone", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; and.b32 %r20, %r0, 3; mul.wide.u32 %rd5, %r20, 4;
+      add.s64 %rd6, %rd1, %rd5;
+      cp.async.ca.shared.global [%r12], [%rd6], 4;
+      cp.async.commit_group;
+      cp.async.wait_group 0;
+    ! bar.warp.sync 0xffffffff;
+      xor.b32 %r13, %r11, 4; add.u32 %r14, %r10, %r13;
+      ld.shared.u32 %r15, [%r14];
+    )"},
+    {"bulk_store_and_no_proxy_fence", HazardKind::kProxyFence, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+    ! fence.proxy.async.shared::cta;
+      bar.sync 0;
+      setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;
+      cp.async.bulk.commit_group;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )"},
+    {"bulk_store_still_reading_when_its_source_is_overwritten", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+      fence.proxy.async.shared::cta;
+      bar.sync 0;
+      setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra NEXT;
+      cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;
+      cp.async.bulk.commit_group;
+    ! cp.async.bulk.wait_group.read 0;
+    NEXT:
+      bar.sync 0;
+      st.shared.u32 [%r12], %r1;
+      @%p1 bra DONE;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )"},
+    {"bulk_store_outstanding_at_exit", HazardKind::kOutstanding, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+      fence.proxy.async.shared::cta;
+      bar.sync 0;
+      setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;
+      cp.async.bulk.commit_group;
+    ! cp.async.bulk.wait_group 0;
+    DONE:
+    )"},
+    {"mbarrier_whose_init_is_not_visible", HazardKind::kMbarrier, R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 64;
+    READY:
+    ! bar.sync 0;
+      bar.warp.sync 0xffffffff;
+      setp.eq.u32 %p2, %r1, 1;
+      @%p2 nanosleep.u32 20;
+      mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+    )"},
+    {"mbarrier_whose_init_the_copy_does_not_see", HazardKind::kMbarrier, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    ! fence.mbarrier_init.release.cluster;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    READY:
+      bar.sync 0;
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+      ld.shared.u32 %r15, [%r11];
+    )"},
+    {"bulk_load_and_no_wait", HazardKind::kRace, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      fence.mbarrier_init.release.cluster;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    READY:
+      bar.sync 0;
+    ! WAIT:
+    ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+    ! @!%p3 bra WAIT;
+      ld.shared.u32 %r15, [%r11];
+    )"},
+    {"bulk_load_that_one_lane_waits_for", HazardKind::kRace, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      fence.mbarrier_init.release.cluster;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    READY:
+      bar.sync 0;
+      setp.ne.u32 %p2, %r2, 0;
+      @%p2 bra READ;
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+    READ:
+    ! bar.warp.sync 0xffffffff;
+      ld.shared.u32 %r15, [%r11];
+    )"},
+    {"stage_refilled_before_it_is_released", HazardKind::kRace, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; add.u32 %r12, %r10, 8; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      mbarrier.init.shared::cta.b64 [%r12], 1;
+      fence.mbarrier_init.release.cluster;
+    READY:
+      bar.sync 0;
+      setp.eq.u32 %p2, %r1, 1;
+      @%p2 bra CONSUMER;
+      @%p1 bra DONE;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    ! EMPTY:
+    ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
+    ! @!%p3 bra EMPTY;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+      bra DONE;
+    CONSUMER:
+      mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r10], 0;
+      @!%p4 bra CONSUMER;
+      ld.shared.u32 %r15, [%r11];
+      bar.warp.sync 0xffffffff;
+      setp.ne.u32 %p5, %r2, 0;
+      @!%p5 mbarrier.arrive.shared::cta.b64 %rd9, [%r12];
+    AGAIN:
+      mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r10], 1;
+      @!%p4 bra AGAIN;
+      ld.shared.u32 %r15, [%r11];
+    DONE:
+    )"},
+    {"stage_released_by_a_lane_that_did_not_sync_with_its_warp", HazardKind::kRace, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; add.u32 %r12, %r10, 8; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r12], 1;
+    READY:
+      shl.b32 %r20, %r2, 2; add.u32 %r21, %r11, %r20;
+      setp.eq.u32 %p2, %r1, 0;
+      @%p2 st.shared.u32 [%r21], %r0;
+      bar.sync 0;
+      @%p2 bra PRODUCER;
+      ld.shared.u32 %r15, [%r21];
+    ! bar.warp.sync 0xffffffff;
+      setp.ne.u32 %p5, %r2, 0;
+      @!%p5 mbarrier.arrive.shared::cta.b64 %rd9, [%r12];
+      bra DONE;
+    PRODUCER:
+      mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r12], 0;
+      @!%p4 bra PRODUCER;
+      st.shared.u32 [%r21], %r0;
+    DONE:
+    )"},
+    {"copy_that_nobody_waits_for", HazardKind::kOutstanding, R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      fence.mbarrier_init.release.cluster;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    ! WAIT:
+    ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+    ! @!%p3 bra WAIT;
+    DONE:
+    )"},
+    {"mbarrier_initialised_again_while_in_use", HazardKind::kMbarrier, R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+    ! mbarrier.inval.shared::cta.b64 [%r10];
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    DONE:
+    )"},
+    {"cluster_barrier_around_distributed_shared_memory", HazardKind::kRace, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+    ! barrier.cluster.arrive.release.aligned;
+    ! barrier.cluster.wait.acquire.aligned;
+      xor.b32 %r20, %r3, 1; mapa.shared::cluster.u32 %r21, %r12, %r20;
+      ld.shared::cluster.u32 %r22, [%r21];
+      barrier.cluster.arrive.release.aligned;
+      barrier.cluster.wait.acquire.aligned;
+    )", {.grid = {2}, .block = {64}, .cluster = {2}, .dynamic_shared_bytes = 8192}},
+    {"accumulators_read_before_wgmma_is_done", HazardKind::kRegister, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 4; mov.u32 %r20, 0;
+      add.u32 %r12, %r10, %r11;
+      st.shared.v4.u32 [%r12], {%r20, %r20, %r20, %r20};
+      st.shared.v4.u32 [%r12+2048], {%r20, %r20, %r20, %r20};
+      fence.proxy.async.shared::cta;
+      bar.sync 0;
+      and.b32 %r13, %r10, 0x3ffff; shr.u32 %r14, %r13, 4; cvt.u64.u32 %rd5, %r14;
+      or.b64 %rd6, %rd5, 0x0000001000080000;
+      mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000; mov.f32 %f4, 0f00000000;
+      wgmma.fence.sync.aligned;
+      setp.ne.u32 %p6, %r20, 1;
+      wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd6, %rd6, %p6, 1, 1, 0, 0;
+      wgmma.commit_group.sync.aligned;
+    ! wgmma.wait_group.sync.aligned 0;
+      add.f32 %f5, %f1, %f2;
+      wgmma.wait_group.sync.aligned 0;
+    )", {.block = {128}, .dynamic_shared_bytes = 8192}},
+    {"accumulators_written_without_a_fence", HazardKind::kRegister, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 4; mov.u32 %r20, 0;
+      add.u32 %r12, %r10, %r11;
+      st.shared.v4.u32 [%r12], {%r20, %r20, %r20, %r20};
+      st.shared.v4.u32 [%r12+2048], {%r20, %r20, %r20, %r20};
+      fence.proxy.async.shared::cta;
+      bar.sync 0;
+      and.b32 %r13, %r10, 0x3ffff; shr.u32 %r14, %r13, 4; cvt.u64.u32 %rd5, %r14;
+      or.b64 %rd6, %rd5, 0x0000001000080000;
+      mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000; mov.f32 %f4, 0f00000000;
+    ! wgmma.fence.sync.aligned;
+      setp.ne.u32 %p6, %r20, 1;
+      wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd6, %rd6, %p6, 1, 1, 0, 0;
+      wgmma.commit_group.sync.aligned;
+      wgmma.wait_group.sync.aligned 0;
+      add.f32 %f5, %f1, %f2;
+    )", {.block = {128}, .dynamic_shared_bytes = 8192}},
+};
+
+class HazardCase : public testing::TestWithParam<Case> {};
+
+TEST_P(HazardCase, IsCleanAsWritten) {
+  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      const auto run = test::run_ptx(with_sync(GetParam().body, true), GetParam().shape,
+                                     {.hazards = true, .completion = completion, .seed = seed, .shuffle = seed > 1});
+      EXPECT_TRUE(run.report.completed);
+      EXPECT_THAT(texts(run.report), IsEmpty());
+    }
+}
+
+TEST_P(HazardCase, IsReportedWithoutItsSynchronisation) {
+  for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
+    const auto run = test::run_ptx(with_sync(GetParam().body, false), GetParam().shape,
+                                   {.hazards = true, .completion = completion});
+    const bool found = std::any_of(run.report.hazards.begin(), run.report.hazards.end(),
+                                   [](const HazardReport& report) { return report.kind == GetParam().kind; });
+    EXPECT_TRUE(found) << "looked for: " << name_of(GetParam().kind) << "; found: " << texts(run.report);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, HazardCase, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace kernelwright::emulator
