@@ -1,7 +1,7 @@
 /// PTX ISA "Comparison and Selection Instructions": setp, set, selp, slct, of all types.
 ///
-/// A comparison makes a mask of the warp's lanes; what becomes of the mask (combined with a predicate, written as one or
-/// two predicates, widened to a register of ones) is the same for all types.
+/// A comparison makes a mask of the warp's lanes; what becomes of the mask (combined with a predicate, written as one
+/// or two predicates, widened to a register of ones) is the same for all types.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -18,7 +18,8 @@ using U64 = std::uint64_t;
 
 enum class Compare { kEq, kNe, kLt, kLe, kGt, kGe, kEqu, kNeu, kLtu, kLeu, kGtu, kGeu, kNum, kNan };
 
-template <Compare kCompare, class T> bool compare(T a, T b) {
+template <Compare kCompare, class T>
+bool compare(T a, T b) {
   [[maybe_unused]] const bool unordered = a != a || b != b;
   if constexpr (kCompare == Compare::kEq) return a == b;
   if constexpr (kCompare == Compare::kNe) return (a != b) & !unordered;
@@ -37,36 +38,23 @@ template <Compare kCompare, class T> bool compare(T a, T b) {
 }
 
 /// The same for a comparison that is not known when this is compiled.
-template <class T> bool compare(Compare how, T a, T b) {
+template <class T>
+bool compare(Compare how, T a, T b) {
   switch (how) {
-    case Compare::kEq:
-      return compare<Compare::kEq>(a, b);
-    case Compare::kNe:
-      return compare<Compare::kNe>(a, b);
-    case Compare::kLt:
-      return compare<Compare::kLt>(a, b);
-    case Compare::kLe:
-      return compare<Compare::kLe>(a, b);
-    case Compare::kGt:
-      return compare<Compare::kGt>(a, b);
-    case Compare::kGe:
-      return compare<Compare::kGe>(a, b);
-    case Compare::kEqu:
-      return compare<Compare::kEqu>(a, b);
-    case Compare::kNeu:
-      return compare<Compare::kNeu>(a, b);
-    case Compare::kLtu:
-      return compare<Compare::kLtu>(a, b);
-    case Compare::kLeu:
-      return compare<Compare::kLeu>(a, b);
-    case Compare::kGtu:
-      return compare<Compare::kGtu>(a, b);
-    case Compare::kGeu:
-      return compare<Compare::kGeu>(a, b);
-    case Compare::kNum:
-      return compare<Compare::kNum>(a, b);
-    case Compare::kNan:
-      return compare<Compare::kNan>(a, b);
+    case Compare::kEq: return compare<Compare::kEq>(a, b);
+    case Compare::kNe: return compare<Compare::kNe>(a, b);
+    case Compare::kLt: return compare<Compare::kLt>(a, b);
+    case Compare::kLe: return compare<Compare::kLe>(a, b);
+    case Compare::kGt: return compare<Compare::kGt>(a, b);
+    case Compare::kGe: return compare<Compare::kGe>(a, b);
+    case Compare::kEqu: return compare<Compare::kEqu>(a, b);
+    case Compare::kNeu: return compare<Compare::kNeu>(a, b);
+    case Compare::kLtu: return compare<Compare::kLtu>(a, b);
+    case Compare::kLeu: return compare<Compare::kLeu>(a, b);
+    case Compare::kGtu: return compare<Compare::kGtu>(a, b);
+    case Compare::kGeu: return compare<Compare::kGeu>(a, b);
+    case Compare::kNum: return compare<Compare::kNum>(a, b);
+    case Compare::kNan: return compare<Compare::kNan>(a, b);
   }
   return false;
 }
@@ -86,7 +74,8 @@ Compare comparison_of(const Decoder& decoder) {
 }
 
 /// A register's type, and the number to compare that it holds.
-template <class T> struct Plain {
+template <class T>
+struct Plain {
   using Register = T;
   static T value(T held) { return held; }
 };
@@ -95,7 +84,8 @@ struct FlushedF32 {
   static float value(float held) { return flush(held); }
 };
 float flush_f16(float value) { return std::fabs(value) < 0x1p-14f ? std::copysign(0.0f, value) : value; }
-template <bool kFtz> struct F16 {
+template <bool kFtz>
+struct F16 {
   using Register = U16;
   static float value(U16 held) { return kFtz ? flush_f16(f16_to_f32(held)) : f16_to_f32(held); }
 };
@@ -104,17 +94,18 @@ struct Bf16 {
   static float value(U16 held) { return bf16_to_f32(held); }
 };
 /// One half of a pair.
-template <class Half, int kShift> struct HalfOf {
+template <class Half, int kShift>
+struct HalfOf {
   using Register = U32;
   static float value(U32 held) { return Half::value(static_cast<U16>(held >> kShift)); }
 };
 
-template <class Read> Step compare_each(Warp& warp, const Op& op, LaneMask lanes, Compare how, LaneMask& mask) {
+template <class Read>
+Step compare_each(Warp& warp, const Op& op, LaneMask lanes, Compare how, LaneMask& mask) {
   const auto *a = warp.lanes<typename Read::Register>(op.a), *b = warp.lanes<typename Read::Register>(op.b);
   mask = 0;
-  for_each_lane(lanes, [&](int lane) {
-    mask |= LaneMask{compare(how, Read::value(a[lane]), Read::value(b[lane]))} << lane;
-  });
+  for_each_lane(lanes,
+                [&](int lane) { mask |= LaneMask{compare(how, Read::value(a[lane]), Read::value(b[lane]))} << lane; });
   return Step::kNext;
 }
 
@@ -164,17 +155,20 @@ KERNELWRIGHT_TARGET_CLONES_FLATTEN Step run_setp(Warp& warp, const Op& op, LaneM
   if (op.e != kNoSlot) warp.set_predicate(op.e, combine(~mask, warp, op), lanes);
   return Step::kNext;
 }
-template <class Read> void setp(Decoder& decoder, Op& op) {
+template <class Read>
+void setp(Decoder& decoder, Op& op) {
   constexpr bool kFloating = std::is_floating_point_v<decltype(Read::value({}))>;
   const auto handlers = []<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<Handler, sizeof...(I)>{run_setp<Read, static_cast<Compare>(I)>...};
-  }(std::make_index_sequence<kFloating ? 14 : 6>());
+  }
+  (std::make_index_sequence < kFloating ? 14 : 6 > ());
   read_predicates(decoder, op);
   read_sources(decoder, op, class_of<typename Read::Register>());
   op.run = handlers.at(static_cast<std::size_t>(comparison_of(decoder)));
 }
 
-template <class Read> Step run_setp_half(Warp& warp, const Op& op, LaneMask lanes) {
+template <class Read>
+Step run_setp_half(Warp& warp, const Op& op, LaneMask lanes) {
   LaneMask mask = 0;
   compare_each<Read>(warp, op, lanes, static_cast<Compare>(op.imm >> kCompareShift), mask);
   const LaneMask p = combine(mask, warp, op), q = combine(~mask, warp, op);
@@ -182,13 +176,15 @@ template <class Read> Step run_setp_half(Warp& warp, const Op& op, LaneMask lane
   if (op.e != kNoSlot) warp.set_predicate(op.e, q, lanes);
   return Step::kNext;
 }
-template <class Read> void setp_half(Decoder& decoder, Op& op) {
+template <class Read>
+void setp_half(Decoder& decoder, Op& op) {
   read_predicates(decoder, op);
   read_sources(decoder, op, RegisterClass::k16);
   op.run = run_setp_half<Read>;
 }
 /// Of a pair: p is the low halves' result, q the high ones'.
-template <class Half> Step run_setp_pair(Warp& warp, const Op& op, LaneMask lanes) {
+template <class Half>
+Step run_setp_pair(Warp& warp, const Op& op, LaneMask lanes) {
   const Compare how = static_cast<Compare>(op.imm >> kCompareShift);
   LaneMask low = 0, high = 0;
   compare_each<HalfOf<Half, 0>>(warp, op, lanes, how, low);
@@ -199,7 +195,8 @@ template <class Half> Step run_setp_pair(Warp& warp, const Op& op, LaneMask lane
   if (op.e != kNoSlot) warp.set_predicate(op.e, high, lanes);
   return Step::kNext;
 }
-template <class Half> void setp_pair(Decoder& decoder, Op& op) {
+template <class Half>
+void setp_pair(Decoder& decoder, Op& op) {
   read_predicates(decoder, op);
   read_sources(decoder, op, RegisterClass::k32);
   op.run = run_setp_pair<Half>;
@@ -207,7 +204,8 @@ template <class Half> void setp_pair(Decoder& decoder, Op& op) {
 
 // ---- set: all ones or 1.0 -----------------------------------------------------------------------------------------
 
-template <class Read, class D, D kTrue> Step run_set(Warp& warp, const Op& op, LaneMask lanes) {
+template <class Read, class D, D kTrue>
+Step run_set(Warp& warp, const Op& op, LaneMask lanes) {
   LaneMask mask = 0;
   compare_each<Read>(warp, op, lanes, static_cast<Compare>(op.imm >> kCompareShift), mask);
   mask = combine(mask, warp, op);
@@ -215,18 +213,35 @@ template <class Read, class D, D kTrue> Step run_set(Warp& warp, const Op& op, L
   for_each_lane(lanes, [&](int lane) { d[lane] = mask >> lane & 1 ? kTrue : D{0}; });
   return Step::kNext;
 }
-template <class Read, class D, D kTrue> void set(Decoder& decoder, Op& op) {
+template <class Read, class D, D kTrue>
+void set(Decoder& decoder, Op& op) {
   op.d = result(decoder, 0, class_of<D>());
   read_sources(decoder, op, class_of<typename Read::Register>());
   op.run = run_set<Read, D, kTrue>;
 }
-template <class Read> void set_ones(Decoder& decoder, Op& op) { set<Read, U32, ~U32{0}>(decoder, op); }
-template <class Read> void set_one(Decoder& decoder, Op& op) { set<Read, U32, 0x3f800000u>(decoder, op); }
-template <class Read> void set_ones16(Decoder& decoder, Op& op) { set<Read, U16, U16{0xffff}>(decoder, op); }
-template <class Read> void set_one_f16(Decoder& decoder, Op& op) { set<Read, U16, U16{0x3c00}>(decoder, op); }
-template <class Read> void set_one_bf16(Decoder& decoder, Op& op) { set<Read, U16, U16{0x3f80}>(decoder, op); }
+template <class Read>
+void set_ones(Decoder& decoder, Op& op) {
+  set<Read, U32, ~U32{0}>(decoder, op);
+}
+template <class Read>
+void set_one(Decoder& decoder, Op& op) {
+  set<Read, U32, 0x3f800000u>(decoder, op);
+}
+template <class Read>
+void set_ones16(Decoder& decoder, Op& op) {
+  set<Read, U16, U16{0xffff}>(decoder, op);
+}
+template <class Read>
+void set_one_f16(Decoder& decoder, Op& op) {
+  set<Read, U16, U16{0x3c00}>(decoder, op);
+}
+template <class Read>
+void set_one_bf16(Decoder& decoder, Op& op) {
+  set<Read, U16, U16{0x3f80}>(decoder, op);
+}
 
-template <class Half, U16 kTrue> Step run_set_pair(Warp& warp, const Op& op, LaneMask lanes) {
+template <class Half, U16 kTrue>
+Step run_set_pair(Warp& warp, const Op& op, LaneMask lanes) {
   const Compare how = static_cast<Compare>(op.imm >> kCompareShift);
   LaneMask low = 0, high = 0;
   compare_each<HalfOf<Half, 0>>(warp, op, lanes, how, low);
@@ -239,7 +254,8 @@ template <class Half, U16 kTrue> Step run_set_pair(Warp& warp, const Op& op, Lan
   });
   return Step::kNext;
 }
-template <class Half, U16 kTrue> void set_pair(Decoder& decoder, Op& op) {
+template <class Half, U16 kTrue>
+void set_pair(Decoder& decoder, Op& op) {
   op.d = result(decoder, 0, RegisterClass::k32);
   read_sources(decoder, op, RegisterClass::k32);
   op.run = run_set_pair<Half, kTrue>;
@@ -247,14 +263,16 @@ template <class Half, U16 kTrue> void set_pair(Decoder& decoder, Op& op) {
 
 // ---- selp, slct ---------------------------------------------------------------------------------------------------
 
-template <class T> KERNELWRIGHT_TARGET_CLONES_FLATTEN Step run_selp(Warp& warp, const Op& op, LaneMask lanes) {
+template <class T>
+KERNELWRIGHT_TARGET_CLONES_FLATTEN Step run_selp(Warp& warp, const Op& op, LaneMask lanes) {
   const LaneMask take_a = warp.predicate(op.c) ^ (op.imm ? kAllLanes : 0);
   const T *a = warp.lanes<T>(op.a), *b = warp.lanes<T>(op.b);
   assign_lanes(warp.lanes<T>(op.d), lanes,
                [=](int lane) { return (take_a & kLaneBit.bit[lane]) != 0 ? a[lane] : b[lane]; });
   return Step::kNext;
 }
-template <class T> void selp(Decoder& decoder, Op& op) {
+template <class T>
+void selp(Decoder& decoder, Op& op) {
   decoder.expect_operands(4, 4);
   op.d = result(decoder, 0, class_of<T>());
   op.a = decoder.source(1, class_of<T>());
@@ -264,9 +282,15 @@ template <class T> void selp(Decoder& decoder, Op& op) {
   op.run = run_selp<T>;
 }
 
-template <class T> T select_by_sign(T a, T b, std::int32_t c) { return c >= 0 ? a : b; }
+template <class T>
+T select_by_sign(T a, T b, std::int32_t c) {
+  return c >= 0 ? a : b;
+}
 /// -0 selects a, NaN b. Subnormal numbers are zeros where kFtz.
-template <class T, bool kFtz> T select_by_float(T a, T b, float c) { return flush_if<kFtz>(c) >= 0 ? a : b; }
+template <class T, bool kFtz>
+T select_by_float(T a, T b, float c) {
+  return flush_if<kFtz>(c) >= 0 ? a : b;
+}
 
 #define KERNELWRIGHT_ORDERED "(eq|ne|lt|le|gt|ge)"
 #define KERNELWRIGHT_UNSIGNED "(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)"

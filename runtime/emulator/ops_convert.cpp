@@ -24,7 +24,7 @@ using S64 = std::int64_t;
 // ---- types --------------------------------------------------------------------------------------------------------
 
 enum class Type : U8 { kU8, kU16, kU32, kU64, kS8, kS16, kS32, kS64, kF16, kBf16, kF32, kF64 };
-constexpr std::string_view kTypeNames[] = {"u8",  "u16", "u32", "u64", "s8",  "s16",
+constexpr std::string_view kTypeNames[] = {"u8",  "u16", "u32", "u64",  "s8",  "s16",
                                            "s32", "s64", "f16", "bf16", "f32", "f64"};
 constexpr int kTypeBits[] = {8, 16, 32, 64, 8, 16, 32, 64, 16, 16, 32, 64};
 
@@ -69,31 +69,23 @@ Integer read_integer(Type type, U64 held) {
 }
 double read_float(Type type, U64 held, bool flush_input) {
   switch (type) {
-    case Type::kF16:
-      return f16_to_f32(static_cast<U16>(held));
-    case Type::kBf16:
-      return bf16_to_f32(static_cast<U16>(held));
+    case Type::kF16: return f16_to_f32(static_cast<U16>(held));
+    case Type::kBf16: return bf16_to_f32(static_cast<U16>(held));
     case Type::kF32: {
       const float value = std::bit_cast<float>(static_cast<U32>(held));
       return flush_input ? flush(value) : value;
     }
-    default:
-      return std::bit_cast<double>(held);
+    default: return std::bit_cast<double>(held);
   }
 }
 
 double round_to_integer(double value, How how) {
   switch (how) {
-    case How::kRni:
-      return std::nearbyint(value);
-    case How::kRzi:
-      return std::trunc(value);
-    case How::kRmi:
-      return std::floor(value);
-    case How::kRpi:
-      return std::ceil(value);
-    default:
-      return value;
+    case How::kRni: return std::nearbyint(value);
+    case How::kRzi: return std::trunc(value);
+    case How::kRmi: return std::floor(value);
+    case How::kRpi: return std::ceil(value);
+    default: return value;
   }
 }
 
@@ -124,21 +116,19 @@ U64 write_float(ExactSum value, const Conversion& conversion) {
     return code;
   };
   switch (conversion.to) {
-    case Type::kF16:
-      return narrow(kF16);
-    case Type::kBf16:
-      return narrow(kBf16);
+    case Type::kF16: return narrow(kF16);
+    case Type::kBf16: return narrow(kBf16);
     case Type::kF32: {
       const U32 code = narrow(kF32);
       return conversion.flush ? std::bit_cast<U32>(flush(std::bit_cast<float>(code))) : code;
     }
-    default:
-      break;
+    default: break;
   }
   double result = value.high;
   const double infinity = std::numeric_limits<double>::infinity();
   const bool toward_zero = rounding == Rounding::kTowardZero;
-  if (value.low > 0 && (rounding == Rounding::kUp || (toward_zero && result < 0))) result = std::nextafter(result, infinity);
+  if (value.low > 0 && (rounding == Rounding::kUp || (toward_zero && result < 0)))
+    result = std::nextafter(result, infinity);
   if (value.low < 0 && (rounding == Rounding::kDown || (toward_zero && result > 0)))
     result = std::nextafter(result, -infinity);
   return std::bit_cast<U64>(conversion.saturate ? saturate_unit(result) : result);
@@ -151,8 +141,8 @@ U64 convert(U64 held, const Conversion& conversion) {
       const double near = static_cast<double>(value);
       return write_float({near, static_cast<double>(value - static_cast<Integer>(near))}, conversion);
     }
-    return static_cast<U64>(
-        conversion.saturate ? std::clamp(value, lowest(conversion.to), highest(conversion.to)) : value);
+    return static_cast<U64>(conversion.saturate ? std::clamp(value, lowest(conversion.to), highest(conversion.to))
+                                                : value);
   }
   const double value = read_float(conversion.from, held, conversion.flush);
   if (!is_floating(conversion.to)) return float_to_integer(value, conversion);
@@ -164,12 +154,14 @@ U64 widen(U64 value, const Conversion& conversion) {
   return is_floating(conversion.to) ? value : static_cast<U64>(read_integer(conversion.to, value));
 }
 
-template <class From, class To> void convert_lanes(Warp& warp, const Op& op, LaneMask lanes, const Conversion& conversion) {
+template <class From, class To>
+void convert_lanes(Warp& warp, const Op& op, LaneMask lanes, const Conversion& conversion) {
   const From* a = warp.lanes<From>(op.a);
   To* d = warp.lanes<To>(op.d);
   for_each_lane(lanes, [&](int lane) { d[lane] = static_cast<To>(widen(convert(a[lane], conversion), conversion)); });
 }
-template <class From> void convert_from(Warp& warp, const Op& op, LaneMask lanes, const Conversion& conversion) {
+template <class From>
+void convert_from(Warp& warp, const Op& op, LaneMask lanes, const Conversion& conversion) {
   if (conversion.to_register == 16) return convert_lanes<From, U16>(warp, op, lanes, conversion);
   if (conversion.to_register == 32) return convert_lanes<From, U32>(warp, op, lanes, conversion);
   return convert_lanes<From, U64>(warp, op, lanes, conversion);
@@ -183,7 +175,7 @@ U64 pack(const Conversion& c) {
 Conversion unpack(U64 imm) {
   const auto byte = [&](int at) { return static_cast<U8>(imm >> at); };
   const U8 flags = byte(40);
-  return {static_cast<Type>(byte(0)), static_cast<Type>(byte(8)), static_cast<How>(byte(16)), byte(24), byte(32),
+  return {static_cast<Type>(byte(0)), static_cast<Type>(byte(8)), static_cast<How>(byte(16)), byte(24),        byte(32),
           (flags & 1) != 0,           (flags & 2) != 0,           (flags & 4) != 0,           (flags & 8) != 0};
 }
 
@@ -197,14 +189,20 @@ Step run_convert(Warp& warp, const Op& op, LaneMask lanes) {
 
 // ---- the common ones ----------------------------------------------------------------------------------------------
 
-template <class D, class A> D cast(A a) { return static_cast<D>(a); }
+template <class D, class A>
+D cast(A a) {
+  return static_cast<D>(a);
+}
 U32 low_byte(U16 a) { return a & 0xffu; }
 float f32_of_f16(U16 a) { return one_nan(f16_to_f32(a)); }
 float f32_of_bf16(U16 a) { return one_nan(bf16_to_f32(a)); }
 U16 f16_of_f32(float a) { return f32_to_f16(a); }
 U16 bf16_of_f32(float a) { return f32_to_bf16(a); }
 float f32_of_f64(double a) { return one_nan(static_cast<float>(a)); }
-template <float (*kRound)(float)> float to_whole(float a) { return one_nan(kRound(a)); }
+template <float (*kRound)(float)>
+float to_whole(float a) {
+  return one_nan(kRound(a));
+}
 float round_even(float a) { return __builtin_nearbyintf(a); }
 float round_zero(float a) { return __builtin_truncf(a); }
 float round_down(float a) { return __builtin_floorf(a); }
@@ -220,20 +218,34 @@ struct Fast {
   void (*decode)(Decoder&, Op&);
 };
 constexpr Fast kFast[] = {
-    {"", "u32", "u16", lane_function<cast<U32, U16>>},   {"", "s32", "u16", lane_function<cast<U32, U16>>},
-    {"", "s32", "s16", lane_function<cast<S32, S16>>},   {"", "u32", "s16", lane_function<cast<S32, S16>>},
-    {"", "u64", "u32", lane_function<cast<U64, U32>>},   {"", "s64", "u32", lane_function<cast<U64, U32>>},
-    {"", "s64", "s32", lane_function<cast<S64, S32>>},   {"", "u64", "s32", lane_function<cast<S64, S32>>},
-    {"", "u32", "u64", lane_function<cast<U32, U64>>},   {"", "s32", "s64", lane_function<cast<U32, U64>>},
-    {"", "s32", "u64", lane_function<cast<U32, U64>>},   {"", "u32", "s64", lane_function<cast<U32, U64>>},
-    {"", "u16", "u32", lane_function<cast<U16, U32>>},   {"", "s16", "s32", lane_function<cast<U16, U32>>},
-    {"", "u32", "u8", lane_function<low_byte>},          {"rn", "f32", "s32", lane_function<cast<float, S32>>},
-    {"rn", "f32", "u32", lane_function<cast<float, U32>>}, {"", "f32", "f16", lane_function<f32_of_f16>},
-    {"", "f32", "bf16", lane_function<f32_of_bf16>},     {"rn", "f16", "f32", lane_function<f16_of_f32>},
-    {"rn", "bf16", "f32", lane_function<bf16_of_f32>},   {"rn", "f32", "f64", lane_function<f32_of_f64>},
-    {"", "f64", "f32", lane_function<cast<double, float>>}, {"rzi", "s32", "f32", lane_function<s32_of_f32>},
-    {"rni", "f32", "f32", lane_function<to_whole<round_even>>}, {"rzi", "f32", "f32", lane_function<to_whole<round_zero>>},
-    {"rmi", "f32", "f32", lane_function<to_whole<round_down>>}, {"rpi", "f32", "f32", lane_function<to_whole<round_up>>},
+    {"", "u32", "u16", lane_function<cast<U32, U16>>},
+    {"", "s32", "u16", lane_function<cast<U32, U16>>},
+    {"", "s32", "s16", lane_function<cast<S32, S16>>},
+    {"", "u32", "s16", lane_function<cast<S32, S16>>},
+    {"", "u64", "u32", lane_function<cast<U64, U32>>},
+    {"", "s64", "u32", lane_function<cast<U64, U32>>},
+    {"", "s64", "s32", lane_function<cast<S64, S32>>},
+    {"", "u64", "s32", lane_function<cast<S64, S32>>},
+    {"", "u32", "u64", lane_function<cast<U32, U64>>},
+    {"", "s32", "s64", lane_function<cast<U32, U64>>},
+    {"", "s32", "u64", lane_function<cast<U32, U64>>},
+    {"", "u32", "s64", lane_function<cast<U32, U64>>},
+    {"", "u16", "u32", lane_function<cast<U16, U32>>},
+    {"", "s16", "s32", lane_function<cast<U16, U32>>},
+    {"", "u32", "u8", lane_function<low_byte>},
+    {"rn", "f32", "s32", lane_function<cast<float, S32>>},
+    {"rn", "f32", "u32", lane_function<cast<float, U32>>},
+    {"", "f32", "f16", lane_function<f32_of_f16>},
+    {"", "f32", "bf16", lane_function<f32_of_bf16>},
+    {"rn", "f16", "f32", lane_function<f16_of_f32>},
+    {"rn", "bf16", "f32", lane_function<bf16_of_f32>},
+    {"rn", "f32", "f64", lane_function<f32_of_f64>},
+    {"", "f64", "f32", lane_function<cast<double, float>>},
+    {"rzi", "s32", "f32", lane_function<s32_of_f32>},
+    {"rni", "f32", "f32", lane_function<to_whole<round_even>>},
+    {"rzi", "f32", "f32", lane_function<to_whole<round_zero>>},
+    {"rmi", "f32", "f32", lane_function<to_whole<round_down>>},
+    {"rpi", "f32", "f32", lane_function<to_whole<round_up>>},
 };
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
@@ -244,7 +256,10 @@ U8 register_bits(const Decoder& decoder, std::size_t i, Type type) {
   const int needed = std::max(bits_of(type), 16);
   if (operand.kind != Operand::Kind::kRegister) return static_cast<U8>(needed);
   const RegisterClass size = decoder.register_class(operand);
-  const int bits = size == RegisterClass::k16 ? 16 : size == RegisterClass::k32 ? 32 : size == RegisterClass::k64 ? 64 : 0;
+  const int bits = size == RegisterClass::k16   ? 16
+                   : size == RegisterClass::k32 ? 32
+                   : size == RegisterClass::k64 ? 64
+                                                : 0;
   if (bits < needed || (is_floating(type) && bits != needed))
     decoder.refuse("operand " + std::to_string(i + 1) + " is a register of the wrong size");
   return static_cast<U8>(bits);
@@ -256,15 +271,17 @@ RegisterClass class_of_bits(U8 bits) {
 /// What the ISA wants said: how a float becomes an integer, and how what does not fit is rounded.
 void check_rounding(const Decoder& decoder, const Conversion& c) {
   const bool to_float = is_floating(c.to), from_float = is_floating(c.from);
-  const bool narrows = to_float && from_float &&
-                       (bits_of(c.to) < bits_of(c.from) || (c.to != c.from && bits_of(c.to) == 16 && bits_of(c.from) == 16));
+  const bool narrows =
+      to_float && from_float &&
+      (bits_of(c.to) < bits_of(c.from) || (c.to != c.from && bits_of(c.to) == 16 && bits_of(c.from) == 16));
   if (from_float && !to_float && !rounds_to_integer(c.how)) decoder.refuse("needs .rni, .rzi, .rmi or .rpi");
   if (((!from_float && to_float) || narrows) && (c.how == How::kNone || rounds_to_integer(c.how)))
     decoder.refuse("needs .rn, .rz, .rm or .rp");
   if (!from_float && !to_float && c.how != How::kNone) decoder.refuse("does not take a rounding between integers");
   if (to_float && from_float && !narrows && c.how != How::kNone && !rounds_to_integer(c.how))
     decoder.refuse("does not take a rounding, as it is exact");
-  if (rounds_to_integer(c.how) && to_float && c.to != c.from) decoder.refuse("rounds to an integer in its own type only");
+  if (rounds_to_integer(c.how) && to_float && c.to != c.from)
+    decoder.refuse("rounds to an integer in its own type only");
   if (c.flush && c.to != Type::kF32 && c.from != Type::kF32) decoder.refuse("takes .ftz only with f32");
 }
 

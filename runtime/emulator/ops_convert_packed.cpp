@@ -43,7 +43,8 @@ Step run_pack(Warp& warp, const Op& op, LaneMask lanes) {
   });
   return Step::kNext;
 }
-template <class D, const NumberFormat& kFormat, int kBits> void pack(Decoder& decoder, Op& op) {
+template <class D, const NumberFormat& kFormat, int kBits>
+void pack(Decoder& decoder, Op& op) {
   decoder.expect_operands(3, 3);
   op.d = result(decoder, 0, class_of<D>());
   op.a = decoder.source(1, RegisterClass::k32);
@@ -53,7 +54,8 @@ template <class D, const NumberFormat& kFormat, int kBits> void pack(Decoder& de
 }
 
 /// A pair of f16 to two codes, eight bits apart.
-template <const NumberFormat& kFormat> Step run_pack_f16(Warp& warp, const Op& op, LaneMask lanes) {
+template <const NumberFormat& kFormat>
+Step run_pack_f16(Warp& warp, const Op& op, LaneMask lanes) {
   const U32* a = warp.lanes<U32>(op.a);
   U16* d = warp.lanes<U16>(op.d);
   for_each_lane(lanes, [&](int lane) {
@@ -62,7 +64,8 @@ template <const NumberFormat& kFormat> Step run_pack_f16(Warp& warp, const Op& o
   });
   return Step::kNext;
 }
-template <const NumberFormat& kFormat> void pack_from_f16(Decoder& decoder, Op& op) {
+template <const NumberFormat& kFormat>
+void pack_from_f16(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   op.d = result(decoder, 0, RegisterClass::k16);
   op.a = decoder.source(1, RegisterClass::k32);
@@ -70,8 +73,10 @@ template <const NumberFormat& kFormat> void pack_from_f16(Decoder& decoder, Op& 
   op.run = run_pack_f16<kFormat>;
 }
 
-/// Two codes, kBits apart, to a pair of f16, which holds all their values. Bits of a code beyond its format are ignored.
-template <const auto& kValues, int kBits> Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
+/// Two codes, kBits apart, to a pair of f16, which holds all their values. Bits of a code beyond its format are
+/// ignored.
+template <const auto& kValues, int kBits>
+Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   constexpr U32 kMask = static_cast<U32>(kValues.size()) - 1;
   const U16* a = warp.lanes<U16>(op.a);
   U32* d = warp.lanes<U32>(op.d);
@@ -84,7 +89,8 @@ template <const auto& kValues, int kBits> Step run_unpack(Warp& warp, const Op& 
   });
   return Step::kNext;
 }
-template <const auto& kValues, int kBits> void unpack(Decoder& decoder, Op& op) {
+template <const auto& kValues, int kBits>
+void unpack(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   op.d = result(decoder, 0, RegisterClass::k32);
   op.a = decoder.source(1, RegisterClass::k16);
@@ -97,9 +103,8 @@ template <const auto& kValues, int kBits> void unpack(Decoder& decoder, Op& op) 
 Step run_tf32(Warp& warp, const Op& op, LaneMask lanes) {
   const float* a = warp.lanes<float>(op.a);
   U32* d = warp.lanes<U32>(op.d);
-  for_each_lane(lanes, [&](int lane) {
-    d[lane] = std::isnan(a[lane]) ? kNanF32 : encode(kTf32, a[lane], op.imm) << 13;
-  });
+  for_each_lane(lanes,
+                [&](int lane) { d[lane] = std::isnan(a[lane]) ? kNanF32 : encode(kTf32, a[lane], op.imm) << 13; });
   return Step::kNext;
 }
 void tf32(Decoder& decoder, Op& op) {
@@ -118,9 +123,8 @@ U32 scale_pair(float a, float b, U64 imm) {
 }
 Step run_scales(Warp& warp, const Op& op, LaneMask lanes) {
   const float *a = warp.lanes<float>(op.a), *b = warp.lanes<float>(op.b);
-  for_each_lane(lanes, [&](int lane) {
-    warp.lanes<U16>(op.d)[lane] = static_cast<U16>(scale_pair(a[lane], b[lane], op.imm));
-  });
+  for_each_lane(
+      lanes, [&](int lane) { warp.lanes<U16>(op.d)[lane] = static_cast<U16>(scale_pair(a[lane], b[lane], op.imm)); });
   return Step::kNext;
 }
 void scales(Decoder& decoder, Op& op) {
@@ -154,14 +158,18 @@ U32 bf16_of_scales(U16 a) {
 // ---- cvt.pack -----------------------------------------------------------------------------------------------------
 
 /// a and b, saturated to kBits bits each, below the low bits of c.
-template <int kBits, bool kSigned> U32 pack_integers(S32 a, S32 b, U32 c) {
+template <int kBits, bool kSigned>
+U32 pack_integers(S32 a, S32 b, U32 c) {
   constexpr S32 kLow = kSigned ? -(1 << (kBits - 1)) : 0, kHigh = kSigned ? (1 << (kBits - 1)) - 1 : (1 << kBits) - 1;
   constexpr U32 kMask = (1u << kBits) - 1;
   const U32 pair = (static_cast<U32>(std::clamp(a, kLow, kHigh)) & kMask) << kBits |
                    (static_cast<U32>(std::clamp(b, kLow, kHigh)) & kMask);
   return static_cast<U32>(U64{c} << 2 * kBits) | pair;
 }
-template <bool kSigned> U32 pack_halves(S32 a, S32 b) { return pack_integers<16, kSigned>(a, b, 0); }
+template <bool kSigned>
+U32 pack_halves(S32 a, S32 b) {
+  return pack_integers<16, kSigned>(a, b, 0);
+}
 
 constexpr Form kForms[] = {
     {"cvt.rn.f16x2.f32", lane_function<pack_f16>},

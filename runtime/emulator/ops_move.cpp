@@ -12,22 +12,26 @@ using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-template <class T> T same(T a) { return a; }
+template <class T>
+T same(T a) {
+  return a;
+}
 
 // ---- clocks -------------------------------------------------------------------------------------------------------
 
 /// A clock counts the warp's instructions: it never runs backward, and is the same in every run.
-template <class T, int kShift> Step run_clock(Warp& warp, const Op& op, LaneMask lanes) {
+template <class T, int kShift>
+Step run_clock(Warp& warp, const Op& op, LaneMask lanes) {
   const T now = static_cast<T>(warp.instructions >> kShift);
   assign_lanes(warp.lanes<T>(op.d), lanes, [=](int) { return now; });
   return Step::kNext;
 }
-struct Clock {
+struct ClockRegister {
   std::string_view name;
   RegisterClass size;
   Handler run;
 };
-constexpr Clock kClocks[] = {
+constexpr ClockRegister kClocks[] = {
     {"%clock", RegisterClass::k32, run_clock<U32, 0>},
     {"%clock_hi", RegisterClass::k32, run_clock<U32, 32>},
     {"%clock64", RegisterClass::k64, run_clock<U64, 0>},
@@ -39,7 +43,8 @@ constexpr Clock kClocks[] = {
 // ---- vectors ------------------------------------------------------------------------------------------------------
 
 /// Elements of kBits bits, low ones first, in registers of type E, to a register of type D.
-template <class D, class E, int kBits> Step run_pack(Warp& warp, const Op& op, LaneMask lanes) {
+template <class D, class E, int kBits>
+Step run_pack(Warp& warp, const Op& op, LaneMask lanes) {
   D* d = warp.lanes<D>(op.d);
   constexpr D kMask = static_cast<D>((U64{1} << kBits) - 1);
   std::array<const E*, sizeof(D) * 8 / kBits> elements;
@@ -52,7 +57,8 @@ template <class D, class E, int kBits> Step run_pack(Warp& warp, const Op& op, L
   });
   return Step::kNext;
 }
-template <class D, class E, int kBits> Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
+template <class D, class E, int kBits>
+Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   constexpr D kMask = static_cast<D>((U64{1} << kBits) - 1);
   constexpr std::size_t kCount = sizeof(D) * 8 / kBits;
   // Copied first: an element may be the register that is taken apart, or share its place.
@@ -113,11 +119,15 @@ const VectorForm& vector_form(const Decoder& decoder, RegisterClass whole, std::
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
-template <RegisterClass kSize> constexpr auto kCopy = lane_function<same<U32>>;
-template <> constexpr auto kCopy<RegisterClass::k16> = lane_function<same<U16>>;
-template <> constexpr auto kCopy<RegisterClass::k64> = lane_function<same<U64>>;
+template <RegisterClass kSize>
+constexpr auto kCopy = lane_function<same<U32>>;
+template <>
+constexpr auto kCopy<RegisterClass::k16> = lane_function<same<U16>>;
+template <>
+constexpr auto kCopy<RegisterClass::k64> = lane_function<same<U64>>;
 
-template <RegisterClass kSize> void mov(Decoder& decoder, Op& op) {
+template <RegisterClass kSize>
+void mov(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   const Operand &to = decoder.operands()[0], &from = decoder.operands()[1];
   if (from.kind == Operand::Kind::kVector) {
@@ -136,11 +146,11 @@ template <RegisterClass kSize> void mov(Decoder& decoder, Op& op) {
     op.run = form.unpack;
     return;
   }
-  for (const Clock& clock : kClocks)
+  for (const ClockRegister& clock : kClocks)
     if (from.kind == Operand::Kind::kSpecialRegister && from.name == clock.name) {
       if (clock.size != kSize) decoder.refuse("reads a special register of another size");
       op.d = result(decoder, 0, kSize);
-      decoder.ignore(1);
+      decoder.take(1);
       op.run = clock.run;
       return;
     }
