@@ -25,12 +25,16 @@ inline float flush(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
 }
-template <bool kFlush> float flush_if(float value) {
+template <bool kFlush>
+float flush_if(float value) {
   if constexpr (kFlush) return flush(value);
   return value;
 }
 /// .sat: to [0, 1]; NaN becomes +0.
-template <class T> T saturate_unit(T value) { return value > T{0} ? (value < T{1} ? value : T{1}) : T{0}; }
+template <class T>
+T saturate_unit(T value) {
+  return value > T{0} ? (value < T{1} ? value : T{1}) : T{0};
+}
 
 /// The modifiers of an arithmetic instruction, as Op::imm.
 struct Modifiers {
@@ -53,7 +57,8 @@ inline Modifiers modifiers_of(const Decoder& decoder) {
   return {rounding_of(decoder), decoder.has("ftz"), decoder.has("sat")};
 }
 
-/// An exact zero that is the sum of two numbers: negative if both are, or if they differ in sign and it is rounded down.
+/// An exact zero that is the sum of two numbers: negative if both are, or if they differ in sign and it is rounded
+/// down.
 inline double zero_sum(double a, double b, Rounding rounding) {
   const bool negative = std::signbit(a) == std::signbit(b) ? std::signbit(a) : rounding == Rounding::kDown;
   return negative ? -0.0 : 0.0;

@@ -6,8 +6,10 @@
 /// Operands are d, a, b, c, … in order, each a register of the size of the function's result and parameters.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernelwright/runtime/emulator/decoder.h"
 #include "kernelwright/runtime/emulator/op.h"
@@ -25,7 +27,8 @@ inline constexpr auto kLaneBit = [] {
   return table;
 }();
 
-template <class T> constexpr RegisterClass class_of() {
+template <class T>
+constexpr RegisterClass class_of() {
   return sizeof(T) <= 2 ? RegisterClass::k16 : sizeof(T) == 4 ? RegisterClass::k32 : RegisterClass::k64;
 }
 
@@ -38,7 +41,24 @@ inline Slot result(Decoder& decoder, std::size_t operand, RegisterClass size) {
 
 namespace detail {
 
-template <auto kFunction, class D, class... S> struct LaneFunction {
+/// d, a, b, c and a fourth source in op.list.
+template <class D, class... S>
+void read_operands(Decoder& decoder, Op& op) {
+  constexpr RegisterClass kSources[] = {class_of<S>()...};
+  decoder.expect_operands(1 + sizeof...(S), 1 + sizeof...(S));
+  op.d = result(decoder, 0, class_of<D>());
+  Slot* const places[] = {&op.a, &op.b, &op.c};
+  for (std::size_t i = 0; i < sizeof...(S) && i < 3; ++i) *places[i] = decoder.source(i + 1, kSources[i]);
+  if constexpr (sizeof...(S) == 4) {
+    const auto list = decoder.slots(1);
+    list[0] = decoder.source(4, kSources[3]);
+    op.list = list.data();
+    op.list_size = 1;
+  }
+}
+
+template <auto kFunction, class D, class... S>
+struct LaneFunction {
   KERNELWRIGHT_TARGET_CLONES_FLATTEN static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     D* d = warp.lanes<D>(op.d);
     return run_with(warp, op, lanes, d, static_cast<D (*)(S...)>(nullptr));
@@ -75,17 +95,29 @@ template <auto kFunction, class D, class... S> struct LaneFunction {
   }
 
   static void decode(Decoder& decoder, Op& op) {
-    constexpr RegisterClass kSources[] = {class_of<S>()...};
-    decoder.expect_operands(1 + sizeof...(S), 1 + sizeof...(S));
-    op.d = result(decoder, 0, class_of<D>());
-    Slot* const places[] = {&op.a, &op.b, &op.c};
-    for (std::size_t i = 0; i < sizeof...(S) && i < 3; ++i) *places[i] = decoder.source(i + 1, kSources[i]);
-    if constexpr (sizeof...(S) == 4) {
-      const auto list = decoder.slots(1);
-      list[0] = decoder.source(4, kSources[3]);
-      op.list = list.data();
-      op.list_size = 1;
+    read_operands<D, S...>(decoder, op);
+    op.run = run;
+  }
+};
+
+/// The same, smaller and slower.
+template <auto kFunction, class D, class... S>
+struct RareLaneFunction {
+  static Step run(Warp& warp, const Op& op, LaneMask lanes) {
+    const Slot slots[] = {op.a, op.b, op.c};
+    run_with(warp, op.d, slots, lanes, std::index_sequence_for<S...>());
+    return Step::kNext;
+  }
+  template <std::size_t... kSource>
+  static void run_with(Warp& warp, Slot d, const Slot* slots, LaneMask lanes, std::index_sequence<kSource...>) {
+    static_assert(sizeof...(S) <= 3);
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const int lane = first_lane(lanes);
+      warp.lanes<D>(d)[lane] = kFunction(warp.lanes<S>(slots[kSource])[lane]...);
     }
+  }
+  static void decode(Decoder& decoder, Op& op) {
+    read_operands<D, S...>(decoder, op);
     op.run = run;
   }
 };
@@ -94,10 +126,17 @@ template <auto kFunction, class D, class... S>
 constexpr auto lane_function_of(D (*)(S...)) {
   return &LaneFunction<kFunction, D, S...>::decode;
 }
+template <auto kFunction, class D, class... S>
+constexpr auto rare_lane_function_of(D (*)(S...)) {
+  return &RareLaneFunction<kFunction, D, S...>::decode;
+}
 
 }  // namespace detail
 
 template <auto kFunction>
 inline constexpr void (*lane_function)(Decoder&, Op&) = detail::lane_function_of<kFunction>(kFunction);
+/// For what kernels hardly use: not compiled several times over.
+template <auto kFunction>
+inline constexpr void (*rare_lane_function)(Decoder&, Op&) = detail::rare_lane_function_of<kFunction>(kFunction);
 
 }  // namespace kernelwright::emulator

@@ -22,20 +22,11 @@ std::uint32_t encode_number(const NumberFormat& format, double value, Rounding r
   const double whole = std::floor(steps), rest = steps - whole;
   bool up = false;
   switch (rounding) {
-    case Rounding::kNearestEven:
-      up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0);
-      break;
-    case Rounding::kNearestAway:
-      up = rest >= 0.5;
-      break;
-    case Rounding::kTowardZero:
-      break;
-    case Rounding::kDown:
-      up = negative && rest > 0;
-      break;
-    case Rounding::kUp:
-      up = !negative && rest > 0;
-      break;
+    case Rounding::kNearestEven: up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) != 0); break;
+    case Rounding::kNearestAway: up = rest >= 0.5; break;
+    case Rounding::kTowardZero: break;
+    case Rounding::kDown: up = negative && rest > 0; break;
+    case Rounding::kUp: up = !negative && rest > 0; break;
   }
   const bool to_infinity = rounding == Rounding::kNearestEven || rounding == Rounding::kNearestAway ||
                            (rounding == Rounding::kDown && negative) || (rounding == Rounding::kUp && !negative);

@@ -57,7 +57,8 @@ constexpr double decode_number(const NumberFormat& format, std::uint32_t code) {
 }
 
 namespace detail {
-template <int kBits> constexpr std::array<float, 1 << kBits> decode_all(const NumberFormat& format) {
+template <int kBits>
+constexpr std::array<float, 1 << kBits> decode_all(const NumberFormat& format) {
   std::array<float, 1 << kBits> values{};
   for (std::uint32_t code = 0; code < values.size(); ++code)
     values[code] = static_cast<float>(decode_number(format, code));

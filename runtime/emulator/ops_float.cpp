@@ -2,7 +2,8 @@
 ///
 /// What kernels spend their time in (round to nearest, no .sat) is a function of one lane that vectorises; the other
 /// rounding modes and .sat go through one slower path per operation. Approximations (.approx, .full) are computed to
-/// within an ulp or so of the true value: nearer than the bounds the ISA gives, and not bit for bit what hardware gives.
+/// within an ulp or so of the true value: nearer than the bounds the ISA gives, and not bit for bit what hardware
+/// gives.
 #include <algorithm>
 
 #include "kernelwright/runtime/emulator/float_parts.h"
@@ -15,15 +16,34 @@ using U64 = std::uint64_t;
 
 // ---- nearest even -------------------------------------------------------------------------------------------------
 
-template <bool kFtz> float add(float a, float b) { return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) + flush_if<kFtz>(b))); }
-template <bool kFtz> float sub(float a, float b) { return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) - flush_if<kFtz>(b))); }
-template <bool kFtz> float mul(float a, float b) { return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) * flush_if<kFtz>(b))); }
-template <bool kFtz> float div(float a, float b) { return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) / flush_if<kFtz>(b))); }
-template <bool kFtz> float fma(float a, float b, float c) {
+template <bool kFtz>
+float add(float a, float b) {
+  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) + flush_if<kFtz>(b)));
+}
+template <bool kFtz>
+float sub(float a, float b) {
+  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) - flush_if<kFtz>(b)));
+}
+template <bool kFtz>
+float mul(float a, float b) {
+  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) * flush_if<kFtz>(b)));
+}
+template <bool kFtz>
+float div(float a, float b) {
+  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) / flush_if<kFtz>(b)));
+}
+template <bool kFtz>
+float fma(float a, float b, float c) {
   return flush_if<kFtz>(one_nan(__builtin_fmaf(flush_if<kFtz>(a), flush_if<kFtz>(b), flush_if<kFtz>(c))));
 }
-template <bool kFtz> float reciprocal(float a) { return div<kFtz>(1.0f, a); }
-template <bool kFtz> float square_root(float a) { return one_nan(__builtin_sqrtf(flush_if<kFtz>(a))); }
+template <bool kFtz>
+float reciprocal(float a) {
+  return div<kFtz>(1.0f, a);
+}
+template <bool kFtz>
+float square_root(float a) {
+  return one_nan(__builtin_sqrtf(flush_if<kFtz>(a)));
+}
 
 double add_f64(double a, double b) { return a + b; }
 double sub_f64(double a, double b) { return a - b; }
@@ -62,8 +82,12 @@ int sum_error(Quad a, Quad b, double near) {
   return coarse != 0 ? coarse : sign_of(low);
 }
 
-float add_rounded(float a, float b, float, Rounding rounding) { return round_f32(add_to_odd(a, b, rounding), rounding); }
-float sub_rounded(float a, float b, float, Rounding rounding) { return round_f32(add_to_odd(a, -b, rounding), rounding); }
+float add_rounded(float a, float b, float, Rounding rounding) {
+  return round_f32(add_to_odd(a, b, rounding), rounding);
+}
+float sub_rounded(float a, float b, float, Rounding rounding) {
+  return round_f32(add_to_odd(a, -b, rounding), rounding);
+}
 float mul_rounded(float a, float b, float, Rounding rounding) { return round_f32(double{a} * b, rounding); }
 float fma_rounded(float a, float b, float c, Rounding rounding) {
   return round_f32(fma_to_odd(a, b, c, rounding), rounding);
@@ -109,7 +133,8 @@ double square_root_rounded(double a, double, double, Rounding rounding) {
   return directed(near, sign_of(Quad{a} - Quad{near} * Quad{near}), rounding);
 }
 
-template <class T, T (*kCompute)(T, T, T, Rounding), int kSources> struct Rounded {
+template <class T, T (*kCompute)(T, T, T, Rounding), int kSources>
+struct Rounded {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     const Modifiers modifiers = Modifiers::unpack(op.imm);
     const auto flushed = [&](T value) {
@@ -152,63 +177,98 @@ constexpr auto kSquareRoot64 = Rounded<double, square_root_rounded, 1>::decode;
 
 // ---- minimum, maximum, signs --------------------------------------------------------------------------------------
 
-template <class T> struct BitsOf;
-template <> struct BitsOf<float> { using Type = U32; };
-template <> struct BitsOf<double> { using Type = U64; };
-template <class T> using Bits = typename BitsOf<T>::Type;
-template <class T> Bits<T> bits_of(T value) { return std::bit_cast<Bits<T>>(value); }
-template <class T> inline constexpr Bits<T> kSignBit = Bits<T>{1} << (sizeof(T) * 8 - 1);
+template <class T>
+struct BitsOf;
+template <>
+struct BitsOf<float> {
+  using Type = U32;
+};
+template <>
+struct BitsOf<double> {
+  using Type = U64;
+};
+template <class T>
+using Bits = typename BitsOf<T>::Type;
+template <class T>
+Bits<T> bits_of(T value) {
+  return std::bit_cast<Bits<T>>(value);
+}
+template <class T>
+inline constexpr Bits<T> kSignBit = Bits<T>{1} << (sizeof(T) * 8 - 1);
 
 /// -0 is less than +0. One NaN gives the other operand, or NaN where kNan.
-template <class T, bool kMax, bool kNan> T extremum(T a, T b) {
+template <class T, bool kMax, bool kNan>
+T extremum(T a, T b) {
   const T zeros = std::bit_cast<T>(kMax ? bits_of(a) & bits_of(b) : bits_of(a) | bits_of(b));  // of two equal numbers
   const T less = kMax ? b : a, greater = kMax ? a : b;
   const T ordered = a < b ? less : b < a ? greater : zeros;
   const T of_nan = kNan ? std::numeric_limits<T>::quiet_NaN() : (a != a ? b : a);
   return one_nan(a != a || b != b ? of_nan : ordered);
 }
-template <bool kMax, bool kNan, bool kFtz> float extremum_f32(float a, float b) {
+template <bool kMax, bool kNan, bool kFtz>
+float extremum_f32(float a, float b) {
   return extremum<float, kMax, kNan>(flush_if<kFtz>(a), flush_if<kFtz>(b));
 }
 /// Of the magnitudes, with the product's sign.
-template <bool kMax, bool kNan, bool kFtz> float extremum_xorsign(float a, float b) {
+template <bool kMax, bool kNan, bool kFtz>
+float extremum_xorsign(float a, float b) {
   const U32 sign = (bits_of(a) ^ bits_of(b)) & kSignBit<float>;
   const float value = extremum_f32<kMax, kNan, kFtz>(std::fabs(a), std::fabs(b));
   return value != value ? value : std::bit_cast<float>(bits_of(value) | sign);
 }
-template <class T> T absolute(T a) { return std::bit_cast<T>(bits_of(a) & ~kSignBit<T>); }
-template <class T> T negate(T a) { return std::bit_cast<T>(bits_of(a) ^ kSignBit<T>); }
+template <class T>
+T absolute(T a) {
+  return std::bit_cast<T>(bits_of(a) & ~kSignBit<T>);
+}
+template <class T>
+T negate(T a) {
+  return std::bit_cast<T>(bits_of(a) ^ kSignBit<T>);
+}
 float absolute_ftz(float a) { return absolute(flush(one_nan(a))); }
 float negate_ftz(float a) { return one_nan(negate(flush(a))); }
-template <class T> T copy_sign(T a, T b) {
+template <class T>
+T copy_sign(T a, T b) {
   return std::bit_cast<T>((bits_of(b) & ~kSignBit<T>) | (bits_of(a) & kSignBit<T>));
 }
 
 // ---- approximations -----------------------------------------------------------------------------------------------
 
 /// 2^x: 2^n times a polynomial in the rest, in double, so that the one rounding that counts is the last.
-template <bool kFtz> float exp2_approx(float x) {
+template <bool kFtz>
+float exp2_approx(float x) {
   constexpr double kMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer, in the low bits
   constexpr double kLn2 = 0.693147180559945309417;
   const double value = std::min(std::max(double{flush_if<kFtz>(x)}, -160.0), 130.0);
   const double shifted = value + kMagic, t = (value - (shifted - kMagic)) * kLn2;
   const double polynomial =
       1.0 +
-      t * (1.0 + t * (1.0 / 2 + t * (1.0 / 6 + t * (1.0 / 24 + t * (1.0 / 120 + t * (1.0 / 720 + t * (1.0 / 5040 + t / 40320)))))));
+      t * (1.0 + t * (1.0 / 2 + t * (1.0 / 6 + t * (1.0 / 24 + t * (1.0 / 120 +
+                                                                    t * (1.0 / 720 + t * (1.0 / 5040 + t / 40320)))))));
   const double scale = std::bit_cast<double>((std::bit_cast<U64>(shifted) + 1023) << 52);
   const float power = flush_if<kFtz>(static_cast<float>(polynomial * scale));
   return x != x ? std::bit_cast<float>(kNanF32) : power;
 }
-template <bool kFtz> float log2_approx(float x) { return flush_if<kFtz>(one_nan(std::log2(flush_if<kFtz>(x)))); }
-template <bool kFtz> float sin_approx(float x) { return flush_if<kFtz>(one_nan(std::sin(flush_if<kFtz>(x)))); }
-template <bool kFtz> float cos_approx(float x) { return flush_if<kFtz>(one_nan(std::cos(flush_if<kFtz>(x)))); }
+template <bool kFtz>
+float log2_approx(float x) {
+  return flush_if<kFtz>(one_nan(std::log2(flush_if<kFtz>(x))));
+}
+template <bool kFtz>
+float sin_approx(float x) {
+  return flush_if<kFtz>(one_nan(std::sin(flush_if<kFtz>(x))));
+}
+template <bool kFtz>
+float cos_approx(float x) {
+  return flush_if<kFtz>(one_nan(std::cos(flush_if<kFtz>(x))));
+}
 float tanh_approx(float x) { return one_nan(std::tanh(x)); }
-template <bool kFtz> float rsqrt_approx(float x) {
+template <bool kFtz>
+float rsqrt_approx(float x) {
   return flush_if<kFtz>(one_nan(static_cast<float>(1.0 / __builtin_sqrt(double{flush_if<kFtz>(x)}))));
 }
 double rsqrt_approx_f64(double x) { return 1.0 / std::sqrt(x); }
 /// div.approx is a * (1 / b), and 1 / b underflows for large b.
-template <bool kFtz> float div_approx(float a, float b) {
+template <bool kFtz>
+float div_approx(float a, float b) {
   const float magnitude = std::fabs(b);
   const float quotient = div<kFtz>(a, b);
   const float sign = std::bit_cast<float>((bits_of(a) ^ bits_of(b)) & kSignBit<float>);
@@ -226,20 +286,40 @@ double rsqrt_approx_ftz_f64(double x) { return flush_f64(upper_half(1.0 / std::s
 
 // ---- testp --------------------------------------------------------------------------------------------------------
 
-template <class T> bool is_finite(T x) { return std::isfinite(x); }
-template <class T> bool is_infinite(T x) { return std::isinf(x); }
-template <class T> bool is_number(T x) { return !std::isnan(x); }
-template <class T> bool is_nan(T x) { return std::isnan(x); }
-template <class T> bool is_normal(T x) { return std::isnormal(x); }
-template <class T> bool is_subnormal(T x) { return std::fpclassify(x) == FP_SUBNORMAL; }
+template <class T>
+bool is_finite(T x) {
+  return std::isfinite(x);
+}
+template <class T>
+bool is_infinite(T x) {
+  return std::isinf(x);
+}
+template <class T>
+bool is_number(T x) {
+  return !std::isnan(x);
+}
+template <class T>
+bool is_nan(T x) {
+  return std::isnan(x);
+}
+template <class T>
+bool is_normal(T x) {
+  return std::isnormal(x);
+}
+template <class T>
+bool is_subnormal(T x) {
+  return std::fpclassify(x) == FP_SUBNORMAL;
+}
 
-template <class T, bool (*kTest)(T)> Step run_test(Warp& warp, const Op& op, LaneMask lanes) {
+template <class T, bool (*kTest)(T)>
+Step run_test(Warp& warp, const Op& op, LaneMask lanes) {
   LaneMask passed = 0;
   for_each_lane(lanes, [&](int lane) { passed |= LaneMask{kTest(warp.lanes<T>(op.a)[lane])} << lane; });
   warp.set_predicate(op.d, passed, lanes);
   return Step::kNext;
 }
-template <class T, bool (*kTest)(T)> void test(Decoder& decoder, Op& op) {
+template <class T, bool (*kTest)(T)>
+void test(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   op.d = result(decoder, 0, RegisterClass::kPredicate);
   op.a = decoder.source(1, class_of<T>());

@@ -17,30 +17,73 @@ using S16 = std::int16_t;
 using S32 = std::int32_t;
 using S64 = std::int64_t;
 
-template <class T> using Unsigned = std::make_unsigned_t<T>;
-template <class T> using Signed = std::make_signed_t<T>;
-template <class T> inline constexpr int kBits = static_cast<int>(sizeof(T)) * 8;
+template <class T>
+using Unsigned = std::make_unsigned_t<T>;
+template <class T>
+using Signed = std::make_signed_t<T>;
+template <class T>
+inline constexpr int kBits = static_cast<int>(sizeof(T)) * 8;
 
 /// Twice as wide, of the same sign.
-template <class T> struct Twice;
-template <> struct Twice<U16> { using Type = U32; };
-template <> struct Twice<S16> { using Type = S32; };
-template <> struct Twice<U32> { using Type = U64; };
-template <> struct Twice<S32> { using Type = S64; };
-template <> struct Twice<U64> { __extension__ using Type = unsigned __int128; };
-template <> struct Twice<S64> { __extension__ using Type = __int128; };
-template <class T> using Wide = typename Twice<T>::Type;
+template <class T>
+struct Twice;
+template <>
+struct Twice<U16> {
+  using Type = U32;
+};
+template <>
+struct Twice<S16> {
+  using Type = S32;
+};
+template <>
+struct Twice<U32> {
+  using Type = U64;
+};
+template <>
+struct Twice<S32> {
+  using Type = S64;
+};
+template <>
+struct Twice<U64> {
+  __extension__ using Type = unsigned __int128;
+};
+template <>
+struct Twice<S64> {
+  __extension__ using Type = __int128;
+};
+template <class T>
+using Wide = typename Twice<T>::Type;
 
-template <class T> T add(T a, T b) { return static_cast<T>(a + b); }
-template <class T> T subtract(T a, T b) { return static_cast<T>(a - b); }
-template <class T> T mul_low(T a, T b) { return static_cast<T>(U64{a} * b); }
-template <class T> T mul_high(T a, T b) { return static_cast<T>((Wide<T>{a} * Wide<T>{b}) >> kBits<T>); }
-template <class T> Wide<T> mul_wide(T a, T b) { return static_cast<Wide<T>>(Wide<T>{a} * Wide<T>{b}); }
-template <class T> T mad_low(T a, T b, T c) { return static_cast<T>(U64{a} * b + c); }
-template <class T> T mad_high(T a, T b, T c) {
+template <class T>
+T add(T a, T b) {
+  return static_cast<T>(a + b);
+}
+template <class T>
+T subtract(T a, T b) {
+  return static_cast<T>(a - b);
+}
+template <class T>
+T mul_low(T a, T b) {
+  return static_cast<T>(U64{a} * b);
+}
+template <class T>
+T mul_high(T a, T b) {
+  return static_cast<T>((Wide<T>{a} * Wide<T>{b}) >> kBits<T>);
+}
+template <class T>
+Wide<T> mul_wide(T a, T b) {
+  return static_cast<Wide<T>>(Wide<T>{a} * Wide<T>{b});
+}
+template <class T>
+T mad_low(T a, T b, T c) {
+  return static_cast<T>(U64{a} * b + c);
+}
+template <class T>
+T mad_high(T a, T b, T c) {
   return static_cast<T>(static_cast<Unsigned<T>>(mul_high(a, b)) + static_cast<Unsigned<T>>(c));
 }
-template <class T> Wide<T> mad_wide(T a, T b, Wide<T> c) {
+template <class T>
+Wide<T> mad_wide(T a, T b, Wide<T> c) {
   using W = std::make_unsigned_t<Wide<T>>;
   return static_cast<Wide<T>>(static_cast<W>(mul_wide(a, b)) + static_cast<W>(c));
 }
@@ -58,61 +101,104 @@ S64 product24(S32 a, S32 b) {
   const auto low24 = [](S32 x) { return static_cast<S32>(static_cast<U32>(x) << 8) >> 8; };
   return S64{low24(a)} * low24(b);
 }
-template <class T> T mul24_low(T a, T b) { return static_cast<T>(product24(a, b)); }
-template <class T> T mul24_high(T a, T b) { return static_cast<T>(product24(a, b) >> 16); }
-template <class T> T mad24_low(T a, T b, T c) {
+template <class T>
+T mul24_low(T a, T b) {
+  return static_cast<T>(product24(a, b));
+}
+template <class T>
+T mul24_high(T a, T b) {
+  return static_cast<T>(product24(a, b) >> 16);
+}
+template <class T>
+T mad24_low(T a, T b, T c) {
   return static_cast<T>(static_cast<U32>(mul24_low(a, b)) + static_cast<U32>(c));
 }
-template <class T> T mad24_high(T a, T b, T c) {
+template <class T>
+T mad24_high(T a, T b, T c) {
   return static_cast<T>(static_cast<U32>(mul24_high(a, b)) + static_cast<U32>(c));
 }
 S32 mad24_high_saturated(S32 a, S32 b, S32 c) { return saturate(S64{mul24_high(a, b)} + c); }
 
-template <class T> T abs_difference_sum(T a, T b, T c) {
+template <class T>
+T abs_difference_sum(T a, T b, T c) {
   using U = Unsigned<T>;
   const U difference = a < b ? static_cast<U>(U(b) - U(a)) : static_cast<U>(U(a) - U(b));
   return static_cast<T>(static_cast<U>(U(c) + difference));
 }
 // A zero divisor gives what the ISA calls unspecified; sm_80 to sm_90 give all ones and the dividend.
-template <class T> T divide(T a, T b) {
+template <class T>
+T divide(T a, T b) {
   if (b == 0) return static_cast<T>(~T{0});
   if constexpr (std::is_signed_v<T>)
     if (b == -1) return static_cast<T>(Unsigned<T>{0} - static_cast<Unsigned<T>>(a));
   return static_cast<T>(a / b);
 }
-template <class T> T remainder(T a, T b) {
+template <class T>
+T remainder(T a, T b) {
   if (b == 0) return a;
   if constexpr (std::is_signed_v<T>)
     if (b == -1) return 0;
   return static_cast<T>(a % b);
 }
-template <class T> T negate(T a) { return static_cast<T>(Unsigned<T>{0} - static_cast<Unsigned<T>>(a)); }
-template <class T> T absolute(T a) { return a < 0 ? negate(a) : a; }
-template <class T> T minimum(T a, T b) { return a < b ? a : b; }
-template <class T> T maximum(T a, T b) { return a < b ? b : a; }
-template <class T> T minimum_relu(T a, T b) { return maximum<T>(minimum(a, b), 0); }
-template <class T> T maximum_relu(T a, T b) { return maximum<T>(maximum(a, b), 0); }
+template <class T>
+T negate(T a) {
+  return static_cast<T>(Unsigned<T>{0} - static_cast<Unsigned<T>>(a));
+}
+template <class T>
+T absolute(T a) {
+  return a < 0 ? negate(a) : a;
+}
+template <class T>
+T minimum(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+T maximum(T a, T b) {
+  return a < b ? b : a;
+}
+template <class T>
+T minimum_relu(T a, T b) {
+  return maximum<T>(minimum(a, b), 0);
+}
+template <class T>
+T maximum_relu(T a, T b) {
+  return maximum<T>(maximum(a, b), 0);
+}
 
 /// Both halves of a register.
-template <auto kHalf, class T> U32 halves_of(U32 a, U32 b) {
-  const T low = kHalf(static_cast<T>(a), static_cast<T>(b)), high = kHalf(static_cast<T>(a >> 16), static_cast<T>(b >> 16));
+template <auto kHalf, class T>
+U32 halves_of(U32 a, U32 b) {
+  const T low = kHalf(static_cast<T>(a), static_cast<T>(b)),
+          high = kHalf(static_cast<T>(a >> 16), static_cast<T>(b >> 16));
   return U32{static_cast<U16>(low)} | U32{static_cast<U16>(high)} << 16;
 }
-template <auto kHalf> U32 halves(U32 a, U32 b) { return halves_of<kHalf, decltype(kHalf(0, 0))>(a, b); }
+template <auto kHalf>
+U32 halves(U32 a, U32 b) {
+  return halves_of<kHalf, decltype(kHalf(0, 0))>(a, b);
+}
 
-template <class T> U32 population(T a) { return static_cast<U32>(std::popcount(a)); }
-template <class T> U32 leading_zeros(T a) { return static_cast<U32>(std::countl_zero(a)); }
-template <class T> T reverse(T a) {
+template <class T>
+U32 population(T a) {
+  return static_cast<U32>(std::popcount(a));
+}
+template <class T>
+U32 leading_zeros(T a) {
+  return static_cast<U32>(std::countl_zero(a));
+}
+template <class T>
+T reverse(T a) {
   T reversed = 0;
   for (int i = 0; i < kBits<T>; ++i) reversed = static_cast<T>(reversed << 1 | (a >> i & 1));
   return reversed;
 }
 /// The highest bit that is not a copy of the sign; ~0 if there is none.
-template <class T> U32 find_leading(T a) {
+template <class T>
+U32 find_leading(T a) {
   const auto bits = static_cast<Unsigned<T>>(std::is_signed_v<T> && a < 0 ? ~a : a);
   return bits == 0 ? ~U32{0} : static_cast<U32>(kBits<T> - 1 - std::countl_zero(bits));
 }
-template <class T> U32 find_leading_shift(T a) {
+template <class T>
+U32 find_leading_shift(T a) {
   const U32 found = find_leading(a);
   return found == ~U32{0} ? found : static_cast<U32>(kBits<T> - 1) - found;
 }
@@ -120,12 +206,13 @@ template <class T> U32 find_leading_shift(T a) {
 U32 find_nth_set(U32 mask, U32 base, S32 offset) {
   if (offset == 0) return base < 32 && (mask >> base & 1) ? base : ~U32{0};
   S64 position = base;
-  for (S64 left = offset > 0 ? S64{offset} : -S64{offset}; position >= 0 && position < 32; position += offset > 0 ? 1 : -1)
+  for (S64 left = offset > 0 ? S64{offset} : -S64{offset}; position >= 0 && position<32; position += offset> 0 ? 1 : -1)
     if ((mask >> position & 1) && --left == 0) return static_cast<U32>(position);
   return ~U32{0};
 }
 
-template <class T> T extract_field(T a, U32 position, U32 length) {
+template <class T>
+T extract_field(T a, U32 position, U32 length) {
   using U = Unsigned<T>;
   const int at = static_cast<int>(position & 0xff), bits = static_cast<int>(length & 0xff);
   if (bits == 0) return 0;
@@ -138,19 +225,22 @@ template <class T> T extract_field(T a, U32 position, U32 length) {
   const U real = kept >= kBits<T> ? ~U{0} : static_cast<U>((U{1} << kept) - 1);
   return static_cast<T>((shifted & field & real) | (negative ? static_cast<U>(~real) : U{0}));
 }
-template <class T> T insert_field(T a, T b, U32 position, U32 length) {
+template <class T>
+T insert_field(T a, T b, U32 position, U32 length) {
   const int at = static_cast<int>(position & 0xff), bits = static_cast<int>(length & 0xff);
   if (bits == 0 || at >= kBits<T>) return b;
   const T field = bits >= kBits<T> ? ~T{0} : static_cast<T>((T{1} << bits) - 1);
   return static_cast<T>((b & ~static_cast<T>(field << at)) | static_cast<T>((a & field) << at));
 }
-template <bool kClamp> U32 make_mask(U32 position, U32 width) {
+template <bool kClamp>
+U32 make_mask(U32 position, U32 width) {
   if (kClamp && position >= 32) return 0;
   const U32 at = position & 31, end = at + (width & 31);
   const U32 from = ~U32{0} << at;
   return end >= 32 || (kClamp && width >= 32) ? from : from & ~(~U32{0} << end);
 }
-template <class T, bool kClamp> T extend_from(T a, U32 bits) {
+template <class T, bool kClamp>
+T extend_from(T a, U32 bits) {
   if (kClamp && bits >= 32) return a;
   const U32 width = bits & 31;
   if (width == 0) return 0;
@@ -159,12 +249,13 @@ template <class T, bool kClamp> T extend_from(T a, U32 bits) {
   return static_cast<T>(negative ? static_cast<U32>(a) | above : static_cast<U32>(a) & ~above);
 }
 
-template <class A, class B> U32 dot_bytes(U32 a, U32 b, U32 c) {
-  for (int i = 0; i < 4; ++i)
-    c += static_cast<U32>(S32{static_cast<A>(a >> 8 * i)} * S32{static_cast<B>(b >> 8 * i)});
+template <class A, class B>
+U32 dot_bytes(U32 a, U32 b, U32 c) {
+  for (int i = 0; i < 4; ++i) c += static_cast<U32>(S32{static_cast<A>(a >> 8 * i)} * S32{static_cast<B>(b >> 8 * i)});
   return c;
 }
-template <class A, class B, int kFirst> U32 dot_halves(U32 a, U32 b, U32 c) {
+template <class A, class B, int kFirst>
+U32 dot_halves(U32 a, U32 b, U32 c) {
   for (int i = 0; i < 2; ++i)
     c += static_cast<U32>(S32{static_cast<A>(a >> 16 * i)} * S32{static_cast<B>(b >> 8 * (kFirst + i))});
   return c;
@@ -175,7 +266,8 @@ template <class A, class B, int kFirst> U32 dot_halves(U32 a, U32 b, U32 c) {
 constexpr std::uint64_t kReadsCarry = 1, kWritesCarry = 2;
 
 /// `compute(lane, carry_in, carry_out)` for each lane.
-template <class T, class Compute> Step with_carry(Warp& warp, const Op& op, LaneMask lanes, Compute&& compute) {
+template <class T, class Compute>
+Step with_carry(Warp& warp, const Op& op, LaneMask lanes, Compute&& compute) {
   T* d = warp.lanes<T>(op.d);
   const LaneMask before = op.imm & kReadsCarry ? warp.carry : 0;
   LaneMask after = 0;
@@ -188,18 +280,22 @@ template <class T, class Compute> Step with_carry(Warp& warp, const Op& op, Lane
   if (op.imm & kWritesCarry) warp.carry = (warp.carry & ~lanes) | after;
   return Step::kNext;
 }
-template <class T> T add_carry(T a, T b, T in, bool& out) {
+template <class T>
+T add_carry(T a, T b, T in, bool& out) {
   const T sum = static_cast<T>(a + b), total = static_cast<T>(sum + in);
   out = sum < a || total < sum;
   return total;
 }
-template <class T> struct AddCarry {
+template <class T>
+struct AddCarry {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     const T *a = warp.lanes<T>(op.a), *b = warp.lanes<T>(op.b);
-    return with_carry<T>(warp, op, lanes, [=](int lane, T in, bool& out) { return add_carry(a[lane], b[lane], in, out); });
+    return with_carry<T>(warp, op, lanes,
+                         [=](int lane, T in, bool& out) { return add_carry(a[lane], b[lane], in, out); });
   }
 };
-template <class T> struct SubtractBorrow {
+template <class T>
+struct SubtractBorrow {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     const T *a = warp.lanes<T>(op.a), *b = warp.lanes<T>(op.b);
     return with_carry<T>(warp, op, lanes, [=](int lane, T in, bool& out) {
@@ -210,7 +306,8 @@ template <class T> struct SubtractBorrow {
   }
 };
 /// `T` has the factors' sign.
-template <class T, bool kHigh> struct MadCarry {
+template <class T, bool kHigh>
+struct MadCarry {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     using U = Unsigned<T>;
     const T *a = warp.lanes<T>(op.a), *b = warp.lanes<T>(op.b);
@@ -222,7 +319,8 @@ template <class T, bool kHigh> struct MadCarry {
     });
   }
 };
-template <class T, template <class> class Run, std::uint64_t kCarry> void carry2(Decoder& decoder, Op& op) {
+template <class T, template <class> class Run, std::uint64_t kCarry>
+void carry2(Decoder& decoder, Op& op) {
   decoder.expect_operands(3, 3);
   op.d = result(decoder, 0, class_of<T>());
   op.a = decoder.source(1, class_of<T>());
@@ -230,7 +328,8 @@ template <class T, template <class> class Run, std::uint64_t kCarry> void carry2
   op.imm = kCarry | (decoder.has("cc") ? kWritesCarry : 0);
   op.run = Run<T>::run;
 }
-template <class T, bool kHigh, std::uint64_t kCarry> void carry3(Decoder& decoder, Op& op) {
+template <class T, bool kHigh, std::uint64_t kCarry>
+void carry3(Decoder& decoder, Op& op) {
   decoder.expect_operands(4, 4);
   op.d = result(decoder, 0, class_of<T>());
   op.a = decoder.source(1, class_of<T>());

@@ -11,33 +11,56 @@ using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-template <class T> inline constexpr U32 kBits = sizeof(T) * 8;
+template <class T>
+inline constexpr U32 kBits = sizeof(T) * 8;
 
-template <class T> T bit_and(T a, T b) { return static_cast<T>(a & b); }
-template <class T> T bit_or(T a, T b) { return static_cast<T>(a | b); }
-template <class T> T bit_xor(T a, T b) { return static_cast<T>(a ^ b); }
-template <class T> T bit_not(T a) { return static_cast<T>(~a); }
-template <class T> T is_zero(T a) { return a == 0 ? 1 : 0; }
+template <class T>
+T bit_and(T a, T b) {
+  return static_cast<T>(a & b);
+}
+template <class T>
+T bit_or(T a, T b) {
+  return static_cast<T>(a | b);
+}
+template <class T>
+T bit_xor(T a, T b) {
+  return static_cast<T>(a ^ b);
+}
+template <class T>
+T bit_not(T a) {
+  return static_cast<T>(~a);
+}
+template <class T>
+T is_zero(T a) {
+  return a == 0 ? 1 : 0;
+}
 
 // Shift counts beyond the width act as the width.
-template <class T> T shift_left(T a, U32 by) { return by >= kBits<T> ? T{0} : static_cast<T>(a << by); }
-template <class T> T shift_right(T a, U32 by) {
+template <class T>
+T shift_left(T a, U32 by) {
+  return by >= kBits<T> ? T{0} : static_cast<T>(a << by);
+}
+template <class T>
+T shift_right(T a, U32 by) {
   if constexpr (std::is_signed_v<T>) return static_cast<T>(a >> (by >= kBits<T> ? kBits<T> - 1 : by));
   return by >= kBits<T> ? T{0} : static_cast<T>(a >> by);
 }
 /// `b` above `a`, 64 bits.
-template <bool kClamp> U32 funnel_left(U32 a, U32 b, U32 c) {
+template <bool kClamp>
+U32 funnel_left(U32 a, U32 b, U32 c) {
   const U32 by = kClamp ? std::min<U32>(c, 32) : c & 31;
   return static_cast<U32>(((U64{b} << 32 | a) << by) >> 32);
 }
-template <bool kClamp> U32 funnel_right(U32 a, U32 b, U32 c) {
+template <bool kClamp>
+U32 funnel_right(U32 a, U32 b, U32 c) {
   const U32 by = kClamp ? std::min<U32>(c, 32) : c & 31;
   return static_cast<U32>((U64{b} << 32 | a) >> by);
 }
 
 // ---- predicates ---------------------------------------------------------------------------------------------------
 
-template <LaneMask (*kFunction)(LaneMask, LaneMask)> struct PredicateFunction {
+template <LaneMask (*kFunction)(LaneMask, LaneMask)>
+struct PredicateFunction {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     const LaneMask a = warp.predicate(op.a) ^ (op.imm & 1 ? kAllLanes : 0);
     const LaneMask b = warp.predicate(op.b) ^ (op.imm & 2 ? kAllLanes : 0);
@@ -77,7 +100,8 @@ KERNELWRIGHT_TARGET_CLONES_FLATTEN Step run_lop3(Warp& warp, const Op& op, LaneM
   std::array<U32, 8> table;
   for (U32 i = 0; i < 8; ++i) table[i] = op.imm >> i & 1 ? ~U32{0} : 0;
   const U32 *a = warp.lanes<U32>(op.a), *b = warp.lanes<U32>(op.b), *c = warp.lanes<U32>(op.c);
-  assign_lanes(warp.lanes<U32>(op.d), lanes, [=, &table](int lane) { return lookup3(a[lane], b[lane], c[lane], table); });
+  assign_lanes(warp.lanes<U32>(op.d), lanes,
+               [=, &table](int lane) { return lookup3(a[lane], b[lane], c[lane], table); });
   return Step::kNext;
 }
 void lop3(Decoder& decoder, Op& op) {
@@ -149,7 +173,10 @@ constexpr U32 kSelectors[][4] = {
     {0x3210, 0x4321, 0x5432, 0x6543}, {0x5670, 0x6701, 0x7012, 0x0123}, {0x0000, 0x1111, 0x2222, 0x3333},
     {0x3210, 0x3211, 0x3222, 0x3333}, {0x0000, 0x1110, 0x2210, 0x3210}, {0x1010, 0x3232, 0x1010, 0x3232},
 };
-template <Mode kMode> U32 permute_mode(U32 a, U32 b, U32 c) { return permute(a, b, kSelectors[kMode][c & 3]); }
+template <Mode kMode>
+U32 permute_mode(U32 a, U32 b, U32 c) {
+  return permute(a, b, kSelectors[kMode][c & 3]);
+}
 
 constexpr Form kForms[] = {
     {"and.b16", lane_function<bit_and<U16>>},

@@ -3,13 +3,6 @@
 #include "kernelwright/runtime/emulator/mbarrier.h"
 namespace kernelwright::emulator {
 #define W __attribute__((weak))
-W std::span<const Form> integer_forms() { return {}; }
-W std::span<const Form> logic_forms() { return {}; }
-W std::span<const Form> float_forms() { return {}; }
-W std::span<const Form> half_forms() { return {}; }
-W std::span<const Form> compare_forms() { return {}; }
-W std::span<const Form> convert_forms() { return {}; }
-W std::span<const Form> move_forms() { return {}; }
 W std::span<const Form> atomic_forms() { return {}; }
 W std::span<const Form> warp_forms() { return {}; }
 W std::span<const Form> mbarrier_forms() { return {}; }
