@@ -1,0 +1,35 @@
+/// The arithmetic of wgmma: 64 rows of D, in the very registers that the four warps hold it in.
+///
+/// A register of D is an array over lanes: lane 4r + t has row r (of the 8 that the register covers) and column 2t or
+/// 2t + 1 (of its 8). So D += A B is computed on whole registers: A's panel repeats each element for the 4 lanes of its
+/// row, and B's panel has the 4 columns of one parity together, to be repeated for the 8 rows. No accumulator is ever
+/// moved to another layout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kernelwright::emulator {
+
+inline constexpr std::uint32_t kWgmmaRows = 64, kMaxWgmmaColumns = 256, kMaxWgmmaDepth = 32;
+
+/// A as [8 groups of 8 rows][depth][32 lanes], from floats [64][depth] (K-major) or [depth][64] (MN-major).
+void make_a_panel(const float* values, std::uint32_t depth, bool mn_major, bool negate, float* panel);
+/// B as [columns / 8][depth][4 even columns, 4 odd columns], from floats [columns][depth] or [depth][columns].
+void make_b_panel(const float* values, std::uint32_t columns, std::uint32_t depth, bool mn_major, float* panel);
+
+/// d[warp * columns / 2 + register] is that register of that warp: its columns are 8 (register / 4) ff., its rows
+/// 8 (register / 2 % 2) ff. of the warp's 16, its parity of columns register % 2.
+struct FragmentProduct {
+  float* const* d = nullptr;
+  const float* a = nullptr;  // panels
+  const float* b = nullptr;
+  std::uint32_t columns = 0, depth = 0;
+  bool accumulate = true;  // else D's old values are not read
+};
+/// D += sum over k of A[.][k] B[k][.], in order of k, each step rounded to nearest even in f32. A NaN becomes the one
+/// that tensor cores write, 0x7fffffff. This is the one place that says how wgmma sums; the hardware aligns and
+/// truncates the products of an instruction instead.
+void multiply_fragments(const FragmentProduct& product);
+
+}  // namespace kernelwright::emulator
