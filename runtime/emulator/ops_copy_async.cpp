@@ -212,7 +212,7 @@ Step arrive(Warp& warp, const Op& op, LaneMask lanes) {
       at = shared_place(warp, static_cast<std::uint32_t>(address), 8);
     }
     if (cluster.hazards) {
-      cluster.hazards->mbarrier_use(warp, lane, *at.cta, at.offset, /*async=*/true);
+      cluster.hazards->mbarrier_use(warp, lane, *at.cta, at.offset, /*async=*/false);
       cluster.hazards->mbarrier_attach_copies(warp, lane, *at.cta, at.offset);
     }
     if (!(op.imm & kNoIncrement)) mbarrier_expect_arrival(warp, lane, at);

@@ -10,15 +10,10 @@ W std::span<const Form> half_forms() { return {}; }
 W std::span<const Form> compare_forms() { return {}; }
 W std::span<const Form> convert_forms() { return {}; }
 W std::span<const Form> move_forms() { return {}; }
-W std::span<const Form> atomic_forms() { return {}; }
-W std::span<const Form> warp_forms() { return {}; }
 W std::span<const Form> mbarrier_forms() { return {}; }
 W std::span<const Form> cluster_forms() { return {}; }
 W std::span<const Form> fence_forms() { return {}; }
-W std::span<const Form> copy_async_forms() { return {}; }
 W std::span<const Form> bulk_copy_forms() { return {}; }
 W std::span<const Form> tensor_copy_forms() { return {}; }
-W std::span<const Form> matrix_move_forms() { return {}; }
-W std::span<const Form> mma_forms() { return {}; }
 W std::span<const Form> wgmma_forms() { return {}; }
 }  // namespace kernelwright::emulator
