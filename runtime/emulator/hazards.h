@@ -80,6 +80,9 @@ class Hazards {
   void mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset);  // releases what the lane knows
   /// An operation issued by `lane` will complete on it: carries the issuer's clock to whoever waits.
   void mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
+  /// cp.async.mbarrier.arrive: the arrival follows all cp.async that `lane` has issued, committed or not, and carries
+  /// their completion, besides what the lane knows, to whoever waits.
+  void mbarrier_attach_copies(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
   /// A phase has completed; the barrier now is in phase `phase` (0 after init).
   void mbarrier_complete(Cta& cta, std::uint32_t offset);
   /// A wait or test of `parity` by `lanes` has succeeded.

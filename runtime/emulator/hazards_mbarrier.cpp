@@ -67,6 +67,21 @@ void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offs
   state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
 }
 
+void Hazards::mbarrier_attach_copies(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  State::WarpState& state = state_->of(warp);
+  State::Groups& groups = state.groups[static_cast<int>(AsyncGroup::kCopy)];
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  // The copies of a warp are one agent: what its lanes have issued until now becomes a group that this phase carries.
+  if (groups.open) {
+    ++groups.committed;
+    groups.open = false;
+  }
+  groups.attached = groups.committed;
+  state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
+  mbarrier.gathering.raise(state_->group_agent(state, AsyncGroup::kCopy), groups.committed);
+  mbarrier.attached = mbarrier.phase + 1;
+}
+
 AsyncAgent Hazards::completes_on(Cta& cta, std::uint32_t offset) {
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
   mbarrier.gathering.raise(mbarrier.agent, mbarrier.phase + 1);

@@ -141,6 +141,15 @@ void mbarrier_expect_bytes(Warp& warp, int lane, const SharedPlace& at, std::uin
   settle(*at.cta, at.offset, state);
 }
 
+void mbarrier_expect_arrival(Warp& warp, int lane, const SharedPlace& at) {
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->mbarrier_use(warp, lane, *at.cta, at.offset, false);
+  MbarrierState state = mbarrier_state(*at.cta, at.offset);
+  if (state.pending == kCountMask)
+    throw Fault(fmt::format("{}: its phase would expect more than {} arrivals", name(*at.cta, at.offset), kCountMask));
+  ++state.pending;
+  store(*at.cta, at.offset, state);
+}
+
 void mbarrier_complete_bytes(Cta& cta, std::uint32_t offset, std::uint32_t bytes) {
   MbarrierState state = mbarrier_state(cta, offset);
   add_bytes(cta, offset, state, -static_cast<std::int64_t>(bytes));

@@ -33,6 +33,8 @@ struct ArriveOptions {
 std::uint64_t mbarrier_arrive(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count,
                               std::uint32_t expect_bytes, ArriveOptions options = {});
 void mbarrier_expect_bytes(Warp& warp, int lane, const SharedPlace& at, std::uint32_t bytes);
+/// cp.async.mbarrier.arrive: the phase under way expects one more arrival, which will come.
+void mbarrier_expect_arrival(Warp& warp, int lane, const SharedPlace& at);
 /// By an asynchronous operation, when it is performed: bytes that have landed, or an arrival.
 void mbarrier_complete_bytes(Cta& cta, std::uint32_t offset, std::uint32_t bytes);
 void mbarrier_arrive_async(Cta& cta, std::uint32_t offset);

@@ -134,7 +134,7 @@ void decode_move(Decoder& decoder, Op& op, std::size_t address, std::size_t regi
     if (matrix == kNoSlot) decoder.refuse("a matrix register cannot be _");
   op.list = matrices.data();
   op.list_size = static_cast<std::uint8_t>(matrices.size());
-  op.imm = generic ? kGenericAddress : 0;
+  op.imm = generic && op.wide_address ? kGenericAddress : 0;  // 32 bits can only be a shared address
   op.converge = Converge::kWarp;
 }
 

@@ -2,7 +2,8 @@
 ///
 /// mma_block.h says how fragments lie in registers, and does the arithmetic; here are the instruction's forms. One
 /// handler serves all types but f64: op.imm holds a Plan, which names the functions to unpack and to store with.
-/// op.list holds the registers of D, A, B and C, one after the other. int4, b1 and sparse forms have no row.
+/// op.list holds the registers of D, op.list2 those of A, B and C, one after the other. int4, b1 and sparse forms have
+/// no row.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -54,9 +55,9 @@ struct Fragments {
   const std::byte *a[kMaxRegisters], *b[kMaxRegisters], *c[kMaxRegisters];
 
   Fragments(Warp& warp, const Op& op, const Plan& plan) {
-    const Slot* slot = op.list;
     const int num_accumulators = plan.accumulator_registers();
-    for (int i = 0; i < num_accumulators; ++i) d[i] = warp.lanes<std::byte>(*slot++);
+    for (int i = 0; i < num_accumulators; ++i) d[i] = warp.lanes<std::byte>(op.list[i]);
+    const Slot* slot = op.list2;
     for (int i = 0; i < plan.halves * plan.chunks; ++i) a[i] = warp.lanes<std::byte>(*slot++);
     for (int i = 0; i < plan.chunks; ++i) b[i] = warp.lanes<std::byte>(*slot++);
     for (int i = 0; i < num_accumulators; ++i) c[i] = warp.lanes<std::byte>(*slot++);
@@ -128,16 +129,15 @@ struct Shape {
       : m(text[1] == '8' ? 8 : 16), k(std::stoi(std::string(text.substr(text.find('k') + 1)))) {}
 };
 
-void append(Decoder& decoder, std::size_t operand, RegisterClass size, bool destination, int count,
-            std::span<Slot>& rest) {
+std::span<const Slot> registers_of(Decoder& decoder, std::size_t operand, RegisterClass size, bool destination,
+                                   int count) {
   const std::span<const Slot> registers = decoder.vector(operand, size, destination);
   if (registers.size() != static_cast<std::size_t>(count))
-    decoder.refuse("operand " + std::to_string(operand) + " has " + std::to_string(registers.size()) +
+    decoder.refuse("operand " + std::to_string(operand + 1) + " has " + std::to_string(registers.size()) +
                    " registers, and this form takes " + std::to_string(count));
   for (const Slot slot : registers)
-    if (slot == kNoSlot) decoder.refuse("an accumulator cannot be _");
-  std::ranges::copy(registers, rest.begin());
-  rest = rest.subspan(registers.size());
+    if (slot == kNoSlot) decoder.refuse("a register of D cannot be _");
+  return registers;
 }
 
 /// All forms end in .dtype.atype.btype.ctype; their third part is the shape.
@@ -160,15 +160,18 @@ void decode_mma(Decoder& decoder, Op& op) {
   std::memcpy(&op.imm, &plan, sizeof plan);
 
   const RegisterClass size = f64 ? RegisterClass::k64 : RegisterClass::k32;
-  const int num_accumulators = plan.accumulator_registers(), num_a = plan.halves * plan.chunks;
-  const std::span<Slot> slots = decoder.slots(static_cast<std::size_t>(2 * num_accumulators + num_a + plan.chunks));
-  std::span<Slot> rest = slots;
-  append(decoder, 0, size, true, num_accumulators, rest);
-  append(decoder, 1, size, false, num_a, rest);
-  append(decoder, 2, size, false, plan.chunks, rest);
-  append(decoder, 3, size, false, num_accumulators, rest);
-  op.list = slots.data();
-  op.list_size = static_cast<std::uint8_t>(slots.size());
+  const int num_accumulators = plan.accumulator_registers();
+  const std::span<const Slot> d = registers_of(decoder, 0, size, true, num_accumulators);
+  op.list = d.data();
+  op.list_size = static_cast<std::uint8_t>(d.size());
+  const std::span<const Slot> sources[] = {registers_of(decoder, 1, size, false, plan.halves * plan.chunks),
+                                           registers_of(decoder, 2, size, false, plan.chunks),
+                                           registers_of(decoder, 3, size, false, num_accumulators)};
+  const std::span<Slot> all = decoder.slots(sources[0].size() + sources[1].size() + sources[2].size());
+  auto rest = all.begin();
+  for (const auto& source : sources) rest = std::ranges::copy(source, rest).out;
+  op.list2 = all.data();
+  op.list2_size = static_cast<std::uint8_t>(all.size());
   op.converge = Converge::kWarp;
   op.run = f64 ? mma_f64 : mma;
 }
@@ -179,7 +182,7 @@ constexpr Form kForms[] = {
     {"mma.sync.aligned.(m16n8k4|m16n8k8).row.col.f32.tf32.tf32.f32", decode_mma},
     {"mma.sync.aligned.(m16n8k16|m16n8k32).row.col.(f32|f16).(e4m3|e5m2).(e4m3|e5m2).(f32|f16)", decode_mma},
     {"mma.sync.aligned.(m8n8k16|m16n8k16|m16n8k32).row.col.(satfinite)?.s32.(s8|u8).(s8|u8).s32", decode_mma},
-    {"mma.sync.aligned.(m8n8k4|m16n8k4|m16n8k8|m16n8k16).row.col.f64.f64.f64.f64", decode_mma},
+    {"mma.sync.aligned.(m8n8k4|m16n8k4|m16n8k8|m16n8k16).row.col.(rn)?.f64.f64.f64.f64", decode_mma},
 };
 
 }  // namespace
