@@ -2,6 +2,9 @@
 // compiler, right on a GPU of compute capability 9.0 where there is one. Skipped by name elsewhere.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <functional>
+
 #include "kernelwright/generator/error.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
@@ -69,6 +72,7 @@ TEST_P(HopperKernels, CompileWithoutAWarningAndToTheSameInstructionsWithLineInfo
     return kept;
   };
   EXPECT_NE(lined.ptx.find(".loc"), std::string::npos);
+  EXPECT_NE(instructions(plain.ptx).find("ret;"), std::string::npos);
   EXPECT_EQ(instructions(plain.ptx), instructions(lined.ptx));
 }
 
@@ -85,6 +89,79 @@ TEST_P(HopperKernels, MatchTheReferenceOnCuda) {
   }
 }
 
+/// Host memory, where a launch runs `kernel` or nothing.
+class MemoryDevice final : public Device {
+ public:
+  std::function<void(const LaunchConfig&)> kernel = [](const LaunchConfig&) {};
+  std::vector<std::pair<std::byte*, std::size_t>> allocated;
+
+  const DeviceInfo& info() const override { return info_; }
+  int ordinal() const override { return 0; }
+  DevicePtr allocate(std::size_t bytes) override {
+    allocated.emplace_back(new std::byte[bytes], bytes);
+    return reinterpret_cast<DevicePtr>(allocated.back().first);
+  }
+  void free(DevicePtr address) noexcept override {
+    std::erase_if(allocated, [&](const auto& one) { return reinterpret_cast<DevicePtr>(one.first) == address; });
+    delete[] reinterpret_cast<std::byte*>(address);
+  }
+  void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) override {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  }
+  void copy_to_host(void* to, DevicePtr from, std::size_t bytes) override {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  }
+  void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream) override {
+    std::memset(reinterpret_cast<void*>(address), byte, bytes);
+  }
+  std::unique_ptr<LoadedKernel> load(std::span<const std::byte>, const std::string&, std::uint32_t) override {
+    struct Nothing final : LoadedKernel {
+      std::size_t loaded_bytes() const override { return 0; }
+    };
+    return std::make_unique<Nothing>();
+  }
+  void launch(const LoadedKernel&, const LaunchConfig& config, const void*, std::size_t, Stream) override {
+    kernel(config);
+  }
+  int max_ctas_per_sm(const LoadedKernel&, std::uint32_t, std::uint32_t) override { return 1; }
+  TensorMap encode_tensor_map(const TensorMapRequest&) override { return {}; }
+  Stream create_stream() override { return nullptr; }
+  void destroy_stream(Stream) noexcept override {}
+  void synchronize(Stream) override {}
+  CaptureState capture_state(Stream) override { return CaptureState::kNone; }
+  DeviceEvent* create_event() override { return nullptr; }
+  void destroy_event(DeviceEvent*) noexcept override {}
+  void record(DeviceEvent*, Stream) override {}
+  float elapsed_ms(DeviceEvent*, DeviceEvent*) override { return 0; }
+  void begin_capture(Stream) override {}
+  std::unique_ptr<Graph> end_capture(Stream) override { return nullptr; }
+
+ private:
+  DeviceInfo info_;
+};
+
+// Else a case that compares nothing would pass everywhere.
+class HopperCases : public testing::TestWithParam<HopperCase> {};
+
+TEST_P(HopperCases, NoticeADeviceThatWritesNothing) {
+  MemoryDevice device;
+  const HopperOutcome outcome = GetParam().run(device, {}, 1);
+  EXPECT_NE(outcome.failure.find(" should be "), std::string::npos) << outcome.failure;
+  EXPECT_FALSE(outcome.output.empty());
+  EXPECT_TRUE(device.allocated.empty()) << "not freed";
+}
+
+TEST_P(HopperCases, NoticeAByteBesideAnOutput) {
+  MemoryDevice device;
+  device.kernel = [&](const LaunchConfig&) {
+    for (auto& [memory, bytes] : device.allocated) memory[bytes - 1] = std::byte{0};
+  };
+  const HopperOutcome outcome = GetParam().run(device, {}, 1);
+  EXPECT_NE(outcome.failure.find(" was written"), std::string::npos) << outcome.failure;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HopperCases, testing::ValuesIn(test::hopper_cases()),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(All, HopperKernels, testing::ValuesIn(test::hopper_cases()),
                          [](const auto& info) { return info.param.name; });
 

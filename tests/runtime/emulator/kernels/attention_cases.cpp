@@ -151,6 +151,26 @@ HopperOutcome run_attention(const HopperAttention& attention, Device& device, st
   return outcome;
 }
 
+emulator::LaunchNotes notes_of(const AttentionVariant& v) {
+  const auto stages = static_cast<std::uint32_t>(v.stages);
+  const std::uint32_t slot = attention_slot_bytes(v), bias = attention_bias_bytes(v);
+  emulator::LaunchNotes notes;
+  notes.roles = {{0, 4, "load"}, {4, 4, "math 0"}, {8, 4, "math 1"}};
+  std::uint32_t at = 0;
+  const auto add = [&](const char* name, std::uint32_t bytes, std::uint32_t stage_bytes) {
+    notes.shared.push_back({at, bytes, name, stage_bytes});
+    at += bytes;
+  };
+  add("Q", attention_q_bytes(v), 0);
+  add("K", stages * slot, slot);
+  add("V", stages * slot, slot);
+  add("bias", stages * bias, bias);
+  add("Q full barriers", 2 * 8, 8);
+  for (const char* name : {"K full barriers", "V full barriers", "K empty barriers", "V empty barriers"})
+    add(name, stages * 8, 8);
+  return notes;
+}
+
 }  // namespace
 
 HopperCase hopper_attention(const std::string& name, const HopperAttention& attention) {
@@ -159,7 +179,11 @@ HopperCase hopper_attention(const std::string& name, const HopperAttention& atte
       "#include \"hopper_params.h\"\nnamespace kernelwright::test::spec {{\n"
       "constexpr AttentionVariant kVariant = {{{}, {}, {}, {}, {}}};\n}}\n",
       v.head_dim, v.block_n, v.stages, v.causal, v.overlap);
-  return {name, "attention_sm90", "attention_sm90", spec,
+  return {name,
+          "attention_sm90",
+          "attention_sm90",
+          spec,
+          notes_of(v),
           [attention](Device& device, std::span<const std::byte> image, std::uint64_t seed) {
             return run_attention(attention, device, image, seed);
           }};

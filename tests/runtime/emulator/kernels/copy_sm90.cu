@@ -17,11 +17,11 @@ __device__ __forceinline__ void publish_barriers() {
 
 using namespace kernelwright::test;
 
-// Global -> shared on an mbarrier, changed in place, shared -> global in groups: two slots, so that a load runs while
-// the store before it does.
+// Global -> shared on an mbarrier, changed in place, shared -> global in groups. Of three slots one is loaded, one is
+// worked on and one is stored from.
 extern "C" __global__ void __launch_bounds__(kCopyThreads) bulk_copy(const __grid_constant__ BulkCopyParams params) {
   constexpr uint32_t kBytes = kBulkChunk * 4;
-  const uint32_t base = shared_address(memory), full = base + 2 * kBytes;
+  const uint32_t base = shared_address(memory), full = base + kBulkSlots * kBytes;
   const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
   const auto load = [&](int chunk, int slot) {
     mbarrier_arrive_expect_tx(full + slot * 8, kBytes);
@@ -29,19 +29,18 @@ extern "C" __global__ void __launch_bounds__(kCopyThreads) bulk_copy(const __gri
                        full + slot * 8);
   };
   if (threadIdx.x == 0) {
-    mbarrier_init(full, 1);
-    mbarrier_init(full + 8, 1);
+    for (int slot = 0; slot < kBulkSlots; ++slot) mbarrier_init(full + slot * 8, 1);
   }
   publish_barriers();
   if (threadIdx.x == 0 && first < params.chunks) load(first, 0);
   int turn = 0;
   for (int chunk = first; chunk < params.chunks; chunk += step, ++turn) {
-    const int slot = turn % 2;
+    const int slot = turn % kBulkSlots;
     if (threadIdx.x == 0 && chunk + step < params.chunks) {
-      cp_async_bulk_wait_group_read<0>();  // the other slot has been stored from
-      load(chunk + step, slot ^ 1);
+      cp_async_bulk_wait_group_read<kBulkSlots - 2>();  // all stores but the last one, which was from another slot
+      load(chunk + step, (turn + 1) % kBulkSlots);
     }
-    mbarrier_wait_parity(full + slot * 8, turn / 2 % 2);
+    mbarrier_wait_parity(full + slot * 8, turn / kBulkSlots % 2);
 #pragma unroll
     for (int i = 0; i < kBulkChunk / kCopyThreads; ++i) {
       const uint32_t at = base + slot * kBytes + (i * kCopyThreads + threadIdx.x) * 4;
@@ -70,7 +69,6 @@ extern "C" __global__ void __launch_bounds__(kCopyThreads)
     cp_async_bulk_commit_group();
     cp_reduce_async_bulk_tensor_2d_add(params.sums, params.x, params.y + static_cast<int>(blockIdx.x) * 4, base);
     cp_async_bulk_commit_group();
-    cp_async_bulk_wait_group_read<1>();
     cp_async_bulk_wait_group_read<0>();
   }
 }
@@ -89,7 +87,6 @@ extern "C" __global__ void __launch_bounds__(kCopyThreads)
     fence_mbarrier_init();
   }
   // No CTA may reach into another one whose barrier is not there yet.
-  __syncwarp();
   barrier_cluster_arrive();
   for (int i = threadIdx.x; i < kClusterWords; i += kCopyThreads) st_shared_u32(mine + i * 4, from[i] * 3 + rank);
   fence_proxy_async_shared();
@@ -110,7 +107,6 @@ extern "C" __global__ void __launch_bounds__(kCopyThreads)
   uint32_t* to = params.to + static_cast<int64_t>(blockIdx.x) * kClusterOutputWords;
   for (int i = threadIdx.x; i < kClusterOutputWords; i += kCopyThreads) to[i] = ld_shared_u32(received + i * 4);
   // What another CTA still reads of `mine` must not go with this one.
-  __syncwarp();
   barrier_cluster_arrive();
   barrier_cluster_wait();
 }

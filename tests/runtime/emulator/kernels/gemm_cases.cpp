@@ -100,10 +100,29 @@ std::string spec_of(const GemmVariant& v) {
       v.cluster_barrier_exit);
 }
 
+emulator::LaunchNotes notes_of(const GemmVariant& v) {
+  const auto stages = static_cast<std::uint32_t>(v.stages);
+  const auto a_bytes = static_cast<std::uint32_t>(2 * v.rows_per_warpgroup * 128);
+  const auto b_bytes = static_cast<std::uint32_t>(v.block_n * 128);
+  const std::uint32_t ring = gemm_ring_bytes(v), staging = gemm_staging_bytes(v);
+  emulator::LaunchNotes notes;
+  notes.roles = {{0, 4, "load"}, {4, 4, "math 0"}, {8, 4, "math 1"}};
+  notes.shared = {{0, stages * a_bytes, "A", a_bytes},
+                  {stages * a_bytes, stages * b_bytes, "B", b_bytes},
+                  {ring + staging, stages * 8, "full barriers", 8},
+                  {ring + staging + stages * 8, stages * 8, "empty barriers", 8}};
+  if (staging) notes.shared.push_back({ring, staging, "D"});
+  return notes;
+}
+
 }  // namespace
 
 HopperCase hopper_gemm(const std::string& name, const HopperGemm& gemm) {
-  return {name, "gemm_sm90", "gemm_sm90", spec_of(gemm.variant),
+  return {name,
+          "gemm_sm90",
+          "gemm_sm90",
+          spec_of(gemm.variant),
+          notes_of(gemm.variant),
           [gemm](Device& device, std::span<const std::byte> image, std::uint64_t seed) {
             return run_gemm(gemm, device, image, seed);
           }};

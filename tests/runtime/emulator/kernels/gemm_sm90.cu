@@ -251,7 +251,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::test::kGemmThreads, 1
     fence_mbarrier_init();
   }
   // No CTA may reach into another one whose barriers are not there yet.
-  __syncwarp();
   if constexpr (kCluster > 1) {
     barrier_cluster_arrive();
     barrier_cluster_wait();
@@ -267,7 +266,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::test::kGemmThreads, 1
     consume(params, shared, rank, warp / 4 - 1);
   }
   if constexpr (kCluster > 1 && kVariant.cluster_barrier_exit) {
-    __syncwarp();
     barrier_cluster_arrive();
     barrier_cluster_wait();
   }

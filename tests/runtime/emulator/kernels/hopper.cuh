@@ -67,13 +67,12 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
-/// barrier.cluster.arrive.release: what this thread wrote is visible to whoever waits with acquire.
+/// barrier.cluster.arrive.release: what this thread wrote is visible to whoever waits with acquire. Threads of a warp
+/// may come one by one.
 __device__ __forceinline__ void barrier_cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
-__device__ __forceinline__ void barrier_cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+__device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 // ---- mbarriers ----
 

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/specialize.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/emulator/emulator.h"
 #include "runtime/emulator/kernels/hopper_params.h"
 
 namespace kernelwright::test {
@@ -24,10 +25,11 @@ struct HopperOutcome {
 };
 
 struct HopperCase {
-  std::string name;    // "gemm_cluster2_k_major": letters, digits and underscores
-  std::string kernel;  // the file: "gemm_sm90"
-  std::string entry;   // one of its entries; a case may launch others of the same file as well
-  std::string spec;    // text of its spec.h
+  std::string name;             // "gemm_cluster2_k_major": letters, digits and underscores
+  std::string kernel;           // the file: "gemm_sm90"
+  std::string entry;            // one of its entries; a case may launch others of the same file as well
+  std::string spec;             // text of its spec.h
+  emulator::LaunchNotes notes;  // its roles and what lies where in shared memory, for reports
   /// Allocates, launches and compares; frees all. `image` is what Device::load() takes: a cubin, or PTX for a device
   /// that runs it. Inputs and outputs follow from `seed` alone.
   std::function<HopperOutcome(Device& device, std::span<const std::byte> image, std::uint64_t seed)> run;

@@ -92,9 +92,9 @@ constexpr uint32_t attention_shared_bytes(const AttentionVariant& variant) {
 
 constexpr int kCopyThreads = 128;
 
-/// bulk_copy: to[i] = from[i] + add, in chunks of kBulkChunk that pass through two slots; each CTA takes every
-/// gridDim.x-th one.
-constexpr int kBulkChunk = 1024;
+/// bulk_copy: to[i] = from[i] + add, in chunks of kBulkChunk that pass through a ring of kBulkSlots; each CTA takes
+/// every gridDim.x-th one.
+constexpr int kBulkChunk = 1024, kBulkSlots = 3;
 struct BulkCopyParams {
   const uint32_t* from;
   uint32_t* to;
