@@ -19,23 +19,6 @@
 namespace kernelwright::cli {
 namespace {
 
-/// CTAs that an SM holds at once, and what stops it from holding more.
-struct Occupancy {
-  int ctas;
-  std::string limit;
-};
-Occupancy occupancy(const ArchInfo& arch, int shared, int threads, int registers) {
-  Occupancy result{arch.max_ctas_per_sm, "CTAs per SM"};
-  const auto limit = [&](int ctas, const char* what) {
-    if (ctas < result.ctas) result = {ctas, what};
-  };
-  limit(arch.shared_bytes_per_sm / (shared + arch.reserved_shared_bytes_per_cta), "shared memory");
-  limit(arch.max_threads_per_sm / threads, "threads");
-  // registers are handed out to warps in blocks of 256
-  if (registers > 0) limit(arch.registers_per_sm / ((registers * 32 + 255) / 256 * 256) / (threads / 32), "registers");
-  return result;
-}
-
 /// The compiled kernel, or why there is none.
 struct Compiled {
   std::shared_ptr<const Binary> binary;
