@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "bound.h"
-#include "contract/attention_layout.h"
 #include "exit_code.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/shared_map.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "targets.h"
 #include "terminal.h"
@@ -18,58 +18,6 @@
 
 namespace kernelwright::cli {
 namespace {
-
-struct Region {
-  std::string name;
-  int offset, bytes;
-  std::string use;
-};
-
-std::vector<Region> shared_map(const AttentionSpec& spec) {
-  const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
-  const auto stages = [&](int tokens, int depth) {
-    return fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth);
-  };
-  if (!spec.token_gen) {
-    const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
-    return {
-        {"queries", map.queries, map.keys - map.queries, fmt::format("[{}][{}]; later the output", spec.block_m, qk)},
-        {"keys", map.keys, map.values - map.keys, stages(spec.block_n, qk)},
-        {"values", map.values, map.total - map.values, stages(spec.block_n, v)}};
-  }
-  const contract::DecodeLayout map = contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots);
-  std::vector<Region> regions{
-      {"queries", map.queries, map.rings - map.queries, fmt::format("[{}][{}]", spec.block_m, qk)}};
-  const int warp_keys = spec.block_n / spec.num_warps;
-  for (int warp = 0; warp < spec.num_warps; ++warp) {
-    const int base = map.rings + warp * map.ring_bytes;
-    regions.push_back({fmt::format("keys, warp {}", warp), base, map.ring_values, stages(warp_keys, qk)});
-    regions.push_back({fmt::format("values, warp {}", warp), base + map.ring_values, map.ring_bytes - map.ring_values,
-                       stages(warp_keys, v)});
-  }
-  regions.push_back(
-      {"statistics", map.statistics, map.partials - map.statistics, "over the rings, once keys are walked"});
-  regions.push_back({"partial outputs", map.partials, spec.num_warps * spec.block_m * v * 4,
-                     fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)});
-  return regions;
-}
-
-/// CTAs that an SM holds at once, and what stops it from holding more.
-struct Occupancy {
-  int ctas;
-  std::string limit;
-};
-Occupancy occupancy(const ArchInfo& arch, int shared, int threads, int registers) {
-  Occupancy result{arch.max_ctas_per_sm, "CTAs per SM"};
-  const auto limit = [&](int ctas, const char* what) {
-    if (ctas < result.ctas) result = {ctas, what};
-  };
-  limit(arch.shared_bytes_per_sm / (shared + arch.reserved_shared_bytes_per_cta), "shared memory");
-  limit(arch.max_threads_per_sm / threads, "threads");
-  // registers are handed out to warps in blocks of 256
-  if (registers > 0) limit(arch.registers_per_sm / ((registers * 32 + 255) / 256 * 256) / (threads / 32), "registers");
-  return result;
-}
 
 /// The compiled kernel, or why there is none.
 struct Compiled {
@@ -141,7 +89,7 @@ int explain(const Options& options) {
     for (const Choice& choice : plan.choices)
       choices.push(
           JsonValue::object().set("field", choice.field).set("value", choice.value).set("reason", choice.reason));
-    for (const Region& region : shared_map(plan.main))
+    for (const SharedRegion& region : shared_map(plan.main))
       map.push(JsonValue::object()
                    .set("name", region.name)
                    .set("offset", region.offset)
@@ -195,7 +143,7 @@ int explain(const Options& options) {
 
   fmt::print("{}\n", style.bold(fmt::format("Shared memory: {} bytes of {}", shared, info.shared_bytes_per_cta)));
   Table map({"offset", "bytes", "what", ""});
-  for (const Region& region : shared_map(plan.main))
+  for (const SharedRegion& region : shared_map(plan.main))
     map.row({std::to_string(region.offset), std::to_string(region.bytes), region.name, region.use});
   fmt::print("{}\n", map.text(style));
 

@@ -128,6 +128,19 @@ std::optional<Arch> arch_for_compute_capability(int major, int minor) {
   return std::nullopt;
 }
 
+Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int registers) {
+  Occupancy result{arch.max_ctas_per_sm, "CTAs per SM"};
+  const auto limit = [&](int ctas, std::string_view what) {
+    if (ctas < result.ctas) result = {ctas, what};
+  };
+  const int warps = threads > 32 ? (threads + 31) / 32 : 1;
+  limit(arch.shared_bytes_per_sm / (shared_bytes + arch.reserved_shared_bytes_per_cta), "shared memory");
+  limit(arch.max_warps_per_sm() / warps, "threads");
+  // registers are handed out to warps in blocks of 256
+  if (registers > 0) limit(arch.registers_per_sm / ((registers * 32 + 255) / 256 * 256) / warps, "registers");
+  return result;
+}
+
 bool family_exists_on(Family family, Arch arch) {
   switch (family) {
     case Family::kHopper: return arch_info(arch).wgmma;

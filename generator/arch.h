@@ -42,6 +42,14 @@ const ArchInfo& arch_info(Arch arch);
 /// very compute capability alone, so 10.1 and 12.1 have no row.
 std::optional<Arch> arch_for_compute_capability(int major, int minor);
 
+/// CTAs that an SM of `arch` holds at once, and what stops it from holding more.
+struct Occupancy {
+  int ctas = 0;
+  std::string_view limit;  // "shared memory", "threads", "registers", "CTAs per SM"
+};
+/// `shared_bytes` of a CTA, static and dynamic; `registers` of a thread, 0 if they are not known.
+Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int registers);
+
 /// Whether `family`'s instructions exist on `arch`.
 bool family_exists_on(Family family, Arch arch);
 

@@ -1,5 +1,5 @@
-/// What a device does for us. Two implementations: the driver API (cuda_backend.h) and, later, the CPU emulator.
-/// Kernels, engine, command line and tests know this interface alone.
+/// What a device does for us. Two implementations: the driver API (cuda_backend.h) and the emulator on the CPU
+/// (emulator/emulator_backend.h). Kernels, engine, command line and tests know this interface alone.
 ///
 /// Addresses are device addresses as integers. Streams and events are opaque; a null Stream is the legacy default
 /// stream. Methods are safe from any number of threads unless they say otherwise, and throw DeviceError with the call,
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,12 @@ namespace kernelwright {
 using DevicePtr = std::uint64_t;
 using Stream = CUstream_st*;
 
+/// The two forms of one compilation. Each device wants one of them: see DeviceInfo::wants.
+enum class ImageKind {
+  kCubin,  // ELF
+  kPtx,    // text
+};
+
 struct DeviceInfo {
   std::string name;  // "NVIDIA H100 80GB HBM3"
   int compute_major = 0, compute_minor = 0;
@@ -32,6 +39,38 @@ struct DeviceInfo {
   std::size_t memory_bytes = 0, l2_bytes = 0;
   int shared_bytes_per_cta = 0;  // opt-in maximum
   int clock_khz = 0;
+  ImageKind wants = ImageKind::kCubin;  // what load() is best given of a compilation
+};
+
+/// Names for people: which warps of a kernel play which role, and what lies where in its dynamic shared memory. Devices
+/// that explain themselves use it in their reports; nothing depends on it.
+struct KernelNotes {
+  struct Role {
+    std::uint32_t first_warp = 0, num_warps = 0;
+    std::string name;  // "load", "math 0"
+  };
+  struct Range {
+    std::uint32_t offset = 0, bytes = 0;  // from the beginning of dynamic shared memory
+    std::string name;                     // "K", "V full barriers"
+    std::uint32_t stage_bytes = 0;        // 0: no stages; else stage i begins at offset + i * stage_bytes
+  };
+  std::vector<Role> roles;
+  std::vector<Range> shared;
+};
+
+/// Code to load: a cubin, or PTX, which its first bytes tell. It views memory that must live until load() returns.
+struct KernelImage {
+  KernelImage(std::span<const std::byte> code) : bytes(code) {}
+  KernelImage(const std::vector<std::byte>& code) : bytes(code) {}
+  KernelImage(std::string_view ptx) : bytes(std::as_bytes(std::span(ptx))) {}
+
+  ImageKind kind() const {
+    return bytes.size() >= 4 && std::memcmp(bytes.data(), "\x7f" "ELF", 4) == 0 ? ImageKind::kCubin : ImageKind::kPtx;
+  }
+
+  std::span<const std::byte> bytes;
+  std::uint32_t registers = 0;         // of one thread, as ptxas gave them; 0: not known
+  const KernelNotes* notes = nullptr;  // copied by devices that use it
 };
 
 /// A loaded binary and its one entry, in one device's context.
@@ -80,12 +119,13 @@ class Device {
   virtual void copy_to_host(void* to, DevicePtr from, std::size_t bytes) = 0;          // returns when done
   virtual void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
-  /// Loads `cubin`, finds `entry`, opts into `max_shared_bytes` of dynamic shared memory, all before it returns:
+  /// Loads `image`, finds `entry`, opts into `max_shared_bytes` of dynamic shared memory, all before it returns:
   /// nothing is left for the first launch. A capture under way elsewhere is left alone; callers check capture_state()
-  /// of their own stream.
-  virtual std::unique_ptr<LoadedKernel> load(std::span<const std::byte> cubin, const std::string& entry,
+  /// of their own stream. A device takes its own kind of image; a GPU takes PTX too, which its driver compiles.
+  virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const std::string& entry,
                                              std::uint32_t max_shared_bytes) = 0;
-  /// Queues one launch; `params` is the kernel's single by-value argument. Works in the caller's current context if
+  /// Queues one launch; `params` holds the kernel's arguments as they lie in parameter space: one struct by value, or
+  /// several arguments, each aligned to its size. Works in the caller's current context if
   /// that is this device's primary one or there is none (it is then made current for the call). No allocation, no lock;
   /// legal while `stream` captures.
   virtual void launch(const LoadedKernel& kernel, const LaunchConfig& config, const void* params,

@@ -25,6 +25,9 @@ class Compiler {
   /// NVRTC or it is older than 12.8.
   Binary compile(const SourceUnit& unit);
 
+  /// The PTX of `unit` with the lines of its source files (-lineinfo), and no machine code. Throws as compile() does.
+  std::string compile_with_lines(const SourceUnit& unit);
+
   /// The key of `unit` on this machine. Reads ELF build ids; does not load NVRTC.
   CacheKey key(const SourceUnit& unit) const;
 

@@ -84,6 +84,12 @@ bool is_whole_elf(std::span<const std::byte> image) {
          fits(header.e_phoff, std::uint64_t{header.e_phnum} * header.e_phentsize);
 }
 
+/// Text that says which PTX it is. Anything else that is no ELF file is damaged, and the driver is not asked.
+bool is_ptx(std::span<const std::byte> image) {
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  return KernelImage(image).kind() == ImageKind::kPtx && text.find(".version") != text.npos;
+}
+
 class CudaDevice;
 
 class CudaKernel final : public LoadedKernel {
@@ -97,7 +103,8 @@ class CudaKernel final : public LoadedKernel {
   Loaded loaded;
   CUfunction function = nullptr;
   std::size_t bytes = 0;
-  std::size_t params_bytes = 0;  // of the entry's one argument; 0 where the driver cannot say
+  std::size_t params_bytes = 0;  // of the entry's arguments together; 0 where the driver cannot say
+  bool several_params = false;
 };
 
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
@@ -156,29 +163,35 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
           [&] { return fmt::format("filling {} bytes at {:#x}", bytes, address); });
   }
 
-  std::unique_ptr<LoadedKernel> load(std::span<const std::byte> cubin, const std::string& entry,
+  std::unique_ptr<LoadedKernel> load(const KernelImage& image, const std::string& entry,
                                      std::uint32_t max_shared_bytes) override {
-    if (!is_whole_elf(cubin))
-      throw DeviceError(fmt::format("loading {}: its {} bytes are not a whole ELF file", entry, cubin.size()),
+    const void* code = image.bytes.data();
+    std::string ptx;  // the driver wants text zero-terminated
+    if (is_ptx(image.bytes)) {
+      ptx.assign(reinterpret_cast<const char*>(code), image.bytes.size());
+      code = ptx.c_str();
+    } else if (!is_whole_elf(image.bytes)) {
+      throw DeviceError(fmt::format("loading {}: its {} bytes are not a whole ELF file", entry, image.bytes.size()),
                         static_cast<int>(CUDA_ERROR_INVALID_IMAGE));
+    }
     const ContextScope scope(*driver_, primary());
     const RelaxedCapture relaxed(*driver_);
     unload_dead();
     auto kernel = std::make_unique<CudaKernel>(shared_from_this());
     kernel->entry = entry;
-    kernel->bytes = cubin.size();
+    kernel->bytes = image.bytes.size();
     const auto what = [&] {
-      return fmt::format("loading {} ({} bytes) on {}, whose driver supports CUDA {}", entry, cubin.size(), info_.name,
-                         driver_->version_text());
+      return fmt::format("loading {} ({} bytes) on {}, whose driver supports CUDA {}", entry, image.bytes.size(),
+                         info_.name, driver_->version_text());
     };
     if (driver_->cuLibraryLoadData && driver_->cuLibraryGetKernel && driver_->cuKernelGetFunction) {
       CUkernel handle = nullptr;
-      check(driver_->cuLibraryLoadData(&kernel->loaded.library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      check(driver_->cuLibraryLoadData(&kernel->loaded.library, code, nullptr, nullptr, 0, nullptr, nullptr, 0),
             "cuLibraryLoadData", what);
       check(driver_->cuLibraryGetKernel(&handle, kernel->loaded.library, entry.c_str()), "cuLibraryGetKernel", what);
       check(driver_->cuKernelGetFunction(&kernel->function, handle), "cuKernelGetFunction", what);
     } else {
-      check(driver_->cuModuleLoadData(&kernel->loaded.module, cubin.data()), "cuModuleLoadData", what);
+      check(driver_->cuModuleLoadData(&kernel->loaded.module, code), "cuModuleLoadData", what);
       check(driver_->cuModuleGetFunction(&kernel->function, kernel->loaded.module, entry.c_str()),
             "cuModuleGetFunction", what);
     }
@@ -187,9 +200,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(max_shared_bytes));
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     if (driver_->cuFuncGetParamInfo) {
-      std::size_t offset = 0;
-      if (driver_->cuFuncGetParamInfo(kernel->function, 0, &offset, &kernel->params_bytes) != CUDA_SUCCESS)
-        kernel->params_bytes = 0;
+      std::size_t offset = 0, bytes = 0;
+      for (std::size_t i = 0; driver_->cuFuncGetParamInfo(kernel->function, i, &offset, &bytes) == CUDA_SUCCESS; ++i) {
+        kernel->params_bytes = offset + bytes;
+        kernel->several_params = i > 0;
+      }
     }
     return kernel;
   }
@@ -224,7 +239,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       attribute.value.programmaticStreamSerializationAllowed = 1;
     }
     void* arguments[] = {const_cast<void*>(params)};  // the driver copies from it and does not write
-    check(driver_->cuLaunchKernelEx(&launch, kernel.function, arguments, nullptr), "cuLaunchKernelEx",
+    void* buffer[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments[0], CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes,
+                      CU_LAUNCH_PARAM_END};
+    const bool several = kernel.several_params;
+    check(driver_->cuLaunchKernelEx(&launch, kernel.function, several ? nullptr : arguments, several ? buffer : nullptr),
+          "cuLaunchKernelEx",
           [&] { return words(kernel.entry, config); });
   }
 

@@ -22,6 +22,7 @@
 #include "kernelwright/runtime/attention_kernel.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/emulator/emulator_options.h"
 #include "kernelwright/runtime/events.h"
 #include "kernelwright/runtime/kernel_store.h"
 
@@ -46,6 +47,7 @@ enum class OnMiss {
 
 struct EngineOptions {
   std::string backend = "auto";  // cuda | emulator | auto: cuda where a GPU is, else the emulator
+  EmulatorBackendOptions emulator;  // read where the emulator is what runs
   CacheOptions cache;
   std::string nvrtc_path;                     // "": found as Compiler says
   EventSink sink;                             // also set as cache.sink unless that is set
@@ -78,7 +80,7 @@ struct EngineCounters {
 class Engine {
  public:
   /// Opens the backend, and neither a compiler nor a context. Throws MissingError with one clear sentence if there is
-  /// no such device.
+  /// no such device. Where "auto" finds no GPU the sink is told so (kDevice).
   explicit Engine(EngineOptions options = {});
   /// Drops queued background compiles and waits for those that run. Kernels must not be running.
   ~Engine();

@@ -7,6 +7,8 @@
 
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/kernel_notes.h"
 
 namespace kernelwright {
 
@@ -44,19 +46,33 @@ Arch arch_for(const AttentionSchedule& schedule, const DeviceInfo& device) {
                                 device.name, major, minor, device.arch ? to_string(*device.arch) : "\"auto\""));
 }
 
-std::shared_ptr<Backend> open_backend(const EngineOptions& options) {
+/// `why_not_cuda` is set if "auto" had to pass the GPU by.
+std::shared_ptr<Backend> open_backend(const EngineOptions& options, std::string& why_not_cuda) {
   if (options.custom_backend) return options.custom_backend;
-  if (options.backend == "cuda" || options.backend == "auto") return make_cuda_backend();
-  if (options.backend == "emulator")
-    throw MissingError("backend \"emulator\": this build has none; give \"cuda\" or \"auto\"");
+  if (options.backend == "cuda") return make_cuda_backend();
+  if (options.backend == "emulator") return make_emulator_backend(options.emulator);
+  if (options.backend == "auto") {
+    try {
+      return make_cuda_backend();
+    } catch (const MissingError& error) {
+      why_not_cuda = error.what();
+      return make_emulator_backend(options.emulator);
+    }
+  }
   throw ConfigError("/backend", fmt::format("\"{}\" is not a backend; cuda, emulator and auto are", options.backend));
 }
 
-std::shared_ptr<KernelStore> open_store(const EngineOptions& options, const Backend& backend) {
+bool wants_ptx(Backend& backend) {
+  for (int i = 0; i < backend.device_count(); ++i)
+    if (backend.device(i).info().wants == ImageKind::kPtx) return true;
+  return false;
+}
+
+std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& backend) {
   if (options.custom_store) return options.custom_store;
   CacheOptions cache = options.cache;
   if (!cache.sink) cache.sink = options.sink;
-  if (backend.name() == "cuda") cache.ptx = false;  // it loads cubins; reading the PTX as well doubles a hit's time
+  if (!wants_ptx(backend)) cache.ptx = false;  // reading the PTX as well doubles a hit's time
   return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path);
 }
 
@@ -64,9 +80,16 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options, const Back
 
 Engine::State::State(EngineOptions given)
     : options(std::move(given)),
-      backend(open_backend(options)),
+      backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
-      pool(options.compile_threads) {}
+      wants_lines(options.emulator.hazards),
+      pool(options.compile_threads) {
+  if (!why_not_cuda.empty() && options.sink)
+    options.sink({.kind = EventKind::kDevice,
+                  .key = "",
+                  .name = backend->device(0).info().name,
+                  .detail = "kernels run on the emulator: " + why_not_cuda});
+}
 
 void Engine::State::tell(EventKind kind, const KernelSlot& slot, std::string detail, double milliseconds) const {
   if (options.sink)
@@ -141,8 +164,13 @@ std::unique_ptr<LoadedAttention> Engine::State::load_binaries(const KernelSlot& 
                                                               std::shared_ptr<const Binary> combine) {
   auto loaded = std::make_unique<LoadedAttention>(describe(slot.problem, plan, slot.device->info()));
   loaded->device = slot.device;
-  loaded->main = loader.load(*slot.device, *main, shared_bytes(plan.main));
-  if (combine) loaded->combine = loader.load(*slot.device, *combine, 0);
+  const auto load = [&](const Spec& spec, const Binary& binary, std::uint32_t max_shared_bytes) {
+    return loader.load(*slot.device, binary, max_shared_bytes, [&]() -> KernelLoader::Explained {
+      return {notes_of(spec), wants_lines ? store->ptx_with_lines(spec, binary) : ""};
+    });
+  };
+  loaded->main = load(plan.main, *main, shared_bytes(plan.main));
+  if (combine) loaded->combine = load(*plan.combine, *combine, 0);
   loaded->main_binary = std::move(main);
   loaded->combine_binary = std::move(combine);
   return loaded;

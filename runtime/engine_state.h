@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "kernelwright/runtime/dispatch_table.h"
@@ -48,8 +49,10 @@ struct Engine::State {
   void tell(EventKind kind, const detail::KernelSlot& slot, std::string detail, double milliseconds = 0) const;
 
   const EngineOptions options;
+  std::string why_not_cuda;  // what made "auto" choose the emulator; ""
   const std::shared_ptr<Backend> backend;
   const std::shared_ptr<KernelStore> store;
+  const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
   KernelLoader loader;
   DispatchTable table;
   detail::SlotShared shared;

@@ -13,6 +13,7 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kFallback: return "fallback";
     case EventKind::kSealedMiss: return "sealed miss";
     case EventKind::kFailure: return "failure";
+    case EventKind::kDevice: return "device";
   }
   return "?";
 }

@@ -18,6 +18,7 @@ enum class EventKind {
   kFallback,         // a launch was served by the portable kernel while a better one compiles
   kSealedMiss,       // a kernel was asked for after seal()
   kFailure,          // a background compile failed; `detail` has the error
+  kDevice,           // backend "auto" found no GPU and took the emulator; `detail` says what is missing
 };
 
 struct Event {

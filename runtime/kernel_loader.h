@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,9 +18,18 @@ namespace kernelwright {
 /// Safe from any number of threads. Loads onto one device take turns: a driver would make them wait anyway.
 class KernelLoader {
  public:
-  /// `binary` on `device`, loaded if it is not yet. The entry's name, which has the Spec's digest, tells binaries
-  /// apart. Throws DeviceError; a later call tries again.
-  const LoadedKernel* load(Device& device, const Binary& binary, std::uint32_t max_shared_bytes);
+  /// What a device that wants PTX is given with it.
+  struct Explained {
+    KernelNotes notes;
+    std::string ptx;  // instead of the binary's: the same instructions, with lines. "": the binary's own
+  };
+  using Explain = std::function<Explained()>;
+
+  /// `binary` on `device`, loaded if it is not yet, in the form that the device wants. The entry's name, which has the
+  /// Spec's digest, tells binaries apart. `explain` is asked if PTX is loaded. Throws DeviceError, also for a binary
+  /// that lacks that form; a later call tries again.
+  const LoadedKernel* load(Device& device, const Binary& binary, std::uint32_t max_shared_bytes,
+                           const Explain& explain = {});
 
   /// The same if it is loaded already, else null. Never calls the driver.
   const LoadedKernel* find(const Device& device, const std::string& entry) const;

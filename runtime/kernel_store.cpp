@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/line_info.h"
 
 namespace kernelwright {
 
@@ -24,10 +26,21 @@ std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec) {
 
 std::shared_ptr<const Binary> KernelStore::find(const Spec& spec) { return cache_.find(key(spec)); }
 
+std::string KernelStore::ptx_with_lines(const Spec& spec, const Binary& binary) {
+  try {
+    std::string lined = build_with_lines(specialize(spec));
+    return without_lines(lined) == without_lines(binary.ptx) ? lined : "";
+  } catch (const Error&) {  // the binary came from the cache, and nothing here could compile it again
+    return {};
+  }
+}
+
 CubinCache& KernelStore::cache() { return cache_; }
 
 Compiler& KernelStore::compiler() { return compiler_; }
 
 Binary KernelStore::build(const SourceUnit& unit) { return compiler_.compile(unit); }
+
+std::string KernelStore::build_with_lines(const SourceUnit& unit) { return compiler_.compile_with_lines(unit); }
 
 }  // namespace kernelwright

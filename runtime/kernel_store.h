@@ -32,12 +32,17 @@ class KernelStore {
   /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
   std::shared_ptr<const Binary> find(const Spec& spec);
 
+  /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `spec`. "" if
+  /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches nothing.
+  std::string ptx_with_lines(const Spec& spec, const Binary& binary);
+
   CubinCache& cache();
   Compiler& compiler();
 
  protected:
   /// The step from source to binary, for tests to replace.
   virtual Binary build(const SourceUnit& unit);
+  virtual std::string build_with_lines(const SourceUnit& unit);
 
  private:
   CubinCache cache_;

@@ -9,13 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace kernelwright::emulator {
+#include "kernelwright/runtime/emulator/completion.h"
 
-enum class Completion : std::uint8_t {
-  kEager,   // at issue
-  kLazy,    // once no warp of the cluster can go on
-  kRandom,  // at some step between the two, by the seed
-};
+namespace kernelwright::emulator {
 
 /// The asynchronous operations of one cluster that have been issued and not performed.
 class AsyncQueue {

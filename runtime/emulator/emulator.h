@@ -17,7 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/async.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/emulator/completion.h"
 #include "kernelwright/runtime/emulator/hazard_kind.h"
 #include "kernelwright/runtime/emulator/memory.h"
 #include "kernelwright/runtime/emulator/ptx_module.h"
@@ -40,19 +41,7 @@ struct Options {
 
 /// Names for people: which warps play which role, and what lies where in shared memory. A plain table that whoever
 /// launches fills in; the emulator knows nothing else of the kernel.
-struct LaunchNotes {
-  struct Role {
-    std::uint32_t first_warp = 0, num_warps = 0;
-    std::string name;  // "load", "math 0"
-  };
-  struct Range {
-    std::uint32_t offset = 0, bytes = 0;  // from the beginning of dynamic shared memory
-    std::string name;                     // "K", "V full barriers"
-    std::uint32_t stage_bytes = 0;        // 0: no stages; else stage i begins at offset + i * stage_bytes
-  };
-  std::vector<Role> roles;
-  std::vector<Range> shared;
-};
+using LaunchNotes = KernelNotes;
 
 /// One side of a hazard.
 struct HazardSide {
@@ -87,6 +76,7 @@ struct LaunchReport {
   std::vector<HazardReport> hazards;  // in a stable order
   bool completed = false;
   std::string fault;  // "" if completed: deadlock with who waits for what, out of bounds, trap
+  HazardKind fault_kind = HazardKind::kFault;  // of `fault`
 };
 
 struct LaunchShape {

@@ -55,7 +55,10 @@ class Grid {
     report.statistics = statistics_;
     report.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     report.completed = !fault_;
-    if (fault_) report.fault = fault_->text;
+    if (fault_) {
+      report.fault = fault_->text;
+      report.fault_kind = fault_->kind;
+    }
     return report;
   }
 
@@ -63,6 +66,7 @@ class Grid {
   struct FirstFault {
     std::uint32_t cluster;
     std::string text;
+    HazardKind kind;
   };
 
   std::uint32_t num_clusters() const {
@@ -118,7 +122,7 @@ class Grid {
     stop_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     // The same one whichever thread was first, as far as that can be: the lowest cluster's.
-    if (!fault_ || run.id() < fault_->cluster) fault_ = FirstFault{run.id(), run.explain(fault)};
+    if (!fault_ || run.id() < fault_->cluster) fault_ = FirstFault{run.id(), run.explain(fault), fault.kind()};
     if (log_) log_->add_fault(run.report_of(fault));
   }
 

@@ -457,7 +457,7 @@ TEST(EngineBackend, OnlyOneThatRunsPtxReadsItFromTheCache) {
   for (const bool cuda : {true, false}) {
     EngineOptions options;
     options.cache.directory = folder.path();
-    options.custom_backend = std::make_shared<FakeBackend>(1, cuda ? "cuda" : "emulator");
+    options.custom_backend = std::make_shared<FakeBackend>(1, cuda ? ImageKind::kCubin : ImageKind::kPtx);
     Engine engine(options);
     CubinCache({.directory = folder.path()}).put(engine.store().key(plan.main), test_binary());
     const auto found = engine.store().find(plan.main);

@@ -77,7 +77,7 @@ class FakeDevice final : public Device {
   void copy_to_host(void* to, DevicePtr, std::size_t bytes) override { std::memset(to, 0, bytes); }
   void fill(DevicePtr, std::uint8_t, std::size_t, Stream) override {}
 
-  std::unique_ptr<LoadedKernel> load(std::span<const std::byte>, const std::string& entry,
+  std::unique_ptr<LoadedKernel> load(const KernelImage&, const std::string& entry,
                                      std::uint32_t max_shared_bytes) override {
     if (capturing != CaptureState::kNone) ++loads_in_capture;
     if (refuse_loads) throw DeviceError("cuLibraryLoadData: 200 (invalid image), loading " + entry, 200);
@@ -124,10 +124,10 @@ class FakeDevice final : public Device {
 
 class FakeBackend final : public Backend {
  public:
-  explicit FakeBackend(int devices = 1, std::string_view name = "fake") : name_(name) {
-    for (int i = 0; i < devices; ++i) devices_.emplace_back(i);
+  explicit FakeBackend(int devices = 1, ImageKind wants = ImageKind::kCubin) {
+    for (int i = 0; i < devices; ++i) devices_.emplace_back(i).mutable_info().wants = wants;
   }
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override { return "fake"; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
   FakeDevice& device(int ordinal) override {
     if (ordinal < 0 || ordinal >= device_count())
@@ -136,7 +136,6 @@ class FakeBackend final : public Backend {
   }
 
  private:
-  const std::string_view name_;
   std::deque<FakeDevice> devices_;
 };
 

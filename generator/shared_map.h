@@ -1,0 +1,23 @@
+/// What lies where in a kernel's dynamic shared memory, for people: `explain` prints it and reports name places by it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/spec.h"
+
+namespace kernelwright {
+
+/// A named part of shared memory. Parts may overlap: what comes later in a kernel's life takes the place of what was.
+struct SharedRegion {
+  std::string name;
+  std::uint32_t offset = 0, bytes = 0;
+  std::uint32_t stage_bytes = 0;  // 0: no stages; else stage i begins at offset + i * stage_bytes
+  std::string use;                // its shape, and when it is used
+};
+
+/// By offset, but that what overlaps others comes last.
+std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
+
+}  // namespace kernelwright

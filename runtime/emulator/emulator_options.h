@@ -1,0 +1,29 @@
+/// How the emulator behaves as a device. Light: the engine's header has one of these in its options.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/runtime/emulator/completion.h"
+
+namespace kernelwright {
+
+namespace emulator {
+struct KernelHazard;  // emulator_backend.h
+}
+
+struct EmulatorBackendOptions {
+  Arch arch = Arch::kSm90a;  // what the device says that it is: any row of arch.h
+  bool hazards = false;      // check every launch for races, missing fences, misused barriers; about half the speed
+  emulator::Completion completion = emulator::Completion::kEager;
+  /// Of Completion::kRandom and, unless it is 0, of the order in which warps and clusters take turns. Equal seeds give
+  /// equal runs.
+  std::uint64_t seed = 0;
+  int threads = 0;        // of the host, for the clusters of a launch; 0: as many as cores
+  bool timeline = false;  // keep what Emulator::write_trace() draws
+  /// Told each report at the end of its launch, on the thread that launched. Must not throw or call back in.
+  std::function<void(const emulator::KernelHazard&)> on_report;
+};
+
+}  // namespace kernelwright
