@@ -79,8 +79,15 @@ struct LaunchReport {
   HazardKind fault_kind = HazardKind::kFault;  // of `fault`
 };
 
+/// Extents; what is not said is 1.
+struct Dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint32_t& operator[](int i) { return i == 0 ? x : i == 1 ? y : z; }
+  std::uint32_t operator[](int i) const { return i == 0 ? x : i == 1 ? y : z; }
+};
+
 struct LaunchShape {
-  std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+  Dim3 grid, block, cluster;
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and setmaxnreg is checked less
   bool after_previous = false;             // griddepcontrol: may start before the launch ahead of it has ended
