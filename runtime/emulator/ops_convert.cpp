@@ -282,6 +282,8 @@ void check_rounding(const Decoder& decoder, const Conversion& c) {
     decoder.refuse("does not take a rounding, as it is exact");
   if (rounds_to_integer(c.how) && to_float && c.to != c.from)
     decoder.refuse("rounds to an integer in its own type only");
+  const auto byte_and_bf16 = [](Type byte, Type other) { return bits_of(byte) == 8 && other == Type::kBf16; };
+  if (byte_and_bf16(c.to, c.from) || byte_and_bf16(c.from, c.to)) decoder.refuse("is no conversion that the ISA has");
   if (c.flush && c.to != Type::kF32 && c.from != Type::kF32) decoder.refuse("takes .ftz only with f32");
 }
 
