@@ -45,14 +45,14 @@ struct PtxResult {
 inline std::string text_of(const PtxRun& run) {
   std::string text =
       ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 mem)\n{\n"
-      ".reg .b32 %lane, %shared, %i<32>, %o<32>, %r<32>;\n.reg .b64 %memory, %in, %out, %tid, %rd<16>;\n"
+      ".reg .b32 %lane, %shared, %i<32>, %o<32>, %r<32>;\n.reg .b64 %memory, %in, %out, %bytes, %rd<16>;\n"
       ".reg .b16 %h<16>;\n.reg .f32 %f<32>;\n.reg .f64 %d<32>;\n.reg .pred %p<8>;\n.reg .b128 %q<4>;\n"
       ".shared .align 128 .b8 buffer[" +
       std::to_string(run.shared_bytes) +
       "];\n"
       "mov.u32 %lane, %laneid;\nmov.u32 %shared, buffer;\nmov.u32 %r0, %tid.x;\n"
       "ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nld.param.u64 %memory, [mem];\n"
-      "mul.wide.u32 %tid, %r0, 4;\nadd.u64 %in, %in, %tid;\nadd.u64 %out, %out, %tid;\n";
+      "mul.wide.u32 %bytes, %r0, 4;\nadd.u64 %in, %in, %bytes;\nadd.u64 %out, %out, %bytes;\n";
   for (std::size_t i = 0; i < run.inputs.size(); ++i)
     text += "ld.global.b32 %i" + std::to_string(i) + ", [%in+" + std::to_string(i * run.threads * 4) + "];\n";
   text += run.statements + "\n";

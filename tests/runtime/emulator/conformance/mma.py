@@ -1,0 +1,125 @@
+"""mma.sync: fragments by exact integers, codes one by one, and random numbers, whose sums a tensor core rounds its own way."""
+from conformance.warp_module import braces, module, words
+
+FAMILY = "mma"
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
+STORED = {"tf32": "f32"}
+# Random numbers in [-1, 1). A tensor core aligns the products of a block to the largest and drops what is below: with 24
+# bits or so for 16-bit types, with fewer for 8-bit ones.
+BOUND = {"f16": "absolute 8e-6", "bf16": "absolute 8e-6", "tf32": "absolute 8e-6", "e4m3": "absolute 4e-3",
+         "e5m2": "absolute 4e-3"}
+
+
+def registers(shape, a, accumulator):
+    m, k = shape
+    each = 32 // BITS[a]
+    return m * k // 32 // each, k * 8 // 32 // each, m // 4 // (2 if accumulator == "f16" else 1)
+
+
+def fragment(name, type_name, count, values):
+    return (name, STORED.get(type_name, type_name), count * 32 * (32 // BITS.get(type_name, 32)), values)
+
+
+def products(name, a, b, forms, whole, what, comparison_of, values="whole"):
+    """Each form on the first registers of A (4), B (2) and C; C of f16 forms is a buffer of its own."""
+    each = 32 // BITS[a]
+    low_a, low_b = ("0", "0") if whole else ("-1", "-1")
+    high = "6" if a != "e5m2" and b != "e5m2" else "3"
+    kind_a = f"whole {{}} seed 1 {'0' if a == 'u8' else '-' + high} {high}" if whole else "random {} seed 1 -1 1"
+    kind_b = f"whole {{}} seed 2 {'0' if b == 'u8' else '-' + high} {high}" if whole else "random {} seed 2 -1 1"
+    if a in ("s8", "u8"):
+        kind_a, kind_b = "bits {} seed 1", "bits {} seed 2"
+    ins = [fragment("a", a, 4, kind_a.format(128 * each)), fragment("b", b, 2, kind_b.format(64 * each)),
+           ("c", "s32" if a in ("s8", "u8") else "f32", 128, "special 64 stride 1, whole 64 seed 3 -20 20" if a in ("s8", "u8") else
+            ("whole 128 seed 3 -20 20" if whole else "random 128 seed 3 -1 1")),
+           ("c16", "f16", 128, "whole 128 seed 4 -20 20" if whole else "random 128 seed 4 -1 1")]
+    body = " ".join([words(0, 0, 4, "%%r%d"), words(1, 0, 2, "%%r1%d"), words(2, 0, 4, "%%r2%d"), words(3, 0, 2, "%%r3%d")])
+    outs = []
+    for shape, accumulator, suffix in forms:
+        m, k = shape
+        num_a, num_b, num_c = registers(shape, a, accumulator)
+        form = f"mma.sync.aligned.m{m}n8k{k}.row.col{suffix}.{accumulator}.{a}.{b}.{accumulator}"
+        c = 30 if accumulator == "f16" else 20
+        body += (f" {form} {braces('%%r%d', num_c, 40)}, {braces('%%r%d', num_a)}, {braces('%%r%d', num_b, 10)}, "
+                 f"{braces('%%r%d', num_c, c)}; " + words(4 + len(outs), 0, num_c, "%%r4%d", store=True))
+        outs.append((form, accumulator, 32 * num_c * (2 if accumulator == "f16" else 1), comparison_of(accumulator)))
+    return outs, ins, body
+
+
+def file_of(name, a, b, forms, whole, target, version):
+    what = "exact sums" if whole else "random numbers"
+    if a in ("s8", "u8"):
+        compare = lambda accumulator: "bits"
+    elif whole:
+        compare = lambda accumulator: "exact"
+    else:
+        compare = lambda accumulator: (
+            "relative 1e-3 absolute 4e-3 because f16 sums are rounded at the end, or more often" if accumulator == "f16"
+            else f"relative 0 {BOUND[a]} because a tensor core aligns products and truncates")
+    outs, ins, body = products(name, a, b, forms, whole, what, compare)
+    return module(FAMILY, name + ("" if a in ("s8", "u8") else "_whole" if whole else "_random"),
+                  f"mma.sync {a} x {b}, {what}", ins, outs, body, target=target, version=version)
+
+
+def codes(type_name, target, version):
+    """Each code once, times 1: A has one code in column 0 of each of rows 0 to 7."""
+    each = 32 // BITS[type_name]
+    special = {"f16": [0, 1, 0x3ff, 0x400, 0x401, 0x3c00, 0x3c01, 0x7bff, 0x7c00, 0x7e00, 0x8000, 0x8001, 0x83ff, 0xfbff, 0xfc00, 0xfe01],
+               "bf16": [0, 1, 0x7f, 0x80, 0x81, 0x3f80, 0x3f81, 0x7f7f, 0x7f80, 0x7fc0, 0x8000, 0x8001, 0x807f, 0xff7f, 0xff80, 0xffc1],
+               "tf32": [0, 0x2000, 0x7fe000, 0x800000, 0x3f800000, 0x3f801fff, 0x7f7fe000, 0x7f800000, 0x7fc00000, 0x80000000, 0x80002000,
+                        0x3f802fff, 0xff7fe000, 0xff800000, 0xffc02000, 0x1fff]}.get(type_name, list(range(256)))
+    one = {"f16": 0x3c00, "bf16": 0x3f80, "tf32": 0x3f800000, "e4m3": 0x38, "e5m2": 0x3c}[type_name]
+    k = {16: 8, 32: 4, 8: 16}[BITS[type_name]]
+    count = len(special)
+    spread = []
+    for code in special:
+        spread += [code] + [0] * (4 * each - 1)
+    b = ([one] + [0] * (4 * each - 1)) * 8
+    stored = STORED.get(type_name, type_name)
+    ins = [("a", stored, len(spread), "list " + " ".join(hex(c) for c in spread)),
+           ("b", stored, len(b), "list " + " ".join(hex(c) for c in b))]
+    form = f"mma.sync.aligned.m16n8k{k}.row.col.f32.{type_name}.{type_name}.f32"
+    body = "ld.global.b32 %r10, [{at1}]; mov.b32 %r1, 0; "
+    for i in range(count // 8):
+        body += (f"ld.global.b32 %r0, [{{at0}}+{128 * i}]; "
+                 f"{form} {{%r40, %r41, %r42, %r43}}, {{%r0, %r1}}, {{%r10}}, {{%r1, %r1, %r1, %r1}}; "
+                 f"st.global.b32 [{{at2}}+{128 * i}], %r40; ")
+    return module(FAMILY, f"{type_name}_codes", f"every code of {type_name}, or its special ones, times 1", ins,
+                  [(form, "f32", 4 * count, "exact")], body, target=target, version=version)
+
+
+def doubles():
+    outs, body = [], ""
+    loads = " ".join(f"ld.global.f64 %d{i}, [%rd0+{256 * i}];" for i in range(8))
+    body = "mul.wide.u32 %rd3, %thread, 8; add.s64 %rd0, %rd3, {base0}; add.s64 %rd1, %rd3, {base1}; add.s64 %rd2, %rd3, {base2}; " + loads
+    body += " ".join(f"ld.global.f64 %d{8 + i}, [%rd1+{256 * i}];" for i in range(4))
+    body += " ".join(f"ld.global.f64 %d{12 + i}, [%rd2+{256 * i}];" for i in range(4))
+    for m, k in ((8, 4), (16, 4), (16, 8), (16, 16)):
+        form = f"mma.sync.aligned.m{m}n8k{k}.row.col.f64.f64.f64.f64"
+        num_c = m // 4
+        body += (f" {form} {braces('%%d%d', num_c, 20)}, {braces('%%d%d', m * k // 32)}, {braces('%%d%d', k // 4, 8)}, "
+                 f"{braces('%%d%d', num_c, 12)}; add.s64 %rd4, %rd3, {{base{3 + len(outs)}}}; ")
+        body += " ".join(f"st.global.f64 [%rd4+{256 * i}], %d{20 + i};" for i in range(num_c))
+        outs.append((form, "f64", 32 * num_c, "bits"))
+    ins = [("a", "f64", 256, "random 256 seed 1 -1 1"), ("b", "f64", 128, "random 128 seed 2 -1 1"),
+           ("c", "f64", 128, "random 128 seed 3 -1 1")]
+    return module(FAMILY, "f64", "mma.sync in double precision", ins, outs, body, target="sm_90")
+
+
+def files():
+    made = [doubles()]
+    half = [((16, 8), "f32", ""), ((16, 16), "f32", ""), ((16, 8), "f16", ""), ((16, 16), "f16", "")]
+    for whole in (True, False):
+        made.append(file_of("f16", "f16", "f16", half, whole, "sm_80", "8.0"))
+        made.append(file_of("bf16", "bf16", "bf16", half[:2], whole, "sm_80", "8.0"))
+        made.append(file_of("tf32", "tf32", "tf32", [((16, 4), "f32", ""), ((16, 8), "f32", "")], whole, "sm_80", "8.0"))
+        for a in ("e4m3", "e5m2"):
+            for b in ("e4m3", "e5m2"):
+                forms = [((16, k), accumulator, "") for k in (16, 32) for accumulator in ("f32", "f16")]
+                made.append(file_of(f"{a}_{b}", a, b, forms, whole, "sm_89", "8.7"))
+    for a in ("s8", "u8"):
+        for b in ("s8", "u8"):
+            forms = [(shape, "s32", suffix) for shape in ((8, 16), (16, 16), (16, 32)) for suffix in ("", ".satfinite")]
+            made.append(file_of(f"{a}_{b}", a, b, forms, True, "sm_80", "8.0"))
+    made += [codes(t, "sm_80", "8.0") for t in ("f16", "bf16", "tf32")] + [codes(t, "sm_89", "8.7") for t in ("e4m3", "e5m2")]
+    return made
