@@ -4,11 +4,15 @@
 
 #include <cstring>
 #include <functional>
+#include <ostream>
 
 #include "kernelwright/generator/error.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 namespace kernelwright {
+namespace test {
+static void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
+}  // namespace test
 namespace {
 
 using test::HopperCase;
