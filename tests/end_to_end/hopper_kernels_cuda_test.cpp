@@ -4,11 +4,15 @@
 
 #include <cstring>
 #include <functional>
+#include <ostream>
 
 #include "kernelwright/generator/error.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 namespace kernelwright {
+namespace test {
+static void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
+}  // namespace test
 namespace {
 
 using test::HopperCase;
@@ -41,8 +45,6 @@ struct Gpu {
     }
   }
 };
-
-std::span<const std::byte> image_of(const Binary& binary) { return binary.cubin; }
 
 class HopperKernels : public testing::TestWithParam<HopperCase> {
  protected:
@@ -80,10 +82,11 @@ TEST_P(HopperKernels, MatchTheReferenceOnCuda) {
   if (!Gpu::get().backend) GTEST_SKIP() << "no GPU: " << Gpu::get().missing;
   Device& device = Gpu::get().backend->device(0);
   const Binary binary = test::compile_hopper(compiler(), GetParam());
+  const KernelImage image = test::hopper_image(device, GetParam(), binary);
   for (const std::uint64_t seed : {1, 2, 3}) {
-    const HopperOutcome first = GetParam().run(device, image_of(binary), seed);
+    const HopperOutcome first = GetParam().run(device, image, seed);
     EXPECT_EQ(first.failure, "") << "seed " << seed;
-    const HopperOutcome second = GetParam().run(device, image_of(binary), seed);
+    const HopperOutcome second = GetParam().run(device, image, seed);
     EXPECT_EQ(first.output, second.output) << "two launches differ, seed " << seed;
     RecordProperty("worst_over_bound", std::to_string(first.worst_ratio));
   }
@@ -114,7 +117,7 @@ class MemoryDevice final : public Device {
   void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream) override {
     std::memset(reinterpret_cast<void*>(address), byte, bytes);
   }
-  std::unique_ptr<LoadedKernel> load(std::span<const std::byte>, const std::string&, std::uint32_t) override {
+  std::unique_ptr<LoadedKernel> load(const KernelImage&, const std::string&, std::uint32_t) override {
     struct Nothing final : LoadedKernel {
       std::size_t loaded_bytes() const override { return 0; }
     };
@@ -140,12 +143,14 @@ class MemoryDevice final : public Device {
   DeviceInfo info_;
 };
 
+const KernelImage kNoImage{std::string_view()};
+
 // Else a case that compares nothing would pass everywhere.
 class HopperCases : public testing::TestWithParam<HopperCase> {};
 
 TEST_P(HopperCases, NoticeADeviceThatWritesNothing) {
   MemoryDevice device;
-  const HopperOutcome outcome = GetParam().run(device, {}, 1);
+  const HopperOutcome outcome = GetParam().run(device, kNoImage, 1);
   EXPECT_NE(outcome.failure.find(" should be "), std::string::npos) << outcome.failure;
   EXPECT_FALSE(outcome.output.empty());
   EXPECT_TRUE(device.allocated.empty()) << "not freed";
@@ -156,7 +161,7 @@ TEST_P(HopperCases, NoticeAByteBesideAnOutput) {
   device.kernel = [&](const LaunchConfig&) {
     for (auto& [memory, bytes] : device.allocated) memory[bytes - 1] = std::byte{0};
   };
-  const HopperOutcome outcome = GetParam().run(device, {}, 1);
+  const HopperOutcome outcome = GetParam().run(device, kNoImage, 1);
   EXPECT_NE(outcome.failure.find(" was written"), std::string::npos) << outcome.failure;
 }
 

@@ -122,7 +122,7 @@ TensorMap head_map(Device& device, const DeviceBuffer& memory, const HopperAtten
   return tensor_map(device, request);
 }
 
-HopperOutcome run_attention(const HopperAttention& attention, Device& device, std::span<const std::byte> image,
+HopperOutcome run_attention(const HopperAttention& attention, Device& device, const KernelImage& image,
                             std::uint64_t seed) {
   const Inputs inputs = make_inputs(attention, seed);
   const DeviceBuffer q(device, inputs.q), k(device, inputs.k), v(device, inputs.v), bias(device, inputs.bias);
@@ -151,10 +151,10 @@ HopperOutcome run_attention(const HopperAttention& attention, Device& device, st
   return outcome;
 }
 
-emulator::LaunchNotes notes_of(const AttentionVariant& v) {
+KernelNotes notes_of(const AttentionVariant& v) {
   const auto stages = static_cast<std::uint32_t>(v.stages);
   const std::uint32_t slot = attention_slot_bytes(v), bias = attention_bias_bytes(v);
-  emulator::LaunchNotes notes;
+  KernelNotes notes;
   notes.roles = {{0, 4, "load"}, {4, 4, "math 0"}, {8, 4, "math 1"}};
   std::uint32_t at = 0;
   const auto add = [&](const char* name, std::uint32_t bytes, std::uint32_t stage_bytes) {
@@ -184,7 +184,7 @@ HopperCase hopper_attention(const std::string& name, const HopperAttention& atte
           "attention_sm90",
           spec,
           notes_of(v),
-          [attention](Device& device, std::span<const std::byte> image, std::uint64_t seed) {
+          [attention](Device& device, const KernelImage& image, std::uint64_t seed) {
             return run_attention(attention, device, image, seed);
           }};
 }

@@ -209,7 +209,9 @@ __device__ __forceinline__ void consume(const AttentionParams& params, const Sha
   Cursor at;    // of K
   Cursor at_v;  // one step behind where they overlap
   Rows rows;
-  float s[kBlockN / 2], o[kHeadDim / 2], shrink[2];
+  // The first products overwrite them. Yet ptxas 12.8 serialises wgmma on accumulators that nobody has set (C7515).
+  float s[kBlockN / 2] = {}, o[kHeadDim / 2] = {};
+  float shrink[2];
   uint32_t p[kBlockN / 16][4];
   const auto release_v = [&] {
     if (lane == 0) mbarrier_arrive(shared.empty_v(at_v.slot));  // wgmma alone read it, and it was waited for

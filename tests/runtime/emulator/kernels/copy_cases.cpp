@@ -10,7 +10,6 @@ namespace kernelwright::test {
 namespace {
 
 using Words = std::vector<std::uint32_t>;
-using Image = std::span<const std::byte>;
 
 Words random_words(Random& random, std::size_t count) {
   Words words(count);
@@ -38,7 +37,7 @@ LaunchConfig config_of(int ctas, int threads, std::uint32_t shared_bytes) {
   return config;
 }
 
-HopperOutcome run_bulk_copy(Device& device, Image image, std::uint64_t seed) {
+HopperOutcome run_bulk_copy(Device& device, const KernelImage& image, std::uint64_t seed) {
   constexpr int kChunks = 17, kCtas = 2;  // one CTA has nine, the other eight: three laps
   Random random(seed);
   Words words = random_words(random, kChunks * kBulkChunk);
@@ -51,7 +50,7 @@ HopperOutcome run_bulk_copy(Device& device, Image image, std::uint64_t seed) {
   return outcome;
 }
 
-HopperOutcome run_bulk_reduce(Device& device, Image image, std::uint64_t) {
+HopperOutcome run_bulk_reduce(Device& device, const KernelImage& image, std::uint64_t) {
   constexpr int kCtas = 5, kRows = 22, kColumns = 28;  // 32 columns a box from x = -3: over both edges
   const std::vector<float> zeros(kRows * kColumns);
   const DeviceBuffer sums(device, zeros), flat(device, std::vector<float>(256));
@@ -82,7 +81,7 @@ HopperOutcome run_bulk_reduce(Device& device, Image image, std::uint64_t) {
   return outcome;
 }
 
-HopperOutcome run_cluster_exchange(Device& device, Image image, std::uint64_t seed) {
+HopperOutcome run_cluster_exchange(Device& device, const KernelImage& image, std::uint64_t seed) {
   constexpr int kClusters = 3, kCtas = kClusters * kClusterCtas;
   Random random(seed);
   const Words words = random_words(random, kCtas * kClusterWords);
@@ -126,7 +125,7 @@ std::size_t swizzled(Swizzle swizzle, std::size_t offset) {
   return offset ^ (offset >> 7 & mask) << 4;
 }
 
-void run_box(Device& device, Image image, const Box& box, Random& random, HopperOutcome& outcome) {
+void run_box(Device& device, const KernelImage& image, const Box& box, Random& random, HopperOutcome& outcome) {
   const std::size_t size = bytes_of(box.dtype);
   TensorMapRequest request;
   request.dtype = box.dtype;
@@ -180,7 +179,7 @@ void run_box(Device& device, Image image, const Box& box, Random& random, Hopper
   check(to, expected_to, std::string(box.name) + ": stored", outcome);
 }
 
-HopperOutcome run_tensor_boxes(Device& device, Image image, std::uint64_t seed) {
+HopperOutcome run_tensor_boxes(Device& device, const KernelImage& image, std::uint64_t seed) {
   using enum DType;
   using enum Swizzle;
   static const Box kBoxes[] = {
@@ -205,8 +204,8 @@ HopperOutcome run_tensor_boxes(Device& device, Image image, std::uint64_t seed) 
   return outcome;
 }
 
-HopperOutcome run_cp_async(Device& device, Image image, std::uint64_t seed, const std::string& entry, int threads,
-                           int slots) {
+HopperOutcome run_cp_async(Device& device, const KernelImage& image, std::uint64_t seed, const std::string& entry,
+                           int threads, int slots) {
   constexpr int kChunks = 8, kValid = 7 * kAsyncChunk + 203;  // ends within 16 bytes
   Random random(seed);
   const Words words = random_words(random, kValid), factors = random_words(random, kChunks * kCopyThreads);
@@ -222,7 +221,7 @@ HopperOutcome run_cp_async(Device& device, Image image, std::uint64_t seed, cons
   return outcome;
 }
 
-HopperOutcome run_dependent(Device& device, Image image, std::uint64_t seed) {
+HopperOutcome run_dependent(Device& device, const KernelImage& image, std::uint64_t seed) {
   constexpr int kCount = 64 * kCopyThreads;
   Random random(seed);
   const Words words = random_words(random, kCount);
@@ -254,7 +253,7 @@ HopperCase copy_case(const std::string& entry, decltype(HopperCase::run) run, co
 
 std::vector<HopperCase> copy_cases() {
   const auto cp_async = [](const std::string& entry, int threads, int slots) {
-    return [=](Device& device, Image image, std::uint64_t seed) {
+    return [=](Device& device, const KernelImage& image, std::uint64_t seed) {
       return run_cp_async(device, image, seed, entry, threads, slots);
     };
   };

@@ -53,7 +53,7 @@ void compare(const HopperGemm& gemm, const std::vector<float>& a, const std::vec
   }
 }
 
-HopperOutcome run_gemm(const HopperGemm& gemm, Device& device, std::span<const std::byte> image, std::uint64_t seed) {
+HopperOutcome run_gemm(const HopperGemm& gemm, Device& device, const KernelImage& image, std::uint64_t seed) {
   const GemmVariant& variant = gemm.variant;
   const auto m = static_cast<std::size_t>(gemm.m), n = static_cast<std::size_t>(gemm.n),
              k = static_cast<std::size_t>(gemm.k);
@@ -100,12 +100,12 @@ std::string spec_of(const GemmVariant& v) {
       v.cluster_barrier_exit);
 }
 
-emulator::LaunchNotes notes_of(const GemmVariant& v) {
+KernelNotes notes_of(const GemmVariant& v) {
   const auto stages = static_cast<std::uint32_t>(v.stages);
   const auto a_bytes = static_cast<std::uint32_t>(2 * v.rows_per_warpgroup * 128);
   const auto b_bytes = static_cast<std::uint32_t>(v.block_n * 128);
   const std::uint32_t ring = gemm_ring_bytes(v), staging = gemm_staging_bytes(v);
-  emulator::LaunchNotes notes;
+  KernelNotes notes;
   notes.roles = {{0, 4, "load"}, {4, 4, "math 0"}, {8, 4, "math 1"}};
   notes.shared = {{0, stages * a_bytes, "A", a_bytes},
                   {stages * a_bytes, stages * b_bytes, "B", b_bytes},
@@ -123,7 +123,7 @@ HopperCase hopper_gemm(const std::string& name, const HopperGemm& gemm) {
           "gemm_sm90",
           spec_of(gemm.variant),
           notes_of(gemm.variant),
-          [gemm](Device& device, std::span<const std::byte> image, std::uint64_t seed) {
+          [gemm](Device& device, const KernelImage& image, std::uint64_t seed) {
             return run_gemm(gemm, device, image, seed);
           }};
 }

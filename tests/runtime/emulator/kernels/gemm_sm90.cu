@@ -193,7 +193,8 @@ __device__ __forceinline__ void consume(const GemmParams& params, const Shared& 
   Cursor at;
   Tiles tiles(params, rank);
   for (int row, column; tiles.take(row, column);) {
-    float sum[kWaves][kBlockN / 2];
+    // The first product overwrites it. Yet ptxas 12.8 serialises wgmma on accumulators that nobody has set (C7515).
+    float sum[kWaves][kBlockN / 2] = {};
     uint32_t previous = 0;
     for (int k = 0; k < params.k; k += kBlockK, at.advance()) {
       mbarrier_wait_parity(shared.full(at.slot), at.parity);

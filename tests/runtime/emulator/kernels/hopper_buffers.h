@@ -95,7 +95,7 @@ inline TensorMap matrix_map(Device& device, DevicePtr address, DType dtype, int 
 
 /// Loads, launches once and waits.
 template <class Params>
-void launch(Device& device, std::span<const std::byte> image, const std::string& entry, const LaunchConfig& config,
+void launch(Device& device, const KernelImage& image, const std::string& entry, const LaunchConfig& config,
             const Params& params) {
   const auto kernel = device.load(image, entry, config.shared_bytes);
   device.launch(*kernel, config, &params, sizeof params, nullptr);

@@ -65,4 +65,12 @@ Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info
   return binary;
 }
 
+KernelImage hopper_image(const Device& device, const HopperCase& test, const Binary& binary) {
+  KernelImage image =
+      device.info().wants == ImageKind::kPtx ? KernelImage(std::string_view(binary.ptx)) : KernelImage(binary.cubin);
+  image.registers = static_cast<std::uint32_t>(binary.usage.registers);
+  image.notes = &test.notes;
+  return image;
+}
+
 }  // namespace kernelwright::test

@@ -5,14 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "kernelwright/generator/specialize.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
-#include "kernelwright/runtime/emulator/emulator.h"
 #include "runtime/emulator/kernels/hopper_params.h"
 
 namespace kernelwright::test {
@@ -25,14 +23,13 @@ struct HopperOutcome {
 };
 
 struct HopperCase {
-  std::string name;             // "gemm_cluster2_k_major": letters, digits and underscores
-  std::string kernel;           // the file: "gemm_sm90"
-  std::string entry;            // one of its entries; a case may launch others of the same file as well
-  std::string spec;             // text of its spec.h
-  emulator::LaunchNotes notes;  // its roles and what lies where in shared memory, for reports
-  /// Allocates, launches and compares; frees all. `image` is what Device::load() takes: a cubin, or PTX for a device
-  /// that runs it. Inputs and outputs follow from `seed` alone.
-  std::function<HopperOutcome(Device& device, std::span<const std::byte> image, std::uint64_t seed)> run;
+  std::string name;    // "gemm_cluster2_k_major": letters, digits and underscores
+  std::string kernel;  // the file: "gemm_sm90"
+  std::string entry;   // one of its entries; a case may launch others of the same file as well
+  std::string spec;    // text of its spec.h
+  KernelNotes notes;   // its roles and what lies where in shared memory, for reports
+  /// Allocates, launches and compares; frees all. Inputs and outputs follow from `seed` alone.
+  std::function<HopperOutcome(Device& device, const KernelImage& image, std::uint64_t seed)> run;
 };
 
 /// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged.
@@ -62,5 +59,8 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info = false);
 /// The PTX and the cubin of a case. Throws what Compiler::compile() throws, and Error where ptxas warned: of spills, or
 /// of wgmma that it had to serialise.
 Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info = false);
+
+/// What `device` is best given of `binary`, with the notes of `test`. Views both.
+KernelImage hopper_image(const Device& device, const HopperCase& test, const Binary& binary);
 
 }  // namespace kernelwright::test
