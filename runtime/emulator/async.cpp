@@ -32,9 +32,10 @@ bool AsyncQueue::perform_one() {
   return true;
 }
 
-void AsyncQueue::turn() {
-  if (completion_ != Completion::kRandom) return;
-  while (!pending_.empty() && random(2) == 0) perform_one();
+bool AsyncQueue::turn() {
+  bool performed = false;
+  while (completion_ == Completion::kRandom && !pending_.empty() && random(2) == 0) performed |= perform_one();
+  return performed;
 }
 
 CopyGroups::Ticket CopyGroups::issue(int lane) {

@@ -35,8 +35,8 @@ class AsyncQueue {
 
   /// Called when no warp can go on. Performs one operation; false if there is none.
   bool perform_one();
-  /// Called between the turns of warps: under kRandom performs some operations, or none.
-  void turn();
+  /// Called between the turns of warps: under kRandom performs some operations, or none. Whether it performed one.
+  bool turn();
 
  private:
   struct Pending {

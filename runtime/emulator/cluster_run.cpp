@@ -189,7 +189,7 @@ bool ClusterRun::turn() {
     running_ = nullptr;
     std::erase_if(warps_, [](const Warp* warp) { return warp->live == 0; });
     if (warps_.empty()) break;
-    cluster_.async.turn();
+    if (cluster_.async.turn()) continue;
     if (progress && !yielded_) {
       idle_rounds_ = 0;
       continue;
@@ -421,17 +421,33 @@ std::string ClusterRun::explain(const Fault& fault) const {
 }
 
 void ClusterRun::report_deadlock() const {
-  std::string text = fmt::format("deadlock: no warp of cluster {} can go on", cluster_.id);
-  std::size_t shown = 0;
-  constexpr std::size_t kMostShown = 64;
+  // Warps of a CTA that wait for the same thing at the same place share a line.
+  struct Group {
+    std::string who, what;
+    std::uint32_t first, last;
+  };
+  std::vector<Group> groups;
   for (const auto& cta : cluster_.ctas)
     for (const Warp& warp : cta->warps)
       for (const Split& split : warp.splits) {
-        if (warp.live == 0 || ++shown > kMostShown) continue;
-        const std::uint32_t index = launch_.program->ops[split.pc].index;
-        text += fmt::format("\n  {}, lanes {:#010x}, {}", text_of(side_of(notes_, warp, -1, index)), split.lanes,
-                            split.wait.describe ? "waits for " + split.wait.describe(warp, split.wait) : "polls");
+        HazardSide side = side_of(notes_, warp, -1, launch_.program->ops[split.pc].index);
+        side.warp = -1;
+        const std::string who = fmt::format("CTA ({}, {}, {})", side.cta[0], side.cta[1], side.cta[2]);
+        std::string what = text_of(side).substr(who.size());
+        if (split.lanes != kAllLanes) what += fmt::format(", lanes {:#010x}", split.lanes);
+        what += split.wait.describe ? ", waits for " + split.wait.describe(warp, split.wait) : std::string(", polls");
+        if (!groups.empty() && groups.back().who == who && groups.back().what == what &&
+            groups.back().last + 1 == warp.index)
+          groups.back().last = warp.index;
+        else
+          groups.push_back({who, what, warp.index, warp.index});
       }
+  std::string text = fmt::format("deadlock: no warp of cluster {} can go on", cluster_.id);
+  for (const Group& group : groups)
+    text += fmt::format("\n  {} {}{}", group.who,
+                        group.first == group.last ? fmt::format("warp {}", group.first)
+                                                  : fmt::format("warps {} to {}", group.first, group.last),
+                        group.what);
   throw Fault(text, HazardKind::kDeadlock);
 }
 

@@ -75,7 +75,7 @@ struct LaunchReport {
   Statistics statistics;
   std::vector<HazardReport> hazards;  // in a stable order
   bool completed = false;
-  std::string fault;  // "" if completed: deadlock with who waits for what, out of bounds, trap
+  std::string fault;                           // "" if completed: deadlock with who waits for what, out of bounds, trap
   HazardKind fault_kind = HazardKind::kFault;  // of `fault`
 };
 

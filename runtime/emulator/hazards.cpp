@@ -252,6 +252,7 @@ AsyncAgent Hazards::of_group(Warp& warp, AsyncGroup group) {
 void Hazards::commit_group(Warp& warp, AsyncGroup group) {
   State::Groups& groups = state_->of(warp).groups[static_cast<int>(group)];
   ++groups.committed;
+  if (groups.open) groups.filled = groups.committed;
   groups.open = false;
 }
 
@@ -365,7 +366,7 @@ void Hazards::warp_exit(Warp& warp, LaneMask) {
     state_->report_pair(HazardKind::kOutstanding, warp, -1, groups.last_op,
                         groups.open ? fmt::format("a warp exits with {} that were never committed", kNames[family])
                                     : fmt::format("a warp exits without waiting for {} of its groups of {}",
-                                                  groups.committed - groups.waited, kNames[family]),
+                                                  groups.filled - groups.waited, kNames[family]),
                         "", kNoOp, -1, -1);
   }
 }

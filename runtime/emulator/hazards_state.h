@@ -21,6 +21,7 @@ struct Hazards::State {
   struct Groups {
     std::uint32_t committed = 0, waited = 0;  // waited: groups known to all lanes that waited
     std::uint32_t attached = 0;               // groups that an mbarrier carries to whoever waits for it
+    std::uint32_t filled = 0;                 // the last group that has something in it
     bool open = false;                        // something was issued since the last commit
     std::uint32_t last_op = 0;                // that was issued last
   };

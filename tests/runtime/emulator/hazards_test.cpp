@@ -274,7 +274,9 @@ const Case kCases[] = {
       mbarrier.init.shared::cta.b64 [%r10], 1;
     DONE:
     )"},
-    {"cluster_barrier_around_distributed_shared_memory", HazardKind::kRace, R"(
+    {"cluster_barrier_around_distributed_shared_memory",
+     HazardKind::kRace,
+     R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
       st.shared.u32 [%r12], %r0;
     ! barrier.cluster.arrive.release.aligned;
@@ -283,8 +285,11 @@ const Case kCases[] = {
       ld.shared::cluster.u32 %r22, [%r21];
       barrier.cluster.arrive.release.aligned;
       barrier.cluster.wait.acquire.aligned;
-    )", {.grid = {2}, .block = {64}, .cluster = {2}, .dynamic_shared_bytes = 8192}},
-    {"accumulators_read_before_wgmma_is_done", HazardKind::kRegister, R"(
+    )",
+     {.grid = {2}, .block = {64}, .cluster = {2}, .dynamic_shared_bytes = 8192}},
+    {"accumulators_read_before_wgmma_is_done",
+     HazardKind::kRegister,
+     R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 4; mov.u32 %r20, 0;
       add.u32 %r12, %r10, %r11;
       st.shared.v4.u32 [%r12], {%r20, %r20, %r20, %r20};
@@ -301,8 +306,11 @@ const Case kCases[] = {
     ! wgmma.wait_group.sync.aligned 0;
       add.f32 %f5, %f1, %f2;
       wgmma.wait_group.sync.aligned 0;
-    )", {.block = {128}, .dynamic_shared_bytes = 8192}},
-    {"accumulators_written_without_a_fence", HazardKind::kRegister, R"(
+    )",
+     {.block = {128}, .dynamic_shared_bytes = 8192}},
+    {"accumulators_written_without_a_fence",
+     HazardKind::kRegister,
+     R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 4; mov.u32 %r20, 0;
       add.u32 %r12, %r10, %r11;
       st.shared.v4.u32 [%r12], {%r20, %r20, %r20, %r20};
@@ -318,7 +326,8 @@ const Case kCases[] = {
       wgmma.commit_group.sync.aligned;
       wgmma.wait_group.sync.aligned 0;
       add.f32 %f5, %f1, %f2;
-    )", {.block = {128}, .dynamic_shared_bytes = 8192}},
+    )",
+     {.block = {128}, .dynamic_shared_bytes = 8192}},
 };
 
 class HazardCase : public testing::TestWithParam<Case> {};
@@ -335,13 +344,15 @@ TEST_P(HazardCase, IsCleanAsWritten) {
 
 TEST_P(HazardCase, IsReportedWithoutItsSynchronisation) {
   for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
-    const auto run = test::run_ptx(with_sync(GetParam().body, false), GetParam().shape,
-                                   {.hazards = true, .completion = completion});
-    const bool found = std::any_of(run.report.hazards.begin(), run.report.hazards.end(),
-                                   [](const HazardReport& report) {
-                                     // A second arrival in a phase whose bytes have not landed yet is one too many.
-                                     return report.kind == GetParam().kind || (std::string(GetParam().name) == "stage_refilled_before_it_is_released" && report.kind == HazardKind::kMbarrier);
-                                   });
+    const auto run =
+        test::run_ptx(with_sync(GetParam().body, false), GetParam().shape, {.hazards = true, .completion = completion});
+    const bool found =
+        std::any_of(run.report.hazards.begin(), run.report.hazards.end(), [](const HazardReport& report) {
+          // A second arrival in a phase whose bytes have not landed yet is one too many.
+          return report.kind == GetParam().kind ||
+                 (std::string(GetParam().name) == "stage_refilled_before_it_is_released" &&
+                  report.kind == HazardKind::kMbarrier);
+        });
     EXPECT_TRUE(found) << "looked for: " << name_of(GetParam().kind) << "; found: " << texts(run.report);
   }
 }
