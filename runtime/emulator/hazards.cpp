@@ -362,7 +362,7 @@ void Hazards::warp_exit(Warp& warp, LaneMask) {
   constexpr const char* kNames[] = {"cp.async", "bulk copies", "wgmma"};
   for (int family = 0; family < 3; ++family) {
     const State::Groups& groups = state.groups[family];
-    if (!groups.open && std::max(groups.waited, groups.attached) >= groups.committed) continue;
+    if (!groups.open && std::max(groups.waited, groups.attached) >= groups.filled) continue;
     state_->report_pair(HazardKind::kOutstanding, warp, -1, groups.last_op,
                         groups.open ? fmt::format("a warp exits with {} that were never committed", kNames[family])
                                     : fmt::format("a warp exits without waiting for {} of its groups of {}",
