@@ -16,9 +16,9 @@ struct PtxRun {
   std::vector<std::uint32_t> out;
 };
 
-/// The body of an entry `test(out, in)` for sm_90a. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299, and
-/// begins with %rd0 = out, %rd1 = in, %r0 = thread, %r1 = warp, %r2 = lane, %r3 = rank in the cluster. `data` is dynamic
-/// shared memory; the body returns by itself.
+/// The body of an entry `test(out, in)` for sm_90a. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299,
+/// and begins with %rd0 = out, %rd1 = in, %r0 = thread, %r1 = warp, %r2 = lane, %r3 = rank in the cluster. `data` is
+/// dynamic shared memory; the body returns by itself.
 inline std::string ptx_kernel(const std::string& body) {
   return ".version 8.4\n.target sm_90a\n.address_size 64\n"
          ".extern .shared .align 1024 .b8 data[];\n"
