@@ -1,5 +1,5 @@
 // The PTX parser on texts by hand: each construct gives what ptx_module.h says, and what is not modelled is refused by
-// name with its line. ptx_parser_shipped_test.cpp reads whole kernels.
+// name with its line. ptx_mutation_test.cpp damages whole ones.
 #include "kernelwright/runtime/emulator/ptx_parser.h"
 
 #include <gmock/gmock.h>

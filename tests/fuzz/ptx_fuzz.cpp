@@ -1,0 +1,20 @@
+// Any text is a module or is refused with a line and a reason, and a module's registers find places: no crash, no
+// leak, no time or memory beyond the text's due. What a module promises its readers is held against it.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "runtime/emulator/ptx_promises.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace kernelwright;
+  try {
+    const auto module = emulator::parse_ptx(std::string(reinterpret_cast<const char*>(data), size));
+    if (!test::broken_promise(*module).empty()) std::abort();
+  } catch (const emulator::PtxError& error) {
+    if (error.line() < 1 || std::string(error.what()).size() > 1000) std::abort();
+  }
+  return 0;
+}
