@@ -1,0 +1,168 @@
+#include "kernelwright/runtime/emulator/tensor_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/fault.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+using testing::HasSubstr;
+
+TensorMapDescription small_map() {
+  TensorMapDescription map;
+  map.address = 0x1000;
+  map.element = TensorElement::kBf16;
+  map.rank = 2;
+  map.dims[0] = 64, map.dims[1] = 8;
+  map.strides_bytes[0] = 128;
+  map.box[0] = 64, map.box[1] = 8;
+  map.swizzle = Swizzle::k128B;
+  return map;
+}
+
+std::string refusal(const TensorMapDescription& map) {
+  try {
+    encode_tensor_map(map);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(TensorMap, ReadsBackWhatWasEncoded) {
+  TensorMapDescription map = small_map();
+  map.dims[1] = std::uint64_t{1} << 32;
+  map.element_strides[1] = 2;
+  const TensorMap encoded = encode_tensor_map(map);
+  const TensorMapDescription read = decode_tensor_map(encoded.bytes);
+  EXPECT_EQ(read.address, map.address);
+  EXPECT_EQ(read.dims[1], map.dims[1]);
+  EXPECT_EQ(read.strides_bytes[0], 128u);
+  EXPECT_EQ(read.swizzle, Swizzle::k128B);
+  EXPECT_EQ(read.rows(1), 4u);
+  EXPECT_EQ(read.box_bytes(), 4u * 128);
+}
+
+TEST(TensorMap, NamesEverythingThatTheDriverWouldReject) {
+  TensorMapDescription map = small_map();
+  map.address = 8;
+  map.strides_bytes[0] = 136;
+  map.box[0] = 72;
+  map.box[1] = 257;
+  map.dims[1] = 0;
+  const std::string text = refusal(map);
+  EXPECT_THAT(text, HasSubstr("/tensor_map/address: 0x8 is not a multiple of 16"));
+  EXPECT_THAT(text, HasSubstr("/tensor_map/strides_bytes/0: 136 is not a multiple of 16"));
+  EXPECT_THAT(text, HasSubstr("72 elements of bf16 are 144 bytes, and swizzle 128B takes 128 at most"));
+  EXPECT_THAT(text, HasSubstr("/tensor_map/box/1: 257 is outside [1, 256]"));
+  EXPECT_THAT(text, HasSubstr("/tensor_map/dims/1: 0 is outside"));
+  map = small_map();
+  map.box[0] = 20;
+  EXPECT_THAT(refusal(map), HasSubstr("40 bytes, which is not a multiple of 16"));
+  map.rank = 6;
+  EXPECT_THAT(refusal(map), HasSubstr("/tensor_map/rank: 6 is outside [1, 5]"));
+  EXPECT_EQ(refusal(small_map()), "accepted");
+}
+
+TEST(TensorMap, RefusesBytesThatAreNone) {
+  const TensorMap zeros = {};
+  EXPECT_THROW(decode_tensor_map(zeros.bytes), Fault);
+}
+
+TEST(TensorMap, ReplacesFieldsAndChecksThemWhenUsed) {
+  TensorMap map = encode_tensor_map(small_map());
+  replace_tensor_map_field(map.bytes, TensorMapField::kAddress, 0, 0x2000);
+  replace_tensor_map_field(map.bytes, TensorMapField::kGlobalDim, 1, 5);
+  replace_tensor_map_field(map.bytes, TensorMapField::kGlobalStride, 0, 256);
+  const TensorMapDescription read = decode_tensor_map(map.bytes);
+  EXPECT_EQ(read.address, 0x2000u);
+  EXPECT_EQ(read.dims[1], 5u);
+  EXPECT_EQ(read.strides_bytes[0], 256u);
+  replace_tensor_map_field(map.bytes, TensorMapField::kBoxDim, 0, 128);
+  EXPECT_THROW(decode_tensor_map(map.bytes), Fault);
+}
+
+/// Element by element, from the words of the ISA.
+TEST(TensorMap, CopiesBoxesLikeAnElementwiseLoop) {
+  std::mt19937 random(1);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  for (int round = 0; round < 300; ++round) {
+    TensorMapDescription map;
+    map.element =
+        std::vector{TensorElement::kU8, TensorElement::kBf16, TensorElement::kF32, TensorElement::kU64}[below(4)];
+    const std::uint32_t size = bytes_of(map.element);
+    map.rank = 1 + below(5);
+    map.swizzle = static_cast<Swizzle>(below(4));
+    const std::uint32_t span = map.swizzle == Swizzle::kNone ? 160 : 16u << static_cast<int>(map.swizzle);
+    map.box[0] = 16 * static_cast<std::uint32_t>(1 + below(static_cast<int>(span / 16))) / size;
+    std::uint64_t pitch = 0;
+    for (int d = 0; d < map.rank; ++d) {
+      map.dims[d] = static_cast<std::uint64_t>(1 + below(d == 0 ? 60 : 5));
+      if (d > 0) map.box[d] = static_cast<std::uint32_t>(1 + below(3));
+      if (d > 0 && below(4) == 0) map.element_strides[d] = 2;
+      if (d > 0) map.strides_bytes[d - 1] = pitch;
+      pitch = d == 0 ? (map.dims[0] * size + 15) / 16 * 16 : pitch * map.dims[d];
+    }
+    std::vector<std::byte> storage(pitch + 16), shared(32768, std::byte{0xee});
+    for (std::byte& byte : storage) byte = static_cast<std::byte>(random());
+    const auto aligned = (reinterpret_cast<std::uint64_t>(storage.data()) + 15) / 16 * 16;
+    map.address = aligned;
+    std::int32_t at[5] = {};
+    for (int d = 0; d < map.rank; ++d) at[d] = below(20) - 10;
+    const std::uint32_t offset = 128 * static_cast<std::uint32_t>(below(9));
+
+    std::vector<std::byte> expected = shared;
+    std::uint32_t in_box = 0;
+    for (std::uint32_t row = 0; row < map.num_rows(); ++row) {
+      std::uint32_t rest = row;
+      bool inside = true;
+      std::uint64_t address = map.address;
+      for (int d = 1; d < 5; ++d) {
+        const std::int64_t index = at[d] + static_cast<std::int64_t>(rest % map.rows(d) * map.element_strides[d]);
+        rest /= map.rows(d);
+        inside = inside && index >= 0 && index < static_cast<std::int64_t>(map.dims[d]);
+        if (d < map.rank) address += static_cast<std::uint64_t>(index) * map.strides_bytes[d - 1];
+      }
+      for (std::uint32_t x = 0; x < map.box[0]; ++x)
+        for (std::uint32_t byte = 0; byte < size; ++byte, ++in_box) {
+          const std::int64_t index = at[0] + static_cast<std::int64_t>(x);
+          const bool there = inside && index >= 0 && index < static_cast<std::int64_t>(map.dims[0]);
+          const std::uint32_t plain = offset + in_box;
+          const std::uint32_t bits = (16u << static_cast<int>(map.swizzle)) - 16;  // 0, 0x10, 0x30, 0x70
+          expected[plain ^ (plain >> 3 & bits)] =
+              there ? *reinterpret_cast<const std::byte*>(address + static_cast<std::uint64_t>(index) * size + byte)
+                    : std::byte{0};
+        }
+    }
+    load_box(map, at, shared.data(), offset);
+    ASSERT_EQ(shared, expected) << "round " << round;
+
+    // Stored where it came from, the box changes nothing; stored inverted, exactly what was inside changes.
+    const std::vector<std::byte> before = storage;
+    store_box(map, at, shared.data(), offset);
+    ASSERT_EQ(storage, before) << "round " << round;
+  }
+}
+
+TEST(TensorMap, FillsWithNanOfTheElementsWidth) {
+  TensorMapDescription map = small_map();
+  map.fill_nan = true;
+  map.swizzle = Swizzle::kNone;
+  std::vector<std::byte> shared(2048);
+  load_box(map, {1000, 0, 0, 0, 0}, shared.data(), 0);
+  EXPECT_EQ(shared[0], std::byte{0xff});
+  EXPECT_EQ(shared[1], std::byte{0x7f});
+  EXPECT_EQ(shared[1023], std::byte{0x7f});
+  EXPECT_EQ(shared[1024], std::byte{0});
+}
+
+}  // namespace
+}  // namespace kernelwright::emulator
