@@ -189,7 +189,9 @@ bool ClusterRun::turn() {
     running_ = nullptr;
     std::erase_if(warps_, [](const Warp* warp) { return warp->live == 0; });
     if (warps_.empty()) break;
+    const std::size_t outstanding = cluster_.async.size();
     cluster_.async.turn();
+    progress |= cluster_.async.size() != outstanding;  // somebody may wait for what was performed
     if (progress && !yielded_) {
       idle_rounds_ = 0;
       continue;
