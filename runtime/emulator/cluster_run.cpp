@@ -189,7 +189,7 @@ bool ClusterRun::turn() {
     running_ = nullptr;
     std::erase_if(warps_, [](const Warp* warp) { return warp->live == 0; });
     if (warps_.empty()) break;
-    if (cluster_.async.turn()) continue;
+    if (cluster_.async.turn()) continue;  // somebody may wait for what was performed
     if (progress && !yielded_) {
       idle_rounds_ = 0;
       continue;

@@ -167,6 +167,7 @@ WAIT:
 mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r8], 0;
 @!%p2 bra WAIT;
 )" + kLoad;
+      SCOPED_TRACE(testing::Message() << "policy " << static_cast<int>(policy) << ", noinc " << noinc);
       const PtxResult result = run_clean(run);
       for (int thread = 0; thread < 64; ++thread)
         for (int i = 0; i < 4; ++i) EXPECT_EQ(result.outputs[i][thread], memory[thread % 32 * 4 + i]);

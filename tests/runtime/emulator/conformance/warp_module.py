@@ -8,11 +8,10 @@ from conformance.elementwise import File
 
 def words(buffer, first, count, registers, step=128, store=False):
     """Moves `count` b32 registers from or to consecutive rows of `step` bytes of a buffer."""
-    op = "st.global.b32 [{at%d+%d}], %s;" if store else "ld.global.b32 %s, [{at%d+%d}];"
     lines = []
     for i in range(count):
-        offset, register = (first + i) * step, registers % i
-        lines.append(op % ((buffer, offset, register) if store else (register, buffer, offset)))
+        address, register = f"[{{at{buffer}}}+{(first + i) * step}]", registers % i
+        lines.append(f"st.global.b32 {address}, {register};" if store else f"ld.global.b32 {register}, {address};")
     return " ".join(lines)
 
 
