@@ -180,14 +180,19 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     auto kernel = std::make_unique<CudaKernel>(shared_from_this());
     kernel->entry = entry;
     kernel->bytes = image.bytes.size();
+    std::string log(ptx.empty() ? 0 : 4096, '\0');  // what the driver's compiler has to say of PTX
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
+    const unsigned num_options = ptx.empty() ? 0 : 2;
     const auto what = [&] {
-      return fmt::format("loading {} ({} bytes) on {}, whose driver supports CUDA {}", entry, image.bytes.size(),
-                         info_.name, driver_->version_text());
+      return fmt::format("loading {} ({} bytes) on {}, whose driver supports CUDA {}{}{}", entry, image.bytes.size(),
+                         info_.name, driver_->version_text(), *log.c_str() ? ": " : "", log.c_str());
     };
     if (driver_->cuLibraryLoadData && driver_->cuLibraryGetKernel && driver_->cuKernelGetFunction) {
       CUkernel handle = nullptr;
-      check(driver_->cuLibraryLoadData(&kernel->loaded.library, code, nullptr, nullptr, 0, nullptr, nullptr, 0),
-            "cuLibraryLoadData", what);
+      check(
+          driver_->cuLibraryLoadData(&kernel->loaded.library, code, options, values, num_options, nullptr, nullptr, 0),
+          "cuLibraryLoadData", what);
       check(driver_->cuLibraryGetKernel(&handle, kernel->loaded.library, entry.c_str()), "cuLibraryGetKernel", what);
       check(driver_->cuKernelGetFunction(&kernel->function, handle), "cuKernelGetFunction", what);
     } else {

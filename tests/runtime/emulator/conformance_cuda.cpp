@@ -33,9 +33,7 @@ class OnCuda final : public ConformanceDevice {
   std::string name() const override { return device_.info().name; }
 
   Outputs run(const ConformanceCase& test) override {
-    // The driver reads text up to its NUL.
-    const auto image = std::as_bytes(std::span(test.text.c_str(), test.text.size() + 1));
-    const auto kernel = device_.load(image, "test", test.launch.shared_bytes);
+    const auto kernel = device_.load(std::string_view(test.text), "test", test.launch.shared_bytes);
     std::vector<DeviceBuffer> buffers;
     std::vector<std::uint64_t> addresses;
     for (const ConformanceBuffer& buffer : test.buffers) {

@@ -67,7 +67,7 @@ def files():
                    "spread 24 seed 47 -2 2"]
     add("bf16.of.f32", ["f32"], [Form(f"cvt.{r}{x}.bf16.f32", "bf16") for r in ("rn", "rz") for x in ("", ".relu")], values=bf16_values, count=192)
     add("bf16.of.f32.directed", ["f32"], [Form(f"cvt.{r}.bf16.f32", "bf16") for r in ("rm", "rp")], values=bf16_values, count=192, target="sm_90")
-    add("f32.of.bf16", ["bf16"], [Form("cvt.f32.bf16", "f32")], target="sm_90")
+    add("f32.of.bf16", ["bf16"], [Form("cvt.f32.bf16", "f32", "exact")], target="sm_90")
     add("between.16", ["f16", "bf16"], [Form("cvt.rn.bf16.f16", "bf16", body="cvt.rn.bf16.f16 %d, %a"),
                                         Form("cvt.rn.f16.bf16", "f16", body="cvt.rn.f16.bf16 %d, %b")], target="sm_90")
     add("finite.16", ["f32"], [Form(f"cvt.{r}{x}.satfinite.{t}.f32", t) for t in ("f16", "bf16") for r in ("rn", "rz") for x in ("", ".relu")],
