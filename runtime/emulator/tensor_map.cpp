@@ -96,10 +96,14 @@ std::vector<Violation> violations_of(const TensorMapDescription& map) {
   return found;
 }
 
-/// A row of at most 256 elements, out of a swizzled box: gathered or scattered in 16-byte units.
+/// Calls `unit(at, place)` for the 16-byte units of a row: their offset in it, and where they are in shared memory.
 template <class Unit>
-void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizzle, Unit&& unit) {
-  for (std::uint32_t at = 0; at < bytes; at += 16) unit(at, swizzled(offset + at, swizzle));
+inline void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizzle, Unit&& unit) {
+  const std::uint32_t mask = swizzle == Swizzle::kNone ? 0 : span_bytes(swizzle) - 16;
+  for (std::uint32_t at = 0; at < bytes; at += 16) {
+    const std::uint32_t plain = offset + at;
+    unit(at, plain ^ (plain >> 3 & mask));
+  }
 }
 
 constexpr std::size_t kMaxRowBytes = 256 * 8;

@@ -76,17 +76,6 @@ enum class TensorMapField : std::uint8_t {
 };
 void replace_tensor_map_field(std::byte* bytes, TensorMapField field, std::uint32_t ordinal, std::uint64_t value);
 
-/// Where 16-byte units go: `address` is one of shared memory.
-inline std::uint32_t swizzled(std::uint32_t address, Swizzle swizzle) {
-  switch (swizzle) {
-    case Swizzle::kNone: return address;
-    case Swizzle::k32B: return address ^ (address >> 3 & 0x10);
-    case Swizzle::k64B: return address ^ (address >> 3 & 0x30);
-    case Swizzle::k128B: return address ^ (address >> 3 & 0x70);
-  }
-  return address;
-}
-
 /// One row of a box: what of it is in the tensor.
 struct BoxRow {
   std::uint32_t offset = 0;          // in the box, before swizzling

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 
 #include "kernelwright/runtime/emulator/fault.h"
@@ -39,7 +40,8 @@ OperandUnits::OperandUnits(const MatrixDescriptor& descriptor, bool mn_major, st
     : start_(descriptor.start), size_(size), mn_major_(mn_major) {
   const std::uint32_t span = span_bytes(descriptor.swizzle);
   row_ = span;
-  atom_ = span / kUnitBytes;
+  atom_mask_ = span / kUnitBytes - 1;
+  atom_shift_ = static_cast<std::uint32_t>(std::popcount(atom_mask_));
   swizzle_mask_ = span - kUnitBytes;
   if (descriptor.swizzle == Swizzle::kNone) {
     // The leading byte offset leads from one atom to the next along K, the stride byte offset along M or N.

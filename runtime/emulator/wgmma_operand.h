@@ -33,13 +33,14 @@ class OperandUnits {
   std::uint32_t rows() const { return mn_major_ ? 16 : size_; }
   std::uint32_t columns() const { return mn_major_ ? size_ / 8 : 2; }
   std::uint32_t address(std::uint32_t row, std::uint32_t column) const {
-    const std::uint32_t unit = start_ + (row >> 3) * row_group_ + (row & 7) * row_ + (column / atom_) * column_group_ +
-                               (column % atom_) * kUnitBytes;
+    const std::uint32_t unit = start_ + (row >> 3) * row_group_ + (row & 7) * row_ +
+                               (column >> atom_shift_) * column_group_ + (column & atom_mask_) * kUnitBytes;
     return unit ^ (unit >> 3 & swizzle_mask_);
   }
 
  private:
-  std::uint32_t start_, row_group_, row_, column_group_, atom_, swizzle_mask_, size_;  // atom_: units across
+  std::uint32_t start_, row_group_, row_, column_group_, swizzle_mask_, size_;
+  std::uint32_t atom_shift_, atom_mask_;  // of units across an atom, a power of two
   bool mn_major_;
 };
 
