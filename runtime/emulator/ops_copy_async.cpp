@@ -67,40 +67,45 @@ bool copy_warp(Warp& warp, const Op& op) {
   const auto offset =
       static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(static_cast<std::uint32_t>(op.imm))});
   const auto* base = warp.lanes<std::uint64_t>(op.b);
-  std::uint64_t from[32];
-  std::uint64_t outside = 0, low_bits = 0;
   LaneMask reads = kAllLanes;
   if (op.imm & kIgnoreSource) {
     reads = op.imm & kIgnoreUnless ? warp.predicate(op.c) : ~warp.predicate(op.c);
   } else if (op.imm & kHasSourceSize) {
     const auto* sizes = warp.lanes<std::uint32_t>(op.c);
-    std::uint32_t partial = 0;
-    reads = 0;
+    std::uint32_t shortened = 0, partial = 0;
     for (int lane = 0; lane < 32; ++lane) {
+      shortened |= sizes[lane] ^ kBytes;
       partial |= sizes[lane] != 0 && sizes[lane] != kBytes ? 1u : 0u;
-      reads |= (sizes[lane] != 0 ? 1u : 0u) << lane;
     }
-    if (partial) return false;
+    if (partial != 0) return false;
+    if (shortened != 0) {
+      reads = 0;
+      for (int lane = 0; lane < 32; ++lane) reads |= (sizes[lane] != 0 ? 1u : 0u) << lane;
+    }
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    from[lane] = base[lane] + offset;
-    const std::uint64_t counts = reads >> lane & 1;
-    outside |= counts & (from[lane] - allocation.begin > span ? 1u : 0u);
-    low_bits |= (0 - counts) & from[lane];
-  }
-  if (outside != 0 || (low_bits & (kBytes - 1)) != 0) return false;
   std::byte* shared = warp.cta->shared.data();
+  std::uint64_t outside = 0, low_bits = 0;
   if (reads == kAllLanes) {
-    for (int lane = 0; lane < 32; ++lane)
-      std::memcpy(shared + to[lane], reinterpret_cast<const std::byte*>(from[lane]), kBytes);
-  } else {
     for (int lane = 0; lane < 32; ++lane) {
-      if (reads >> lane & 1)
-        std::memcpy(shared + to[lane], reinterpret_cast<const std::byte*>(from[lane]), kBytes);
-      else
-        std::memset(shared + to[lane], 0, kBytes);
+      const std::uint64_t from = base[lane] + offset;
+      outside |= from - allocation.begin > span ? 1u : 0u;
+      low_bits |= from;
     }
+    if (outside != 0 || (low_bits & (kBytes - 1)) != 0) return false;
+    for (int lane = 0; lane < 32; ++lane)
+      std::memcpy(shared + to[lane], reinterpret_cast<const std::byte*>(base[lane] + offset), kBytes);
+    return true;
   }
+  for_each_lane(reads, [&](int lane) {
+    const std::uint64_t from = base[lane] + offset;
+    outside |= from - allocation.begin > span ? 1u : 0u;
+    low_bits |= from;
+  });
+  if (outside != 0 || (low_bits & (kBytes - 1)) != 0) return false;
+  for_each_lane(reads, [&](int lane) {
+    std::memcpy(shared + to[lane], reinterpret_cast<const std::byte*>(base[lane] + offset), kBytes);
+  });
+  for_each_lane(~reads, [&](int lane) { std::memset(shared + to[lane], 0, kBytes); });
   return true;
 }
 

@@ -48,14 +48,15 @@ def scalar(operation, type_name):
             target = len(ins) + len(outs)
             body += f"add.s64 %rd22, %rd20, {{base{target}}}; "
             if space == "shared":
-                body += f"st.shared.{access(type_name)} [%r40], {register(type_name, 0)}; "
+                # Elsewhere a barrier is not needed; but 16-bit values share a word with a neighbour's.
+                body += f"st.shared.{access(type_name)} [%r40], {register(type_name, 0)}; bar.sync 0; "
             else:
                 body += f"st.global.{access(type_name)} [%rd22], {register(type_name, 0)}; "
             address = "%r40" if space == "shared" else "%rd22"
             d = register(type_name, 5) + ", " if opcode == "atom" else ""
             body += f"{name} {d}[{address}], {register(type_name, 1)}{more}; "
             if space == "shared":
-                body += f"ld.shared.{access(type_name)} {register(type_name, 6)}, [%r40]; st.global.{access(type_name)} [%rd22], {register(type_name, 6)}; "
+                body += f"bar.sync 0; ld.shared.{access(type_name)} {register(type_name, 6)}, [%r40]; bar.sync 0; st.global.{access(type_name)} [%rd22], {register(type_name, 6)}; "
             outs.append((name, element(type_name), count, compare))
             if opcode == "atom":
                 body += f"add.s64 %rd23, %rd20, {{base{target + 1}}}; st.global.{access(type_name)} [%rd23], {register(type_name, 5)}; "
