@@ -67,7 +67,9 @@ TEST(PtxMutation, AnswersEveryTruncation) {
   for (std::size_t length = 0; length < text.size(); ++length) {
     const bool whole = is_read(text.substr(0, length));
     read += whole;
-    if (length > text.find(".entry") && length < body_end) ASSERT_FALSE(whole) << text.substr(0, length);
+    if (length > text.find(".entry") && length < body_end) {
+      ASSERT_FALSE(whole) << text.substr(0, length);
+    }
   }
   EXPECT_GT(read, 10) << "a text may end behind a declaration";
 }
