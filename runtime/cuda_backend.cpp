@@ -205,9 +205,10 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(max_shared_bytes));
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     if (driver_->cuFuncGetParamInfo) {
-      std::size_t offset = 0, bytes = 0;
+      std::size_t first = 0, offset = 0, bytes = 0;
       for (std::size_t i = 0; driver_->cuFuncGetParamInfo(kernel->function, i, &offset, &bytes) == CUDA_SUCCESS; ++i) {
-        kernel->params_bytes = offset + bytes;
+        if (i == 0) first = offset;  // not 0 where the first one is aligned to more than the bank that they lie in
+        kernel->params_bytes = offset + bytes - first;
         kernel->several_params = i > 0;
       }
     }
