@@ -35,10 +35,10 @@ def files():
             add(f"to.bf16.{source}", [source], [Form(f"cvt.{r}.bf16.{source}", "bf16") for r in ROUNDINGS], values=values, count=96, target="sm_90")
     # An integer may sit in a register that is wider than it.
     add("integers.wide", ["b32", "b64"], [
-        Form("cvt.u32.u8 of b32", "b32", body="cvt.u32.u8 %d, %a"), Form("cvt.s32.s8 of b32", "b32", body="cvt.s32.s8 %d, %a"),
-        Form("cvt.s32.s16 of b32", "b32", body="cvt.s32.s16 %d, %a"), Form("cvt.s64.s16 of b64", "b64", body="cvt.s64.s16 %d, %c".replace("%c", "%b")),
-        Form("cvt.u8.u32 to b32", "b32", body="cvt.u8.u32 %d, %a"), Form("cvt.s8.s32 to b32", "b32", body="cvt.s8.s32 %d, %a"),
-        Form("cvt.sat.s8.s32 to b32", "b32", body="cvt.sat.s8.s32 %d, %a"), Form("cvt.sat.u8.s32 to b32", "b32", body="cvt.sat.u8.s32 %d, %a"),
+        Form("cvt.u32.u8.of.b32", "b32", body="cvt.u32.u8 %d, %a"), Form("cvt.s32.s8.of.b32", "b32", body="cvt.s32.s8 %d, %a"),
+        Form("cvt.s32.s16.of.b32", "b32", body="cvt.s32.s16 %d, %a"), Form("cvt.s64.s16.of.b64", "b64", body="cvt.s64.s16 %d, %b"),
+        Form("cvt.u8.u32.to.b32", "b32", body="cvt.u8.u32 %d, %a"), Form("cvt.s8.s32.to.b32", "b32", body="cvt.s8.s32 %d, %a"),
+        Form("cvt.sat.s8.s32.to.b32", "b32", body="cvt.sat.s8.s32 %d, %a"), Form("cvt.sat.u8.s32.to.b32", "b32", body="cvt.sat.u8.s32 %d, %a"),
     ], values=["special 48 stride 1, spread 48 seed 41 0 32", "special 48 stride 1, spread 48 seed 42 0 64"], count=96)
 
     for source in ("f16", "bf16", "f32", "f64"):
