@@ -31,7 +31,8 @@ std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
   if (!spec.token_gen) {
     const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
     return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
-            ring("keys", map.keys, map.values, spec.block_n, qk), ring("values", map.values, map.total, spec.block_n, v)};
+            ring("keys", map.keys, map.values, spec.block_n, qk),
+            ring("values", map.values, map.total, spec.block_n, v)};
   }
   const contract::DecodeLayout map = contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots);
   std::vector<SharedRegion> regions{
@@ -43,8 +44,7 @@ std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
     regions.push_back(
         ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, warp_keys, v));
   }
-  regions.push_back(
-      region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
+  regions.push_back(region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
   regions.push_back(region("partial outputs", map.partials, map.partials + spec.num_warps * spec.block_m * v * 4,
                            fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)));
   return regions;

@@ -65,7 +65,12 @@ struct KernelImage {
   KernelImage(std::string_view ptx) : bytes(std::as_bytes(std::span(ptx))) {}
 
   ImageKind kind() const {
-    return bytes.size() >= 4 && std::memcmp(bytes.data(), "\x7f" "ELF", 4) == 0 ? ImageKind::kCubin : ImageKind::kPtx;
+    return bytes.size() >= 4 && std::memcmp(bytes.data(),
+                                            "\x7f"
+                                            "ELF",
+                                            4) == 0
+               ? ImageKind::kCubin
+               : ImageKind::kPtx;
   }
 
   std::span<const std::byte> bytes;

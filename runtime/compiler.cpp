@@ -279,8 +279,8 @@ std::string Compiler::compile_with_lines(const SourceUnit& unit) {
   options.push_back("-lineinfo");
   Program program(*nvrtc_, unit);
   if (program.compile(options) != NVRTC_SUCCESS)
-    throw CompileError(fmt::format("{} for {}, with lines: {}", unit.kernel, unit.arch,
-                                   first_lines(program.log(), kLogLinesInError)));
+    throw CompileError(
+        fmt::format("{} for {}, with lines: {}", unit.kernel, unit.arch, first_lines(program.log(), kLogLinesInError)));
   return program.ptx();
 }
 

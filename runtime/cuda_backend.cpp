@@ -242,9 +242,9 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     void* buffer[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments[0], CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes,
                       CU_LAUNCH_PARAM_END};
     const bool several = kernel.several_params;
-    check(driver_->cuLaunchKernelEx(&launch, kernel.function, several ? nullptr : arguments, several ? buffer : nullptr),
-          "cuLaunchKernelEx",
-          [&] { return words(kernel.entry, config); });
+    check(
+        driver_->cuLaunchKernelEx(&launch, kernel.function, several ? nullptr : arguments, several ? buffer : nullptr),
+        "cuLaunchKernelEx", [&] { return words(kernel.entry, config); });
   }
 
   int max_ctas_per_sm(const LoadedKernel& loaded, std::uint32_t block, std::uint32_t shared_bytes) override {

@@ -46,7 +46,7 @@ enum class OnMiss {
 };
 
 struct EngineOptions {
-  std::string backend = "auto";  // cuda | emulator | auto: cuda where a GPU is, else the emulator
+  std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator
   EmulatorBackendOptions emulator;  // read where the emulator is what runs
   CacheOptions cache;
   std::string nvrtc_path;                     // "": found as Compiler says

@@ -9,7 +9,8 @@ KernelNotes notes_of(const Spec& spec) {
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
   // In the portable kernels every warp loads, multiplies and stores.
-  notes.roles.push_back({.first_warp = 0, .num_warps = static_cast<std::uint32_t>(attention->num_warps), .name = "math"});
+  notes.roles.push_back(
+      {.first_warp = 0, .num_warps = static_cast<std::uint32_t>(attention->num_warps), .name = "math"});
   for (SharedRegion& region : shared_map(*attention))
     notes.shared.push_back({.offset = region.offset,
                             .bytes = region.bytes,

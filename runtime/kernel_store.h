@@ -33,7 +33,8 @@ class KernelStore {
   std::shared_ptr<const Binary> find(const Spec& spec);
 
   /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `spec`. "" if
-  /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches nothing.
+  /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches
+  /// nothing.
   std::string ptx_with_lines(const Spec& spec, const Binary& binary);
 
   CubinCache& cache();

@@ -144,8 +144,9 @@ class EmulatedDevice final : public Device {
     try {
       return machine_->memory().allocate(bytes);
     } catch (const std::bad_alloc&) {
-      throw DeviceError(fmt::format("allocating {} bytes on {}: this machine has no memory for them", bytes, info_.name),
-                        kOutOfMemory);
+      throw DeviceError(
+          fmt::format("allocating {} bytes on {}: this machine has no memory for them", bytes, info_.name),
+          kOutOfMemory);
     }
   }
   void free(DevicePtr address) noexcept override {
@@ -339,9 +340,9 @@ class EmulatedDevice final : public Device {
 std::unique_ptr<LoadedKernel> EmulatedDevice::load(const KernelImage& image, const std::string& entry,
                                                    std::uint32_t max_shared_bytes) {
   if (image.kind() != ImageKind::kPtx)
-    throw DeviceError(fmt::format("loading {}: the emulator runs PTX, and this is a cubin of {} bytes", entry,
-                                  image.bytes.size()),
-                      kInvalidImage);
+    throw DeviceError(
+        fmt::format("loading {}: the emulator runs PTX, and this is a cubin of {} bytes", entry, image.bytes.size()),
+        kInvalidImage);
   auto kernel = std::make_unique<EmulatedKernel>();
   kernel->machine = machine_;
   kernel->entry = entry;
@@ -350,21 +351,19 @@ std::unique_ptr<LoadedKernel> EmulatedDevice::load(const KernelImage& image, con
   kernel->max_shared_bytes = max_shared_bytes;
   if (image.notes) kernel->notes = *image.notes;
   try {
-    kernel->module =
-        machine_->load(std::string(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()));
+    kernel->module = machine_->load(std::string(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()));
     const emulator::Module& module = kernel->module->module();
     if (!runs_on(module.target, arch_))
       throw DeviceError(fmt::format("loading {}: PTX for {} does not run on {}; have the device claim to be {}", entry,
                                     module.target, info_.name, module.target),
                         kNoBinaryForGpu);
-    if (!module.find(entry))
-      throw DeviceError(fmt::format("loading {}: the PTX has no such entry", entry), kNotFound);
+    if (!module.find(entry)) throw DeviceError(fmt::format("loading {}: the PTX has no such entry", entry), kNotFound);
     const emulator::Program& program = kernel->module->program(entry);
     kernel->params_bytes = program.entry->parameter_bytes;
     const std::uint64_t shared = std::uint64_t{max_shared_bytes} + program.static_shared_bytes;
     if (shared > static_cast<std::uint64_t>(arch_.shared_bytes_per_cta))
-      throw DeviceError(fmt::format("loading {}: {} bytes of shared memory, and {} allows {}", entry, shared, info_.name,
-                                    arch_.shared_bytes_per_cta),
+      throw DeviceError(fmt::format("loading {}: {} bytes of shared memory, and {} allows {}", entry, shared,
+                                    info_.name, arch_.shared_bytes_per_cta),
                         kInvalidValue);
   } catch (const emulator::PtxError& error) {
     throw DeviceError(fmt::format("loading {} on the emulator: PTX {}", entry, error.what()), kInvalidPtx);
