@@ -95,8 +95,14 @@ int bench(const Options& options) {
     for (AttentionShape& shape : choose_shapes(named, options.shapes, false))
       work.emplace_back(&named, std::move(shape));
   }
-  Engine engine(engine_options(options));
-  Device& device = device_for(engine, options);
+  if (options.device == "emulator")
+    throw ConfigError("--device",
+                      "emulator: its times say nothing about a GPU; run checks results on it, and bench "
+                      "needs a GPU");
+  if (options.device == "auto") make_cuda_backend();  // throws where there is none
+  if (configs.usable.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
+  Machine machine(options);
+  Device& device = machine.place_for(configs.usable.at(0)).device;
   Flusher flusher(device);
   const Style style(stdout);
   Table table({"config", "shape", "median", "10 % .. 90 %", "rate", ""});
@@ -105,7 +111,7 @@ int bench(const Options& options) {
   {
     Progress progress("timing", work.size());
     for (const auto& [named, shape] : work) {
-      const AttentionKernel kernel = prepare(engine, device, *named);
+      const AttentionKernel kernel = prepare(machine.place_for(*named), *named);
       const AttentionCase call = make_inputs(named->config.problem, shape, {.seed = options.seed});
       DeviceCase on_device(device, call, kernel);
       const Timing timing = time_launches(device, on_device, flusher, options.repetitions);

@@ -73,6 +73,16 @@ bool find_gpus(std::vector<Finding>& findings, JsonValue& devices, std::string& 
   }
 }
 
+void find_emulator(std::vector<Finding>& findings, JsonValue& object) {
+  JsonValue archs = JsonValue::array();
+  for (const ArchInfo& row : all_archs()) archs.push(row.name);
+  object.set("emulator", JsonValue::object().set("archs", std::move(archs)));
+  findings.push_back({"emulator", true,
+                      fmt::format("runs kernels on the CPU as {} to {}; sm_100a and later run the portable family",
+                                  all_archs().front().name, all_archs().back().name),
+                      ""});
+}
+
 bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
   Compiler compiler;
   JsonValue found = JsonValue::object();
@@ -127,6 +137,7 @@ int doctor(const Options& options) {
   const bool can_run = find_gpus(findings, devices, gpu_error);
   object.set("devices", std::move(devices));
   if (!gpu_error.empty()) object.set("devices_error", gpu_error);
+  find_emulator(findings, object);
   const bool can_compile = find_compiler(findings, object);
   find_cache(options, findings, object);
   const auto disassembler = find_disassembler();
@@ -150,7 +161,7 @@ int doctor(const Options& options) {
     if (!finding.present) fmt::print("           {}\n", style.dim(finding.remedy));
   }
   fmt::print("{}\n", can_run && can_compile ? "Can compile and run kernels."
-                     : can_compile          ? "Can compile kernels; cannot run them."
+                     : can_compile          ? "Can compile kernels, and run them on the emulator."
                      : can_run              ? "Can run cached kernels; cannot compile new ones."
                                             : "Can neither compile nor run kernels.");
   return code;

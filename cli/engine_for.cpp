@@ -2,32 +2,67 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "kernelwright/generator/error.h"
+#include "targets.h"
 
 namespace kernelwright::cli {
+namespace {
 
-EngineOptions engine_options(const Options& options) {
+constexpr double kEmulatedRate = 1e10;  // operations a second and core, in mma.sync
+
+EngineOptions engine_options(const Options& options, Arch arch) {
   EngineOptions engine;
   engine.backend = options.device;
   engine.cache = cache_options(options);
+  engine.emulator = emulator_options(options, arch);
+  engine.sink = [](const Event& event) {
+    if (event.kind != EventKind::kDevice) return;
+    fmt::print(stderr, "kernelwright: {}\n", event.detail.substr(0, event.detail.find(';')));
+  };
   return engine;
 }
 
-Device& device_for(Engine& engine, const Options&) {
-  Device& device = engine.device(0);
-  if (!device.info().arch)
-    throw MissingError(fmt::format("{} has compute capability {}.{}, which no kernel here is compiled for",
-                                   device.info().name, device.info().compute_major, device.info().compute_minor));
-  return device;
+Place place_on(Engine& engine) { return {engine, engine.device(0), dynamic_cast<EmulatorBackend*>(&engine.backend())}; }
+
+}  // namespace
+
+Place Machine::place_for(const NamedConfig& named) {
+  const Arch arch = claimed_arch(named, options_);
+  if (!gpu_) {
+    if (const auto known = emulators_.find(arch); known != emulators_.end()) return place_on(*known->second);
+    EngineOptions wanted = engine_options(options_, arch);
+    if (!emulators_.empty()) wanted.backend = "emulator";  // "auto" has been decided, and said
+    auto engine = std::make_unique<Engine>(std::move(wanted));
+    if (place_on(*engine).emulator) return place_on(*(emulators_[arch] = std::move(engine)));
+    gpu_ = std::move(engine);
+  }
+  const DeviceInfo& info = gpu_->device(0).info();
+  if (!info.arch)
+    throw MissingError(fmt::format("{} has compute capability {}.{}, which no kernel here is compiled for", info.name,
+                                   info.compute_major, info.compute_minor));
+  if (!options_.archs.empty() && arch != *info.arch)
+    throw ConfigError("--arch", fmt::format("{} is not what {} is; {} is, or --device emulator would do",
+                                            to_string(arch), info.name, to_string(*info.arch)));
+  if (options_.hazards)
+    throw ConfigError(
+        "--hazards", fmt::format("the emulator looks for them, and this is {}; --device emulator would do", info.name));
+  return place_on(*gpu_);
 }
 
-AttentionKernel prepare(Engine& engine, Device& device, const NamedConfig& named) {
-  require_valid(named, device.info().arch);
+AttentionKernel prepare(const Place& place, const NamedConfig& named) {
+  require_valid(named, place.device.info().arch);
   try {
-    return engine.prepare(named.config.problem, named.config.schedule, {.device = device.ordinal()});
+    return place.engine.prepare(named.config.problem, named.config.schedule, {.device = place.device.ordinal()});
   } catch (const ConfigError& error) {
     throw in_file(named.path, error);
   }
+}
+
+double emulated_seconds(double operations) {
+  return operations / (kEmulatedRate * std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace kernelwright::cli

@@ -34,6 +34,8 @@ class CommandLine {
     CLI::App* run_verb = add("run", "Compile or load, launch twice, and compare with the fp64 reference", run);
     configs(run_verb);
     device(run_verb);
+    claimed_arch(run_verb);
+    emulated(run_verb);
     shapes(run_verb);
     seed(run_verb);
     run_verb->add_option("--inputs", options_.inputs, "Folder of .npy files to read instead of random inputs");
@@ -55,6 +57,7 @@ class CommandLine {
     CLI::App* explain_verb =
         add("explain", "The Spec, why it was chosen, shared memory, registers, predicted bound", explain);
     configs(explain_verb);
+    device(explain_verb);
     archs(explain_verb);
     shapes(explain_verb);
 
@@ -71,6 +74,28 @@ class CommandLine {
       text_verb->add_option("--kernel", options_.kernel, "Which kernel: main, or combine, which merges split keys")
           ->check(CLI::IsMember({"main", "combine"}));
     }
+
+    CLI::App* emulate_verb = add("emulate", "Run an entry of a PTX file on the emulator, on made-up buffers", emulate);
+    emulate_verb->add_option("FILE", options_.ptx_file, "PTX as a compiler leaves it")->required();
+    emulate_verb->add_option("--entry", options_.entry, "Which kernel, where the file has several");
+    const auto dimensions = [&](const char* name, std::vector<std::uint32_t>& to, const char* text) {
+      emulate_verb->add_option(name, to, text)->delimiter(',')->expected(1, 3)->check(CLI::Range(1u, 0x7fffffffu));
+    };
+    dimensions("--grid", options_.grid, "CTAs: X,Y,Z");
+    dimensions("--block", options_.block, "Threads of a CTA: X,Y,Z");
+    dimensions("--cluster", options_.cluster, "CTAs of a cluster: X,Y,Z");
+    emulate_verb->add_option("--shared", options_.shared_bytes, "Bytes of dynamic shared memory");
+    emulate_verb
+        ->add_option("--params", options_.parameters,
+                     "A word for each parameter: an integer, a float with a point, or buffer; else 64-bit ones are "
+                     "buffers and others 0")
+        ->delimiter(',');
+    emulate_verb->add_option("--bytes", options_.buffer_bytes, "Bytes of each buffer")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 36));
+    emulate_verb->add_option("--fill", options_.fill, "What buffers hold: zero, or pattern, which differs by byte")
+        ->check(CLI::IsMember({"zero", "pattern"}));
+    seed(emulate_verb);
+    emulated(emulate_verb);
 
     CLI::App* cache_verb = add("cache", "What is kept of compiled kernels", cache);
     cache_verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
@@ -125,6 +150,18 @@ class CommandLine {
     verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")
         ->check(CLI::IsMember({"cuda", "emulator", "auto"}));
   }
+  void claimed_arch(CLI::App* verb) {
+    verb->add_option("--arch", options_.archs,
+                     "What the emulator claims to be: sm_80 ... sm_120a; else the config's, else sm_90a")
+        ->take_all()
+        ->expected(1);
+  }
+  void emulated(CLI::App* verb) {
+    verb->add_flag("--hazards", options_.hazards,
+                   "On the emulator, look for races, missing fences and misused barriers; a report exits 1");
+    verb->add_option("--completion", options_.completion, "On the emulator, when asynchronous work completes")
+        ->check(CLI::IsMember({"eager", "lazy", "random"}));
+  }
   void archs(CLI::App* verb) {
     verb->add_option("--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated")
         ->take_all()
@@ -135,7 +172,9 @@ class CommandLine {
         ->take_all()
         ->expected(1);
   }
-  void seed(CLI::App* verb) { verb->add_option("--seed", options_.seed, "Seed of the random inputs"); }
+  void seed(CLI::App* verb) {
+    verb->add_option("--seed", options_.seed, "Seed of the random inputs, and of the emulator's schedule");
+  }
 
   Options& options_;
   CLI::App app_{"Turns a JSON problem into a GPU kernel specialised for it, and proves it right.", "kernelwright"};

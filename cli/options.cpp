@@ -126,6 +126,18 @@ void require_valid(const NamedConfig& named, std::optional<Arch> arch) {
   if (!violations.empty()) throw in_file(named.path, ConfigError(std::move(violations)));
 }
 
+EmulatorBackendOptions emulator_options(const Options& options, Arch arch) {
+  using emulator::Completion;
+  EmulatorBackendOptions emulator;
+  emulator.arch = arch;
+  emulator.hazards = options.hazards;
+  emulator.completion = options.completion == "lazy"     ? Completion::kLazy
+                        : options.completion == "random" ? Completion::kRandom
+                                                         : Completion::kEager;
+  emulator.seed = options.seed;
+  return emulator;
+}
+
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;

@@ -10,12 +10,15 @@
 #include "kernelwright/generator/config.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/emulator/emulator_options.h"
 
 namespace kernelwright::cli {
 
 struct Options {
   std::vector<std::string> configs;  // files, or folders of .json files
   std::string device = "auto";
+  bool hazards = false;              // run, emulate: on the emulator
+  std::string completion = "eager";  // likewise: eager | lazy | random
   std::vector<std::string> archs;
   std::vector<std::string> shapes;
   bool json = false;
@@ -28,6 +31,12 @@ struct Options {
   std::string cache_verb;       // cache: ls, verify, prune, clear, why
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
+  // emulate
+  std::string ptx_file, entry, fill = "zero";
+  std::vector<std::uint32_t> grid{1}, block{32}, cluster{1};
+  std::uint32_t shared_bytes = 0;
+  std::uint64_t buffer_bytes = 1 << 20;
+  std::vector<std::string> parameters;
 };
 
 /// A config that has a kernel, and where it came from.
@@ -62,6 +71,9 @@ std::vector<AttentionShape> choose_shapes(const NamedConfig& named, const std::v
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
 CacheOptions cache_options(const Options& options);
+
+/// How the emulator runs, as what `arch`.
+EmulatorBackendOptions emulator_options(const Options& options, Arch arch);
 
 /// A copy of `error` whose paths are led by `file`: "FILE: /problem/heads".
 ConfigError in_file(const std::string& file, const ConfigError& error);

@@ -1,12 +1,14 @@
 // kernelwright run: specialise, compile or load, launch twice into poisoned outputs, compare with the fp64 reference.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 
 #include "engine_for.h"
 #include "exit_code.h"
+#include "hazards.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
@@ -19,13 +21,17 @@
 namespace kernelwright::cli {
 namespace {
 
+constexpr double kLongRunSeconds = 600;  // on the emulator: people are warned
+
 struct ShapeResult {
   std::string name;
   LaunchedTwice launched;
   Verdict verdict;
   double operations = 0;
-  bool passed() const { return verdict.passed && launched.repeats && launched.guards_intact; }
+  std::string fault;  // what ended a launch on the emulator; then nothing was compared
+  bool passed() const { return fault.empty() && verdict.passed && launched.repeats && launched.guards_intact; }
   std::string reason() const {
+    if (!fault.empty()) return fault;
     std::string text = verdict.text;
     const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
     if (!launched.repeats) add("two launches of the same inputs differ");
@@ -35,11 +41,14 @@ struct ShapeResult {
 };
 
 struct ConfigResult {
-  const NamedConfig* named;
+  const NamedConfig* named = nullptr;
   AttentionKernel kernel;
+  DeviceInfo device;
   double prepare_ms = 0;
   std::vector<ShapeResult> shapes;
+  std::vector<emulator::KernelHazard> hazards;
   bool passed() const {
+    if (!hazards.empty()) return false;
     for (const ShapeResult& shape : shapes)
       if (!shape.passed()) return false;
     return true;
@@ -49,7 +58,7 @@ struct ConfigResult {
 // JSON has no infinity: a ratio that is infinite is written as text.
 JsonValue number(double value) { return std::isfinite(value) ? JsonValue(value) : JsonValue(fmt::format("{}", value)); }
 
-JsonValue to_json(const ConfigResult& result, const DeviceInfo& device) {
+JsonValue to_json(const ConfigResult& result, bool with_hazards) {
   JsonValue shapes = JsonValue::array();
   for (const ShapeResult& shape : result.shapes) {
     const Verdict& verdict = shape.verdict;
@@ -75,22 +84,24 @@ JsonValue to_json(const ConfigResult& result, const DeviceInfo& device) {
   }
   const auto binary = result.kernel.binary();
   JsonValue object = JsonValue::object();
-  object.set("config", result.named->config.name).set("key", result.kernel.key()).set("device", device.name);
+  object.set("config", result.named->config.name).set("key", result.kernel.key()).set("device", result.device.name);
   object.set("arch", to_string(result.kernel.plan().main.arch)).set("entry", binary ? binary->entry : "");
   object.set("registers", binary ? binary->usage.registers : 0);
   object.set("spill_bytes", binary ? binary->usage.spill_stores + binary->usage.spill_loads : 0);
   object.set(
       "times",
       JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", binary ? binary->compile_ms : 0));
+  if (with_hazards) object.set("hazards", to_json(result.hazards));
   return object.set("verdict", result.passed() ? "ok" : "failed").set("shapes", std::move(shapes));
 }
 
-void print_text(const ConfigResult& result, const DeviceInfo& device) {
+void print_text(const ConfigResult& result) {
   const Style style(stdout);
   const auto binary = result.kernel.binary();
-  fmt::print("{}  {}\n", style.bold(result.named->config.name),
-             style.dim(fmt::format("{} on {}, {} registers, ready in {}", binary ? binary->entry : "?", device.name,
-                                   binary ? binary->usage.registers : 0, duration_text(result.prepare_ms))));
+  fmt::print(
+      "{}  {}\n", style.bold(result.named->config.name),
+      style.dim(fmt::format("{} on {}, {} registers, ready in {}", binary ? binary->entry : "?", result.device.name,
+                            binary ? binary->usage.registers : 0, duration_text(result.prepare_ms))));
   Table table({"shape", "rows checked", "max error", "of bound", "rms", "lse of bound", "time", ""});
   for (const ShapeResult& shape : result.shapes) {
     const Verdict& verdict = shape.verdict;
@@ -103,14 +114,29 @@ void print_text(const ConfigResult& result, const DeviceInfo& device) {
   fmt::print("{}", table.text(style));
   for (const ShapeResult& shape : result.shapes)
     if (!shape.passed()) fmt::print("  {}: {}\n", shape.name, style.bad(shape.reason()));
+  fmt::print("{}", hazards_text(result.hazards));
 }
 
-ShapeResult run_case(Device& device, const AttentionKernel& kernel, const AttentionCase& call, std::string name,
+ShapeResult run_case(const Place& place, const AttentionKernel& kernel, const AttentionCase& call, std::string name,
                      std::uint64_t seed, AttentionOutput* output) {
   ShapeResult result;
   result.name = std::move(name);
   result.operations = call.operations();
-  result.launched = launch_twice(device, call, kernel);
+  const double seconds = place.emulator ? emulated_seconds(2 * result.operations) : 0;  // it is launched twice
+  if (seconds > kLongRunSeconds)
+    fmt::print(stderr,
+               "kernelwright: {}: the emulator will take about {:.0f} minutes for {:.2g} operations; a smaller shape "
+               "would do\n",
+               result.name, seconds / 60, 2 * result.operations);
+  try {
+    const SlowNotice notice(
+        fmt::format("{} on {}, for about {:.0f} s", result.name, place.device.info().name, std::max(seconds, 2.0)));
+    result.launched = launch_twice(place.device, call, kernel);
+  } catch (const DeviceError& error) {
+    if (!place.emulator) throw;
+    result.fault = error.what();
+    return result;
+  }
   result.verdict = verify(call, result.launched.output, {.seed = seed});
   if (output) *output = result.launched.output;
   result.launched.output = {};  // large, and judged
@@ -152,31 +178,35 @@ int run(const Options& options) {
     check_output_folder(options.outputs);
   }
 
-  Engine engine(engine_options(options));
-  Device& device = device_for(engine, options);
+  Machine machine(options);
   JsonValue results = JsonValue::array();
   bool passed = true;
   for (const Work& item : work) {
     const NamedConfig& named = *item.named;
-    ConfigResult result{&named, {}, 0, {}};
+    const Place place = machine.place_for(named);
+    ConfigResult result;
+    result.named = &named;
+    result.device = place.device.info();
     const auto start = std::chrono::steady_clock::now();
-    result.kernel = prepare(engine, device, named);
+    result.kernel = prepare(place, named);
     result.prepare_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     Progress progress(named.config.name, item.shapes.size());
     for (const AttentionShape& shape : item.shapes) {
       AttentionOutput output;
       const AttentionCase call =
           from_files ? std::move(*arrays) : make_inputs(named.config.problem, shape, {.seed = options.seed});
-      result.shapes.push_back(run_case(device, result.kernel, call, from_files ? options.inputs : shape.name,
+      result.shapes.push_back(run_case(place, result.kernel, call, from_files ? options.inputs : shape.name,
                                        options.seed, options.outputs.empty() ? nullptr : &output));
-      if (!options.outputs.empty()) write_output(call, output, options.outputs);
+      const bool written = result.shapes.back().fault.empty() && !options.outputs.empty();
+      if (written) write_output(call, output, options.outputs);
       progress.step(shape.name);
     }
+    if (place.emulator) result.hazards = place.emulator->take_reports();
     passed = passed && result.passed();
     if (options.json)
-      results.push(to_json(result, device.info()));
+      results.push(to_json(result, options.hazards));
     else
-      print_text(result, device.info());
+      print_text(result);
   }
   if (options.json) {
     if (results.elements().size() == 1 && configs.skipped.empty())

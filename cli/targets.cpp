@@ -15,11 +15,27 @@ std::optional<Arch> gpu_arch() {
   }
 }
 
-Arch choose_arch(const NamedConfig& named, const Options& options) {
+namespace {
+
+/// --arch, else the schedule's.
+std::optional<Arch> named_arch(const NamedConfig& named, const Options& options) {
   const std::vector<Arch> given = parse_archs(options.archs);
   if (given.size() > 1) throw ConfigError("--arch", fmt::format("{} are named; one would do", given.size()));
   if (given.size() == 1) return given[0];
   if (!named.config.schedule.arch.is_auto()) return named.config.schedule.arch.value();
+  return std::nullopt;
+}
+
+}  // namespace
+
+Arch claimed_arch(const NamedConfig& named, const Options& options) {
+  return named_arch(named, options).value_or(Arch::kSm90a);
+}
+
+Arch choose_arch(const NamedConfig& named, const Options& options) {
+  if (options.device == "cuda") make_cuda_backend();  // throws where there is none
+  if (options.device == "emulator") return claimed_arch(named, options);
+  if (const auto arch = named_arch(named, options)) return *arch;
   return gpu_arch().value_or(Arch::kSm90a);
 }
 

@@ -13,7 +13,11 @@ namespace kernelwright::cli {
 /// The architecture of GPU 0; nothing where no GPU is or no row fits it.
 std::optional<Arch> gpu_arch();
 
-/// The one architecture of a verb that explains: --arch, else the schedule's, else the GPU's, else sm_90a.
+/// What the emulator claims to be for a config: --arch, else the schedule's, else sm_90a.
+Arch claimed_arch(const NamedConfig& named, const Options& options);
+
+/// The one architecture of a verb that explains: --arch, else the schedule's, else the GPU's, else sm_90a. A GPU that
+/// --device asks for must be there; on the emulator it does not matter.
 Arch choose_arch(const NamedConfig& named, const Options& options);
 
 /// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 namespace kernelwright::cli {
 namespace {
@@ -114,6 +117,30 @@ void Progress::step(std::string_view what) {
   const std::lock_guard lock(state_->mutex);
   ++state_->done;
   state_->draw(what);
+}
+
+struct SlowNotice::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  std::thread thread;
+};
+
+SlowNotice::SlowNotice(std::string text) : state_(std::make_unique<State>()) {
+  state_->thread = std::thread([state = state_.get(), text = std::move(text)] {
+    std::unique_lock lock(state->mutex);
+    if (!state->changed.wait_for(lock, std::chrono::seconds(2), [&] { return state->over; }))
+      fmt::print(stderr, "kernelwright: {}\n", text);
+  });
+}
+
+SlowNotice::~SlowNotice() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->over = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
 }
 
 std::string duration_text(double milliseconds) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,19 @@ class Progress {
  private:
   struct State;
   State* state_;
+};
+
+/// Says `text` on standard error, once, if it lives for longer than two seconds.
+class SlowNotice {
+ public:
+  explicit SlowNotice(std::string text);
+  ~SlowNotice();
+  SlowNotice(const SlowNotice&) = delete;
+  SlowNotice& operator=(const SlowNotice&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// "1.23 ms", "45.6 us"

@@ -15,5 +15,6 @@ int ptx(const Options& options);
 int sass(const Options& options);
 int cache(const Options& options);
 int doctor(const Options& options);
+int emulate(const Options& options);
 
 }  // namespace kernelwright::cli

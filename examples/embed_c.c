@@ -1,9 +1,7 @@
-/* Kernelwright inside a C program: libkernelwright_c and device pointers from the driver API, which is opened by hand
- * so that the example builds where no CUDA toolkit is. Exits 3 where no GPU is. */
-#include <dlfcn.h>
+/* Kernelwright inside a C program: libkernelwright_c alone. It runs on the GPU, or on the emulator where none is.
+ * Exits 3 where no compiler is and the kernel is not cached. */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernelwright/runtime/c_api.h"
@@ -15,17 +13,6 @@ static const char kConfig[] =
     " \"problem\": {\"head_dim\": {\"qk\": 128, \"v\": 128}, \"heads\": {\"q\": 4, \"kv\": 2},"
     " \"mask\": {\"kind\": \"causal\"}},"
     " \"schedule\": \"auto\"}";
-
-typedef void (*AnyCall)(void);
-static AnyCall driver_call(void* driver, const char* name) {
-  void* found = dlsym(driver, name);
-  AnyCall call;
-  if (!found) fprintf(stderr, "the driver has no %s\n", name), exit(3);
-  memcpy(&call, &found, sizeof call); /* ISO C casts no object pointer to a function pointer */
-  return call;
-}
-#define DRIVER_CALL(result, name, ...) \
-  if (((int (*)(__VA_ARGS__))driver_call(driver, name))result != 0) return fprintf(stderr, "%s failed\n", name), 1
 
 static void on_event(const kernelwright_event* event, void* unused) {
   (void)unused;
@@ -45,13 +32,6 @@ int main(void) {
   if (status == KERNELWRIGHT_OK) status = kernelwright_prepare_json(engine, kConfig, strlen(kConfig), NULL, &kernel);
   if (status != KERNELWRIGHT_OK) return report(status);
 
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW); /* there: the engine has found it */
-  if (!driver) return fprintf(stderr, "%s\n", dlerror()), 3;
-  void* context = NULL;
-  DRIVER_CALL((0), "cuInit", unsigned);
-  DRIVER_CALL((&context, 0), "cuDevicePrimaryCtxRetain", void**, int);
-  DRIVER_CALL((context), "cuCtxSetCurrent", void*);
-
   /* Queries and keys of zero weigh all visible keys alike, and value t is t everywhere: row i is the mean of 0..i.
    * bf16 is the upper half of an f32. */
   static uint16_t zeros[kLen * kHeads * kHeadDim], values[kLen * kKvHeads * kHeadDim], out[kLen * kHeads * kHeadDim];
@@ -62,16 +42,28 @@ int main(void) {
     values[i] = (uint16_t)(bits >> 16);
   }
   kernelwright_attention_tensors tensors = {.struct_size = sizeof tensors, .batch = 1, .q_len = kLen, .kv_len = kLen};
-  DRIVER_CALL((&tensors.q, sizeof zeros), "cuMemAlloc_v2", uint64_t*, size_t);
-  DRIVER_CALL((&tensors.k, sizeof values), "cuMemAlloc_v2", uint64_t*, size_t);
-  DRIVER_CALL((&tensors.v, sizeof values), "cuMemAlloc_v2", uint64_t*, size_t);
-  DRIVER_CALL((&tensors.o, sizeof out), "cuMemAlloc_v2", uint64_t*, size_t);
-  DRIVER_CALL((tensors.q, zeros, sizeof zeros), "cuMemcpyHtoD_v2", uint64_t, const void*, size_t);
-  DRIVER_CALL((tensors.k, zeros, sizeof values), "cuMemcpyHtoD_v2", uint64_t, const void*, size_t);
-  DRIVER_CALL((tensors.v, values, sizeof values), "cuMemcpyHtoD_v2", uint64_t, const void*, size_t);
+  struct {
+    uint64_t* address;
+    const void* from;
+    uint64_t bytes;
+  } const operands[] = {{&tensors.q, zeros, sizeof zeros},
+                        {&tensors.k, zeros, sizeof values},
+                        {&tensors.v, values, sizeof values},
+                        {&tensors.o, out, sizeof out}};
+  for (int i = 0; i < 4; ++i) {
+    status = kernelwright_device_allocate(engine, 0, operands[i].bytes, operands[i].address);
+    if (status == KERNELWRIGHT_OK)
+      status = kernelwright_device_write(engine, 0, *operands[i].address, operands[i].from, operands[i].bytes);
+    if (status != KERNELWRIGHT_OK) return report(status);
+  }
 
   if ((status = kernelwright_launch(kernel, &tensors, NULL)) != KERNELWRIGHT_OK) return report(status);
-  DRIVER_CALL((out, tensors.o, sizeof out), "cuMemcpyDtoH_v2", void*, uint64_t, size_t); /* waits for the launch */
+  status = kernelwright_device_read(engine, 0, out, tensors.o, sizeof out); /* waits for the launch */
+  if (status != KERNELWRIGHT_OK) return report(status);
+  for (int i = 0; i < 4; ++i) kernelwright_device_free(engine, 0, *operands[i].address);
+  const char* device = NULL;
+  if ((status = kernelwright_device_name(engine, 0, &device)) != KERNELWRIGHT_OK) return report(status);
+  printf("ran on %s\n", device);
   kernelwright_engine_destroy(engine);
 
   for (int row = 0; row < kLen; row += kLen - 1) {

@@ -1,5 +1,5 @@
 // Kernelwright inside a C++ program: prepare a kernel once, launch it on raw device pointers, look at the result.
-// Exits 3 where no GPU is.
+// It runs on the GPU, or on the emulator where none is. Exits 3 where no compiler is and the kernel is not cached.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

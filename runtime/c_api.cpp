@@ -12,6 +12,7 @@
 
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/runtime/c_api_engine.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
 
 namespace kernelwright {
 namespace {
@@ -188,6 +189,19 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
   return tensors;
 }
 
+emulator::Completion completion_of(const char* word) {
+  using emulator::Completion;
+  const std::string_view given = word ? word : "eager";
+  if (given == "eager") return Completion::kEager;
+  if (given == "lazy") return Completion::kLazy;
+  if (given == "random") return Completion::kRandom;
+  throw ConfigError("/engine_options/completion", fmt::format("\"{:.64}\" is not one of eager, lazy, random", given));
+}
+
+Device& device_of(kernelwright_engine* engine, int32_t ordinal) {
+  return not_null(engine, "engine").engine.device(ordinal);
+}
+
 EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   const auto c = read_struct(given, "engine_options", kEngineOptions1);
   EngineOptions options;
@@ -201,6 +215,11 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
   options.cache.disk = c.memory_only_cache == 0;
   options.compile_threads = c.compile_threads;
+  read_word(c.emulator_arch, "/engine_options/emulator_arch", options.emulator.arch);
+  options.emulator.completion = completion_of(c.completion);
+  options.emulator.seed = c.seed;
+  options.emulator.hazards = c.hazards != 0;
+  options.emulator.threads = c.emulator_threads;
   if (c.event_callback)
     options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
       const kernelwright_event out{.struct_size = sizeof(kernelwright_event),
@@ -284,6 +303,65 @@ kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engi
                                        .cache_misses = now.cache.misses,
                                        .quarantined = now.cache.quarantined},
                  counters, "counters", kCounters1);
+  });
+}
+
+kernelwright_status kernelwright_engine_take_hazards(kernelwright_engine* engine, kernelwright_hazard_callback callback,
+                                                     void* user_data, uint64_t* count) {
+  return guarded([&] {
+    auto* emulated = dynamic_cast<EmulatorBackend*>(&not_null(engine, "engine").engine.backend());
+    std::vector<emulator::KernelHazard> hazards;
+    if (emulated) hazards = emulated->take_reports();
+    if (count) *count = hazards.size();
+    if (!callback) return;
+    for (const auto& [kernel, report] : hazards) {
+      const std::string text = report.text();
+      const kernelwright_hazard hazard{.struct_size = sizeof(kernelwright_hazard),
+                                       .kind = emulator::name_of(report.kind).data(),  // of literals
+                                       .kernel = kernel.c_str(),
+                                       .what = report.what.c_str(),
+                                       .where = report.where.c_str(),
+                                       .text = text.c_str(),
+                                       .count = report.count};
+      callback(&hazard, user_data);
+    }
+  });
+}
+
+kernelwright_status kernelwright_device_name(kernelwright_engine* engine, int32_t device, const char** name) {
+  return guarded([&] {
+    const char*& out = not_null(name, "name");
+    out = device_of(engine, device).info().name.c_str();
+  });
+}
+
+kernelwright_status kernelwright_device_allocate(kernelwright_engine* engine, int32_t device, uint64_t bytes,
+                                                 uint64_t* address) {
+  return guarded([&] {
+    uint64_t& out = not_null(address, "address");
+    out = device_of(engine, device).allocate(bytes);
+  });
+}
+
+kernelwright_status kernelwright_device_free(kernelwright_engine* engine, int32_t device, uint64_t address) {
+  return guarded([&] { device_of(engine, device).free(address); });
+}
+
+kernelwright_status kernelwright_device_write(kernelwright_engine* engine, int32_t device, uint64_t to,
+                                              const void* from, uint64_t bytes) {
+  return guarded([&] {
+    if (bytes) not_null(static_cast<const char*>(from), "from");
+    device_of(engine, device).copy_to_device(to, from, bytes);
+  });
+}
+
+kernelwright_status kernelwright_device_read(kernelwright_engine* engine, int32_t device, void* to, uint64_t from,
+                                             uint64_t bytes) {
+  return guarded([&] {
+    if (bytes) not_null(static_cast<char*>(to), "to");
+    Device& of = device_of(engine, device);
+    of.synchronize(nullptr);
+    of.copy_to_host(to, from, bytes);
   });
 }
 

@@ -69,7 +69,7 @@ enum { KERNELWRIGHT_ON_MISS_BLOCK = 0, KERNELWRIGHT_ON_MISS_FALLBACK = 1, KERNEL
 
 typedef struct kernelwright_engine_options {
   size_t struct_size;
-  const char* backend;         /* NULL: "auto" */
+  const char* backend;         /* "cuda", "emulator"; NULL: "auto", cuda where a GPU is, else the emulator */
   const char* cache_directory; /* NULL: found as docs/cache.md says */
   const char* const* read_only_layers;
   size_t num_read_only_layers;
@@ -79,6 +79,12 @@ typedef struct kernelwright_engine_options {
   int32_t compile_threads;   /* 0: as many as cores */
   kernelwright_event_callback event_callback;
   void* user_data;
+  /* The emulator alone reads the rest. */
+  const char* emulator_arch; /* what it claims to be; NULL: "sm_90a" */
+  const char* completion;    /* of asynchronous work: "eager", "lazy", "random"; NULL: "eager" */
+  uint64_t seed;             /* of "random" and, unless it is 0, of the order in which warps take turns */
+  int32_t hazards;           /* 1: launches are checked; kernelwright_engine_take_hazards() has what was found */
+  int32_t emulator_threads;  /* of the host; 0: as many as cores */
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
@@ -104,6 +110,43 @@ typedef struct kernelwright_counters {
 /* Fills as many fields as counters->struct_size has room for. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine,
                                                                   kernelwright_counters* counters);
+
+/* What the emulator found wrong with a launch, whatever its result was. */
+typedef struct kernelwright_hazard {
+  size_t struct_size;
+  const char* kind;   /* "race", "missing proxy fence", ... : emulator/hazard_kind.h */
+  const char* kernel; /* the entry */
+  const char* what;   /* one sentence */
+  const char* where;  /* "keys stage 1 (shared 17408)", or "" */
+  const char* text;   /* all of it, in several lines: roles, PTX and template lines of both sides */
+  uint64_t count;     /* how often it was seen */
+} kernelwright_hazard;
+/* The hazard lives for the call. Must not throw. */
+typedef void (*kernelwright_hazard_callback)(const kernelwright_hazard* hazard, void* user_data);
+/* Calls `callback` (may be NULL) for each report since the last call, on this thread. *count (may be NULL): how many. A
+ * GPU reports none. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_take_hazards(kernelwright_engine* engine,
+                                                                      kernelwright_hazard_callback callback,
+                                                                      void* user_data, uint64_t* count);
+
+/* ---- memory ---- */
+
+/* For programs that have no driver of their own at hand, and for the emulator, whose addresses a driver does not know:
+ * plain device memory. A server goes on using its own. */
+
+/* "NVIDIA H100 80GB HBM3", "emulated sm_90a". Lives as long as the engine. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_name(kernelwright_engine* engine, int32_t device,
+                                                              const char** name);
+/* 256-byte aligned; 0 bytes give address 0. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_allocate(kernelwright_engine* engine, int32_t device,
+                                                                  uint64_t bytes, uint64_t* address);
+KERNELWRIGHT_API kernelwright_status kernelwright_device_free(kernelwright_engine* engine, int32_t device,
+                                                              uint64_t address);
+/* Both return when it is done; the second waits for the default stream. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_write(kernelwright_engine* engine, int32_t device, uint64_t to,
+                                                               const void* from, uint64_t bytes);
+KERNELWRIGHT_API kernelwright_status kernelwright_device_read(kernelwright_engine* engine, int32_t device, void* to,
+                                                              uint64_t from, uint64_t bytes);
 
 /* ---- kernels ---- */
 

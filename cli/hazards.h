@@ -1,0 +1,20 @@
+/// Reports of the emulator, for people and for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+
+namespace kernelwright::cli {
+
+/// An array of objects: kernel, kind, what, where, count, the two sides, and the text that people get.
+JsonValue to_json(const std::vector<emulator::KernelHazard>& hazards);
+
+/// Each report on lines of its own, under a heading that counts them.
+std::string hazards_text(const std::vector<emulator::KernelHazard>& hazards);
+
+JsonValue to_json(const emulator::Statistics& statistics);
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,151 @@
+// The command on the emulator: run, explain and emulate, what they refuse, and how a hazard is shown.
+#include "command_fixture.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kNoDriver = "KERNELWRIGHT_LIBCUDA=/nonexistent/libcuda.so.1";
+
+class OnEmulator : public Command {
+ protected:
+  /// A file of one entry: a buffer and a number, 32 threads and 64 bytes of dynamic shared memory.
+  std::string ptx(const std::string& statements) const {
+    return write("k.ptx", R"(.version 8.8
+.target sm_90a
+.address_size 64
+.extern .shared .align 16 .b8 data[];
+.visible .entry k(.param .u64 out, .param .u32 step)
+{
+  .reg .b32 %r<8>; .reg .b64 %rd<4>; .reg .pred %p<2>;
+  ld.param.u64 %rd0, [out]; ld.param.u32 %r0, [step];
+  mov.u32 %r1, %tid.x; mov.u32 %r2, data; mul.wide.u32 %rd1, %r1, 4; add.s64 %rd2, %rd0, %rd1;
+)" + statements + "\n  ret;\n}\n");
+  }
+  static JsonValue json(const CommandResult& result) { return JsonValue::parse(result.out); }
+};
+
+TEST_F(OnEmulator, RunComparesWithTheReference) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const CommandResult result =
+      run({"run", write("tiny.json", config()), "--device", "emulator", "--hazards", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_EQ(json(result).at("/verdict").as_string(), "ok");
+  EXPECT_EQ(json(result).at("/device").as_string(), "emulated sm_90a");
+  EXPECT_EQ(json(result).at("/arch").as_string(), "sm_90a");
+  EXPECT_TRUE(json(result).at("/hazards").elements().empty());
+  EXPECT_TRUE(json(result).at("/shapes/0/repeats_bit_for_bit").as_bool());
+}
+
+TEST_F(OnEmulator, ArchIsWhatItClaimsToBe) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = write("tiny.json", config());
+  const CommandResult old = run({"run", file, "--device", "emulator", "--arch", "sm_86", "--json"});
+  ASSERT_EQ(old.exit_code, 0) << old.err;
+  EXPECT_EQ(json(old).at("/device").as_string(), "emulated sm_86");
+  const std::string fixed = write("fixed.json", config("", R"(, "schedule": {"arch": "sm_80"})"));
+  const CommandResult both = run({"run", fixed, file, "--device", "emulator", "--json"});
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_EQ(json(both).at("/configs/0/device").as_string(), "emulated sm_80");
+  EXPECT_EQ(json(both).at("/configs/1/device").as_string(), "emulated sm_90a");
+  expect_refused({"run", file, "--device", "emulator", "--arch", "sm_80", "--arch", "sm_90a"},
+                 {"--arch", "2 are named"});
+}
+
+TEST_F(OnEmulator, AutoSaysInOneLineThatItIsUsed) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const CommandResult result = run({"run", write("tiny.json", config())}, {kNoDriver});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("on emulated sm_90a"));
+  EXPECT_THAT(result.err, HasSubstr("kernelwright: kernels run on the emulator: no NVIDIA driver: "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(OnEmulator, EveryCompletionAndSeedGivesTheSameVerdict) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = write("tiny.json", config());
+  for (const char* completion : {"eager", "lazy", "random"}) {
+    const CommandResult result =
+        run({"run", file, "--device", "emulator", "--hazards", "--completion", completion, "--seed", "7"});
+    EXPECT_EQ(result.exit_code, 0) << completion << result.out << result.err;
+  }
+  expect_refused({"run", file, "--completion", "never"}, {"never", "eager"});
+}
+
+TEST_F(OnEmulator, BenchRefusesIt) {
+  expect_refused({"bench", write("tiny.json", config()), "--device", "emulator"},
+                 {"--device: emulator: its times say nothing about a GPU"});
+  const CommandResult automatic = run({"bench", write("tiny.json", config())}, {kNoDriver});
+  EXPECT_EQ(automatic.exit_code, 3);
+  EXPECT_THAT(automatic.err, HasSubstr("no NVIDIA driver"));
+}
+
+TEST_F(OnEmulator, ExplainPlansForWhatItClaims) {
+  const CommandResult result = run({"explain", write("tiny.json", config()), "--device", "emulator", "--json"},
+                                   {"KERNELWRIGHT_NVRTC=/nonexistent/libnvrtc.so"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json(result).at("/arch").as_string(), "sm_90a");
+}
+
+TEST_F(OnEmulator, DoctorListsIt) {
+  const CommandResult result = run({"doctor"});
+  EXPECT_THAT(result.out, HasSubstr("emulator runs kernels on the CPU as sm_80 to sm_120a"));
+  EXPECT_EQ(json(run({"doctor", "--json"})).at("/emulator/archs/0").as_string(), "sm_80");
+}
+
+TEST_F(OnEmulator, EmulateRunsAFileAndCountsWhatChanged) {
+  const std::string file = ptx("add.u32 %r3, %r1, %r0; st.global.u32 [%rd2], %r3;");
+  const CommandResult result =
+      run({"emulate", file, "--bytes", "256", "--params", "buffer,0x01010101", "--grid", "2,1,1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_EQ(json(result).at("/entry").as_string(), "k");
+  EXPECT_EQ(json(result).at("/buffers/0/parameter").as_string(), "out");
+  EXPECT_EQ(json(result).at("/buffers/0/changed").as_int(), 128);
+  EXPECT_EQ(json(result).at("/statistics/thread_instructions").as_int() % 64, 0);
+  const CommandResult text = run({"emulate", file, "--bytes", "256"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr("out: 31 of 256 bytes changed"));  // thread 0 writes the 0 that was there
+}
+
+TEST_F(OnEmulator, EmulateShowsAHazardAndExits1) {
+  const std::string file = ptx("st.shared.u32 [%r2], %r1;");
+  const std::vector<std::string> words{"emulate", file, "--block", "64", "--shared", "64"};
+  EXPECT_EQ(run(words).exit_code, 0) << "nobody asked";
+  std::vector<std::string> checked = words;
+  checked.push_back("--hazards");
+  const CommandResult result = run(checked);
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("hazard"));
+  EXPECT_THAT(result.out, HasSubstr("race"));
+  EXPECT_THAT(result.out, HasSubstr("st.shared.u32"));
+  checked.push_back("--json");
+  const CommandResult again = run(checked);
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_EQ(json(again).at("/verdict").as_string(), "failed");
+  ASSERT_FALSE(json(again).at("/hazards").elements().empty());
+  EXPECT_THAT(json(again).at("/hazards/0/first/instruction").as_string(), HasSubstr("st.shared"));
+}
+
+TEST_F(OnEmulator, EmulateShowsAFaultAndExits1) {
+  const CommandResult result = run({"emulate", ptx("st.global.u32 [%rd2+4096], %r0;"), "--bytes", "256"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("the buffer of out"));
+}
+
+TEST_F(OnEmulator, EmulateRefusesWhatItCannotRun) {
+  expect_refused({"emulate", path("none.ptx")}, {"none.ptx", "cannot be read"});
+  expect_refused({"emulate", ptx("frobnicate.b32 %r0;")}, {"k.ptx", "line 10: ", "frobnicate"});
+  expect_refused({"emulate", write("a.ptx", "int main() {}")}, {"a.ptx", "line 1: "});
+  const std::string file = ptx("");
+  expect_refused({"emulate", file, "--entry", "other"}, {"--entry", "other", "k"});
+  expect_refused({"emulate", file, "--params", "buffer,1,2"}, {"--params", "3 words", "takes 2"});
+  expect_refused({"emulate", file, "--params", "buffer,one"}, {"--params", "one is no number"});
+  expect_refused({"emulate", file, "--params", "buffer,buffer"}, {"--params", "step has 4 bytes"});
+  expect_refused({"emulate", file, "--block", "2048"}, {"/block", "at most 1024"});
+  expect_refused({"emulate", file, "--grid", "0"}, {"--grid"});
+}
+
+}  // namespace
+}  // namespace kernelwright
