@@ -114,8 +114,8 @@ std::size_t changed_bytes(const Buffer& buffer) {
   return changed;
 }
 
-void copy_dimensions(const std::vector<std::uint32_t>& from, std::uint32_t (&to)[3]) {
-  for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i];
+void copy_dimensions(const std::vector<std::uint32_t>& from, emulator::Dim3& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[static_cast<int>(i)] = from[i];
 }
 
 int run_entry(const Options& options, const std::string& text) {
