@@ -5,11 +5,13 @@
 ///   kernelwright_conformance --device cuda --record OUT DIR     records a GPU's outputs in OUT/<family>/recorded.txt,
 ///                                                               and holds the emulator to them
 ///
-/// --table FILE writes the table to a file as well. DIR is a folder of families or one .ptx file. Exit code: 0 all
-/// agrees, 1 something does not, 2 the call was wrong.
+/// --table FILE writes the table to a file as well. --values FILE writes what went into each case and what came out,
+/// for `make_conformance.py --model FILE`. DIR is a folder of families or one .ptx file. Exit code: 0 all agrees, 1
+/// something does not, 2 the call was wrong.
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -20,7 +22,7 @@ namespace {
 
 struct Arguments {
   std::string device = "emulator";
-  std::filesystem::path folder, record, table;
+  std::filesystem::path folder, record, table, values;
 };
 
 bool read_arguments(int count, char** given, Arguments& arguments) {
@@ -33,6 +35,8 @@ bool read_arguments(int count, char** given, Arguments& arguments) {
       arguments.record = given[++i];
     else if (word == "--table" && valued)
       arguments.table = given[++i];
+    else if (word == "--values" && valued)
+      arguments.values = given[++i];
     else if (word.rfind("--", 0) == 0 || !arguments.folder.empty())
       return false;
     else
@@ -50,6 +54,23 @@ std::string words_of(const Comparison& comparison) {
     case Comparison::Kind::kRelative: return fmt::format("{:g} + {:g} |x|", comparison.absolute, comparison.bound);
   }
   return {};
+}
+
+/// "in a f32 3f800000 …" for each buffer.
+std::string values_of(const ConformanceCase& test, const Outputs& outputs) {
+  std::string text = fmt::format("case {}/{}\n", test.family, test.name);
+  for (const ConformanceBuffer& buffer : test.buffers) {
+    const bool in = buffer.role == ConformanceBuffer::Role::kIn;
+    const std::vector<std::byte>& bytes = in ? buffer.contents : outputs.at(buffer.name);
+    text += fmt::format("{} {} {}", in ? "in" : "out", buffer.name, buffer.type->name);
+    for (std::size_t i = 0; i < buffer.count; ++i) {
+      std::uint64_t code = 0;
+      std::memcpy(&code, bytes.data() + i * buffer.type->bytes(), buffer.type->bytes());
+      text += fmt::format(" {:x}", code);
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 class Run {
@@ -72,6 +93,7 @@ class Run {
     if (checked_) summary += fmt::format("; {} against {}", checked_->name(), device_->name());
     line(summary + "\n");
     for (const std::string& note : notes_) line("- " + note + "\n");
+    if (!arguments_.values.empty()) std::ofstream(arguments_.values) << values_;
     if (!arguments_.table.empty()) std::ofstream(arguments_.table) << table_;
     return differed_ + failed_ == 0 ? 0 : 1;
   }
@@ -86,6 +108,7 @@ class Run {
     try {
       const ConformanceCase test = read_conformance_case(file);
       const Outputs on_device = device_->run(test);
+      if (!arguments_.values.empty()) values_ += values_of(test, on_device);
       if (checked_) {
         written_[test.family].set(test, on_device);
         return compare(test, at, checked_->run(test), on_device);
@@ -118,7 +141,7 @@ class Run {
   std::unique_ptr<ConformanceDevice> device_, checked_;
   std::map<std::string, Recorded> written_;  // by family
   std::vector<std::string> notes_;
-  std::string table_;
+  std::string table_, values_;
   int agreed_ = 0, differed_ = 0, failed_ = 0, unrecorded_ = 0;
 };
 
@@ -129,7 +152,7 @@ int main(int count, char** given) {
   kernelwright::test::Arguments arguments;
   if (!kernelwright::test::read_arguments(count, given, arguments)) {
     std::fputs(
-        "usage: kernelwright_conformance [--device cuda|emulator] [--record OUT] [--table FILE] DIR\n"
+        "usage: kernelwright_conformance [--device cuda|emulator] [--record OUT] [--table FILE] [--values FILE] DIR\n"
         "--record OUT needs --device cuda; DIR is a folder of families or a .ptx file\n",
         stderr);
     return 2;

@@ -3,6 +3,7 @@
 
     make_conformance.py             writes them, and removes generated ones that are no longer made
     make_conformance.py --check     exits 1 if a file differs from what would be written
+    make_conformance.py --model F   holds values that kernelwright_conformance --values F wrote to conformance/model.py
     make_conformance.py --ptxas P   compiles every file in the folder, hand-written ones too, with that ptxas
 
 A family is a module in conformance/ with a function files() that returns elementwise.File objects; add its name to FAMILIES.
@@ -77,9 +78,12 @@ def assemble_all(ptxas):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--model")
     parser.add_argument("--ptxas")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
+    if arguments.model:
+        return importlib.import_module("conformance.model").check(arguments.model)
     if arguments.ptxas:
         return assemble_all(arguments.ptxas)
     made = generate()
