@@ -353,6 +353,9 @@ constexpr Form kForms[] = {
     {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".f16x2.f16x2", set_pair<F16<false>, 0x3c00>},
     {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".ftz.f16x2.f16x2", set_pair<F16<true>, 0x3c00>},
     {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".bf16x2.bf16x2", set_pair<Bf16, 0x3f80>},
+    {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".(u32|s32).f16x2", set_pair<F16<false>, 0xffff>},
+    {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".ftz.(u32|s32).f16x2", set_pair<F16<true>, 0xffff>},
+    {"set." KERNELWRIGHT_FLOATING KERNELWRIGHT_COMBINE ".(u32|s32).bf16x2", set_pair<Bf16, 0xffff>},
 
     {"selp.(b16|u16|s16)", selp<U16>},
     {"selp.(b32|u32|s32|f32)", selp<U32>},
