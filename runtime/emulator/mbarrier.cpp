@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "kernelwright/runtime/emulator/fault.h"
@@ -92,12 +93,14 @@ MbarrierState mbarrier_state(const Cta& cta, std::uint32_t offset) {
     throw Fault(fmt::format("shared {} is no place for an mbarrier: {}", offset,
                             offset % 8 != 0 ? "it is not a multiple of 8" : "it is outside the CTA's shared memory"));
   const std::uint64_t word = load_word(cta, offset);
-  if ((word & kValidBit) == 0)
+  const MbarrierState state = unpack(word);
+  const bool counts = state.pending <= state.expected && std::abs(state.missing_bytes) <= kMaxBytes;
+  if ((word & kValidBit) == 0 || !counts)
     throw Fault(
         fmt::format("there is no mbarrier at shared {} of the CTA of rank {}: it holds {:#018x}; was "
                     "mbarrier.init forgotten, or the barrier overwritten?",
                     offset, cta.rank, word));
-  return unpack(word);
+  return state;
 }
 
 void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count) {

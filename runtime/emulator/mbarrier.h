@@ -2,7 +2,7 @@
 ///
 /// The word, as this machine lays it out: bits 0-19 pending arrivals, 20-39 expected arrivals, 40-61 transaction bytes
 /// still missing (biased by 2^21: they may go negative before expect_tx), 63 phase parity. A phase completes when no
-/// arrival and no byte is missing. Bit 62 is set: a word of zeros is no mbarrier.
+/// arrival and no byte is missing. Bit 62 is set: a word of zeros is no mbarrier; nor is one whose counts cannot be.
 #pragma once
 
 #include <cstdint>

@@ -218,6 +218,7 @@ void decode_wait(Decoder& decoder, Op& op) {
   } else {
     op.b = decoder.source(2, RegisterClass::k64);
   }
+  if (decoder.num_operands() == 4) decoder.source(3, RegisterClass::k32);
   op.run = kRun;
 }
 

@@ -54,11 +54,13 @@ OperandUnits::OperandUnits(const MatrixDescriptor& descriptor, bool mn_major, st
   }
 }
 
-void gather_units(const Cta& cta, const OperandUnits& units, std::byte* out) {
+void gather_units(const Cta& cta, const OperandUnits& operand, std::byte* out) {
+  const OperandUnits units = operand;  // its own: what is written to `out` cannot change it
   const std::size_t size = cta.shared.size();
   const std::byte* shared = cta.shared.data();
-  for (std::uint32_t row = 0; row < units.rows(); ++row)
-    for (std::uint32_t column = 0; column < units.columns(); ++column, out += kUnitBytes) {
+  const std::uint32_t rows = units.rows(), columns = units.columns();
+  for (std::uint32_t row = 0; row < rows; ++row)
+    for (std::uint32_t column = 0; column < columns; ++column, out += kUnitBytes) {
       const std::uint32_t address = units.address(row, column);
       if (address < kSharedBase || address + kUnitBytes > size) [[unlikely]]
         throw Fault(fmt::format("an operand of wgmma reaches shared {}, outside the CTA's {} bytes from {}", address,
