@@ -39,6 +39,7 @@ class ClusterRun {
   /// Runs its warps for a while. True once all have exited. Throws Fault.
   bool turn();
   std::uint32_t id() const { return cluster_.id; }
+  std::uint64_t instructions() const { return instructions_; }  // of its warps, so far
   void add_to(Statistics& statistics) const;
   /// The fault, and where it happened.
   std::string explain(const Fault& fault) const;

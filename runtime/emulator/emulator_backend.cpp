@@ -133,6 +133,7 @@ class EmulatedDevice final : public Device {
     machine.shuffle = options_.seed != 0;
     machine.threads = options_.threads;
     machine.num_sms = arch_.typical_sms;
+    machine.max_instructions = options_.max_instructions;
     machine.timeline = options_.timeline;
     machine_ = std::make_shared<emulator::Emulator>(machine);
   }

@@ -93,7 +93,10 @@ class Grid {
       std::unique_ptr<ClusterRun> run = std::move(resident.front());
       resident.pop_front();
       try {
-        if (run->turn()) {
+        const std::uint64_t before = run->instructions();
+        const bool ended = run->turn();
+        count(run->instructions() - before);
+        if (ended) {
           finish(*run);
           continue;
         }
@@ -109,8 +112,17 @@ class Grid {
         more = started != nullptr;
         if (started) resident.push_front(std::move(started));
       }
-      if (options_.max_instructions && executed_.load(std::memory_order_relaxed) > options_.max_instructions) break;
     }
+  }
+
+  /// Throws Fault once the launch is taken to hang. A turn is a few million instructions at most.
+  void count(std::uint64_t instructions) {
+    if (options_.max_instructions == 0) return;
+    const std::uint64_t all = executed_.fetch_add(instructions, std::memory_order_relaxed) + instructions;
+    if (all > options_.max_instructions)
+      throw Fault(fmt::format("{} warp instructions have run and the limit is {}: the launch is taken to hang", all,
+                              options_.max_instructions),
+                  HazardKind::kDeadlock);
   }
 
   void finish(const ClusterRun& run) {

@@ -1,0 +1,35 @@
+/// Mutants that change nothing, each with the reason why: tests/runtime/emulator/mutants_equivalent.txt.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kernelwright::test {
+
+/// What an entry is looked up by. Source lines go by their text, so that entries outlive edits elsewhere in a file.
+struct MutantKey {
+  std::string kernel;       // the subject's name
+  std::string source;       // "gemm_sm90.cu: wgmma_fence();"
+  std::string instruction;  // the opcode
+  std::string change;       // "delete"
+};
+
+struct Equivalent {
+  MutantKey pattern;  // its kernel may have shell wildcards
+  std::string reason;
+  int line = 0;   // of the file
+  int count = 0;  // mutants that it has explained
+};
+
+/// An entry is a line "kernel | source | instruction | change", and under it, indented, the reason. Lines that begin
+/// with '#' are comments. Throws Error, naming the line, for anything else and for an entry without a reason.
+std::vector<Equivalent> read_equivalents(const std::string& path);
+
+/// The entry for `key`, or null.
+Equivalent* find_equivalent(std::vector<Equivalent>& equivalents, const MutantKey& key);
+
+/// `kernel` as a shell pattern names it.
+bool matches(const std::string& pattern, const std::string& kernel);
+
+}  // namespace kernelwright::test

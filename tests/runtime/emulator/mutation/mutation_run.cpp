@@ -1,0 +1,188 @@
+#include "runtime/emulator/mutation/mutation_run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/hazard_kind.h"
+
+namespace kernelwright::test {
+namespace {
+
+using emulator::Completion;
+using emulator::HazardKind;
+
+/// Policies and seeds that a mutant must survive to count as silent, cheapest first. A seed also shuffles the warps.
+constexpr struct {
+  const char* name;
+  Completion completion;
+  std::uint64_t seed;
+} kTries[] = {
+    {"eager", Completion::kEager, 0},
+    {"lazy", Completion::kLazy, 0},
+    {"random", Completion::kRandom, 1},
+    {"random", Completion::kRandom, 2},
+};
+
+/// Instructions of a mutant before it is taken to hang, for each one of the unchanged kernel.
+constexpr std::uint64_t kPatience = 10;
+constexpr std::uint64_t kLeastInstructions = 200'000;
+
+bool is_wrapper(const std::string& file) {
+  const std::string name = file.substr(file.rfind('/') + 1);
+  return name.rfind("hopper", 0) == 0 || file.rfind("ptx/", 0) == 0 || file.find("/ptx/") != file.npos;
+}
+
+std::string short_name(const std::string& file) { return file.substr(file.rfind('/') + 1); }
+
+/// The frames without those of one-instruction functions.
+std::vector<SourceFrame> frames_of_interest(const SyncSite& site) {
+  std::vector<SourceFrame> frames;
+  for (const SourceFrame& frame : site.frames)
+    if (!is_wrapper(frame.file) && frame.line > 0) frames.push_back(frame);
+  return frames.empty() ? site.frames : frames;
+}
+
+class MutantRunner {
+ public:
+  explicit MutantRunner(const Subject& subject) : subject_(subject) {
+    options_.hazards = true;
+    options_.threads = 1;
+    for (const auto& attempt : kTries) {
+      options_.completion = attempt.completion, options_.seed = attempt.seed;
+      const SubjectRun run = subject.run(subject.ptx, options_);
+      if (!run.reports.empty())
+        throw Error(subject.name + ", not mutated, is reported: " + run.reports.front().text());
+      if (!run.failure.empty()) throw Error(subject.name + ", not mutated, fails: " + run.failure);
+      if (expected_.empty()) {
+        expected_ = run.output;
+        instructions_ = run.warp_instructions;
+      }
+    }
+    options_.max_instructions = kPatience * instructions_ + kLeastInstructions;
+  }
+
+  /// Whether the kernel comes to the site. Any number of threads.
+  bool executes(const SyncSite& site) const {
+    const SubjectRun run = run_with(site, trap_at(site), kTries[0].completion, 0);
+    return !run.failure.empty();
+  }
+
+  void judge(const Mutant& mutant, MutantResult& result) const {
+    bool wrong = false;
+    for (const auto& attempt : kTries) {
+      const SubjectRun run = run_with(result.site, mutant.replacement, attempt.completion, attempt.seed);
+      if (!run.reports.empty()) {
+        std::set<std::string> kinds;
+        bool checked = false;
+        for (const emulator::HazardReport& report : run.reports) {
+          kinds.insert(std::string(emulator::name_of(report.kind)));
+          checked |= report.kind != HazardKind::kDeadlock && report.kind != HazardKind::kFault &&
+                     report.kind != HazardKind::kOutOfBounds;
+        }
+        for (const std::string& kind : kinds) result.found_by += (result.found_by.empty() ? "" : ", ") + kind;
+        result.fate = checked ? Fate::kReported : Fate::kStopped;
+        result.first_text = run.reports.front().text();
+        result.completion = attempt.name;
+        return;
+      }
+      if (run.failure.empty() ? run.output != expected_ : true) {
+        if (!wrong) result.completion = attempt.name;
+        wrong = true;
+      }
+    }
+    result.fate = wrong ? Fate::kWrongOutput : Fate::kSilent;
+  }
+
+ private:
+  SubjectRun run_with(const SyncSite& site, const std::string& replacement, Completion completion,
+                      std::uint64_t seed) const {
+    EmulatorBackendOptions options = options_;
+    options.completion = completion, options.seed = seed;
+    return subject_.run(with_replacement(subject_.ptx, site, replacement), options);
+  }
+
+  const Subject& subject_;
+  EmulatorBackendOptions options_;
+  std::vector<std::byte> expected_;
+  std::uint64_t instructions_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(Fate fate) {
+  switch (fate) {
+    case Fate::kReported: return "reported";
+    case Fate::kStopped: return "stopped";
+    case Fate::kWrongOutput: return "wrong output";
+    case Fate::kSilent: return "silent";
+    case Fate::kEquivalent: return "equivalent";
+    case Fate::kNotExecuted: return "not executed";
+  }
+  return "";
+}
+
+std::vector<MutantResult> run_mutants(const Subject& subject, int jobs) {
+  const MutantRunner runner(subject);
+  const std::vector<SyncSite> sites = sync_sites(subject.ptx);
+  std::vector<std::vector<Mutant>> mutants;
+  std::vector<std::pair<std::size_t, std::size_t>> work;  // site, its mutant
+  std::vector<std::vector<MutantResult>> results(sites.size());
+  for (std::size_t site = 0; site < sites.size(); ++site) {
+    mutants.push_back(mutants_of(sites[site], site));
+    std::string source;
+    const std::vector<SourceFrame> frames = frames_of_interest(sites[site]);
+    for (const SourceFrame& frame : frames)
+      source += (source.empty() ? "" : " < ") + short_name(frame.file) + ":" + std::to_string(frame.line);
+    const std::string line =
+        frames.empty() ? ""
+                       : short_name(frames[0].file) + ": " + subject.source_line(frames[0].file, frames[0].line);
+    for (std::size_t i = 0; i < mutants[site].size(); ++i) {
+      MutantResult result;
+      result.kernel = subject.name;
+      result.site = sites[site];
+      result.change = mutants[site][i].change;
+      result.source = source;
+      result.key = {subject.name, line, sites[site].opcode, result.change};
+      results[site].push_back(std::move(result));
+      work.emplace_back(site, i);
+    }
+  }
+
+  std::atomic<std::size_t> next{0};
+  const auto run = [&](auto&& body, std::size_t count) {
+    next = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < jobs; ++i)
+      threads.emplace_back([&] {
+        for (std::size_t at; (at = next.fetch_add(1)) < count;) body(at);
+      });
+    for (std::thread& thread : threads) thread.join();
+  };
+  run(
+      [&](std::size_t at) {
+        const auto [site, i] = work[at];
+        runner.judge(mutants[site][i], results[site][i]);
+      },
+      work.size());
+  // A site of which some mutant was found is executed; of the others a trap tells.
+  run(
+      [&](std::size_t site) {
+        const bool found = std::any_of(results[site].begin(), results[site].end(),
+                                       [](const MutantResult& result) { return result.fate != Fate::kSilent; });
+        if (found || runner.executes(sites[site])) return;
+        for (MutantResult& result : results[site]) result.fate = Fate::kNotExecuted;
+      },
+      sites.size());
+
+  std::vector<MutantResult> all;
+  for (auto& of_site : results)
+    for (MutantResult& result : of_site) all.push_back(std::move(result));
+  return all;
+}
+
+}  // namespace kernelwright::test

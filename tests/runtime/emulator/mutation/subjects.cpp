@@ -1,0 +1,216 @@
+#include "runtime/emulator/mutation/subjects.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/engine.h"
+#include "kernelwright/verify/attention_device.h"
+#include "runtime/emulator/kernels/hopper_cases.h"
+
+namespace kernelwright::test {
+namespace {
+
+/// Cases that between them execute all code of the Hopper kernels: other cases differ in shapes alone.
+constexpr const char* kHopperCases[] = {
+    "gemm_plain",
+    "gemm_lagged_release",
+    "gemm_cluster2",
+    "gemm_cluster2_barrier_exit",
+    "gemm_f32_out",
+    "attention_d64",
+    "attention_d64_causal",
+    "attention_d64_overlap",
+    "copy_bulk_copy",
+    "copy_bulk_reduce",
+    "copy_cluster_exchange",
+    "copy_tensor_boxes",
+    "copy_cp_async_ring",
+    "copy_cp_async_groups",
+    "copy_dependent_launch",
+};
+
+std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
+  std::map<std::string, std::string> sources;
+  for (const auto& header : unit.headers) sources[std::string(header.path)] = header.text;
+  sources[unit.kernel + ".cu"] = unit.source;
+  return sources;
+}
+
+/// Runs `launch`, which returns what is wrong, on a backend of its own.
+template <class Launch>
+SubjectRun run_on_backend(const EmulatorBackendOptions& options, Launch&& launch) {
+  const std::shared_ptr<EmulatorBackend> backend = make_emulator_backend(options);
+  SubjectRun run;
+  try {
+    launch(backend, run);
+  } catch (const Error& error) {
+    run.failure = error.what();
+    run.output.clear();
+  }
+  for (emulator::KernelHazard& hazard : backend->take_reports()) run.reports.push_back(std::move(hazard.report));
+  run.warp_instructions = backend->statistics().warp_instructions;
+  return run;
+}
+
+Subject hopper_subject(Compiler& compiler, const HopperCase& test) {
+  const auto binary = std::make_shared<const Binary>(compile_hopper(compiler, test, /*line_info=*/true));
+  Subject subject{test.name, binary->ptx, sources_of(hopper_source(test, true)), {}};
+  subject.run = [binary, test](const std::string& ptx, const EmulatorBackendOptions& options) {
+    return run_on_backend(options, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
+      KernelImage image{std::string_view(ptx)};
+      image.registers = static_cast<std::uint32_t>(binary->usage.registers);
+      image.notes = &test.notes;
+      HopperOutcome outcome = test.run(backend->device(0), image, 1);
+      run.failure = std::move(outcome.failure);
+      run.output = std::move(outcome.output);
+    });
+  };
+  return subject;
+}
+
+/// Gives the engine the binaries that it is told to give.
+class FixedStore : public KernelStore {
+ public:
+  explicit FixedStore(std::map<std::string, Binary> binaries)
+      : KernelStore(CacheOptions{.disk = false}), binaries_(std::move(binaries)) {}
+
+ protected:
+  Binary build(const SourceUnit& unit) override {
+    const auto found = binaries_.find(unit.entry);
+    if (found == binaries_.end()) throw Error("the subject has no kernel " + unit.entry);
+    return found->second;
+  }
+  std::string build_with_lines(const SourceUnit&) override { return {}; }  // they have lines already
+
+ private:
+  std::map<std::string, Binary> binaries_;
+};
+
+/// What a portable attention kernel computes. A call of it may launch two kernels.
+struct PortableCase {
+  const char* name;
+  AttentionProblem problem;
+  AttentionShape shape;
+  AttentionSchedule schedule = {};
+};
+
+std::vector<PortableCase> portable_cases() {
+  AttentionProblem prefill;
+  prefill.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
+  prefill.head_dim = {64, 64};
+  prefill.heads = {2, 1};
+  prefill.mask.kind = MaskKind::kCausal;
+  AttentionShape long_enough;  // for its ring to go round
+  long_enough.name = "mutation";
+  long_enough.batch = 1;
+  long_enough.q_len = long_enough.kv_len = 320;
+  AttentionProblem decode = prefill;
+  decode.max_q_len = 1;
+  decode.heads = {8, 2};
+  decode.kv_layout = {KvLayoutKind::kPaged, 16};
+  AttentionShape one_token = long_enough;
+  one_token.q_len = 1;
+  one_token.kv_len = 700;
+  AttentionSchedule parts;
+  parts.splits = 2;
+  return {{"portable_prefill", prefill, long_enough}, {"portable_decode", decode, one_token, parts}};
+}
+
+/// All kernels of one call, joined: a subject has one text, so that each kernel gets a subject of its own.
+std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& test) {
+  /// Notes what the engine asks for, with lines.
+  class RecordingStore : public KernelStore {
+   public:
+    explicit RecordingStore(Compiler& compiler) : KernelStore(CacheOptions{.disk = false}), compiler_(compiler) {}
+    std::map<std::string, std::pair<SourceUnit, Binary>> built;
+
+   protected:
+    Binary build(const SourceUnit& unit) override {
+      Binary binary = compiler_.compile(unit);
+      binary.ptx = compiler_.compile_with_lines(unit);
+      built[unit.entry] = {unit, binary};
+      return binary;
+    }
+    std::string build_with_lines(const SourceUnit&) override { return {}; }
+
+   private:
+    Compiler& compiler_;
+  };
+
+  const auto call = std::make_shared<const AttentionCase>(make_inputs(test.problem, test.shape, {}));
+  const auto run_with = [call, test](std::shared_ptr<KernelStore> store,
+                                     const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
+    EngineOptions options;
+    options.custom_backend = backend;
+    options.custom_store = std::move(store);
+    Engine engine(options);
+    DeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
+    device_case.poison();
+    device_case.launch();
+    run.output = device_case.download().o;
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+
+  const auto recording = std::make_shared<RecordingStore>(compiler);
+  const SubjectRun first = run_on_backend(
+      {}, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) { run_with(recording, backend, run); });
+  if (!first.failure.empty()) throw Error(std::string(test.name) + ": " + first.failure);
+  std::map<std::string, Binary> binaries;
+  for (const auto& [entry, made] : recording->built) binaries[entry] = made.second;
+
+  std::vector<Subject> subjects;
+  for (const auto& [entry, made] : recording->built) {
+    const std::string& kernel = made.first.kernel;
+    Subject subject{std::string(test.name) + (binaries.size() > 1 ? "_" + kernel : ""), made.second.ptx,
+                    sources_of(made.first), {}};
+    subject.run = [run_with, binaries, entry = entry](const std::string& ptx, const EmulatorBackendOptions& options) {
+      std::map<std::string, Binary> changed = binaries;
+      changed[entry].ptx = ptx;
+      return run_on_backend(options, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
+        run_with(std::make_shared<FixedStore>(std::move(changed)), backend, run);
+      });
+    };
+    subjects.push_back(std::move(subject));
+  }
+  return subjects;
+}
+
+}  // namespace
+
+std::string Subject::source_line(const std::string& file, int line) const {
+  const auto found = sources.find(file);
+  if (found == sources.end()) return {};
+  std::size_t begin = 0;
+  for (int i = 1; i < line && begin != std::string::npos; ++i) {
+    begin = found->second.find('\n', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  if (begin == std::string::npos) return {};
+  std::string text = found->second.substr(begin, found->second.find('\n', begin) - begin);
+  text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
+  text.erase(text.find_last_not_of(" \r") + 1);
+  return text;
+}
+
+std::vector<Subject> mutation_subjects(const std::string& filter) {
+  Compiler compiler;
+  std::vector<Subject> subjects;
+  const std::vector<HopperCase> cases = hopper_cases();
+  for (const char* name : kHopperCases) {
+    if (std::string(name).find(filter) == std::string::npos) continue;
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const auto& test) { return test.name == name; });
+    if (found == cases.end()) throw Error(std::string("there is no Hopper case ") + name);
+    subjects.push_back(hopper_subject(compiler, *found));
+  }
+  for (const PortableCase& test : portable_cases()) {
+    if (std::string(test.name).find(filter) == std::string::npos) continue;
+    for (Subject& subject : portable_subjects(compiler, test)) subjects.push_back(std::move(subject));
+  }
+  return subjects;
+}
+
+}  // namespace kernelwright::test

@@ -1,0 +1,37 @@
+/// The kernels that are mutated, ready to run on the emulator from any PTX text.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+
+namespace kernelwright::test {
+
+/// What one run of a subject gave.
+struct SubjectRun {
+  std::vector<emulator::HazardReport> reports;
+  std::string failure;            // it did not reach its end, or what it computed is wrong; "" if all is well
+  std::vector<std::byte> output;  // everything that was written; empty if it did not reach its end
+  std::uint64_t warp_instructions = 0;
+};
+
+struct Subject {
+  std::string name;
+  std::string ptx;                             // with -lineinfo, not mutated
+  std::map<std::string, std::string> sources;  // by name as .file has it
+  /// Runs `ptx` instead of its own. Any number of threads at once.
+  std::function<SubjectRun(const std::string& ptx, const EmulatorBackendOptions& options)> run;
+
+  /// A line of `sources`, without blanks at its ends; "" if it is not there.
+  std::string source_line(const std::string& file, int line) const;
+};
+
+/// Our Hopper kernels, one case for each piece of code in them, and the portable attention kernels. Compiles those
+/// whose names contain `filter`. Throws what the compiler throws.
+std::vector<Subject> mutation_subjects(const std::string& filter);
+
+}  // namespace kernelwright::test
