@@ -95,6 +95,18 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
+/// Where a store may begin: an H100 stops with "illegal instruction" at a negative coordinate, and where the innermost
+/// one is no multiple of 16 bytes. A box may hang over the far edges; loads may begin anywhere. (Measured; the ISA is
+/// silent.)
+void check_store_begins_inside(const TensorCopy& copy) {
+  for (std::uint32_t d = 0; d < copy.map.rank; ++d)
+    if (copy.at[d] < 0)
+      throw Fault(fmt::format("a tensor store at coordinate {} = {}: a store begins inside the tensor", d, copy.at[d]));
+  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
+  if (first % 16 != 0)
+    throw Fault(fmt::format("a tensor store at element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
+}
+
 /// A store; a reduction if Op::imm has the name of one.
 Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
@@ -117,6 +129,7 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
                                                                               : name_of(copy.map.element));
       if (!reduce) throw Fault(fmt::format("a reduction by {} into a tensor of {}", name, name_of(copy.map.element)));
     }
+    check_store_begins_inside(copy);
     check_tensor(warp, lane, copy, Access::kWrite);
     if (Hazards* hazards = cluster.hazards)
       hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),

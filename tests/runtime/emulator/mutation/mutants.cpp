@@ -17,11 +17,26 @@ bool starts_with_any(std::string_view text, std::initializer_list<std::string_vi
 
 /// mbarrier.inval is not among them: it ends an object's life and orders nothing.
 bool synchronises(std::string_view opcode) {
-  return starts_with_any(
-      opcode, {"bar.", "barrier.", "mbarrier.init", "mbarrier.arrive", "mbarrier.expect_tx", "mbarrier.complete_tx",
-               "mbarrier.try_wait", "mbarrier.test_wait", "fence.", "membar.", "cp.async.commit_group",
-               "cp.async.wait_", "cp.async.mbarrier.arrive", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group",
-               "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "setmaxnreg.", "griddepcontrol."});
+  return starts_with_any(opcode, {"bar.",
+                                  "barrier.",
+                                  "mbarrier.init",
+                                  "mbarrier.arrive",
+                                  "mbarrier.expect_tx",
+                                  "mbarrier.complete_tx",
+                                  "mbarrier.try_wait",
+                                  "mbarrier.test_wait",
+                                  "fence.",
+                                  "membar.",
+                                  "cp.async.commit_group",
+                                  "cp.async.wait_",
+                                  "cp.async.mbarrier.arrive",
+                                  "cp.async.bulk.commit_group",
+                                  "cp.async.bulk.wait_group",
+                                  "wgmma.fence",
+                                  "wgmma.commit_group",
+                                  "wgmma.wait_group",
+                                  "setmaxnreg.",
+                                  "griddepcontrol."});
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -101,8 +116,7 @@ class Locations {
 };
 
 bool is_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
-         c == '%';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
 }
 
 /// Reads the statements of one entry's body.
@@ -253,8 +267,8 @@ std::vector<Mutant> mutants_of(const SyncSite& site, std::size_t index) {
     twice.push_back("2");
     add("arrives twice", assembled(site, opcode, twice) + ";");
   }
-  const bool named = starts_with_any(opcode, {"bar.sync", "bar.arrive", "barrier.sync", "barrier.arrive",
-                                              "barrier.cta.sync", "barrier.cta.arrive"});
+  const bool named = starts_with_any(
+      opcode, {"bar.sync", "bar.arrive", "barrier.sync", "barrier.arrive", "barrier.cta.sync", "barrier.cta.arrive"});
   if (named && operands.size() == 2) {
     add("32 threads more", with_operand(site, 1, "add.s32", 32));
     add("32 threads less", with_operand(site, 1, "add.s32", -32));

@@ -76,9 +76,8 @@ std::vector<std::string> apply(std::vector<Equivalent>& equivalents, const std::
       }
   std::vector<std::string> stale;
   for (const Equivalent& entry : equivalents) {
-    const bool ran = std::any_of(subjects.begin(), subjects.end(), [&](const Subject& subject) {
-      return matches(entry.pattern.kernel, subject.name);
-    });
+    const bool ran = std::any_of(subjects.begin(), subjects.end(),
+                                 [&](const Subject& subject) { return matches(entry.pattern.kernel, subject.name); });
     if (ran && entry.count == 0)
       stale.push_back(fmt::format("line {}: {} | {} | {} | {}", entry.line, entry.pattern.kernel, entry.pattern.source,
                                   entry.pattern.instruction, entry.pattern.change));

@@ -9,13 +9,32 @@ namespace {
 
 /// "mbarrier.arrive.expect_tx.shared::cta.b64" -> "mbarrier.arrive.expect_tx": what a reader knows it by.
 std::string family_of(const std::string& opcode) {
-  for (const char* family :
-       {"mbarrier.arrive.expect_tx", "mbarrier.arrive", "mbarrier.init", "mbarrier.expect_tx", "mbarrier.try_wait",
-        "mbarrier.test_wait", "cp.async.bulk.wait_group", "cp.async.bulk.commit_group", "cp.async.wait_group",
-        "cp.async.wait_all", "cp.async.commit_group", "cp.async.mbarrier.arrive", "barrier.cluster.arrive",
-        "barrier.cluster.wait", "bar.warp.sync", "bar.sync", "bar.arrive", "barrier.sync", "fence.proxy.async",
-        "fence.mbarrier_init", "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "setmaxnreg",
-        "griddepcontrol.wait", "griddepcontrol.launch_dependents"})
+  for (const char* family : {"mbarrier.arrive.expect_tx",
+                             "mbarrier.arrive",
+                             "mbarrier.init",
+                             "mbarrier.expect_tx",
+                             "mbarrier.try_wait",
+                             "mbarrier.test_wait",
+                             "cp.async.bulk.wait_group",
+                             "cp.async.bulk.commit_group",
+                             "cp.async.wait_group",
+                             "cp.async.wait_all",
+                             "cp.async.commit_group",
+                             "cp.async.mbarrier.arrive",
+                             "barrier.cluster.arrive",
+                             "barrier.cluster.wait",
+                             "bar.warp.sync",
+                             "bar.sync",
+                             "bar.arrive",
+                             "barrier.sync",
+                             "fence.proxy.async",
+                             "fence.mbarrier_init",
+                             "wgmma.fence",
+                             "wgmma.commit_group",
+                             "wgmma.wait_group",
+                             "setmaxnreg",
+                             "griddepcontrol.wait",
+                             "griddepcontrol.launch_dependents"})
     if (opcode.rfind(family, 0) == 0) return family;
   return opcode;
 }

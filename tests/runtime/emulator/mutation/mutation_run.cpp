@@ -55,8 +55,7 @@ class MutantRunner {
     for (const auto& attempt : kTries) {
       options_.completion = attempt.completion, options_.seed = attempt.seed;
       const SubjectRun run = subject.run(subject.ptx, options_);
-      if (!run.reports.empty())
-        throw Error(subject.name + ", not mutated, is reported: " + run.reports.front().text());
+      if (!run.reports.empty()) throw Error(subject.name + ", not mutated, is reported: " + run.reports.front().text());
       if (!run.failure.empty()) throw Error(subject.name + ", not mutated, fails: " + run.failure);
       if (expected_.empty()) {
         expected_ = run.output;
@@ -139,8 +138,7 @@ std::vector<MutantResult> run_mutants(const Subject& subject, int jobs) {
     for (const SourceFrame& frame : frames)
       source += (source.empty() ? "" : " < ") + short_name(frame.file) + ":" + std::to_string(frame.line);
     const std::string line =
-        frames.empty() ? ""
-                       : short_name(frames[0].file) + ": " + subject.source_line(frames[0].file, frames[0].line);
+        frames.empty() ? "" : short_name(frames[0].file) + ": " + subject.source_line(frames[0].file, frames[0].line);
     for (std::size_t i = 0; i < mutants[site].size(); ++i) {
       MutantResult result;
       result.kernel = subject.name;

@@ -16,21 +16,10 @@ namespace {
 
 /// Cases that between them execute all code of the Hopper kernels: other cases differ in shapes alone.
 constexpr const char* kHopperCases[] = {
-    "gemm_plain",
-    "gemm_lagged_release",
-    "gemm_cluster2",
-    "gemm_cluster2_barrier_exit",
-    "gemm_f32_out",
-    "attention_d64",
-    "attention_d64_causal",
-    "attention_d64_overlap",
-    "copy_bulk_copy",
-    "copy_bulk_reduce",
-    "copy_cluster_exchange",
-    "copy_tensor_boxes",
-    "copy_cp_async_ring",
-    "copy_cp_async_groups",
-    "copy_dependent_launch",
+    "gemm_plain",         "gemm_lagged_release",  "gemm_cluster2",         "gemm_cluster2_barrier_exit",
+    "gemm_f32_out",       "attention_d64",        "attention_d64_causal",  "attention_d64_overlap",
+    "copy_bulk_copy",     "copy_bulk_reduce",     "copy_cluster_exchange", "copy_tensor_boxes",
+    "copy_cp_async_ring", "copy_cp_async_groups", "copy_dependent_launch",
 };
 
 std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
@@ -165,8 +154,10 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
   std::vector<Subject> subjects;
   for (const auto& [entry, made] : recording->built) {
     const std::string& kernel = made.first.kernel;
-    Subject subject{std::string(test.name) + (binaries.size() > 1 ? "_" + kernel : ""), made.second.ptx,
-                    sources_of(made.first), {}};
+    Subject subject{std::string(test.name) + (binaries.size() > 1 ? "_" + kernel : ""),
+                    made.second.ptx,
+                    sources_of(made.first),
+                    {}};
     subject.run = [run_with, binaries, entry = entry](const std::string& ptx, const EmulatorBackendOptions& options) {
       std::map<std::string, Binary> changed = binaries;
       changed[entry].ptx = ptx;
