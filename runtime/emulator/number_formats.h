@@ -111,11 +111,11 @@ inline std::uint16_t f32_to_bf16(float value) {
   const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
 }
-/// Round to nearest, ties away from zero; the 13 low bits are zero. NaN becomes 0x7fffffff.
+/// Round to nearest, ties away from zero; the 13 low bits are zero. NaN loses those bits too, and with them, if its
+/// payload is there, that it is NaN: so does the H100.
 inline std::uint32_t f32_to_tf32_away(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
-  const std::uint32_t rounded = magnitude >= 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
-  return magnitude > 0x7f800000u ? 0x7fffffffu : rounded;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  return ((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000u) & ~0x1fffu;
 }
 
 /// Whole arrays, at the speed of the machine's vectors. `to` and `from` do not overlap.

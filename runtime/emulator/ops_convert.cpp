@@ -102,12 +102,22 @@ U64 float_to_integer(double value, const Conversion& conversion) {
   return static_cast<U64>(static_cast<Integer>(whole));
 }
 
+/// A NaN that was f64 keeps its sign and the upper bits of its payload, and becomes quiet.
+U32 narrow_nan(const NumberFormat& format, U64 code) {
+  const U32 infinity = format.max_code + 1, quiet = 1u << (format.mantissa_bits - 1);
+  const auto payload = static_cast<U32>((code & 0xfffffffffffffu) >> (52 - format.mantissa_bits));
+  const auto sign = static_cast<U32>(code >> 63) << (format.exponent_bits + format.mantissa_bits);
+  return sign | infinity | quiet | payload;
+}
+
 /// The result's bits. `low` is what `value` lacks, for the rounding.
 U64 write_float(ExactSum value, const Conversion& conversion) {
   const Rounding rounding = rounding_of(conversion.how);
   const auto narrow = [&](const NumberFormat& format) {
-    U32 code = encode_number(format, round_to_odd(value), rounding, conversion.finite);
     const U32 sign = 1u << (format.exponent_bits + format.mantissa_bits);
+    U32 code = encode_number(format, round_to_odd(value), rounding, conversion.finite);
+    if (conversion.from == Type::kF64 && std::isnan(value.high) && !conversion.saturate)
+      return narrow_nan(format, std::bit_cast<U64>(value.high));
     if (conversion.saturate) {
       const U32 one = static_cast<U32>(format.bias) << format.mantissa_bits;
       code = code == format.nan_code || (code & sign) ? 0 : std::min(code, one);
@@ -144,7 +154,8 @@ U64 convert(U64 held, const Conversion& conversion) {
     return static_cast<U64>(conversion.saturate ? std::clamp(value, lowest(conversion.to), highest(conversion.to))
                                                 : value);
   }
-  const double value = read_float(conversion.from, held, conversion.flush);
+  // The H100 does not flush what becomes f16: a directed rounding sees it.
+  const double value = read_float(conversion.from, held, conversion.flush && conversion.to != Type::kF16);
   if (!is_floating(conversion.to)) return float_to_integer(value, conversion);
   return write_float({round_to_integer(value, conversion.how), 0}, conversion);
 }
@@ -198,7 +209,7 @@ float f32_of_f16(U16 a) { return one_nan(f16_to_f32(a)); }
 U32 f32_of_bf16(U16 a) { return U32{a} << 16; }  // hardware shifts: NaN keeps its payload
 U16 f16_of_f32(float a) { return f32_to_f16(a); }
 U16 bf16_of_f32(float a) { return f32_to_bf16(a); }
-float f32_of_f64(double a) { return one_nan(static_cast<float>(a)); }
+float f32_of_f64(double a) { return static_cast<float>(a); }  // NaN keeps its sign and payload
 template <float (*kRound)(float)>
 float to_whole(float a) {
   return one_nan(kRound(a));

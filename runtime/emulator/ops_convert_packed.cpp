@@ -103,8 +103,18 @@ void unpack(Decoder& decoder, Op& op) {
 Step run_tf32(Warp& warp, const Op& op, LaneMask lanes) {
   const float* a = warp.lanes<float>(op.a);
   U32* d = warp.lanes<U32>(op.d);
-  for_each_lane(lanes,
-                [&](int lane) { d[lane] = std::isnan(a[lane]) ? kNanF32 : encode(kTf32, a[lane], op.imm) << 13; });
+  for_each_lane(lanes, [&](int lane) { d[lane] = encode(kTf32, a[lane], op.imm) << 13; });
+  return Step::kNext;
+}
+/// What the H100 does where it rounds ties away, of NaN too: see f32_to_tf32_away(). Saturating takes a step back from
+/// whatever has all bits of the exponent set.
+Step run_tf32_away(Warp& warp, const Op& op, LaneMask lanes) {
+  const float* a = warp.lanes<float>(op.a);
+  U32* d = warp.lanes<U32>(op.d);
+  for_each_lane(lanes, [&](int lane) {
+    const U32 code = f32_to_tf32_away(a[lane]);
+    d[lane] = (op.imm & kFinite) && (code & 0x7f800000u) == 0x7f800000u ? code - 0x2000u : code;
+  });
   return Step::kNext;
 }
 void tf32(Decoder& decoder, Op& op) {
@@ -112,7 +122,7 @@ void tf32(Decoder& decoder, Op& op) {
   op.d = result(decoder, 0, RegisterClass::k32);
   op.a = decoder.source(1, RegisterClass::k32);
   op.imm = modifiers(decoder);
-  op.run = run_tf32;
+  op.run = decoder.has("rna") ? run_tf32_away : run_tf32;
 }
 
 // ---- ue8m0 --------------------------------------------------------------------------------------------------------

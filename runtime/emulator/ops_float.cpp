@@ -24,17 +24,34 @@ template <bool kFtz>
 float sub(float a, float b) {
   return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) - flush_if<kFtz>(b)));
 }
+/// `value`, a product, a quotient or an fma, or its zero if it is too small to be normal. `scaled` is the same 2^64
+/// times larger, so that it was rounded as a normal number: a result that only subnormal rounding would lift to the
+/// smallest normal number is flushed too (measured on an H100).
+float flush_product(float value, float scaled) {
+  const std::uint32_t bits = std::bit_cast<U32>(flush(value));
+  return std::bit_cast<float>(std::fabs(scaled) < 0x1p-62f ? bits & 0x80000000u : bits);
+}
 template <bool kFtz>
 float mul(float a, float b) {
-  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) * flush_if<kFtz>(b)));
+  if constexpr (!kFtz) return one_nan(a * b);
+  a = flush(a);
+  b = flush(b);
+  return flush_product(one_nan(a * b), a * 0x1p64f * b);
 }
 template <bool kFtz>
 float div(float a, float b) {
-  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) / flush_if<kFtz>(b)));
+  if constexpr (!kFtz) return one_nan(a / b);
+  a = flush(a);
+  b = flush(b);
+  return flush_product(one_nan(a / b), a * 0x1p64f / b);
 }
 template <bool kFtz>
 float fma(float a, float b, float c) {
-  return flush_if<kFtz>(one_nan(__builtin_fmaf(flush_if<kFtz>(a), flush_if<kFtz>(b), flush_if<kFtz>(c))));
+  if constexpr (!kFtz) return one_nan(__builtin_fmaf(a, b, c));
+  a = flush(a);
+  b = flush(b);
+  c = flush(c);
+  return flush_product(one_nan(__builtin_fmaf(a, b, c)), __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f));
 }
 template <bool kFtz>
 float reciprocal(float a) {
@@ -82,27 +99,25 @@ int sum_error(Quad a, Quad b, double near) {
   return coarse != 0 ? coarse : sign_of(low);
 }
 
-float add_rounded(float a, float b, float, Rounding rounding) {
-  return round_f32(add_to_odd(a, b, rounding), rounding);
-}
-float sub_rounded(float a, float b, float, Rounding rounding) {
-  return round_f32(add_to_odd(a, -b, rounding), rounding);
-}
-float mul_rounded(float a, float b, float, Rounding rounding) { return round_f32(double{a} * b, rounding); }
-float fma_rounded(float a, float b, float c, Rounding rounding) {
-  return round_f32(fma_to_odd(a, b, c, rounding), rounding);
-}
-float div_rounded(float a, float b, float, Rounding rounding) {
+// Of f32: a double that is to be rounded once more.
+double add_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, b, rounding); }
+double sub_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, -b, rounding); }
+double mul_rounded(float a, float b, float, Rounding) { return double{a} * b; }
+double fma_rounded(float a, float b, float c, Rounding rounding) { return fma_to_odd(a, b, c, rounding); }
+double div_rounded(float a, float b, float, Rounding) {
   const double quotient = double{a} / b;
-  if (!std::isfinite(quotient) || std::isinf(b)) return round_f32(quotient, rounding);
+  if (!std::isfinite(quotient) || std::isinf(b)) return quotient;
   const double rest = std::fma(-quotient, double{b}, double{a});
-  return round_f32(round_to_odd({quotient, b < 0 ? -rest : rest}), rounding);
+  return round_to_odd({quotient, b < 0 ? -rest : rest});
 }
-float reciprocal_rounded(float a, float, float, Rounding rounding) { return div_rounded(1.0f, a, 0, rounding); }
-float square_root_rounded(float a, float, float, Rounding rounding) {
+double reciprocal_rounded(float a, float, float, Rounding rounding) { return div_rounded(1.0f, a, 0, rounding); }
+double square_root_rounded(float a, float, float, Rounding) {
   const double root = std::sqrt(double{a});
-  if (!std::isfinite(root)) return round_f32(root, rounding);
-  return round_f32(round_to_odd({root, std::fma(-root, root, double{a})}), rounding);
+  return std::isfinite(root) ? round_to_odd({root, std::fma(-root, root, double{a})}) : root;
+}
+float finish(double value, float, const Modifiers& modifiers) {
+  const float rounded = one_nan(round_f32(value, modifiers.rounding));
+  return modifiers.flush ? flush_product(rounded, round_f32(value * 0x1p64, modifiers.rounding)) : rounded;
 }
 
 double fma_rounded(double a, double b, double c, Rounding rounding) {
@@ -133,7 +148,9 @@ double square_root_rounded(double a, double, double, Rounding rounding) {
   return directed(near, sign_of(Quad{a} - Quad{near} * Quad{near}), rounding);
 }
 
-template <class T, T (*kCompute)(T, T, T, Rounding), int kSources>
+double finish(double value, double, const Modifiers&) { return value; }
+
+template <class T, double (*kCompute)(T, T, T, Rounding), int kSources>
 struct Rounded {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {
     const Modifiers modifiers = Modifiers::unpack(op.imm);
@@ -144,8 +161,8 @@ struct Rounded {
     const T *a = warp.lanes<T>(op.a), *b = warp.lanes<T>(op.b), *c = warp.lanes<T>(op.c);
     T* d = warp.lanes<T>(op.d);
     for_each_lane(lanes, [&](int lane) {
-      const T value = kCompute(flushed(a[lane]), flushed(b[lane]), flushed(c[lane]), modifiers.rounding);
-      const T result = flushed(one_nan(value));
+      const double value = kCompute(flushed(a[lane]), flushed(b[lane]), flushed(c[lane]), modifiers.rounding);
+      const T result = finish(value, T{}, modifiers);
       d[lane] = modifiers.saturate ? saturate_unit(result) : result;
     });
     return Step::kNext;
@@ -304,7 +321,7 @@ bool is_nan(T x) {
 }
 template <class T>
 bool is_normal(T x) {
-  return std::isnormal(x);
+  return std::isfinite(x) && std::fpclassify(x) != FP_SUBNORMAL;  // zero is normal: so says the H100
 }
 template <class T>
 bool is_subnormal(T x) {

@@ -16,13 +16,13 @@ struct F16 {
   static constexpr U16 kNan = 0x7fff, kInfinity = 0x7c00;
   static float widen(U16 code) { return f16_to_f32(code); }
   static U16 round(float value) { return f32_to_f16(value); }
-  static U16 product(float a, float b) { return round(a * b); }  // exact in float
+  static float product(float a, float b) { return a * b; }  // exact
 };
 struct Bf16 {
   static constexpr U16 kNan = 0x7fff, kInfinity = 0x7f80;
   static float widen(U16 code) { return bf16_to_f32(code); }
   static U16 round(float value) { return f32_to_bf16(value); }
-  static U16 product(float a, float b) { return round(round_to_odd_f32(double{a} * b)); }  // may underflow in float
+  static float product(float a, float b) { return round_to_odd_f32(double{a} * b); }  // it may underflow
 };
 
 template <class F>
@@ -61,15 +61,23 @@ template <class F, unsigned kFlags>
 U16 sub(U16 a, U16 b) {
   return finish<F>(F::round(read<F, kFlags>(a) - read<F, kFlags>(b)), kFlags);
 }
+/// A product or an fma, not yet rounded. Too small to be normal is what is so when it is rounded as a normal number:
+/// what only subnormal rounding would lift to the smallest normal number is flushed too (measured on an H100).
+template <class F, unsigned kFlags>
+U16 finish_product(float exact) {
+  const U16 code = F::round(exact);
+  const bool tiny = (kFlags & kFlush) != 0 && std::fabs(F::widen(F::round(exact * 0x1p10f))) < 0x1p-4f;  // f16's 2^-14
+  return finish<F>(tiny ? code & 0x8000 : code, kFlags);
+}
 template <class F, unsigned kFlags>
 U16 mul(U16 a, U16 b) {
-  return finish<F>(F::product(read<F, kFlags>(a), read<F, kFlags>(b)), kFlags);
+  return finish_product<F, kFlags>(F::product(read<F, kFlags>(a), read<F, kFlags>(b)));
 }
 template <class F, unsigned kFlags>
 U16 fma(U16 a, U16 b, U16 c) {
   const double product = double{read<F, kFlags>(a)} * read<F, kFlags>(b), addend = read<F, kFlags>(c);
   const ExactSum sum = exact_sum(product, addend);
-  return finish<F>(F::round(round_to_odd_f32(round_to_odd(sum))), kFlags);
+  return finish_product<F, kFlags>(round_to_odd_f32(round_to_odd(sum)));
 }
 
 template <class F, bool kMax, bool kNan>

@@ -35,8 +35,8 @@ def files():
                                        for c in ("lt", "ne")])
     for t, target in (("f16x2", "sm_80"), ("bf16x2", "sm_90")):
         add(f"setp.{t}", [t, t], [Form(f"setp.{c}.{t}", "u8", body=f"setp.{c}.{t} %p|%q, %a, %b; {both}") for c in FLOATING], target=target)
-        add(f"set.{t}", [t, t], [Form(f"set.{c}.{t}.{t}", t) for c in ("eq", "lt", "geu", "nan")] +
-            [Form(f"set.{c}.u32.{t}", "u16x2") for c in ("eq", "ltu")], target=target)
+        add(f"set.{t}", [t, t], [Form(f"set.{c}.{t}.{t}", t) for c in ("eq", "lt", "geu", "nan")], target=target)
+        add(f"set.mask.{t}", [t, t], [Form(f"set.{c}.u32.{t}", "u16x2") for c in ("eq", "ltu")], target=target)
     for t in ("b32", "u16", "s64", "f32", "f64"):
         some = ("eq", "ne") if t[0] == "b" else ("lt", "ge")
         add(f"set.{t}", [t, t], [Form(f"set.{c}.{d}.{t}", d) for c in some for d in ("u32", "s32", "f32")])

@@ -26,6 +26,16 @@ def files():
         add(f"{op}.f32", ["f32"], [Form(f"{op}.{r}{f}.f32", "f32") for r in ROUNDINGS for f in ("", ".ftz")])
         add(f"{op}.f64", ["f64"], [Form(f"{op}.{r}.f64", "f64", "exact") for r in ROUNDINGS])
 
+    # Results next to the smallest normal number: which of them .ftz takes to be subnormal.
+    add("tiny.ftz.f32", ["f32", "f32", "f32"], [
+        Form(f"{op}.{r}.ftz.f32", "f32", body=f"{op}.{r}.ftz.f32 %d, %a, %b{', %c' if op == 'fma' else ''}")
+        for op in ("mul", "fma", "div") for r in ROUNDINGS],
+        values=["list 0x00800001 0x00800000 0x00ffffff 0x80ffffff 0x00ffffff 0x80800001 0x00800000 0x80800000 0x00800003 0x00fffffe 0x3f7fffff 0x00800000, "
+                "spread 20 seed 27 -64 -62",
+                "list 0x3f7ffffe 0x3f7fffff 0x3f000000 0x3f000000 0x40000000 0x3f7ffffe 0x3f800001 0x3f800001 0x3f7ffffd 0x3f000001 0x00800000 0x3f7ffffe, "
+                "spread 20 seed 28 -64 -62",
+                "fill 32 0"], count=32)
+
     wide = [operands("approximate", ["f32"])[0]]
     ulp1 = "ulp 1 because the ISA gives 1 ulp"
     add("rcp.approx.f32", ["f32"], [Form(f"rcp.approx{f}.f32", "f32", ulp1) for f in ("", ".ftz")], values=wide)

@@ -23,8 +23,9 @@ def signed(code, bits):
 class Format:
     """A floating-point format: codes to fractions and back."""
 
-    def __init__(self, name):
+    def __init__(self, name, flushes=False):
         self.name = name
+        self.flushes = flushes  # results that are too small to be normal, however subnormal rounding would lift them
         self.exponent_bits, self.mantissa_bits = FORMATS[name]
         self.bias = (1 << (self.exponent_bits - 1)) - 1
         self.sign = 1 << (self.exponent_bits + self.mantissa_bits)
@@ -50,6 +51,11 @@ class Format:
         sign, magnitude = int(value < 0), abs(value)
         exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
         exponent -= Fraction(2) ** exponent > magnitude
+        if self.flushes and exponent < 1 - self.bias:
+            plain = Format(self.name)
+            scale = Fraction(2) ** (1 - self.bias - exponent)  # to where it is rounded as a normal number
+            if abs(plain.decode(plain.encode(value * scale, rounding)).value) / scale < Fraction(2) ** (1 - self.bias):
+                return sign * self.sign
         exponent = max(exponent, 1 - self.bias)
         steps = magnitude / Fraction(2) ** (exponent - self.mantissa_bits)
         whole = steps.numerator // steps.denominator
@@ -130,7 +136,7 @@ def root_code(form, a, rounding):
 def arithmetic(opcode, type_name, codes):
     """add, sub, mul, fma, div, rcp and sqrt, in all their rounding modes."""
     operation, *modifiers = opcode.split(".")
-    form, rounding = Format(type_name), rounding_of(modifiers)
+    form, rounding = Format(type_name, "ftz" in modifiers), rounding_of(modifiers)
     if "ftz" in modifiers:
         codes = [form.flush(code) for code in codes]
     if operation == "sub":
@@ -139,13 +145,13 @@ def arithmetic(opcode, type_name, codes):
     if operation in ("add", "sub"):
         code = sum_code(form, *numbers, rounding)
     elif operation == "mul":
-        code = number_code(form, product(*numbers), rounding)
+        code = number_code(form, product(*numbers[:2]), rounding)
     elif operation == "fma":
         code = sum_code(form, product(*numbers[:2]), numbers[2], rounding)
     elif operation == "sqrt":
         code = root_code(form, numbers[0], rounding)
     else:
-        code = quotient_code(form, *([form.decode(form.one)] + numbers if operation == "rcp" else numbers), rounding)
+        code = quotient_code(form, *([form.decode(form.one), numbers[0]] if operation == "rcp" else numbers[:2]), rounding)
     return form.finish(code, modifiers)
 
 
@@ -175,7 +181,7 @@ def conversion(opcode, code):
         if to in FORMATS:
             return Format(to).encode(Fraction(value), rounding_of(modifiers))
         return (clamp(value, low, high) if "sat" in modifiers else value) & mask
-    if "ftz" in modifiers and source == "f32":
+    if "ftz" in modifiers and source == "f32" and to != "f16":
         code = Format(source).flush(code)
     number = Format(source).decode(code)
     if to not in FORMATS:
@@ -190,6 +196,11 @@ def conversion(opcode, code):
     else:
         result = form.nan if number.kind == "nan" else (form.infinity - finite) | number.sign * form.sign
     return form.finish(result, [m for m in modifiers if m != "ftz" or to == "f32"])
+
+
+def field(operand, bits):
+    """A position or length: hardware reads a byte of it for 32 bits, all of it for 64."""
+    return operand & 255 if bits == 32 else operand
 
 
 def integer(opcode, codes):
@@ -217,11 +228,11 @@ def integer(opcode, codes):
         ratio = -magnitude if (values[0] < 0) != (values[1] < 0) else magnitude
         return (ratio if operation == "div" else values[0] - ratio * values[1]) & mask
     if operation == "bfe":
-        position, length = codes[1] & 255, codes[2] & 255
+        position, length = field(codes[1], bits), field(codes[2], bits)
         fill = codes[0] >> min(position + length - 1, bits - 1) & 1 if is_signed and length else 0
         return sum((codes[0] >> (position + i) & 1 if i < length and position + i < bits else fill) << i for i in range(bits))
     if operation == "bfi":
-        position, length = codes[2] & 255, codes[3] & 255
+        position, length = field(codes[2], bits), field(codes[3], bits)
         return sum((codes[0] >> (i - position) & 1 if position <= i < position + length else codes[1] >> i & 1) << i for i in range(bits))
     simple = {"sad": lambda: values[2] + abs(values[0] - values[1]), "abs": lambda: abs(values[0]), "neg": lambda: -values[0],
               "popc": lambda: bin(codes[0]).count("1"), "clz": lambda: bits - codes[0].bit_length(),
