@@ -91,7 +91,7 @@ JsonValue to_json(const ConfigResult& result, bool with_hazards) {
   object.set(
       "times",
       JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", binary ? binary->compile_ms : 0));
-  if (with_hazards) object.set("hazards", to_json(result.hazards));
+  if (with_hazards) object.set("hazards", cli::to_json(result.hazards));
   return object.set("verdict", result.passed() ? "ok" : "failed").set("shapes", std::move(shapes));
 }
 
