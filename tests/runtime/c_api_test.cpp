@@ -72,6 +72,93 @@ TEST(CApiEngine, CreationFailsWithAStatusAndDestroyTakesNull) {
   kernelwright_engine_destroy(nullptr);
 }
 
+class CApiEmulator : public ::testing::Test {
+ protected:
+  CApiEmulator() {
+    options.struct_size = sizeof options;
+    options.backend = "emulator";
+    options.memory_only_cache = 1;
+    options.emulator_arch = "sm_86";
+    options.completion = "random";
+    options.seed = 3;
+    options.hazards = 1;
+  }
+  ~CApiEmulator() override { kernelwright_engine_destroy(engine); }
+  kernelwright_status create() { return kernelwright_engine_create(&options, &engine); }
+
+  kernelwright_engine_options options{};
+  kernelwright_engine* engine = nullptr;
+};
+
+TEST_F(CApiEmulator, IsChosenByNameAndGivesMemory) {
+  ASSERT_EQ(create(), KERNELWRIGHT_OK) << kernelwright_last_error();
+  const char* name = nullptr;
+  ASSERT_EQ(kernelwright_device_name(engine, 0, &name), KERNELWRIGHT_OK);
+  EXPECT_STREQ(name, "emulated sm_86");
+  EXPECT_EQ(kernelwright_device_name(engine, 1, &name), KERNELWRIGHT_MISSING);
+  std::uint64_t address = 0;
+  ASSERT_EQ(kernelwright_device_allocate(engine, 0, 8, &address), KERNELWRIGHT_OK);
+  const std::uint64_t written = 0x123456789abcdef0;
+  std::uint64_t read = 0;
+  EXPECT_EQ(kernelwright_device_write(engine, 0, address, &written, 8), KERNELWRIGHT_OK);
+  EXPECT_EQ(kernelwright_device_read(engine, 0, &read, address, 8), KERNELWRIGHT_OK);
+  EXPECT_EQ(read, written);
+  EXPECT_EQ(kernelwright_device_read(engine, 0, &read, address, 9), KERNELWRIGHT_DEVICE_ERROR);
+  EXPECT_EQ(kernelwright_device_write(engine, 0, address, nullptr, 8), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_EQ(kernelwright_device_free(engine, 0, address), KERNELWRIGHT_OK);
+  EXPECT_EQ(kernelwright_device_read(engine, 0, &read, address, 8), KERNELWRIGHT_DEVICE_ERROR);
+}
+
+TEST_F(CApiEmulator, OptionsThatAreNoWordsAreRefused) {
+  options.emulator_arch = "sm_70";
+  EXPECT_EQ(create(), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_THAT(kernelwright_last_error(), HasSubstr("/engine_options/emulator_arch: \"sm_70\" is not one of "));
+  options.emulator_arch = nullptr;
+  options.completion = "soon";
+  EXPECT_EQ(create(), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/engine_options/completion: \"soon\" is not one of eager, lazy, random");
+}
+
+TEST_F(CApiEmulator, OptionsOfTheFirstVersionStillDo) {
+  options.struct_size = offsetof(kernelwright_engine_options, emulator_arch);
+  ASSERT_EQ(create(), KERNELWRIGHT_OK) << kernelwright_last_error();
+  const char* name = nullptr;
+  ASSERT_EQ(kernelwright_device_name(engine, 0, &name), KERNELWRIGHT_OK);
+  EXPECT_STREQ(name, "emulated sm_90a") << "what lies behind struct_size is not read";
+}
+
+TEST_F(CApiEmulator, HandsReportsOut) {
+  options.emulator_arch = nullptr;
+  ASSERT_EQ(create(), KERNELWRIGHT_OK) << kernelwright_last_error();
+  Device& on = engine->engine.device(0);
+  const auto kernel = on.load(std::string_view(".version 8.8\n.target sm_90a\n.address_size 64\n"
+                                               ".visible .entry clash()\n{\n.reg .b32 %r<2>;\n.shared .b32 word;\n"
+                                               "mov.u32 %r0, %tid.x;\nst.shared.u32 [word], %r0;\nret;\n}\n"),
+                              "clash", 0);
+  on.launch(*kernel, {.block = 64}, nullptr, 0, nullptr);
+  std::vector<std::string> told;
+  const auto note = [](const kernelwright_hazard* hazard, void* to) {
+    EXPECT_EQ(hazard->struct_size, sizeof *hazard);
+    EXPECT_STREQ(hazard->kernel, "clash");
+    EXPECT_GE(hazard->count, 1u);
+    EXPECT_THAT(hazard->text, HasSubstr(hazard->what));
+    static_cast<std::vector<std::string>*>(to)->push_back(hazard->kind);
+  };
+  std::uint64_t count = 0;
+  ASSERT_EQ(kernelwright_engine_take_hazards(engine, note, &told, &count), KERNELWRIGHT_OK);
+  EXPECT_GE(count, 1u);
+  EXPECT_EQ(told.size(), count);
+  EXPECT_THAT(told, ::testing::Contains("race"));
+  ASSERT_EQ(kernelwright_engine_take_hazards(engine, nullptr, nullptr, &count), KERNELWRIGHT_OK);
+  EXPECT_EQ(count, 0u);
+}
+
+TEST_F(CApiTest, AGpuReportsNoHazards) {
+  std::uint64_t count = 7;
+  EXPECT_EQ(kernelwright_engine_take_hazards(&engine, nullptr, nullptr, &count), KERNELWRIGHT_OK);
+  EXPECT_EQ(count, 0u);
+}
+
 TEST(CApiEngine, KnowsItsVersionAndNamesEveryStatus) {
   EXPECT_STREQ(kernelwright_version(), KERNELWRIGHT_TEST_VERSION);
   for (int status = KERNELWRIGHT_OK; status <= KERNELWRIGHT_INTERNAL_ERROR; ++status)

@@ -78,7 +78,7 @@ struct EmulatorBackendTest : testing::Test {
       : backend(make_emulator_backend(std::move(options))), device(backend->device(0)) {}
 
   std::unique_ptr<LoadedKernel> load(const std::string& ptx, const std::string& entry, std::uint32_t shared = 0) {
-    return device.load(ptx, entry, shared);
+    return device.load(std::string_view(ptx), entry, shared);
   }
   DevicePtr upload(const Words& words) {
     const DevicePtr address = device.allocate(words.size() * 4);
@@ -201,7 +201,7 @@ TEST(EmulatorBackendArch, RunsPtxForItselfAndForEarlierOnesThatAreNotSpecific) {
   const auto load_on = [](Arch arch, const std::string& target) {
     std::string ptx = kAdd;
     ptx.replace(ptx.find("sm_90a"), 6, target);
-    make_emulator_backend({.arch = arch})->device(0).load(ptx, "add", 0);
+    make_emulator_backend({.arch = arch})->device(0).load(std::string_view(ptx), "add", 0);
   };
   EXPECT_NO_THROW(load_on(Arch::kSm80, "sm_80"));
   EXPECT_NO_THROW(load_on(Arch::kSm90a, "sm_80"));
@@ -226,7 +226,7 @@ TEST_F(EmulatorBackendTest, RefusesLaunchesThatADriverWouldRefuse) {
   const auto old = make_emulator_backend({.arch = Arch::kSm80});
   std::string ptx = kAdd;
   ptx.replace(ptx.find("sm_90a"), 6, "sm_80");
-  const auto on_old = old->device(0).load(ptx, "add", 0);
+  const auto on_old = old->device(0).load(std::string_view(ptx), "add", 0);
   EXPECT_THAT(refused([&] {
                 old->device(0).launch(*on_old, {.grid = {2, 1, 1}, .cluster = {2, 1, 1}}, params.data(), 12, nullptr);
               }).what(),
