@@ -44,19 +44,14 @@ struct Add {
     return a + b;
   }
 };
-/// Into memory, f32 sums flush subnormal operands and results to zeros of their sign (PTX ISA,
-/// "cp.reduce.async.bulk").
-struct AddFlushed {
-  static float flush(float value) { return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value; }
-  static float compute(float a, float b) { return flush(flush(a) + flush(b)); }
-};
 /// A NaN loses against a number, and -0 is less than +0.
 struct Min {
   template <class T>
   static T compute(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
+      if (a != a) return b;  // fmin() would keep a signalling one
       if (a == b) return std::signbit(a) ? a : b;
-      return std::fmin(a, b);
+      return b < a ? b : a;
     } else {
       return std::min(a, b);
     }
@@ -66,8 +61,9 @@ struct Max {
   template <class T>
   static T compute(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
+      if (a != a) return b;
       if (a == b) return std::signbit(a) ? b : a;
-      return std::fmax(a, b);
+      return b > a ? b : a;
     } else {
       return std::max(a, b);
     }
@@ -119,15 +115,15 @@ struct Row {
 };
 // Two's complement addition does not ask for the sign: s32 adds as u32, which cannot overflow.
 constexpr Row kRows[] = {
-    {"add", "u32", reduce<U32, Add>},        {"add", "s32", reduce<U32, Add>},   {"add", "u64", reduce<U64, Add>},
-    {"add", "s64", reduce<U64, Add>},        {"add", "f16", reduce<F16, Add>},   {"add", "bf16", reduce<Bf16, Add>},
-    {"add", "f32", reduce<F32, AddFlushed>}, {"add", "f64", reduce<F64, Add>},   {"min", "u32", reduce<U32, Min>},
-    {"min", "s32", reduce<S32, Min>},        {"min", "u64", reduce<U64, Min>},   {"min", "s64", reduce<S64, Min>},
-    {"min", "f16", reduce<F16, Min>},        {"min", "bf16", reduce<Bf16, Min>}, {"max", "u32", reduce<U32, Max>},
-    {"max", "s32", reduce<S32, Max>},        {"max", "u64", reduce<U64, Max>},   {"max", "s64", reduce<S64, Max>},
-    {"max", "f16", reduce<F16, Max>},        {"max", "bf16", reduce<Bf16, Max>}, {"inc", "u32", reduce<U32, Inc>},
-    {"dec", "u32", reduce<U32, Dec>},        {"and", "b32", reduce<U32, And>},   {"and", "b64", reduce<U64, And>},
-    {"or", "b32", reduce<U32, Or>},          {"or", "b64", reduce<U64, Or>},     {"xor", "b32", reduce<U32, Xor>},
+    {"add", "u32", reduce<U32, Add>}, {"add", "s32", reduce<U32, Add>},   {"add", "u64", reduce<U64, Add>},
+    {"add", "s64", reduce<U64, Add>}, {"add", "f16", reduce<F16, Add>},   {"add", "bf16", reduce<Bf16, Add>},
+    {"add", "f32", reduce<F32, Add>}, {"add", "f64", reduce<F64, Add>},   {"min", "u32", reduce<U32, Min>},
+    {"min", "s32", reduce<S32, Min>}, {"min", "u64", reduce<U64, Min>},   {"min", "s64", reduce<S64, Min>},
+    {"min", "f16", reduce<F16, Min>}, {"min", "bf16", reduce<Bf16, Min>}, {"max", "u32", reduce<U32, Max>},
+    {"max", "s32", reduce<S32, Max>}, {"max", "u64", reduce<U64, Max>},   {"max", "s64", reduce<S64, Max>},
+    {"max", "f16", reduce<F16, Max>}, {"max", "bf16", reduce<Bf16, Max>}, {"inc", "u32", reduce<U32, Inc>},
+    {"dec", "u32", reduce<U32, Dec>}, {"and", "b32", reduce<U32, And>},   {"and", "b64", reduce<U64, And>},
+    {"or", "b32", reduce<U32, Or>},   {"or", "b64", reduce<U64, Or>},     {"xor", "b32", reduce<U32, Xor>},
     {"xor", "b64", reduce<U64, Xor>},
 };
 

@@ -64,15 +64,19 @@ void add_bytes(const Cta& cta, std::uint32_t offset, MbarrierState& state, std::
   const std::int64_t sum = state.missing_bytes + bytes;
   if (sum > kMaxBytes || sum < -kMaxBytes)
     throw Fault(fmt::format("{}: its transaction count would become {}, and it ranges from {} to {}", name(cta, offset),
-                            sum, -kMaxBytes, kMaxBytes));
+                            sum, -kMaxBytes, kMaxBytes),
+                HazardKind::kMbarrier);
   state.missing_bytes = static_cast<std::int32_t>(sum);
 }
 
 void take_arrivals(const Cta& cta, std::uint32_t offset, MbarrierState& state, std::uint32_t count) {
-  if (count == 0) throw Fault(fmt::format("{}: an arrival with count 0; counts begin at 1", name(cta, offset)));
+  if (count == 0)
+    throw Fault(fmt::format("{}: an arrival with count 0; counts begin at 1", name(cta, offset)),
+                HazardKind::kMbarrier);
   if (count > state.pending)
     throw Fault(fmt::format("{}: {} more {} arrived, and its phase (parity {}) was missing {} of {}", name(cta, offset),
-                            count, count == 1 ? "has" : "have", state.parity, state.pending, state.expected));
+                            count, count == 1 ? "has" : "have", state.parity, state.pending, state.expected),
+                HazardKind::kMbarrier);
   state.pending -= count;
 }
 
@@ -91,22 +95,24 @@ std::string describe_wait(const Warp&, const Wait& wait) {
 MbarrierState mbarrier_state(const Cta& cta, std::uint32_t offset) {
   if (offset % 8 != 0 || offset < kSharedBase || offset + 8 > cta.shared.size())
     throw Fault(fmt::format("shared {} is no place for an mbarrier: {}", offset,
-                            offset % 8 != 0 ? "it is not a multiple of 8" : "it is outside the CTA's shared memory"));
+                            offset % 8 != 0 ? "it is not a multiple of 8" : "it is outside the CTA's shared memory"),
+                HazardKind::kMbarrier);
   const std::uint64_t word = load_word(cta, offset);
   const MbarrierState state = unpack(word);
-  const bool counts = state.pending <= state.expected && std::abs(state.missing_bytes) <= kMaxBytes;
+  const bool counts = std::abs(state.missing_bytes) <= kMaxBytes;
   if ((word & kValidBit) == 0 || !counts)
-    throw Fault(
-        fmt::format("there is no mbarrier at shared {} of the CTA of rank {}: it holds {:#018x}; was "
-                    "mbarrier.init forgotten, or the barrier overwritten?",
-                    offset, cta.rank, word));
+    throw Fault(fmt::format("there is no mbarrier at shared {} of the CTA of rank {}: it holds {:#018x}; was "
+                            "mbarrier.init forgotten, or the barrier overwritten?",
+                            offset, cta.rank, word),
+                HazardKind::kMbarrier);
   return state;
 }
 
 void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count) {
   if (count == 0 || count > kCountMask)
-    throw Fault(fmt::format("mbarrier.init at shared {} with count {}, which is outside [1, {}]", at.offset, count,
-                            kCountMask));
+    throw Fault(
+        fmt::format("mbarrier.init at shared {} with count {}, which is outside [1, {}]", at.offset, count, kCountMask),
+        HazardKind::kMbarrier);
   if (Hazards* hazards = warp.cta->cluster->hazards) hazards->mbarrier_init(warp, lane, *at.cta, at.offset);
   store(*at.cta, at.offset, {.pending = count, .expected = count});
 }
@@ -130,7 +136,8 @@ std::uint64_t mbarrier_arrive(Warp& warp, int lane, const SharedPlace& at, std::
   add_bytes(cta, at.offset, state, expect_bytes);
   take_arrivals(cta, at.offset, state, count);
   if (options.noncompleting && state.pending == 0)
-    throw Fault(fmt::format("{}: mbarrier.arrive.noComplete would complete its phase", name(cta, at.offset)));
+    throw Fault(fmt::format("{}: mbarrier.arrive.noComplete would complete its phase", name(cta, at.offset)),
+                HazardKind::kMbarrier);
   // As many are expected as are still missing or more, so this cannot go below zero.
   if (options.drop) state.expected -= count;
   settle(cta, at.offset, state);
@@ -148,7 +155,8 @@ void mbarrier_expect_arrival(Warp& warp, int lane, const SharedPlace& at) {
   if (Hazards* hazards = warp.cta->cluster->hazards) hazards->mbarrier_use(warp, lane, *at.cta, at.offset, false);
   MbarrierState state = mbarrier_state(*at.cta, at.offset);
   if (state.pending == kCountMask)
-    throw Fault(fmt::format("{}: its phase would expect more than {} arrivals", name(*at.cta, at.offset), kCountMask));
+    throw Fault(fmt::format("{}: its phase would expect more than {} arrivals", name(*at.cta, at.offset), kCountMask),
+                HazardKind::kMbarrier);
   ++state.pending;
   store(*at.cta, at.offset, state);
 }

@@ -41,8 +41,22 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane) {
   return copy;
 }
 
+/// What an H100 stops at with "illegal instruction": an innermost coordinate that is no multiple of 16 bytes, and for
+/// stores a negative one in any dimension. Boxes may hang over the far edges, and loads over the near ones. (Measured:
+/// the PTX ISA does not say.)
+void check_coordinates(const TensorCopy& copy, Access access) {
+  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
+  if (first % 16 != 0)
+    throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
+  for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
+    if (copy.at[d] < 0)
+      throw Fault(
+          fmt::format("a store at coordinate {} of dimension {}: it has to begin inside the tensor", copy.at[d], d));
+}
+
 /// Throws Fault unless all that the box covers of the tensor is in one allocation; tells the checker of each row.
 void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
+  check_coordinates(copy, access);
   std::uint64_t low = ~std::uint64_t{0}, high = 0;
   Hazards* hazards = warp.cta->cluster->hazards;
   visit_box_rows(copy.map, copy.at, [&](const BoxRow& row) {
@@ -60,7 +74,7 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
 
 /// What a box may touch of shared memory: a swizzle keeps to blocks of 128 bytes.
 std::uint32_t reach(const TensorMapDescription& map) {
-  const std::uint32_t bytes = map.box_bytes();
+  const std::uint32_t bytes = map.pitch_bytes() * map.num_rows();
   return map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
 }
 
@@ -75,7 +89,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
     check_tensor(warp, lane, copy, Access::kRead);
     const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
     const auto load = [&](Cta& cta) {
-      check_signalled_write(warp, lane, cta, to, mbarrier, bytes);
+      check_signalled_write(warp, lane, cta, to, mbarrier, copy.map.pitch_bytes() * copy.map.num_rows());
       cluster.copied_bytes += bytes;
       if (cluster.async.performs_at_once()) {
         load_box(copy.map, copy.at, cta.shared.data(), to);
@@ -93,18 +107,6 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
       for_each_destination(warp, warp.lanes<std::uint16_t>(op.c)[lane], load);
   });
   return Step::kNext;
-}
-
-/// Where a store may begin: an H100 stops with "illegal instruction" at a negative coordinate, and where the innermost
-/// one is no multiple of 16 bytes. A box may hang over the far edges; loads may begin anywhere. (Measured; the ISA is
-/// silent.)
-void check_store_begins_inside(const TensorCopy& copy) {
-  for (std::uint32_t d = 0; d < copy.map.rank; ++d)
-    if (copy.at[d] < 0)
-      throw Fault(fmt::format("a tensor store at coordinate {} = {}: a store begins inside the tensor", d, copy.at[d]));
-  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
-  if (first % 16 != 0)
-    throw Fault(fmt::format("a tensor store at element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
 }
 
 /// A store; a reduction if Op::imm has the name of one.
@@ -129,11 +131,10 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
                                                                               : name_of(copy.map.element));
       if (!reduce) throw Fault(fmt::format("a reduction by {} into a tensor of {}", name, name_of(copy.map.element)));
     }
-    check_store_begins_inside(copy);
     check_tensor(warp, lane, copy, Access::kWrite);
     if (Hazards* hazards = cluster.hazards)
       hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
-                            *from.cta, from.offset, bytes);
+                            *from.cta, from.offset, copy.map.pitch_bytes() * copy.map.num_rows());
     cluster.copied_bytes += bytes;
     issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {
       if (reduce)

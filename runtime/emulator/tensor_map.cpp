@@ -231,6 +231,8 @@ void replace_tensor_map_field(std::byte* bytes, TensorMapField field, std::uint3
   std::memcpy(bytes, &image, sizeof image);
 }
 
+std::uint32_t TensorMapDescription::pitch_bytes() const { return std::max(row_bytes(), span_bytes(swizzle)); }
+
 void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
               std::uint32_t offset) {
   const std::uint32_t bytes = map.row_bytes();

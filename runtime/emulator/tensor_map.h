@@ -44,6 +44,9 @@ struct TensorMapDescription {
   bool fill_nan = false;  // outside the tensor; else zero
 
   std::uint32_t row_bytes() const { return box[0] * bytes_of(element); }
+  /// From one row to the next in shared memory: a row that is narrower than its swizzle takes the whole span (measured
+  /// on an H100; the bytes that an mbarrier counts are the rows' own).
+  std::uint32_t pitch_bytes() const;
   /// Rows of the box in dimension d > 0: an element stride leaves some out.
   std::uint32_t rows(int d) const { return (box[d] + element_strides[d] - 1) / element_strides[d]; }
   std::uint32_t num_rows() const { return rows(1) * rows(2) * rows(3) * rows(4); }
@@ -95,7 +98,7 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
   const auto row_begin = static_cast<std::uint32_t>(any ? begin * size : 0);
   const auto row_end = static_cast<std::uint32_t>(any ? end * size : 0);
   const std::uint64_t corner = map.address + static_cast<std::uint64_t>((first + begin) * size);
-  const std::uint32_t step = map.row_bytes();
+  const std::uint32_t step = map.pitch_bytes();
   // The index of the row in dimension d, its address and whether it is in the tensor, outermost dimension first.
   const auto inside = [&](int d, std::uint32_t i, std::uint64_t& address) {
     const std::int64_t index = coordinates[d] + static_cast<std::int64_t>(i) * map.element_strides[d];
