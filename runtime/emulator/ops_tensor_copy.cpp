@@ -62,8 +62,11 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
   visit_box_rows(copy.map, copy.at, [&](const BoxRow& row) {
     if (row.begin == row.end) return;
     low = std::min(low, row.address);
-    high = std::max(high, row.address + (row.end - row.begin));
-    if (hazards) hazards->access_global(warp, lane, access, row.address, row.end - row.begin);
+    // A store writes the whole of its last 16 bytes: see store_box().
+    const std::uint32_t end =
+        access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.row_bytes()) : row.end;
+    high = std::max(high, row.address + (end - row.begin));
+    if (hazards) hazards->access_global(warp, lane, access, row.address, end - row.begin);
   });
   if (low >= high) return;
   const GlobalMemory::View& memory = *warp.launch->memory;

@@ -266,10 +266,11 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
 }
 
 namespace {
-/// Calls `take(global, row, bytes)` for what of each row is in the tensor.
+/// Calls `take(global, row, bytes)` for what of each row is in the tensor, or for the units of 16 bytes of which a part
+/// is.
 template <class Take>
 void take_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
-              std::uint32_t offset, Take&& take) {
+              std::uint32_t offset, bool whole_units, Take&& take) {
   const std::uint32_t bytes = map.row_bytes();
   std::byte row_buffer[kMaxRowBytes];
   visit_box_rows(map, coordinates, [&](const BoxRow& row) {
@@ -280,20 +281,21 @@ void take_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
                   [&](std::uint32_t at, std::uint32_t place) { std::memcpy(row_buffer + at, shared + place, 16); });
       from = row_buffer;
     }
-    take(reinterpret_cast<std::byte*>(row.address), from + row.begin, row.end - row.begin);
+    const std::uint32_t end = whole_units ? std::min((row.end + 15) / 16 * 16, bytes) : row.end;
+    take(reinterpret_cast<std::byte*>(row.address), from + row.begin, end - row.begin);
   });
 }
 }  // namespace
 
 void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                std::uint32_t offset) {
-  take_box(map, coordinates, shared, offset,
+  take_box(map, coordinates, shared, offset, /*whole_units=*/true,
            [](std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
 }
 
 void reduce_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                 std::uint32_t offset, ReduceBytes reduce) {
-  take_box(map, coordinates, shared, offset, reduce);
+  take_box(map, coordinates, shared, offset, /*whole_units=*/false, reduce);
 }
 
 }  // namespace kernelwright::emulator

@@ -133,6 +133,8 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
 /// Copies the box between the tensor and `shared`, a CTA's shared memory, at `offset`. Places have been checked.
 void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
               std::uint32_t offset);
+/// A store writes whole units of 16 bytes: where a row of the tensor ends within one, what follows it is overwritten
+/// too (measured on an H100: the row's padding, which its stride leaves).
 void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                std::uint32_t offset);
 /// destination[i] = destination[i] op source[i] for `bytes` bytes.
