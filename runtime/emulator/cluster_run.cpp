@@ -11,6 +11,8 @@
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/location.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
+#include "kernelwright/runtime/emulator/timeline.h"
+#include "kernelwright/runtime/emulator/timeline_replay.h"
 
 namespace kernelwright::emulator {
 
@@ -70,9 +72,27 @@ ClusterRun::ClusterRun(const Launch& launch, const Options& options, const Launc
     hazards_ = std::make_unique<Hazards>(cluster_, launch, notes, *log);
     cluster_.hazards = hazards_.get();
   }
+  if (options.timeline && has_cta(options.timeline_cta)) {
+    timeline_ = std::make_unique<Timeline>(cluster_, launch, notes);
+    cluster_.timeline = timeline_.get();
+  }
 }
 
 ClusterRun::~ClusterRun() = default;
+
+bool ClusterRun::has_cta(std::uint32_t index) const {
+  return std::ranges::any_of(cluster_.ctas, [&](const auto& cta) {
+    return index == cta->id[0] + launch_.grid[0] * (cta->id[1] + launch_.grid[1] * cta->id[2]);
+  });
+}
+
+std::shared_ptr<const Trace> ClusterRun::take_trace() {
+  if (!timeline_) return nullptr;
+  cluster_.timeline = nullptr;
+  const Recording recording = timeline_->take();
+  timeline_.reset();
+  return std::make_shared<Trace>(replay(recording, machine_costs(recording.target)));
+}
 
 void ClusterRun::make_cta(std::uint32_t rank) {
   const Program& program = *launch_.program;
@@ -235,6 +255,12 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
   const Op* const ops = launch_.program->ops.data();
   constexpr std::uint32_t kNowhere = std::numeric_limits<std::uint32_t>::max();
   std::uint64_t executed = 0, threads = 0;
+  Timeline* const timeline = timeline_.get();
+  const auto count = [&](const Op& op, LaneMask lanes) {
+    ++executed;
+    threads += static_cast<std::uint64_t>(count_lanes(lanes));
+    if (timeline) timeline->executed(warp, op, lanes);
+  };
   bool over = false;
   while (!over && warp.live != 0) {
     const int chosen = choose(warp);
@@ -279,7 +305,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
       LaneMask lanes = self.lanes;
       if (op.guard != kNoSlot) lanes &= op.guard_negated ? ~warp.predicate(op.guard) : warp.predicate(op.guard);
       if (lanes == 0) {
-        ++executed;
+        ++executed;  // by nobody
         ++self.pc;
       } else {
         if (op.converge != Converge::kNo && !woken.wake) {
@@ -328,8 +354,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
             park(lanes, warp.wait);
             break;
           }
-          ++executed;
-          threads += static_cast<std::uint64_t>(count_lanes(lanes));
+          count(op, lanes);
           ++self.pc;
           if (step == Step::kYield) {
             yielded_ = true;
@@ -339,8 +364,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
             break;
           }
         } else {
-          ++executed;
-          threads += static_cast<std::uint64_t>(count_lanes(lanes));
+          count(op, lanes);
           if (op.flow == Flow::kBranch) {
             const std::uint32_t target = op.targets[0];
             if (lanes == self.lanes) {

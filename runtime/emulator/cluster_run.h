@@ -44,9 +44,12 @@ class ClusterRun {
   /// The fault, and where it happened.
   std::string explain(const Fault& fault) const;
   HazardReport report_of(const Fault& fault) const;
+  /// What happened until now, with times; null if no timeline is kept of this cluster. Ends the timeline.
+  std::shared_ptr<const Trace> take_trace();
 
  private:
   void make_cta(std::uint32_t rank);
+  bool has_cta(std::uint32_t index) const;  // by its number in the grid, x first
   void fill_specials(Warp& warp) const;
   std::uint64_t special(const Warp& warp, const SpecialSlot& slot, std::uint32_t lane) const;
   /// One turn of one warp; true if it executed something.
@@ -61,6 +64,7 @@ class ClusterRun {
   const LaunchNotes* notes_;
   Cluster cluster_;
   std::unique_ptr<Hazards> hazards_;
+  std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<std::byte[]> registers_;
   std::vector<Warp*> warps_;  // that have not exited
   Random random_;

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +25,7 @@
 namespace kernelwright::emulator {
 
 struct Program;
+struct Trace;  // trace.h
 
 struct Options {
   bool hazards = false;
@@ -36,7 +36,8 @@ struct Options {
   int num_sms = 132;       // with max_ctas_per_sm: how many CTAs are resident at once
   int max_ctas_per_sm = 1;
   std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
-  bool timeline = false;               // keep what trace() draws
+  bool timeline = false;               // keep LaunchReport::trace
+  std::uint32_t timeline_cta = 0;      // of this CTA's cluster: its number in the grid, x first
 };
 
 /// Names for people: which warps play which role, and what lies where in shared memory. A plain table that whoever
@@ -77,6 +78,7 @@ struct LaunchReport {
   bool completed = false;
   std::string fault;                           // "" if completed: deadlock with who waits for what, out of bounds, trap
   HazardKind fault_kind = HazardKind::kFault;  // of `fault`
+  std::shared_ptr<const Trace> trace;          // of one cluster, if options().timeline
 };
 
 /// Extents; what is not said is 1.
@@ -117,9 +119,6 @@ class Emulator {
   /// Runs one grid. Throws PtxError as LoadedModule::program does, ConfigError for a shape that no device takes.
   LaunchReport launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,
                       std::span<const std::byte> parameters);
-
-  /// Chrome/Perfetto JSON of the last launch, if options().timeline.
-  void write_trace(std::ostream& out) const;
 
  private:
   struct State;

@@ -44,6 +44,8 @@ enum Code : int {
   kStreamCaptureUnsupported = 900,
 };
 
+constexpr std::size_t kMostTraces = 16;
+
 int code_of(HazardKind fault) {
   switch (fault) {
     case HazardKind::kOutOfBounds: return kIllegalAddress;
@@ -135,6 +137,7 @@ class EmulatedDevice final : public Device {
     machine.num_sms = arch_.typical_sms;
     machine.max_instructions = options_.max_instructions;
     machine.timeline = options_.timeline;
+    machine.timeline_cta = options_.timeline_cta;
     machine_ = std::make_shared<emulator::Emulator>(machine);
   }
 
@@ -272,6 +275,10 @@ class EmulatedDevice final : public Device {
     reports_.clear();
     return all;
   }
+  std::vector<std::shared_ptr<const emulator::Trace>> take_traces() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(traces_, {});
+  }
   Statistics statistics() const {
     const std::lock_guard lock(mutex_);
     return statistics_;
@@ -333,6 +340,7 @@ class EmulatedDevice final : public Device {
   std::map<Stream, std::unique_ptr<EmulatedStream>> streams_;
   std::map<DeviceEvent*, std::unique_ptr<HostEvent>> events_;
   std::map<std::tuple<std::string, HazardKind, int, int>, KernelHazard> reports_;
+  std::vector<std::shared_ptr<const emulator::Trace>> traces_;
   Statistics statistics_;
   Stream last_stream_ = nullptr;  // of the launch before
   bool launched_ = false;
@@ -439,6 +447,10 @@ void EmulatedDevice::keep(const std::string& entry, const emulator::LaunchReport
     statistics_.mma_operations += report.statistics.mma_operations;
     statistics_.copied_bytes += report.statistics.copied_bytes;
     statistics_.seconds += report.statistics.seconds;
+    if (report.trace) {
+      if (traces_.size() == kMostTraces) traces_.erase(traces_.begin());
+      traces_.push_back(report.trace);
+    }
     for (const HazardReport& hazard : report.hazards) {
       const auto [known, fresh] = reports_.try_emplace(
           {entry, hazard.kind, hazard.first.ptx_line, hazard.second.ptx_line}, KernelHazard{entry, hazard});
@@ -459,6 +471,7 @@ class Emulated final : public EmulatorBackend {
     return device_;
   }
   std::vector<KernelHazard> take_reports() override { return device_.take_reports(); }
+  std::vector<std::shared_ptr<const emulator::Trace>> take_traces() override { return device_.take_traces(); }
   Statistics statistics() const override { return device_.statistics(); }
   emulator::Emulator& emulator() override { return device_.machine(); }
 

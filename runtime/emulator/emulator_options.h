@@ -22,7 +22,8 @@ struct EmulatorBackendOptions {
   std::uint64_t seed = 0;
   int threads = 0;                     // of the host, for the clusters of a launch; 0: as many as cores
   std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
-  bool timeline = false;               // keep what Emulator::write_trace() draws
+  bool timeline = false;               // keep what EmulatorBackend::take_traces() gives
+  std::uint32_t timeline_cta = 0;      // of this CTA's cluster: its number in the grid, x first
   /// Told each report at the end of its launch, on the thread that launched. Must not throw or call back in.
   std::function<void(const emulator::KernelHazard&)> on_report;
 };

@@ -62,18 +62,42 @@ std::string text_of(const HazardSide& side) {
   return text;
 }
 
-std::string name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset) {
-  const std::string address = fmt::format("shared {}", offset);
-  if (!notes) return address;
+namespace {
+
+/// The named range that an offset of a CTA's shared memory is in, and where in it; null where nothing is named.
+const LaunchNotes::Range* find_range(const LaunchNotes* notes, const Program& program, std::uint32_t offset,
+                                     std::uint32_t& within) {
   const std::uint32_t base = kSharedBase + program.static_shared_bytes;
-  if (offset < base) return address;
+  if (!notes || offset < base) return nullptr;
   for (const LaunchNotes::Range& range : notes->shared) {
     const std::uint32_t at = offset - base;
     if (at < range.offset || at - range.offset >= range.bytes) continue;
-    if (range.stage_bytes == 0) return fmt::format("{} ({})", range.name, address);
-    return fmt::format("{} stage {} ({})", range.name, (at - range.offset) / range.stage_bytes, address);
+    within = at - range.offset;
+    return &range;
   }
-  return address;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset) {
+  const std::string address = fmt::format("shared {}", offset);
+  std::uint32_t within = 0;
+  const LaunchNotes::Range* range = find_range(notes, program, offset, within);
+  if (!range) return address;
+  if (range->stage_bytes == 0) return fmt::format("{} ({})", range->name, address);
+  return fmt::format("{} stage {} ({})", range->name, within / range->stage_bytes, address);
+}
+
+std::string short_name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset) {
+  std::uint32_t within = 0;
+  const LaunchNotes::Range* range = find_range(notes, program, offset, within);
+  if (!range) return fmt::format("shared {}", offset);
+  std::string_view name = range->name;
+  for (const std::string_view ending : {" barriers", " barrier"})
+    if (name.ends_with(ending) && name.size() > ending.size()) name.remove_suffix(ending.size());
+  if (range->stage_bytes == 0) return std::string(name);
+  return fmt::format("{}[{}]", name, within / range->stage_bytes);
 }
 
 }  // namespace kernelwright::emulator

@@ -18,5 +18,7 @@ std::string text_of(const HazardSide& side);
 
 /// "K stage 2 (shared 17408)": what lies at an offset of a CTA's shared memory, kSharedBase included.
 std::string name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset);
+/// The same where there is little room: "K[2]"; "full[2]" for "full barriers"; "shared 1040" for what has no name.
+std::string short_name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset);
 
 }  // namespace kernelwright::emulator

@@ -40,7 +40,7 @@ class Grid {
     const auto cores = std::max(1u, std::thread::hardware_concurrency());
     std::uint32_t threads = options_.threads > 0 ? static_cast<std::uint32_t>(options_.threads) : cores;
     // What communicating clusters see would depend on how fast the host's threads are.
-    if (launch_.program->clusters_communicate || options_.timeline) threads = 1;
+    if (launch_.program->clusters_communicate) threads = 1;
     threads = std::min<std::uint32_t>(threads, static_cast<std::uint32_t>(order_.size()));
     const std::uint32_t cluster_size = launch_.cluster[0] * launch_.cluster[1] * launch_.cluster[2];
     const std::uint32_t resident_ctas =
@@ -54,6 +54,7 @@ class Grid {
     LaunchReport report;
     report.statistics = statistics_;
     report.statistics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    report.trace = trace_;
     report.completed = !fault_;
     if (fault_) {
       report.fault = fault_->text;
@@ -125,9 +126,11 @@ class Grid {
                   HazardKind::kDeadlock);
   }
 
-  void finish(const ClusterRun& run) {
+  void finish(ClusterRun& run) {
+    std::shared_ptr<const Trace> trace = run.take_trace();
     const std::lock_guard lock(mutex_);
     run.add_to(statistics_);
+    if (trace) trace_ = std::move(trace);
   }
 
   void fail(const ClusterRun& run, const Fault& fault) {
@@ -149,6 +152,7 @@ class Grid {
   std::uint32_t resident_limit_ = 1;
   std::mutex mutex_;  // guards what follows
   Statistics statistics_;
+  std::shared_ptr<const Trace> trace_;
   std::optional<FirstFault> fault_;
 };
 

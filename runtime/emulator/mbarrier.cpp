@@ -7,6 +7,7 @@
 
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/hazards.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 
 namespace kernelwright::emulator {
 namespace {
@@ -58,6 +59,7 @@ void settle(Cta& cta, std::uint32_t offset, MbarrierState& state) {
   }
   store(cta, offset, state);
   if (completes && cta.cluster->hazards) cta.cluster->hazards->mbarrier_complete(cta, offset);
+  if (completes && cta.cluster->timeline) cta.cluster->timeline->complete(mbarrier_at(cta, offset));
 }
 
 void add_bytes(const Cta& cta, std::uint32_t offset, MbarrierState& state, std::int64_t bytes) {
@@ -114,6 +116,7 @@ void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t co
         fmt::format("mbarrier.init at shared {} with count {}, which is outside [1, {}]", at.offset, count, kCountMask),
         HazardKind::kMbarrier);
   if (Hazards* hazards = warp.cta->cluster->hazards) hazards->mbarrier_init(warp, lane, *at.cta, at.offset);
+  if (Timeline* timeline = warp.cta->cluster->timeline) timeline->reset(mbarrier_at(*at.cta, at.offset));
   store(*at.cta, at.offset, {.pending = count, .expected = count});
 }
 
@@ -131,6 +134,7 @@ std::uint64_t mbarrier_arrive(Warp& warp, int lane, const SharedPlace& at, std::
     hazards->mbarrier_use(warp, lane, cta, at.offset, /*async=*/false);
     if (options.release) hazards->mbarrier_arrive(warp, lane, cta, at.offset);
   }
+  if (Timeline* timeline = cta.cluster->timeline) timeline->arrive(warp, mbarrier_at(cta, at.offset));
   MbarrierState state = mbarrier_state(cta, at.offset);
   const std::uint64_t token = pack(state);
   add_bytes(cta, at.offset, state, expect_bytes);

@@ -8,6 +8,7 @@
 #include "kernelwright/runtime/emulator/decoder.h"
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/hazards.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 #include "kernelwright/runtime/emulator/warp.h"
 
 namespace kernelwright::emulator {
@@ -28,6 +29,7 @@ void complete_if_full(Cta& cta, NamedBarrier& barrier) {
   barrier.reduction_and = 1, barrier.reduction_or = barrier.reduction_popc = 0;
   barrier.waiting.clear();
   if (Hazards* hazards = cta.cluster->hazards) hazards->barrier_complete(&barrier);
+  if (Timeline* timeline = cta.cluster->timeline) timeline->complete(named_barrier_at(cta, barrier));
 }
 
 /// True once the phase that was waited for has completed. Warps that exit make a barrier without a count complete.
@@ -47,6 +49,7 @@ enum class BarrierKind : std::uint64_t { kSync, kArrive, kPopc, kAnd, kOr };
 
 Step finish_barrier(Warp& warp, const Op& op, LaneMask lanes, const NamedBarrier& barrier) {
   if (Hazards* hazards = warp.cta->cluster->hazards) hazards->barrier_observe(warp, lanes, &barrier);
+  if (Timeline* timeline = warp.cta->cluster->timeline) timeline->observe(warp, named_barrier_at(*warp.cta, barrier));
   switch (static_cast<BarrierKind>(op.imm & 0xff)) {
     case BarrierKind::kPopc:
       assign_lanes(warp.lanes<std::uint32_t>(op.d), lanes, [&](int) { return barrier.result_popc; });
@@ -82,6 +85,7 @@ Step barrier(Warp& warp, const Op& op, LaneMask lanes) {
                 HazardKind::kBarrier);
   }
   if (Hazards* hazards = cta.cluster->hazards) hazards->barrier_arrive(warp, lanes, &state);
+  if (Timeline* timeline = cta.cluster->timeline) timeline->arrive(warp, named_barrier_at(cta, state));
   state.arrived += 32;
   if (state.arrived > needed(cta, state)) {
     throw Fault(
@@ -158,6 +162,7 @@ void complete_cluster(Cluster& cluster) {
   cluster.barrier_arrived = 0;
   ++cluster.barrier_generation;
   if (cluster.hazards) cluster.hazards->barrier_complete(&cluster);
+  if (cluster.timeline) cluster.timeline->complete(cluster_barrier());
 }
 
 bool cluster_passed(const Warp& warp, const Wait& wait) {
@@ -179,6 +184,7 @@ Step cluster_arrive(Warp& warp, const Op&, LaneMask lanes) {
   warp.cluster_arrived = true;
   warp.cluster_generation = cluster.barrier_generation;
   if (cluster.hazards) cluster.hazards->barrier_arrive(warp, lanes, &cluster);
+  if (cluster.timeline) cluster.timeline->arrive(warp, cluster_barrier());
   cluster.barrier_arrived += static_cast<std::uint32_t>(count_lanes(lanes));
   complete_cluster(cluster);
   return Step::kNext;
@@ -193,6 +199,7 @@ Step cluster_wait(Warp& warp, const Op&, LaneMask lanes) {
   }
   warp.cluster_arrived = false;
   if (cluster.hazards) cluster.hazards->barrier_observe(warp, lanes, &cluster);
+  if (cluster.timeline) cluster.timeline->observe(warp, cluster_barrier());
   return Step::kNext;
 }
 

@@ -8,6 +8,7 @@
 #include "kernelwright/runtime/emulator/bulk_reduce.h"
 #include "kernelwright/runtime/emulator/decoder.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 
 namespace kernelwright::emulator {
 namespace {
@@ -45,6 +46,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
     const auto load = [&](Cta& cta) {
       const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
       check_signalled_write(warp, lane, cta, to, mbarrier, bytes);
+      if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes);
       cluster.copied_bytes += bytes;
       cluster.async.issue(nullptr, [&cta, from, to, mbarrier, bytes] {
         std::memcpy(cta.shared.data() + to, from, bytes);
@@ -82,6 +84,7 @@ Step run_to_cluster(Warp& warp, const Op& op, LaneMask lanes) {
       }
     }
     cluster.copied_bytes += bytes;
+    if (cluster.timeline) cluster.timeline->copy(warp, cta, place.to.offset, mbarrier, bytes);
     cluster.async.issue(nullptr, [&cta, source = from.host, to = place.to.host, mbarrier, bytes, reduce] {
       if (reduce)
         reduce(to, source, bytes);
@@ -109,6 +112,7 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
       hazards->access_global(warp, lane, Access::kWrite, address, bytes);
     }
     cluster.copied_bytes += bytes;
+    if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
     issue_in_bulk_group(warp, lane, [source = from.host, to, bytes, reduce] {
       if (reduce)
         reduce(to, source, bytes);

@@ -8,6 +8,7 @@
 #include "kernelwright/runtime/emulator/decoder.h"
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 
 namespace kernelwright::emulator {
 namespace {
@@ -76,6 +77,7 @@ Step run_store_async(Warp& warp, const Op& op, LaneMask lanes) {
         check_signalled_write(warp, lane, cta, place.to.offset, mbarrier, bytes);
       }
     }
+    if (cluster.timeline) cluster.timeline->copy(warp, cta, place.to.offset, mbarrier, bytes);
     cluster.async.issue(nullptr, [&cta, to = place.to.host, mbarrier, bytes, value, reduce] {
       const auto* from = reinterpret_cast<const std::byte*>(value.elements);
       if (reduce)

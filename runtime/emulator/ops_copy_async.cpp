@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 #include "kernelwright/runtime/emulator/warp_access.h"
 
 namespace kernelwright::emulator {
@@ -220,6 +221,7 @@ Step arrive(Warp& warp, const Op& op, LaneMask lanes) {
       cluster.hazards->mbarrier_use(warp, lane, *at.cta, at.offset, /*async=*/false);
       cluster.hazards->mbarrier_attach_copies(warp, lane, *at.cta, at.offset);
     }
+    if (cluster.timeline) cluster.timeline->arrive_after_copies(warp, mbarrier_at(*at.cta, at.offset));
     if (!(op.imm & kNoIncrement)) mbarrier_expect_arrival(warp, lane, at);
     cluster.async.issue(&warp.copy_groups, [cta = at.cta, offset = at.offset] { mbarrier_arrive_async(*cta, offset); });
   });

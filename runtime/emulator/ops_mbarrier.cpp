@@ -8,6 +8,7 @@
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
 #include "kernelwright/runtime/emulator/memory.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 #include "kernelwright/runtime/emulator/warp.h"
 
 namespace kernelwright::emulator {
@@ -89,6 +90,7 @@ LaneMask test(Warp& warp, const Op& op, LaneMask lanes) {
     if (hazards) hazards->mbarrier_use(warp, lane, *at.cta, at.offset, /*async=*/false);
     if (!mbarrier_completed(*at.cta, at.offset, parity)) return;
     completed |= LaneMask{1} << lane;
+    if (Timeline* timeline = warp.cta->cluster->timeline) timeline->observe(warp, mbarrier_at(*at.cta, at.offset));
     if (hazards && (op.imm & kRelaxed) == 0)
       hazards->mbarrier_observe(warp, LaneMask{1} << lane, *at.cta, at.offset, parity);
   });

@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
 #include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 
 namespace kernelwright::emulator {
 namespace {
@@ -93,6 +94,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
     const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
     const auto load = [&](Cta& cta) {
       check_signalled_write(warp, lane, cta, to, mbarrier, copy.map.pitch_bytes() * copy.map.num_rows());
+      if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes);
       cluster.copied_bytes += bytes;
       if (cluster.async.performs_at_once()) {
         load_box(copy.map, copy.at, cta.shared.data(), to);
@@ -139,6 +141,7 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
       hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
                             *from.cta, from.offset, copy.map.pitch_bytes() * copy.map.num_rows());
     cluster.copied_bytes += bytes;
+    if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
     issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {
       if (reduce)
         reduce_box(copy.map, copy.at, shared, offset, reduce);

@@ -67,7 +67,6 @@ struct Warp {
   CopyGroups bulk_groups;        // cp.async.bulk to global memory
   std::uint64_t instructions = 0, thread_instructions = 0;
   std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
-  std::uint64_t cycle = 0;               // virtual time, when a timeline is kept
   bool cluster_arrived = false;          // at barrier.cluster, and has not waited yet
   std::uint32_t cluster_generation = 0;  // of the phase that it arrived at
   bool dependency_resolved = false;      // has passed griddepcontrol.wait
