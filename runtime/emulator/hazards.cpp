@@ -166,6 +166,7 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
 
 void Hazards::State::check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta,
                            std::uint32_t offset, std::uint32_t bytes) {
+  check_lives(warp, lane, cta, offset);
   shadow(cta).visit(offset, bytes, access == Access::kWrite,
                     [&](ShadowCell& cell, std::uint8_t mask, std::uint32_t at) {
                       AccessRecord part = record;

@@ -40,6 +40,7 @@ void Hazards::mbarrier_invalidate(Warp& warp, int lane, Cta& cta, std::uint32_t 
 void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset, bool async) {
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  state_->check_lives(state, lane, cta, offset);
   mbarrier.used = true;
   if (!mbarrier.live) return;  // the word itself says so, as a fault
   const auto report = [&](std::string what) {
@@ -57,7 +58,14 @@ void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset,
 }
 
 void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
-  state_->release(state_->of(warp), LaneMask{1} << lane, state_->mbarrier(cta, offset).gathering);
+  State::WarpState& state = state_->of(warp);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  if (warp.cta != &cta) {
+    AccessRecord& record = mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}];
+    record = {.time = state.now, .op = warp.current->index, .agent = state.agent, .issuer = state.agent};
+    record.lane = static_cast<std::uint8_t>(lane);
+  }
+  state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
 }
 
 void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
@@ -127,12 +135,57 @@ void Hazards::cta_exit(Cta& cta) {
       state_->report_pair(HazardKind::kOutstanding, last, -1, mbarrier.init_op,
                           "a CTA exits and nobody has waited for the last copy that completes on this mbarrier",
                           name_of_shared(state_->notes, *state_->launch.program, at.second), ~std::uint32_t{0}, -1, -1);
+  if (state_->warps.size() > state_->warps_per_cta) state_->check_remote_uses(cta, last);
   for (int id = 0; id < kNumNamedBarriers; ++id)
     if (cta.barriers[id].arrived != 0)
       state_->report(
           HazardKind::kOutstanding, last, -1,
           fmt::format("a CTA exits while {} threads have arrived at named barrier {} and nobody waits for them",
                       cta.barriers[id].arrived, id));
+}
+
+void Hazards::State::check_lives(WarpState& warp, int lane, const Cta& cta, std::uint32_t offset) {
+  if (cta.live_warps != 0) return;
+  report(HazardKind::kOutstanding, *warp.warp, lane,
+         fmt::format("the CTA of rank {} has exited, and its shared memory is used by another one of the cluster",
+                     cta.rank),
+         name_of_shared(notes, *launch.program, offset));
+}
+
+void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
+  // What any of its warps knows has happened before the CTA is gone.
+  Clock known;
+  for (const Warp& warp : cta.warps) {
+    const WarpState& state = of(warp);
+    known.join(state.known);
+    if (state.partial_lanes != 0) known.join(state.partial);
+  }
+  // Its own warps have ended, and warp_exit() and cta_exit() look after what completes in groups and on mbarriers of
+  // its own.
+  std::set<std::uint32_t> own;
+  for (const Warp& warp : cta.warps) {
+    own.insert(of(warp).agent);
+    for (const AsyncGroup group : {AsyncGroup::kCopy, AsyncGroup::kBulk, AsyncGroup::kWgmma})
+      own.insert(group_agent(of(warp), group));
+  }
+  for (const auto& [at, mbarrier] : mbarriers)
+    if (at.first == cta.rank) own.insert(mbarrier.agent);
+
+  const auto require = [&](const AccessRecord& record, const char* what, std::uint32_t offset) {
+    if (own.count(record.agent) || known.covers(record.agent, record.lane, record.time)) return;
+    report_pair(HazardKind::kOutstanding, last, -1, last.current->index,
+                fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory",
+                            what),
+                name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
+  };
+  shadows[cta.rank].visit_all([&](const ShadowCell& cell, std::uint32_t offset) {
+    if (cell.write.bytes != 0) require(cell.write, "written", offset);
+    for (const AccessRecord& read : cell.reads)
+      if (read.bytes != 0) require(read, "read", offset);
+  });
+  for (const auto& [at, mbarrier] : mbarriers)
+    if (at.first == cta.rank)
+      for (const auto& [by, record] : mbarrier.remote_arrivals) require(record, "arrived on an mbarrier of", at.second);
 }
 
 }  // namespace kernelwright::emulator

@@ -55,6 +55,7 @@ struct Hazards::State {
     std::uint32_t attached_op = 0;
     std::uint16_t attached_warp = 0;
     std::uint32_t observed = 0;  // phases that somebody waited for
+    std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // last, by other CTAs' warp, lane
   };
   struct Barrier {
     Clock gathering, done;
@@ -81,6 +82,11 @@ struct Hazards::State {
              std::uint32_t bytes);
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
                   std::uint32_t offset);
+
+  /// A CTA of a cluster exits: finds what other CTAs may still do with its shared memory.
+  void check_remote_uses(const Cta& cta, const Warp& last);
+  /// `warp` uses shared memory of `cta`.
+  void check_lives(WarpState& warp, int lane, const Cta& cta, std::uint32_t offset);
 
   /// A report about the instruction that `warp` executes, and perhaps an earlier one.
   void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},

@@ -56,6 +56,19 @@ class Shadow {
     }
   }
 
+  /// Calls `visit(cell, offset)` for every cell, or for its parts.
+  template <class Visit>
+  void visit_all(Visit&& visit) const {
+    for (std::uint32_t cell = 0; cell < cells_.size(); ++cell) {
+      if (!is_split(cell)) {
+        visit(cells_[cell], cell * 16);
+        continue;
+      }
+      const auto& parts = parts_.at(cell);
+      for (std::uint32_t part = 0; part < 4; ++part) visit(parts[part], cell * 16 + part * 4);
+    }
+  }
+
  private:
   bool is_split(std::uint32_t cell) const { return split_[cell / 64] >> (cell % 64) & 1; }
   std::array<ShadowCell, 4>& split(std::uint32_t cell) {
