@@ -97,6 +97,16 @@ class CommandLine {
     seed(emulate_verb);
     emulated(emulate_verb);
 
+    CLI::App* trace_verb =
+        add("trace", "The timeline of one CTA's pipeline, from the emulator: for Perfetto, and as a picture", trace);
+    configs(trace_verb);
+    claimed_arch(trace_verb);
+    shapes(trace_verb);
+    seed(trace_verb);
+    trace_verb->add_option("--cta", options_.cta, "Which CTA: its number in the grid, x first; its cluster is kept");
+    trace_verb->add_option("--out", options_.out, "Chrome/Perfetto JSON; NAME.trace.json if no file is named");
+    trace_verb->add_option("--svg", options_.svg, "A picture that needs nothing else");
+
     CLI::App* cache_verb = add("cache", "What is kept of compiled kernels", cache);
     cache_verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
         ->required()

@@ -135,6 +135,8 @@ EmulatorBackendOptions emulator_options(const Options& options, Arch arch) {
                         : options.completion == "random" ? Completion::kRandom
                                                          : Completion::kEager;
   emulator.seed = options.seed;
+  emulator.timeline = options.timeline;
+  emulator.timeline_cta = options.cta;
   return emulator;
 }
 

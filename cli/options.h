@@ -37,6 +37,10 @@ struct Options {
   std::uint32_t shared_bytes = 0;
   std::uint64_t buffer_bytes = 1 << 20;
   std::vector<std::string> parameters;
+  // trace
+  bool timeline = false;  // set by the verb
+  std::uint32_t cta = 0;
+  std::string out, svg;
 };
 
 /// A config that has a kernel, and where it came from.

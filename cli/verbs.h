@@ -16,5 +16,6 @@ int sass(const Options& options);
 int cache(const Options& options);
 int doctor(const Options& options);
 int emulate(const Options& options);
+int trace(const Options& options);
 
 }  // namespace kernelwright::cli

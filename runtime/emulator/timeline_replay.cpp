@@ -143,7 +143,9 @@ class Replay {
     Time now = since;
     if (gate.time > since) {
       now = gate.time + kWakeCycles;
-      const std::uint32_t slice = add_slice(SliceKind::kWait, warp, since, now, 0, label(recording_.gates[id].label));
+      const Gate& awaited = recording_.gates[id];
+      const std::uint32_t slice =
+          add_slice(SliceKind::kWait, warp, since, now, 0, awaited.tensor_cycles != 0 ? "wgmma" : label(awaited.label));
       if (gate.source != kNoSlice) add_flow(gate.source, gate.time, slice);
     }
     ready_.push({now, warp});

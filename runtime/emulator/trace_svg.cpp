@@ -95,13 +95,13 @@ class Picture {
   }
 
   void write() {
-    const double plot_end = bottom_ + 6, height = plot_end + 66;
+    const double plot_end = bottom_ + 6, height = plot_end + 82;
     out_ << fmt::format(
         R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1:.0f}" width="{0}" height="{1:.0f}" role="img" aria-labelledby="title desc">)"
         "\n",
         kWidth, height);
     out_ << fmt::format("  <title id=\"title\">{}</title>\n  <desc id=\"desc\">{}</desc>\n  <style>{}</style>\n",
-                        escaped(title()), escaped(caption()), kStyle);
+                        escaped(title()), escaped(units_caption() + " " + waits_caption()), kStyle);
     text("title", 16, 26, title());
     text("note", 16, 44, subtitle());
     legend();
@@ -109,7 +109,8 @@ class Picture {
     flows();
     slices();
     axis(plot_end);
-    text("note", 16, plot_end + 52, caption());
+    text("note", 16, plot_end + 48, units_caption());
+    text("note", 16, plot_end + 66, waits_caption());
     out_ << "</svg>\n";
   }
 
@@ -197,21 +198,25 @@ class Picture {
     std::string words = fmt::format("{}, grid {}x{}x{}, {} threads", trace_.target, trace_.grid[0], trace_.grid[1],
                                     trace_.grid[2], trace_.block[0] * trace_.block[1] * trace_.block[2]);
     if (trace_.units.size() > 1) words += fmt::format(", cluster of {}", trace_.units.size());
-    return words + fmt::format("; CTA {} of cycles {} to {}", options_.cta, begin_, std::min(end_, trace_.cycles));
+    return words + fmt::format("; CTA {}, cycles {} to {}", options_.cta, begin_, std::min(end_, trace_.cycles));
   }
-  std::string caption() const {
+  std::string units_caption() const {
     const auto share = [&](std::uint64_t cycles) {
-      return trace_.cycles == 0 ? 0.0 : 100.0 * static_cast<double>(cycles) / static_cast<double>(trace_.cycles);
+      return 100.0 * static_cast<double>(cycles) / static_cast<double>(std::max<std::uint64_t>(1, trace_.cycles));
     };
     const TraceUnits& units = trace_.units.at(options_.cta);
-    std::string words = fmt::format("Over all {} cycles: tensor cores {:.0f} % busy, copies {:.0f} %", trace_.cycles,
-                                    share(units.tensor), share(units.copies));
+    return fmt::format(
+        "Of all {} cycles the tensor cores are busy for {:.0f} %, the way to shared memory for {:.0f} %.",
+        trace_.cycles, share(units.tensor), share(units.copies));
+  }
+  std::string waits_caption() const {
+    std::string words;
     for (const RoleWaits& role : waits_by_role(trace_, options_.cta)) {
-      words += fmt::format("; {} waits {:.0f} %", role.role, 100 * role.waiting);
+      words += fmt::format("{}{} waits for {:.0f} %", words.empty() ? "" : "; ", role.role, 100 * role.waiting);
       if (!role.places.empty() && role.places.front().share > 0.01)
         words += fmt::format(", most for {}", role.places.front().name);
     }
-    return words + ".";
+    return words.empty() ? "Nobody waits." : words + ".";
   }
 
   // ---- drawing
@@ -268,7 +273,8 @@ class Picture {
     if (width < 0.3) return;
     const double inset = arrive ? lane.height - 6 : slice.kind == SliceKind::kWait ? 3 : 0;  // an arrival is a notch
     out_ << fmt::format(
-        "  <rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{}\"><title>{}, cycles "
+        "  <rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.1f}\"><title>{}, "
+        "cycles "
         "{} to {}</title></rect>\n",
         class_of(slice.kind), from, lane.y + inset, width, lane.height - inset - (arrive ? 0 : inset),
         std::min(2.0, width / 3), escaped(slice.text()), slice.begin, slice.end);

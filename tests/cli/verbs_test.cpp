@@ -14,7 +14,7 @@ using Verbs = Command;
 TEST_F(Verbs, HelpIsNoError) {
   const CommandResult result = run({"--help"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* verb : {"run", "compile", "bench", "explain", "source", "ptx", "sass", "cache", "doctor"})
+  for (const char* verb : {"run", "compile", "bench", "explain", "source", "ptx", "sass", "trace", "cache", "doctor"})
     EXPECT_THAT(result.out, HasSubstr(verb));
   EXPECT_EQ(run({"run", "--help"}).exit_code, 0);
 }

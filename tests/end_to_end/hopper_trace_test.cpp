@@ -71,7 +71,7 @@ TEST_F(HopperTrace, OfTheGemmHasItsRolesWaitsAndFlows) {
   EXPECT_THAT(waits_of(trace, "load"), testing::Contains("empty"));
   for (const char* math : {"math 0", "math 1"}) {
     EXPECT_THAT(waits_of(trace, math), testing::Contains("full")) << math;
-    EXPECT_THAT(waits_of(trace, math), testing::Contains(testing::StartsWith("m64n128k16"))) << math;
+    EXPECT_THAT(waits_of(trace, math), testing::Contains("wgmma")) << math;
   }
   EXPECT_GT(count_flows(trace, SliceKind::kCopy, "full"), 0u);
   EXPECT_GT(count_flows(trace, SliceKind::kArrive, "empty"), 0u);

@@ -66,8 +66,8 @@ Trace two_stage_ring(std::uint32_t slot_bytes, std::uint32_t multiply_cycles, in
   Builder builder(2);
   std::vector<GateId> full, empty, done;
   for (int i = 0; i < laps; ++i) {
-    full.push_back(builder.gate(1, "full"));
-    empty.push_back(builder.gate(1, "empty"));
+    full.push_back(builder.gate(1, "full[" + std::to_string(i % 2) + "]"));
+    empty.push_back(builder.gate(1, "empty[" + std::to_string(i % 2) + "]"));
     done.push_back(builder.gate(1, "m64n128k16", multiply_cycles));
   }
   for (std::size_t i = 0; i < full.size(); ++i) {
@@ -163,8 +163,8 @@ TEST(TimelineReplay, WarpgroupsTakeTurnsOnTheTensorCores) {
     builder.add(warp, {.kind = RecordKind::kWork, .cycles = warp == 3 ? 50u : 10u});
     builder.add(warp, {.kind = RecordKind::kMultiply, .gate = warp < 4 ? first : second});
   }
-  // The first warpgroup issues when its last warp does, at 100 and after the second has.
-  EXPECT_THAT(begins(builder.replay(), SliceKind::kMma), ElementsAre(28, 156));
+  // Warp 3 issues at 100. Warp 7 shares its scheduler: it begins after warp 3's first piece of 32, and is done at 52.
+  EXPECT_THAT(begins(builder.replay(), SliceKind::kMma), ElementsAre(52, 180));
 }
 
 TEST(TimelineReplay, EndsWhereARecordingThatWasCutLeavesAWarpWaiting) {
