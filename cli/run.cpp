@@ -129,8 +129,8 @@ ShapeResult run_case(const Place& place, const AttentionKernel& kernel, const At
                "would do\n",
                result.name, seconds / 60, 2 * result.operations);
   try {
-    const SlowNotice notice(
-        fmt::format("{} on {}, for about {:.0f} s", result.name, place.device.info().name, std::max(seconds, 2.0)));
+    const SlowNotice notice(fmt::format("{} is running on {}{}", result.name, place.device.info().name,
+                                        seconds > 5 ? fmt::format(", for about {:.0f} s", seconds) : ""));
     result.launched = launch_twice(place.device, call, kernel);
   } catch (const DeviceError& error) {
     if (!place.emulator) throw;

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "kernelwright/runtime/emulator/cta.h"
 #include "kernelwright/runtime/emulator/decoder.h"
 #include "kernelwright/runtime/emulator/mma_block.h"
 #include "kernelwright/runtime/emulator/warp_access.h"
@@ -40,6 +41,7 @@ struct Plan {
   std::uint8_t row_elements = 8;  // along k, in one of them
   bool saturate = false;
   int accumulator_registers() const { return accumulator == kF16 ? halves : 2 * halves; }
+  std::uint64_t operations() const { return std::uint64_t{2} * 8 * kMmaColumns * halves * chunks * row_elements; }
 };
 static_assert(sizeof(Plan) < sizeof(Op::imm));
 
@@ -68,6 +70,7 @@ Step mma(Warp& warp, const Op& op, LaneMask lanes) {
   require_whole_warp("mma", lanes);
   const Plan plan = plan_of(op);
   const Fragments fragments(warp, op, plan);
+  warp.cta->cluster->mma_operations += plan.operations();
   alignas(64) float a[kMaxMmaRows * kMaxMmaDepth];
   alignas(64) float b[kMmaColumns * kMaxMmaDepth];
   kUnpack[plan.a](fragments.a, plan.halves * plan.chunks, a);
@@ -98,6 +101,7 @@ Step mma_f64(Warp& warp, const Op& op, LaneMask lanes) {
   constexpr int kChunk = 4;
   const Plan plan = plan_of(op);
   const Fragments fragments(warp, op, plan);
+  warp.cta->cluster->mma_operations += plan.operations();
   double results[2 * kMaxMmaRows / 8][32];  // all before any is stored: D may be the registers of A or B
   for (int half = 0; half < plan.halves; ++half)
     for (int odd = 0; odd < 2; ++odd) {
