@@ -39,17 +39,97 @@ inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes,
   }
 }
 
+/// Where a warp's accesses are, found all at once: the fast path of loads and stores. Empty (`found` false) unless every
+/// lane's bytes are aligned and lie in the CTA's own shared memory, or in the allocation that the warp used last; the
+/// slow path then finds each lane's place, or says what is wrong with it.
+struct WarpPlaces {
+  bool found = false;
+  bool contiguous = false;  // lane after lane without a gap, all 32 of them
+  std::byte* first = nullptr;              // of lane 0, where contiguous
+  std::uint64_t offsets[32];               // from `base`, elsewhere
+  std::byte* base = nullptr;
+};
+
+template <class Address>
+inline void find_places(WarpPlaces& places, const Address* base, Address to_offset, LaneMask lanes, std::uint32_t bytes,
+                        Address low, Address size) {
+  // Offsets are taken from `low`, modulo the address's width: what lies below wraps around to something large.
+  const Address shift = to_offset - low;
+  if (lanes == kAllLanes) {
+    const Address start = base[0];
+    Address apart = 0;
+    for (int lane = 0; lane < 32; ++lane)
+      apart |= (base[lane] - start) ^ static_cast<Address>(static_cast<std::uint32_t>(lane) * bytes);
+    const Address begin = start + shift;
+    if (apart == 0) {
+      places.found = places.contiguous = begin < size && 32 * bytes <= size - begin && (begin + low) % bytes == 0;
+      places.first = places.base + begin;
+      return;
+    }
+  }
+  if (size < bytes) return;
+  const Address limit = size - bytes;
+  bool outside = false;
+  Address bits = 0;
+  for_each_lane(lanes, [&](int lane) {
+    const Address offset = base[lane] + shift;
+    places.offsets[lane] = offset;
+    outside |= offset > limit;
+    bits |= offset + low;
+  });
+  places.found = !outside && (bits & (bytes - 1)) == 0;
+}
+
+template <StateSpace kSpace>
+inline WarpPlaces warp_places(const Warp& warp, const Op& op, LaneMask lanes, std::uint32_t bytes, Access access) {
+  WarpPlaces places;
+  if constexpr (kSpace == StateSpace::kShared) {
+    if (op.wide_address) return places;
+    places.base = warp.cta->shared.data() + kSharedBase;
+    find_places(places, warp.lanes<std::uint32_t>(op.a),
+                static_cast<std::uint32_t>(op.offset) - (warp.cta->rank << kRankShift), lanes, bytes, kSharedBase,
+                static_cast<std::uint32_t>(warp.cta->shared.size()) - kSharedBase);
+  } else if constexpr (kSpace == StateSpace::kGlobal || kSpace == StateSpace::kGeneric) {
+    const auto& last = warp.last_allocation;
+    if (!op.wide_address || (access == Access::kWrite && !last.writable)) return places;
+    places.base = reinterpret_cast<std::byte*>(last.begin);
+    find_places(places, warp.lanes<std::uint64_t>(op.a), static_cast<std::uint64_t>(static_cast<std::int64_t>(op.offset)),
+                lanes, bytes, last.begin, last.end - last.begin);
+  }
+  return places;
+}
+
 template <StateSpace kSpace, class Memory, class Register>
 Step load(Warp& warp, const Op& op, LaneMask lanes) {
   Hazards* const hazards = warp.cta->cluster->hazards;
-  const std::uint32_t count = op.list_size;
+  const std::uint32_t count = op.list_size, bytes = count * static_cast<std::uint32_t>(sizeof(Memory));
+  constexpr bool kWide = std::is_same_v<Memory, Wide128>;
+  if constexpr (!kWide) {
+    if (!hazards) {
+      const WarpPlaces places = warp_places<kSpace>(warp, op, lanes, bytes, Access::kRead);
+      for (std::uint32_t i = 0; places.found && i < count; ++i) {
+        if (op.list[i] == kNoSlot) continue;
+        auto* d = warp.lanes<Register>(op.list[i]);
+        const auto read = [&](const std::byte* from) {
+          Memory value;
+          std::memcpy(&value, from + i * sizeof(Memory), sizeof value);
+          return static_cast<Register>(value);
+        };
+        if (places.contiguous)
+          for (std::uint32_t lane = 0; lane < 32; ++lane) d[lane] = read(places.first + lane * bytes);
+        else
+          for_each_lane(lanes, [&](int lane) { d[lane] = read(places.base + places.offsets[lane]); });
+      }
+      if (places.found) return Step::kNext;
+    }
+  }
   for_each_lane(lanes, [&](int lane) {
-    const std::byte* from = place<kSpace>(warp, op, lane, count * sizeof(Memory), Access::kRead, hazards);
+    const std::byte* from = place<kSpace>(warp, op, lane, bytes, Access::kRead, hazards);
     for (std::uint32_t i = 0; i < count; ++i, from += sizeof(Memory)) {
       if (op.list[i] == kNoSlot) continue;
       Memory value;
       std::memcpy(&value, from, sizeof value);
-      if constexpr (std::is_same_v<Memory, Wide128>) {
+      if constexpr (kWide) {
         std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
         halves[lane] = value.low;
         halves[32 + lane] = value.high;
@@ -64,11 +144,29 @@ Step load(Warp& warp, const Op& op, LaneMask lanes) {
 template <StateSpace kSpace, class Memory, class Register>
 Step store(Warp& warp, const Op& op, LaneMask lanes) {
   Hazards* const hazards = warp.cta->cluster->hazards;
-  const std::uint32_t count = op.list_size;
+  const std::uint32_t count = op.list_size, bytes = count * static_cast<std::uint32_t>(sizeof(Memory));
+  constexpr bool kWide = std::is_same_v<Memory, Wide128>;
+  if constexpr (!kWide) {
+    if (!hazards) {
+      const WarpPlaces places = warp_places<kSpace>(warp, op, lanes, bytes, Access::kWrite);
+      for (std::uint32_t i = 0; places.found && i < count; ++i) {
+        const auto* a = warp.lanes<Register>(op.list[i]);
+        const auto write = [&](std::byte* to, Register value) {
+          const auto narrow = static_cast<Memory>(value);
+          std::memcpy(to + i * sizeof(Memory), &narrow, sizeof narrow);
+        };
+        if (places.contiguous)
+          for (std::uint32_t lane = 0; lane < 32; ++lane) write(places.first + lane * bytes, a[lane]);
+        else
+          for_each_lane(lanes, [&](int lane) { write(places.base + places.offsets[lane], a[lane]); });
+      }
+      if (places.found) return Step::kNext;
+    }
+  }
   for_each_lane(lanes, [&](int lane) {
-    std::byte* to = place<kSpace>(warp, op, lane, count * sizeof(Memory), Access::kWrite, hazards);
+    std::byte* to = place<kSpace>(warp, op, lane, bytes, Access::kWrite, hazards);
     for (std::uint32_t i = 0; i < count; ++i, to += sizeof(Memory)) {
-      if constexpr (std::is_same_v<Memory, Wide128>) {
+      if constexpr (kWide) {
         const std::uint64_t* halves = warp.lanes<std::uint64_t>(op.list[i]);
         const Wide128 value{halves[lane], halves[32 + lane]};
         std::memcpy(to, &value, sizeof value);

@@ -78,7 +78,7 @@ struct Warp {
 };
 
 inline int first_lane(LaneMask lanes) { return __builtin_ctz(lanes); }
-inline int count_lanes(LaneMask lanes) { return __builtin_popcount(lanes); }
+inline int count_lanes(LaneMask lanes) { return lanes == kAllLanes ? 32 : __builtin_popcount(lanes); }
 
 /// Calls `body(lane)` for each lane of `lanes`, in order.
 template <class Body>
