@@ -47,7 +47,12 @@ struct Hazards::State {
     std::uint16_t agent = 0;
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
-    bool live = false, used = false, fenced = false;
+    bool live = false, used = false;
+    /// When the initialising warp made it visible to asynchronous operations, first and last; time 0: it did not.
+    struct Fence {
+      std::uint32_t time = 0;
+      std::uint8_t lane = 0;
+    } first_fence, last_fence;
     std::uint16_t init_warp = 0;
     std::uint8_t init_lane = 0;
     std::uint32_t init_time = 0, init_op = 0;

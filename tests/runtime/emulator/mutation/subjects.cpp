@@ -173,7 +173,10 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
 }  // namespace
 
 std::string Subject::source_line(const std::string& file, int line) const {
-  const auto found = sources.find(file);
+  // NVRTC puts a folder of its own before the names that it was given.
+  const auto found = std::find_if(sources.begin(), sources.end(), [&](const auto& source) {
+    return file == source.first || file.ends_with("/" + source.first);
+  });
   if (found == sources.end()) return {};
   std::size_t begin = 0;
   for (int i = 1; i < line && begin != std::string::npos; ++i) {
