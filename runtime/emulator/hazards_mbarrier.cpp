@@ -12,7 +12,8 @@ void Hazards::fence_mbarrier_init(Warp& warp, LaneMask lanes) {
   for (auto& [at, mbarrier] : state_->mbarriers) {
     if (!mbarrier.live || mbarrier.init_warp != state.agent) continue;
     const bool by_initialiser = lanes >> mbarrier.init_lane & 1;
-    mbarrier.last_fence = {state.now, by_initialiser ? mbarrier.init_lane : static_cast<std::uint8_t>(first_lane(lanes))};
+    mbarrier.last_fence = {state.now,
+                           by_initialiser ? mbarrier.init_lane : static_cast<std::uint8_t>(first_lane(lanes))};
     if (mbarrier.first_fence.time == 0) mbarrier.first_fence = mbarrier.last_fence;
   }
 }
@@ -198,10 +199,10 @@ void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
 
   const auto require = [&](const AccessRecord& record, const char* what, std::uint32_t offset) {
     if (own.count(record.agent) || known.covers(record.agent, record.lane, record.time)) return;
-    report_pair(HazardKind::kOutstanding, last, -1, last.current->index,
-                fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory",
-                            what),
-                name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
+    report_pair(
+        HazardKind::kOutstanding, last, -1, last.current->index,
+        fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory", what),
+        name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
   };
   shadows[cta.rank].visit_all([&](const ShadowCell& cell, std::uint32_t offset) {
     if (cell.write.bytes != 0) require(cell.write, "written", offset);
