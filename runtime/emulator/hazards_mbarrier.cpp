@@ -3,13 +3,19 @@
 #include <fmt/format.h>
 
 #include "kernelwright/runtime/emulator/hazards_state.h"
+#include "kernelwright/runtime/emulator/mbarrier.h"
 
 namespace kernelwright::emulator {
 
-void Hazards::fence_mbarrier_init(Warp& warp, LaneMask) {
+void Hazards::fence_mbarrier_init(Warp& warp, LaneMask lanes) {
   const State::WarpState& state = state_->of(warp);
-  for (auto& [at, mbarrier] : state_->mbarriers)
-    if (mbarrier.live && mbarrier.init_warp == state.agent) mbarrier.fenced = true;
+  for (auto& [at, mbarrier] : state_->mbarriers) {
+    if (!mbarrier.live || mbarrier.init_warp != state.agent) continue;
+    const bool by_initialiser = lanes >> mbarrier.init_lane & 1;
+    mbarrier.last_fence = {state.now,
+                           by_initialiser ? mbarrier.init_lane : static_cast<std::uint8_t>(first_lane(lanes))};
+    if (mbarrier.first_fence.time == 0) mbarrier.first_fence = mbarrier.last_fence;
+  }
 }
 
 void Hazards::mbarrier_init(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
@@ -42,7 +48,12 @@ void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset,
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
   state_->check_lives(state, lane, cta, offset);
   mbarrier.used = true;
-  if (!mbarrier.live) return;  // the word itself says so, as a fault
+  if (!mbarrier.live) {
+    state_->report(HazardKind::kMbarrier, warp, lane,
+                   "an mbarrier is used that no mbarrier.init has made, or none since mbarrier.inval",
+                   name_of_shared(state_->notes, *state_->launch.program, offset));
+    return;
+  }
   const auto report = [&](std::string what) {
     state_->report_pair(HazardKind::kMbarrier, warp, lane, warp.current->index, std::move(what),
                         name_of_shared(state_->notes, *state_->launch.program, offset), mbarrier.init_op,
@@ -50,11 +61,15 @@ void Hazards::mbarrier_use(Warp& warp, int lane, Cta& cta, std::uint32_t offset,
   };
   if (!state_->knows(state, lane, mbarrier.init_warp, mbarrier.init_lane, mbarrier.init_time)) {
     report("an mbarrier is used by a thread that its initialisation is not visible to: no barrier between them");
-  } else if (async && !mbarrier.fenced) {
+    return;
+  }
+  const auto knows = [&](const State::Mbarrier::Fence& fence) {
+    return fence.time != 0 && state_->knows(state, lane, mbarrier.init_warp, fence.lane, fence.time);
+  };
+  if (async && !knows(mbarrier.first_fence) && !knows(mbarrier.last_fence))
     report(
         "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init (or "
         "fence.proxy.async) has made visible to it");
-  }
 }
 
 void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
@@ -130,11 +145,22 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
 
 void Hazards::cta_exit(Cta& cta) {
   const Warp& last = *std::find_if(cta.warps.begin(), cta.warps.end(), [](const Warp& warp) { return warp.current; });
-  for (const auto& [at, mbarrier] : state_->mbarriers)
-    if (at.first == cta.rank && mbarrier.live && mbarrier.attached > mbarrier.observed)
-      state_->report_pair(HazardKind::kOutstanding, last, -1, mbarrier.init_op,
-                          "a CTA exits and nobody has waited for the last copy that completes on this mbarrier",
-                          name_of_shared(state_->notes, *state_->launch.program, at.second), ~std::uint32_t{0}, -1, -1);
+  for (const auto& [at, mbarrier] : state_->mbarriers) {
+    if (at.first != cta.rank || !mbarrier.live) continue;
+    const auto report = [&, offset = at.second, op = mbarrier.init_op](std::string what) {
+      state_->report_pair(HazardKind::kOutstanding, last, -1, op, std::move(what),
+                          name_of_shared(state_->notes, *state_->launch.program, offset), ~std::uint32_t{0}, -1, -1);
+    };
+    if (mbarrier.attached > mbarrier.observed) {
+      report("a CTA exits and nobody has waited for the last copy that completes on this mbarrier");
+    } else if (holds_mbarrier(cta, at.second)) {
+      // Who shares a stage lets go of it equally often: else the mbarrier counts on others than those who arrive.
+      const MbarrierState word = mbarrier_state(cta, at.second);
+      if (word.pending != word.expected)
+        report(fmt::format("a CTA exits in the middle of a phase of this mbarrier: {} of {} have arrived",
+                           word.expected - word.pending, word.expected));
+    }
+  }
   if (state_->warps.size() > state_->warps_per_cta) state_->check_remote_uses(cta, last);
   for (int id = 0; id < kNumNamedBarriers; ++id)
     if (cta.barriers[id].arrived != 0)
@@ -173,10 +199,10 @@ void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
 
   const auto require = [&](const AccessRecord& record, const char* what, std::uint32_t offset) {
     if (own.count(record.agent) || known.covers(record.agent, record.lane, record.time)) return;
-    report_pair(HazardKind::kOutstanding, last, -1, last.current->index,
-                fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory",
-                            what),
-                name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
+    report_pair(
+        HazardKind::kOutstanding, last, -1, last.current->index,
+        fmt::format("a CTA exits, and nothing says that another one of the cluster has {} its shared memory", what),
+        name_of_shared(notes, *launch.program, offset), record.op, record.issuer, record.lane);
   };
   shadows[cta.rank].visit_all([&](const ShadowCell& cell, std::uint32_t offset) {
     if (cell.write.bytes != 0) require(cell.write, "written", offset);

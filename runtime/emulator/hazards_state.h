@@ -47,14 +47,19 @@ struct Hazards::State {
     std::uint16_t agent = 0;
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
-    bool live = false, used = false, fenced = false;
+    bool live = false, used = false;
+    /// When the initialising warp made it visible to asynchronous operations, first and last; time 0: it did not.
+    struct Fence {
+      std::uint32_t time = 0;
+      std::uint8_t lane = 0;
+    } first_fence, last_fence;
     std::uint16_t init_warp = 0;
     std::uint8_t init_lane = 0;
     std::uint32_t init_time = 0, init_op = 0;
     std::uint32_t attached = 0;  // the last phase (from 1) that an asynchronous operation completes
     std::uint32_t attached_op = 0;
     std::uint16_t attached_warp = 0;
-    std::uint32_t observed = 0;  // phases that somebody waited for
+    std::uint32_t observed = 0;                                                      // phases that somebody waited for
     std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // last, by other CTAs' warp, lane
   };
   struct Barrier {

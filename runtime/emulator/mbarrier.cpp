@@ -110,6 +110,11 @@ MbarrierState mbarrier_state(const Cta& cta, std::uint32_t offset) {
   return state;
 }
 
+bool holds_mbarrier(const Cta& cta, std::uint32_t offset) {
+  return offset % 8 == 0 && offset >= kSharedBase && offset + 8 <= cta.shared.size() &&
+         (load_word(cta, offset) & kValidBit) != 0;
+}
+
 void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count) {
   if (count == 0 || count > kCountMask)
     throw Fault(

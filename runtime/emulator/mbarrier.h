@@ -22,6 +22,9 @@ struct MbarrierState {
 /// the phase expects, a transaction count beyond 2^20 - 1.
 MbarrierState mbarrier_state(const Cta& cta, std::uint32_t offset);
 
+/// Whether there is one: mbarrier_state() does not throw.
+bool holds_mbarrier(const Cta& cta, std::uint32_t offset);
+
 void mbarrier_init(Warp& warp, int lane, const SharedPlace& at, std::uint32_t count);
 void mbarrier_invalidate(Warp& warp, int lane, const SharedPlace& at);
 struct ArriveOptions {

@@ -168,6 +168,42 @@ const Case kCases[] = {
       @!%p3 bra WAIT;
       ld.shared.u32 %r15, [%r11];
     )"},
+    {"mbarrier_that_nobody_initialised", HazardKind::kMbarrier, R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+    ! mbarrier.init.shared::cta.b64 [%r10], 1;
+      mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+    DONE:
+    )"},
+    {"mbarrier_whose_init_is_fenced_after_the_barrier_that_tells_the_others",
+     HazardKind::kMbarrier,
+     R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    ! fence.mbarrier_init.release.cluster;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 4;
+    READY:
+      barrier.cluster.arrive.release.aligned;
+      fence.proxy.async.shared::cta;
+      barrier.cluster.wait.acquire.aligned;
+      @%p1 bra WAIT;
+      xor.b32 %r20, %r3, 1; mapa.shared::cluster.u32 %r21, %r10, %r20; mapa.shared::cluster.u32 %r22, %r11, %r20;
+      st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r22], %r3, [%r21];
+    WAIT:
+      mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+      ld.shared.u32 %r15, [%r11];
+    )",
+     {.grid = {2}, .block = {64}, .cluster = {2}, .dynamic_shared_bytes = 8192}},
+    {"mbarrier_left_in_the_middle_of_a_phase", HazardKind::kOutstanding, R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      mbarrier.init.shared::cta.b64 [%r10], 2;
+      mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+    ! mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+    DONE:
+    )"},
     {"bulk_load_and_no_wait", HazardKind::kRace, R"(
       mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
       @%p1 bra READY;

@@ -163,6 +163,7 @@ class BodyScanner {
   void statement() {
     const std::size_t begin = at_, end = std::min(ptx_.find(';', at_), ptx_.size());
     at_ = std::min(end + 1, ptx_.size());
+    if (first_ == 0 && ptx_[begin] != '.') first_ = begin;
     std::string_view text = ptx_.substr(begin, end - begin);
     SyncSite site;
     if (text[0] == '@') {
@@ -176,6 +177,7 @@ class BodyScanner {
     if (!synchronises(site.opcode)) return;
     site.operands = split_operands(text.substr(blank));
     site.entry = entry_;
+    site.entry_begin = first_;
     site.begin = begin, site.end = at_;
     site.line = 1 + static_cast<int>(std::count(ptx_.begin(), ptx_.begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
     site.frames = locations_.frames();
@@ -184,6 +186,7 @@ class BodyScanner {
 
   std::string_view ptx_;
   std::size_t at_;
+  std::size_t first_ = 0;  // where the first instruction is
   std::string entry_;
   Locations& locations_;
   std::vector<SyncSite>& sites_;
@@ -277,6 +280,10 @@ std::vector<Mutant> mutants_of(const SyncSite& site, std::size_t index) {
 }
 
 std::string trap_at(const SyncSite& site) { return site.guard + "trap;"; }
+
+std::string with_trap_at_entry(std::string_view ptx, const SyncSite& site) {
+  return std::string(ptx).insert(site.entry_begin, "trap; ");
+}
 
 std::string with_replacement(std::string_view ptx, const SyncSite& site, std::string_view replacement) {
   std::string text(ptx.substr(0, site.begin));

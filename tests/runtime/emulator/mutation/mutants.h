@@ -19,6 +19,7 @@ struct SourceFrame {
 /// A synchronisation instruction of a PTX text.
 struct SyncSite {
   std::string entry;
+  std::size_t entry_begin = 0;     // in the text: where the entry's first instruction is
   std::size_t begin = 0, end = 0;  // in the text: from its guard to behind its ';'
   std::string guard;               // "@%p1 " or ""
   std::string opcode;
@@ -41,8 +42,10 @@ std::vector<SyncSite> sync_sites(std::string_view ptx);
 /// All changes of one site. Deleting a wait makes its predicate true.
 std::vector<Mutant> mutants_of(const SyncSite& site, std::size_t index);
 
-/// The kernel stops with a fault where the site would be executed.
+/// Stops with a fault where the site would be executed.
 std::string trap_at(const SyncSite& site);
+/// `ptx` that stops with a fault where the site's entry begins.
+std::string with_trap_at_entry(std::string_view ptx, const SyncSite& site);
 
 /// `ptx` with the site replaced.
 std::string with_replacement(std::string_view ptx, const SyncSite& site, std::string_view replacement);

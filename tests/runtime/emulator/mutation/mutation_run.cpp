@@ -65,6 +65,12 @@ class MutantRunner {
     options_.max_instructions = kPatience * instructions_ + kLeastInstructions;
   }
 
+  bool enters(const SyncSite& site) const {
+    EmulatorBackendOptions options = options_;
+    options.completion = kTries[0].completion, options.seed = kTries[0].seed;
+    return !subject_.run(with_trap_at_entry(subject_.ptx, site), options).failure.empty();
+  }
+
   /// Whether the kernel comes to the site. Any number of threads.
   bool executes(const SyncSite& site) const {
     const SubjectRun run = run_with(site, trap_at(site), kTries[0].completion, 0);
@@ -127,7 +133,11 @@ const char* name_of(Fate fate) {
 
 std::vector<MutantResult> run_mutants(const Subject& subject, int jobs) {
   const MutantRunner runner(subject);
-  const std::vector<SyncSite> sites = sync_sites(subject.ptx);
+  std::vector<SyncSite> sites = sync_sites(subject.ptx);
+  std::map<std::string, bool> entered;
+  for (const SyncSite& site : sites)
+    if (!entered.count(site.entry)) entered[site.entry] = runner.enters(site);
+  std::erase_if(sites, [&](const SyncSite& site) { return !entered[site.entry]; });
   std::vector<std::vector<Mutant>> mutants;
   std::vector<std::pair<std::size_t, std::size_t>> work;  // site, its mutant
   std::vector<std::vector<MutantResult>> results(sites.size());
