@@ -39,14 +39,14 @@ inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes,
   }
 }
 
-/// Where a warp's accesses are, found all at once: the fast path of loads and stores. Empty (`found` false) unless every
-/// lane's bytes are aligned and lie in the CTA's own shared memory, or in the allocation that the warp used last; the
-/// slow path then finds each lane's place, or says what is wrong with it.
+/// Where a warp's accesses are, found all at once: the fast path of loads and stores. Empty (`found` false) unless
+/// every lane's bytes are aligned and lie in the CTA's own shared memory, or in the allocation that the warp used last;
+/// the slow path then finds each lane's place, or says what is wrong with it.
 struct WarpPlaces {
   bool found = false;
-  bool contiguous = false;  // lane after lane without a gap, all 32 of them
-  std::byte* first = nullptr;              // of lane 0, where contiguous
-  std::uint64_t offsets[32];               // from `base`, elsewhere
+  bool contiguous = false;     // lane after lane without a gap, all 32 of them
+  std::byte* first = nullptr;  // of lane 0, where contiguous
+  std::uint64_t offsets[32];   // from `base`, elsewhere
   std::byte* base = nullptr;
 };
 
@@ -93,8 +93,9 @@ inline WarpPlaces warp_places(const Warp& warp, const Op& op, LaneMask lanes, st
     const auto& last = warp.last_allocation;
     if (!op.wide_address || (access == Access::kWrite && !last.writable)) return places;
     places.base = reinterpret_cast<std::byte*>(last.begin);
-    find_places(places, warp.lanes<std::uint64_t>(op.a), static_cast<std::uint64_t>(static_cast<std::int64_t>(op.offset)),
-                lanes, bytes, last.begin, last.end - last.begin);
+    find_places(places, warp.lanes<std::uint64_t>(op.a),
+                static_cast<std::uint64_t>(static_cast<std::int64_t>(op.offset)), lanes, bytes, last.begin,
+                last.end - last.begin);
   }
   return places;
 }

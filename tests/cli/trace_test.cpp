@@ -47,7 +47,8 @@ TEST_F(TraceVerb, GivesTheSummaryAsJson) {
 TEST_F(TraceVerb, RefusesWhatIsNotThere) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const std::string file = write("tiny.json", config());
-  ASSERT_EQ(run({"trace", file, "--out", path("ok.json")}).exit_code, 0);  // fills the cache: refusals write nothing more
+  ASSERT_EQ(run({"trace", file, "--out", path("ok.json")}).exit_code,
+            0);  // fills the cache: refusals write nothing more
   expect_refused({"trace", file, "--cta", "100000", "--out", path("t.json")},
                  {"--cta", "not in the grid", "0 would do"});
   expect_refused({"trace", file, "--out", path("none/t.json")}, {"--out", "cannot be written"});

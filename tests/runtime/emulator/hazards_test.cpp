@@ -238,7 +238,9 @@ const Case kCases[] = {
     ! bar.warp.sync 0xffffffff;
       ld.shared.u32 %r15, [%r11];
     )"},
-    {"stage_refilled_before_it_is_released", HazardKind::kRace, R"(
+    {"stage_refilled_before_it_is_released",
+     HazardKind::kRace,
+     R"(
       mov.u32 %r10, data; add.u32 %r11, %r10, 1024; add.u32 %r12, %r10, 8; setp.ne.u32 %p1, %r0, 0;
       @%p1 bra READY;
       mbarrier.init.shared::cta.b64 [%r10], 1;
@@ -419,10 +421,9 @@ TEST_P(HazardCase, IsReportedWithoutItsSynchronisation) {
   for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
     const auto run =
         test::run_ptx(with_sync(GetParam().body, false), GetParam().shape, {.hazards = true, .completion = completion});
-    const bool found =
-        std::any_of(run.report.hazards.begin(), run.report.hazards.end(), [](const HazardReport& report) {
-          return report.kind == GetParam().kind || report.kind == GetParam().also;
-        });
+    const bool found = std::any_of(
+        run.report.hazards.begin(), run.report.hazards.end(),
+        [](const HazardReport& report) { return report.kind == GetParam().kind || report.kind == GetParam().also; });
     EXPECT_TRUE(found) << "looked for: " << name_of(GetParam().kind) << "; found: " << texts(run.report);
   }
 }

@@ -24,8 +24,10 @@ int main(int argc, char** argv) {
   }
   Compiler compiler;
   const test::HopperCase cases[] = {
-      test::hopper_gemm("gemm_1024", {.variant = {64, 128, 4, 1, false, false, 0, false}, .m = 1024, .n = 1024, .k = 1024}),
-      test::hopper_attention("attention_512", {.variant = {128, 64, 2, false, false}, .batch_heads = 1, .q_len = 512, .kv_len = 512}),
+      test::hopper_gemm("gemm_1024",
+                        {.variant = {64, 128, 4, 1, false, false, 0, false}, .m = 1024, .n = 1024, .k = 1024}),
+      test::hopper_attention("attention_512",
+                             {.variant = {128, 64, 2, false, false}, .batch_heads = 1, .q_len = 512, .kv_len = 512}),
   };
   for (const test::HopperCase& test : cases) {
     const Binary binary = test::compile_hopper(compiler, test);
@@ -44,9 +46,10 @@ int main(int argc, char** argv) {
       one.mma_operations = after.mma_operations - before.mma_operations;
     }
     std::sort(seconds.begin(), seconds.end());
-    fmt::print("{:16} best {:7.1f} ms  median {:7.1f} ms  {:6.2f} M warp instructions  {:6.2f} GFLOP  {:5.1f} GFLOP/s\n", test.name,
-               seconds[0] * 1e3, seconds[2] * 1e3, static_cast<double>(one.warp_instructions) * 1e-6,
-               static_cast<double>(one.mma_operations) * 1e-9, static_cast<double>(one.mma_operations) * 1e-9 / seconds[0]);
+    fmt::print(
+        "{:16} best {:7.1f} ms  median {:7.1f} ms  {:6.2f} M warp instructions  {:6.2f} GFLOP  {:5.1f} GFLOP/s\n",
+        test.name, seconds[0] * 1e3, seconds[2] * 1e3, static_cast<double>(one.warp_instructions) * 1e-6,
+        static_cast<double>(one.mma_operations) * 1e-9, static_cast<double>(one.mma_operations) * 1e-9 / seconds[0]);
   }
   return 0;
 }
