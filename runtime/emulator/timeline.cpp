@@ -20,7 +20,7 @@ constexpr std::uint32_t kMmaGap = 48;            // issue cycles between mma.syn
 
 struct Timeline::Open {
   WarpLog* log = nullptr;
-  std::uint32_t gap = 0;  // issue cycles since the last mma.sync of a run
+  std::uint32_t gap = 0, gap_alone = 0;  // issue cycles since the last mma.sync of a run
   // cp.async
   GateId copy_gate = kNoGate;  // of the group that is open
   std::uint32_t copy_bytes = 0, copies = 0;
@@ -90,23 +90,26 @@ void Timeline::write(Open& log, const Record& record) {
 
 // ---- instructions
 
-void Timeline::add_work(Open& log, std::uint32_t issue) {
+void Timeline::add_work(Open& log, std::uint32_t issue, std::uint32_t alone) {
   std::vector<Record>& records = log.log->records;
   if (!recording_.complete || issue == 0) return;
   if (!records.empty() && records.back().kind == RecordKind::kMma) {
     log.gap += issue;
+    log.gap_alone += alone;
     if (log.gap > kMmaGap) end_mma(log);
   } else if (!records.empty() && records.back().kind == RecordKind::kWork) {
     records.back().cycles += issue;
+    records.back().alone += alone;
     ++records.back().count;
   } else {
-    write(log, {.cycles = issue});
+    write(log, {.cycles = issue, .alone = alone});
   }
 }
 
 /// What was issued since the last mma.sync of a run comes after the run.
 void Timeline::end_mma(Open& log) {
-  if (const std::uint32_t gap = std::exchange(log.gap, 0)) write(log, {.cycles = gap});
+  const std::uint32_t alone = std::exchange(log.gap_alone, 0);
+  if (const std::uint32_t gap = std::exchange(log.gap, 0)) write(log, {.cycles = gap, .alone = alone});
 }
 
 void Timeline::add_mma(Open& log, const InstructionCost& cost) {
@@ -116,10 +119,11 @@ void Timeline::add_mma(Open& log, const InstructionCost& cost) {
       records.back().label == shape) {
     Record& run = records.back();
     run.cycles += cost.tensor;
-    run.issue += cost.issue + std::exchange(log.gap, 0);
+    run.alone += cost.alone() + std::exchange(log.gap_alone, 0);
+    log.gap = 0;
     ++run.count;
   } else {
-    write(log, {.kind = RecordKind::kMma, .cycles = cost.tensor, .issue = cost.issue, .label = shape});
+    write(log, {.kind = RecordKind::kMma, .cycles = cost.tensor, .alone = cost.alone(), .label = shape});
   }
 }
 
@@ -159,7 +163,7 @@ void Timeline::executed(const Warp& warp, const Op& op, LaneMask lanes) {
     case CostKind::kBulkCommit: commit(log.bulk_groups, log.bulk_gate); break;
     case CostKind::kBulkWait: wait_for(log.bulk_groups); break;
   }
-  add_work(log, cost.issue);
+  add_work(log, cost.issue, cost.alone());
 }
 
 // ---- wgmma

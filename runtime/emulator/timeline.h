@@ -27,7 +27,7 @@ using LabelId = std::uint32_t;
 
 enum class RecordKind : std::uint8_t {
   kWork,          // cycles: of the warp's scheduler
-  kMma,           // a run of mma.sync; cycles: of its tensor core; issue: of the scheduler, in between
+  kMma,           // a run of mma.sync; cycles: of its tensor core
   kArrive,        // at a gate
   kWait,          // for a gate
   kCopy,          // into shared memory; the gate may be kNoGate
@@ -42,8 +42,8 @@ struct Record {
   bool remote = false;       // kArrive: in another CTA
   bool bulk = false;         // kCopy: by the copy engine, not by the warp's lanes
   std::uint32_t cycles = 0;  // copies: bytes
-  std::uint32_t issue = 0;
-  std::uint32_t count = 1;  // of instructions
+  std::uint32_t alone = 0;   // kWork, kMma: cycles that the warp takes for its instructions where it shares nothing
+  std::uint32_t count = 1;   // of instructions
   GateId gate = kNoGate;
   LabelId label = 0;
 };
@@ -125,7 +125,7 @@ class Timeline {
   LabelId place_label(std::uint32_t offset);
   void write(Open& log, const Record& record);
   void wait(Open& log, GateId gate);
-  void add_work(Open& log, std::uint32_t issue);
+  void add_work(Open& log, std::uint32_t issue, std::uint32_t alone);
   void add_mma(Open& log, const InstructionCost& cost);
   void add_copy(const Warp& warp, Open& log, const Op& op, const InstructionCost& cost, LaneMask lanes);
   void end_copy(Open& log);

@@ -9,6 +9,7 @@
 /// What it does not know: caches and bank conflicts, registers that are not ready, other CTAs on the SM.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -57,6 +58,9 @@ struct InstructionCost {
   std::uint32_t tensor = 0;  // kMma: cycles of its scheduler's tensor core; kMultiply: of all four
   std::uint32_t number = 0;  // kCopy: bytes a lane; waits: groups that may be incomplete
   std::string_view shape;    // "m64n128k16"
+
+  /// Cycles until the warp's next instruction, where it is alone on its scheduler.
+  std::uint32_t alone() const { return issue == 0 ? 0 : std::max(issue, kIssueInterval); }
 };
 
 InstructionCost instruction_cost(const Instruction& instruction, const MachineCosts& machine);

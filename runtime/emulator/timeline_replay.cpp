@@ -262,9 +262,7 @@ class Replay {
     Time& unit = (mma ? sm.tensor : sm.scheduler)[log.warp % kNumSchedulers];
     const std::uint32_t cycles = std::min(kPiece, record.cycles - warp.done);
     // Of a run of mma.sync, what is issued in between hides behind it where it is shorter.
-    const Time alone =
-        mma ? std::max<Time>(cycles, Time{record.issue} * kIssueInterval * cycles / std::max(1u, record.cycles))
-            : Time{cycles} * kIssueInterval;
+    const Time alone = std::max<Time>(cycles, Time{record.alone} * cycles / std::max(1u, record.cycles));
     const Time start = std::max(warp.time, unit);
     unit = start + cycles;
     const bool first = warp.done == 0;

@@ -14,7 +14,7 @@ constexpr double kWidth = 960, kLeft = 104, kRight = 16, kTop = 78;
 constexpr double kRoleHeight = 30, kUnitHeight = 24, kCopyHeight = 15, kGap = 12, kCopyGap = 3;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr std::size_t kMostCopyRows = 8, kMostWarps = 4;
-constexpr double kCharacter = 5.7;       // of the labels on slices, about
+constexpr double kCharacter = 6.0;       // of the labels on slices, about
 constexpr double kLegibleMultiply = 34;  // pixels of a group of multiplications in a window that is not given
 
 constexpr const char* kStyle = R"(
@@ -268,16 +268,19 @@ class Picture {
   }
 
   void draw(const TraceSlice& slice, const Lane& lane) {
-    const bool arrive = slice.kind == SliceKind::kArrive;
-    const double from = x(slice.begin), width = arrive ? 1.2 : x(slice.end) - from;
-    if (width < 0.3) return;
-    const double inset = arrive ? lane.height - 6 : slice.kind == SliceKind::kWait ? 3 : 0;  // an arrival is a notch
-    out_ << fmt::format(
-        "  <rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.1f}\"><title>{}, "
-        "cycles "
-        "{} to {}</title></rect>\n",
-        class_of(slice.kind), from, lane.y + inset, width, lane.height - inset - (arrive ? 0 : inset),
-        std::min(2.0, width / 3), escaped(slice.text()), slice.begin, slice.end);
+    const double from = x(slice.begin), width = x(slice.end) - from;
+    if (width < 0.05) return;
+    const auto rect = [&](const char* kind, double inset_top, double inset_bottom, double wide) {
+      out_ << fmt::format(
+          "  <rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"{:.1f}\"><title>{}, "
+          "cycles "
+          "{} to {}</title></rect>\n",
+          kind, from, lane.y + inset_top, wide, lane.height - inset_top - inset_bottom, std::min(2.0, wide / 3),
+          escaped(slice.text()), slice.begin, slice.end);
+    };
+    const bool wait = slice.kind == SliceKind::kWait, arrive = slice.kind == SliceKind::kArrive;
+    rect(arrive ? "work" : class_of(slice.kind), wait ? 3 : 0, wait ? 3 : 0, width);
+    if (arrive) rect("arrive", lane.height - 6, 0, 1.2);  // a notch
     if (const std::string label = fitting_label(slice, width); !label.empty())
       out_ << fmt::format("  <text class=\"in {}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", class_of(slice.kind),
                           from + width / 2, lane.y + lane.height / 2 + 3.5, escaped(label));

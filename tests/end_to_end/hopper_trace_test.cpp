@@ -21,7 +21,7 @@ using emulator::TraceFlow;
 using emulator::TraceSlice;
 using emulator::TraceTrack;
 
-/// Also written to the folder that KERNELWRIGHT_TRACES names, to be looked at.
+/// Also written to the folder that KERNELWRIGHT_TRACES names, to be looked at; docs/pipeline.svg is one of them.
 Trace trace_of(Compiler& compiler, const test::HopperCase& test, const emulator::SvgOptions& options) {
   const Binary binary = test::compile_hopper(compiler, test);
   const auto backend = make_emulator_backend({.timeline = true});
@@ -110,8 +110,13 @@ TEST_F(HopperTrace, OfAClusterShowsBothCtas) {
 
 TEST_F(HopperTrace, OfTheAttentionKernelHasItsLoop) {
   test::HopperAttention attention;
-  attention.batch_heads = 1, attention.q_len = 128, attention.kv_len = 512;
-  const Trace trace = trace_of(compiler_, test::hopper_attention("attention_pipeline", attention), {});
+  attention.variant = {.head_dim = 128, .block_n = 128, .stages = 2, .causal = false, .overlap = true};
+  attention.batch_heads = 1, attention.q_len = 128, attention.kv_len = 1024;
+  const Trace trace = trace_of(compiler_, test::hopper_attention("attention_pipeline", attention),
+                               {.title = "One CTA of an attention kernel for Hopper, as the emulator sees it",
+                                .subtitle = "sm_90a, head dim 128, bf16: one thread loads K and V by TMA, two "
+                                            "warpgroups multiply and take the softmax",
+                                .end = 13000});
   EXPECT_EQ(emulator::test::problems_of(trace), "");
   EXPECT_GT(trace.units.at(0).tensor, 0u);
   EXPECT_LT(trace.units.at(0).tensor, trace.cycles);

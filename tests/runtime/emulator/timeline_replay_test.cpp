@@ -19,6 +19,9 @@ constexpr MachineCosts kMachine = {.target = "test",
                                    .copy_latency = 100,
                                    .store_latency = 50};
 
+/// Instructions that cost one cycle each.
+Record work(std::uint32_t count) { return {.cycles = count, .alone = count * kIssueInterval}; }
+
 class Builder {
  public:
   explicit Builder(std::uint32_t num_warps) {
@@ -111,7 +114,7 @@ TEST(TimelineReplay, AFlowLeadsFromWhatCameLastToTheWait) {
   const GateId full = builder.gate(2, "full[0]");
   builder.add(0,
               {.kind = RecordKind::kCopy, .bulk = true, .cycles = 100, .gate = full, .label = builder.label("K[0]")});
-  builder.add(0, {.kind = RecordKind::kWork, .cycles = 1000});
+  builder.add(0, work(1000));
   builder.add(0, {.kind = RecordKind::kArrive, .gate = full});
   builder.add(1, {.kind = RecordKind::kWait, .gate = full});
   const Trace trace = builder.replay();
@@ -126,7 +129,7 @@ TEST(TimelineReplay, AWaitForWhatHasHappenedTakesNoTime) {
   Builder builder(2);
   const GateId gate = builder.gate(1, "barrier 1");
   builder.add(0, {.kind = RecordKind::kArrive, .gate = gate});
-  builder.add(1, {.kind = RecordKind::kWork, .cycles = 100});
+  builder.add(1, work(100));
   builder.add(1, {.kind = RecordKind::kWait, .gate = gate});
   const Trace trace = builder.replay();
   EXPECT_THAT(begins(trace, SliceKind::kWait), ElementsAre());
@@ -136,7 +139,7 @@ TEST(TimelineReplay, AWaitForWhatHasHappenedTakesNoTime) {
 TEST(TimelineReplay, WarpsOfOneSchedulerShareItAndOthersDoNot) {
   const auto end_of = [](const std::vector<std::uint32_t>& warps) {
     Builder builder(16);
-    for (const std::uint32_t warp : warps) builder.add(warp, {.kind = RecordKind::kWork, .cycles = 3200});
+    for (const std::uint32_t warp : warps) builder.add(warp, work(3200));
     return builder.replay().cycles;
   };
   EXPECT_EQ(end_of({0}), 6400u);             // every second cycle
@@ -149,7 +152,7 @@ TEST(TimelineReplay, WarpsOfOneSchedulerShareItAndOthersDoNot) {
 TEST(TimelineReplay, MmaHidesWhatIsIssuedInBetween) {
   Builder builder(1);
   builder.add(0,
-              {.kind = RecordKind::kMma, .cycles = 512, .issue = 100, .count = 64, .label = builder.label("m16n8k16")});
+              {.kind = RecordKind::kMma, .cycles = 512, .alone = 200, .count = 64, .label = builder.label("m16n8k16")});
   const Trace trace = builder.replay();
   EXPECT_EQ(trace.cycles, 512u);
   EXPECT_EQ(trace.units[0].tensor, 512u / kNumSchedulers);  // one core of four
@@ -160,7 +163,7 @@ TEST(TimelineReplay, WarpgroupsTakeTurnsOnTheTensorCores) {
   Builder builder(8);
   const GateId first = builder.gate(4, "m64n64k16", 128), second = builder.gate(4, "m64n64k16", 128);
   for (std::uint32_t warp = 0; warp < 8; ++warp) {
-    builder.add(warp, {.kind = RecordKind::kWork, .cycles = warp == 3 ? 50u : 10u});
+    builder.add(warp, work(warp == 3 ? 50u : 10u));
     builder.add(warp, {.kind = RecordKind::kMultiply, .gate = warp < 4 ? first : second});
   }
   // Warp 3 issues at 100. Warp 7 shares its scheduler: it begins after warp 3's first piece of 32, and is done at 52.
@@ -169,7 +172,7 @@ TEST(TimelineReplay, WarpgroupsTakeTurnsOnTheTensorCores) {
 
 TEST(TimelineReplay, EndsWhereARecordingThatWasCutLeavesAWarpWaiting) {
   Builder builder(1);
-  builder.add(0, {.kind = RecordKind::kWork, .cycles = 8});
+  builder.add(0, work(8));
   builder.add(0, {.kind = RecordKind::kWait, .gate = builder.gate(1, "never")});
   EXPECT_EQ(builder.replay().cycles, 16u);
 }

@@ -185,7 +185,7 @@ TEST(TraceSvg, ShowsTheWindow) {
   const auto trace = trace_of(kRing);
   ASSERT_TRUE(trace);
   std::ostringstream out;
-  write_svg(out, *trace, {.begin = 10, .end = 140});
+  write_svg(out, *trace, {.begin = 10, .end = 60});
   EXPECT_EQ(test::problems_of_svg(out.str()), "");
   EXPECT_THAT(out.str(), Not(HasSubstr("wait empty")));  // comes later
 }
