@@ -173,21 +173,23 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
 }  // namespace
 
 std::string Subject::source_line(const std::string& file, int line) const {
-  // NVRTC puts a folder of its own before the names that it was given.
-  const auto found = std::find_if(sources.begin(), sources.end(), [&](const auto& source) {
-    return file == source.first || file.ends_with("/" + source.first);
-  });
-  if (found == sources.end()) return {};
+  // NVRTC puts a folder of its own before the names that it was given. Of names that fit, the longest: a kernel's unit
+  // may be a line that includes it.
+  const std::string* text = nullptr;
+  std::size_t longest = 0;
+  for (const auto& [name, source] : sources)
+    if ((file == name || file.ends_with("/" + name)) && name.size() > longest) text = &source, longest = name.size();
+  if (!text) return {};
   std::size_t begin = 0;
   for (int i = 1; i < line && begin != std::string::npos; ++i) {
-    begin = found->second.find('\n', begin);
+    begin = text->find('\n', begin);
     if (begin != std::string::npos) ++begin;
   }
   if (begin == std::string::npos) return {};
-  std::string text = found->second.substr(begin, found->second.find('\n', begin) - begin);
-  text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
-  text.erase(text.find_last_not_of(" \r") + 1);
-  return text;
+  std::string found = text->substr(begin, text->find('\n', begin) - begin);
+  found.erase(0, std::min(found.find_first_not_of(' '), found.size()));
+  found.erase(found.find_last_not_of(" \r") + 1);
+  return found;
 }
 
 std::vector<Subject> mutation_subjects(const std::string& filter) {
