@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -37,12 +39,22 @@ double share(std::uint64_t cycles, const Trace& trace) {
   return static_cast<double>(cycles) / static_cast<double>(std::max<std::uint64_t>(1, trace.cycles));
 }
 
+[[noreturn]] void refuse_path(const std::string& path, const char* option) {
+  throw ConfigError(option, fmt::format("{} cannot be written; a file in a folder that exists would do", path));
+}
+
+// What is wrong with a path is told before anything is launched; nothing is made yet.
+void check_folder_of(const std::string& path, const char* option) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code code;
+  if (!path.empty() && !folder.empty() && !std::filesystem::is_directory(folder, code)) refuse_path(path, option);
+}
+
 void write_file(const std::string& path, const char* option, const std::function<void(std::ostream&)>& write) {
   std::ofstream out(path, std::ios::binary);
   if (out) write(out);
   out.close();
-  if (!out)
-    throw ConfigError(option, fmt::format("{} cannot be written; a file in a folder that exists would do", path));
+  if (!out) refuse_path(path, option);
 }
 
 std::string places_text(const RoleWaits& role) {
@@ -107,6 +119,8 @@ int trace(const Options& options) {
   if (options.shapes.size() > 1)
     throw ConfigError("--shape", fmt::format("{} are named and a timeline has one", options.shapes.size()));
   const AttentionShape& shape = shapes.front();
+  check_folder_of(options.out, "--out");
+  check_folder_of(options.svg, "--svg");
 
   Machine machine(traced);
   const std::vector<Trace> traces = traces_of(machine.place_for(named), named, shape, options.seed);

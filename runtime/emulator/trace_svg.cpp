@@ -14,8 +14,9 @@ constexpr double kWidth = 960, kLeft = 104, kRight = 16, kTop = 78;
 constexpr double kRoleHeight = 30, kUnitHeight = 24, kCopyHeight = 15, kGap = 12, kCopyGap = 3;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr std::size_t kMostCopyRows = 8, kMostWarps = 4;
-constexpr double kCharacter = 6.0;       // of the labels on slices, about
-constexpr double kLegibleMultiply = 34;  // pixels of a group of multiplications in a window that is not given
+constexpr double kCharacter = 6.0;            // of the labels on slices, about
+constexpr std::uint64_t kLeastWindow = 8000;  // cycles
+constexpr double kLegibleMultiply = 34;       // pixels of a group of multiplications in a window that is not given
 
 constexpr const char* kStyle = R"(
     svg { --ink: #1f2933; --soft: #5c6b7a; --line: #8a98a6; --edge: #b8c2cc; --lane: #f5f7fa; --work: #cfd7df; --copy: #c3d4fb; --copyink: #1e3a8a;
@@ -133,7 +134,9 @@ class Picture {
     if (!lengths.empty()) {
       std::ranges::nth_element(lengths, lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2));
       const double median = static_cast<double>(lengths[lengths.size() / 2]);
-      window = std::min(window, static_cast<std::uint64_t>(kPlot / kLegibleMultiply * median) + 1000);
+      // A run of mma.sync is short; then some more of the loop around it is shown.
+      window = std::min(window,
+                        std::max(kLeastWindow, static_cast<std::uint64_t>(kPlot / kLegibleMultiply * median) + 1000));
     }
     end_ = begin_ + std::max<std::uint64_t>(window, 100);
   }
