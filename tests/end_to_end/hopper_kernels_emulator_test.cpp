@@ -41,7 +41,7 @@ class HopperKernelsOnTheEmulator : public testing::TestWithParam<HopperCase> {
 
 TEST_P(HopperKernelsOnTheEmulator, MatchTheReferenceWithoutAReportHoweverTheyAreScheduled) {
   const Binary binary = test::compile_hopper(compiler(), GetParam(), /*line_info=*/true);
-  // Twenty seeds over the three policies; a longer run takes more from the environment.
+  // Three seeds under each policy; a longer run takes more from the environment.
   const char* asked = std::getenv("KERNELWRIGHT_EMULATOR_SEEDS");
   const int seeds = asked ? std::atoi(asked) : 3;
   std::vector<std::byte> first;

@@ -4,8 +4,8 @@
 //   kernelwright_mutate [--kernel PART_OF_NAME] [--jobs N] [--equivalents FILE] [--markdown FILE] [--csv FILE]
 //                       [--minimum PERCENT] [--verbose]
 //
-// Exit status: 0; 1 if the adjusted score is below --minimum, an equivalent is stale, or more than a tenth is
-// claimed equivalent; 2 for a wrong argument or a kernel that fails unmutated; 77 where there is no NVRTC.
+// Exit status: 0; 1 if the adjusted score is below --minimum or an equivalent is stale; 2 for a wrong argument or a
+// kernel that fails unmutated; 77 where there is no NVRTC. The share that is claimed equivalent is printed.
 #include <fmt/format.h>
 
 #include <charconv>
