@@ -37,6 +37,10 @@ __device__ __forceinline__ void st_global_v4(void* address, const Vector16& valu
                : "memory");
 }
 
+__device__ __forceinline__ void st_global_u32(void* address, uint32_t value) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ void st_shared_v4(uint32_t address, const Vector16& value) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])

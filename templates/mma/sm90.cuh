@@ -1,0 +1,46 @@
+/// A warpgroup's products of attention on wgmma: 64 rows, both accumulators in registers.
+#pragma once
+
+#include "contract/spec_words.h"
+#include "ptx/wgmma.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright::mma {
+
+constexpr uint32_t kSlabRowBytes = 128, kSlabColumns = 64;  // of 16-bit elements
+constexpr uint32_t kAtomBytes = 8 * kSlabRowBytes;          // rows that a swizzle pattern takes
+
+/// scores = Q K^T: both K-major in slabs of 64 columns. `queries` is the address of the warpgroup's first row in the
+/// first slab of a tile of kQueryRows, `keys` that of a tile of kKeys. One group is left in flight.
+template <DType kType, int kDepth, int kQueryRows, int kKeys>
+__device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
+  const uint64_t a = ptx::wgmma_descriptor(queries, 0, kAtomBytes), b = ptx::wgmma_descriptor(keys, 0, kAtomBytes);
+  constexpr int kSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    ptx::wgmma_ss<kType, false>(scores, a + (i / 4 * (kQueryRows * kSlabRowBytes) + i % 4 * 32) / 16,
+                                b + (i / 4 * (kKeys * kSlabRowBytes) + i % 4 * 32) / 16, i > 0);
+  ptx::wgmma_commit_group();
+}
+
+/// output += P V, or = P V where `accumulate` is false: P from registers, V [keys][depth] in slabs of 64 columns, read
+/// as an MN-major operand. One group is left in flight.
+template <DType kType, int kDepth, int kKeys>
+__device__ __forceinline__ void issue_output(float (&output)[kDepth / 2], const uint32_t (&probabilities)[kKeys / 16][4],
+                                             uint32_t values, bool accumulate) {
+  const uint64_t b = ptx::wgmma_descriptor(values, kKeys * kSlabRowBytes, kAtomBytes);
+#pragma unroll
+  for (int i = 0; i < kKeys / 16; ++i)
+    ptx::wgmma_rs<kType, true>(output, probabilities[i], b + i * (16 * kSlabRowBytes / 16), i > 0 ? 1 : accumulate);
+  ptx::wgmma_commit_group();
+}
+
+/// An accumulator of 16 columns is an A operand of 16 k, pair by pair.
+template <DType kType, int kKeys>
+__device__ __forceinline__ void pack(const float (&scores)[kKeys / 2], uint32_t (&probabilities)[kKeys / 16][4]) {
+#pragma unroll
+  for (int i = 0; i < kKeys / 4; ++i)
+    probabilities[i / 4][i % 4] = tile::Element<kType>::pack(scores[i * 2], scores[i * 2 + 1]);
+}
+
+}  // namespace kernelwright::mma

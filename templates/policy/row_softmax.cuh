@@ -1,0 +1,116 @@
+/// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on wgmma accumulators, in steps that a pipeline can
+/// put between its products: exponentiate() while O += P V of the step before still runs, rescale() once it has ended.
+///
+/// A thread holds rows l/4 and l/4 + 8 of its warp's 16; registers 4j + 2r + e are columns 8j + 2(l%4) + e of row r.
+/// `maximum` is the same in the four lanes of a quad, `sum` is the thread's own part until finish().
+///
+/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has
+/// outgrown it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after
+/// the division by the sum, and most tiles rescale nothing.
+#pragma once
+
+#include "contract/spec_words.h"
+#include "policy/score_mod.cuh"
+#include "ptx/math.cuh"
+
+namespace kernelwright::policy {
+
+template <Rescale kRescale>
+class RowSoftmax {
+  static constexpr float kSlack = 8;  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing
+
+ public:
+  float maximum[2], sum[2];
+  float factor[2];  // what O is to be multiplied with, if `moved`
+  bool moved;       // the same in all lanes of the warp
+
+  __device__ RowSoftmax() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0, factor[r] = 1;
+    moved = false;
+  }
+
+  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
+  /// share.
+  __device__ void add_sink(int r, float logit, float scale, bool mine) {
+    if (logit == ptx::minus_infinity()) return;
+    maximum[r] = logit * kLog2e / scale;
+    sum[r] = mine ? 1.f : 0.f;
+  }
+
+  /// Scores of one tile become exponentials, `scale` powers of two per unit; the sum takes them before they are
+  /// rounded.
+  template <int kCount>
+  __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
+    float largest[2];
+    bool outgrown = kRescale == Rescale::kAlways;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // Two chains a row: a maximum takes as long as four independent instructions.
+      float even = scores[2 * r], odd = scores[2 * r + 1];
+#pragma unroll
+      for (int j = 1; j < kCount / 4; ++j) {
+        even = fmaxf(even, scores[4 * j + 2 * r]);
+        odd = fmaxf(odd, scores[4 * j + 2 * r + 1]);
+      }
+      largest[r] = fmaxf(even, odd);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 1));
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2));
+      largest[r] = fmaxf(largest[r], maximum[r]);
+      // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
+      outgrown |= (largest[r] - maximum[r]) * scale > kSlack;
+    }
+    moved = __any_sync(0xffffffff, outgrown);
+    if (moved) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor[r] =
+            largest[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale);
+        maximum[r] = largest[r];
+        sum[r] *= factor[r];
+      }
+    }
+    float part[2][2] = {};
+    float offset[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) offset[r] = maximum[r] == ptx::minus_infinity() ? 0 : maximum[r] * scale;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int r = i / 2 % 2;
+      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, -offset[r]));
+      part[r][i % 2] += scores[i];
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
+    if (!moved) return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) output[i] *= factor[i / 2 % 2];
+  }
+
+  /// Adds up the quads' sums: afterwards `sum` is the row's in all four lanes.
+  __device__ void finish() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+      sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+    }
+  }
+
+  /// 1 / sum, or 0 for a row that saw no key.
+  __device__ float inverse(int r) const { return sum[r] == 0 ? 0 : 1 / sum[r]; }
+
+  /// log2 of the sum of exponentials; -inf for a row that saw no key.
+  __device__ float log2_sum(int r, float scale) const {
+    return sum[r] == 0 ? ptx::minus_infinity() : maximum[r] * scale + ptx::lg2_approx_ftz(sum[r]);
+  }
+};
+
+}  // namespace kernelwright::policy

@@ -1,0 +1,32 @@
+/// Warpgroups that take turns to issue their products (ping-pong): while one's run, the others' exponentials do.
+#pragma once
+
+#include "ptx/barrier.cuh"
+
+namespace kernelwright::policy {
+
+/// Named barrier kFirstBarrier + i is the turn of warpgroup i. Each wait meets one pass of the warpgroup before it;
+/// the last one opens the first one's first turn, and the first one collects the pass that is left over at the end.
+template <bool kOn, int kWarpgroups>
+class Turns {
+  static constexpr uint32_t kFirstBarrier = 1, kThreads = 256;  // those that wait, those that pass
+  static constexpr bool kActive = kOn && kWarpgroups > 1;
+  uint32_t mine_;
+
+ public:
+  __device__ explicit Turns(uint32_t warpgroup) : mine_(warpgroup) {
+    if (kActive && mine_ == kWarpgroups - 1) pass();
+  }
+  __device__ void wait() const {
+    if constexpr (kActive) ptx::bar_sync(kFirstBarrier + mine_, kThreads);
+  }
+  __device__ void pass() const {
+    if constexpr (kActive)
+      ptx::bar_arrive(kFirstBarrier + (mine_ + 1 == kWarpgroups ? 0 : mine_ + 1), kThreads);
+  }
+  __device__ void finish() const {
+    if (mine_ == 0) wait();
+  }
+};
+
+}  // namespace kernelwright::policy
