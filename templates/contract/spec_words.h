@@ -11,5 +11,9 @@ enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
 enum class Rescale { kAlways, kLazy };
+enum class Family { kPortable, kHopper, kBlackwell };
+enum class KvRing { kShared, kSplit };
+enum class Overlap { kNone, kPingPong, kIntra, kBoth };
+enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
 
 }  // namespace kernelwright

@@ -1,0 +1,95 @@
+/// attention_sm90: kernel parameters and shared memory, said once for the host and the kernel.
+#pragma once
+
+#include "contract/attention_layout.h"
+#include "contract/attention_params.h"
+#include "contract/integers.h"
+#include "contract/tensor_map.h"
+
+namespace kernelwright::contract {
+
+/// All four operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
+///   padded  (depth, token, head, batch)
+///   ragged  (depth, token, head, 1), the tokens of all sequences
+///   paged   (depth, token of a page, head, page): k and v
+/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, block_n for k and v (the
+/// largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()), and 16 for o, whose rows
+/// each warp stores on its own. Extents that a launch does not know, and those that are zero, are never loaded past the
+/// sequence's length.
+struct HopperAttentionParams {
+  TensorMap q, k, v;
+  TensorMap o;  // padded queries only: where they are ragged, the kernel stores through attention.o
+  AttentionParams attention;
+  int32_t num_items;  // work items: query tiles x heads x batch. A persistent CTA walks them in steps of the grid
+};
+
+constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
+constexpr int32_t kOutputBoxRows = 16;   // rows of o that a warp owns
+constexpr int32_t kQueueBytes = 64;      // shared memory of a scheduler that hands items on
+constexpr int32_t kBarrierBytes = 8;     // an mbarrier
+constexpr int32_t kMinPagedBoxRows = 8;  // fewer rows a box would cost more copies than they carry
+
+/// Columns of a tile in shared memory: whole slabs; the last one is filled up with zeros.
+constexpr int32_t padded_depth(int32_t depth) { return align_up(depth, kSlabColumns); }
+
+/// Rows of a K or V box: a box lies within one page.
+constexpr int32_t hopper_kv_box_rows(int32_t block_n, int32_t page_size) {
+  int32_t a = block_n, b = page_size;
+  while (b != 0) {
+    const int32_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;  // block_n where keys are not paged: page_size is 0
+}
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
+/// [padded depth / 64][rows][128 bytes], each slab swizzled.
+struct HopperLayout {
+  int32_t queries;   // q_stages slots of [block_m][max(padded depths)]: the output is staged over a tile's queries
+  int32_t keys;      // kv_stages slots
+  int32_t values;    // kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
+  int32_t barriers;  // mbarriers, in the order of hopper_barriers(); then kQueueBytes
+  int32_t total;
+  int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
+};
+
+/// Indices of mbarriers: `full` of every slot, then `empty` of every slot, ring after ring.
+struct HopperBarriers {
+  int32_t query_full, query_empty;  // [q_stages] each
+  int32_t key_full, key_empty;      // split: [kv_stages * qk_stages], slot * qk_stages + chunk; shared: [kv_stages]
+  int32_t value_full, value_empty;  // split: [kv_stages]; shared: as keys
+  int32_t count;
+};
+
+/// `qk_stages`: depth chunks that K arrives in; 1 if the ring is shared.
+constexpr HopperBarriers hopper_barriers(int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+  HopperBarriers barriers{};
+  const int32_t keys = kv_stages * qk_stages;
+  barriers.query_full = 0;
+  barriers.query_empty = q_stages;
+  barriers.key_full = 2 * q_stages;
+  barriers.key_empty = barriers.key_full + keys;
+  barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;
+  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + kv_stages;
+  barriers.count = barriers.value_empty + (shared_ring ? keys : kv_stages);
+  return barriers;
+}
+
+constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
+                                     int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+  HopperLayout layout{};
+  const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
+  layout.query_slot = align_up(block_m * larger(qk, v) * 2, 1024);
+  layout.key_slot = align_up(block_n * (shared_ring ? larger(qk, v) : qk) * 2, 1024);
+  layout.value_slot = shared_ring ? layout.key_slot : align_up(block_n * v * 2, 1024);
+  layout.queries = 0;
+  layout.keys = layout.queries + q_stages * layout.query_slot;
+  layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
+  layout.barriers = layout.values + kv_stages * layout.value_slot;
+  layout.total = layout.barriers + hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring).count * kBarrierBytes +
+                 kQueueBytes;
+  return layout;
+}
+
+}  // namespace kernelwright::contract
