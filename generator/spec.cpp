@@ -14,6 +14,7 @@ std::string value_text(E value) {
 
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
+  if (std::get<AttentionSpec>(spec).family == Family::kHopper) return "attention_sm90";
   return std::get<AttentionSpec>(spec).token_gen ? "attention_decode_portable" : "attention_portable";
 }
 

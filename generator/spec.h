@@ -11,8 +11,11 @@
 
 namespace kernelwright {
 
-/// attention_portable (token_gen false) and attention_decode_portable (token_gen true).
+/// One attention kernel of any family: attention_portable (token_gen false), attention_decode_portable (token_gen true)
+/// and attention_sm90 (family hopper). Fields of another family are left at their defaults and are no part of the
+/// Spec's text.
 struct AttentionSpec {
+  Family family = Family::kPortable;
   Arch arch = Arch::kSm80;
   DType q = DType::kBf16, kv = DType::kBf16, out = DType::kBf16;
   int head_dim_qk = 128, head_dim_v = 128;
@@ -26,16 +29,31 @@ struct AttentionSpec {
   ScaleKind scales = ScaleKind::kNone;
   bool token_gen = false;
   bool pack_gqa = false;
-  bool register_staged = false;  // K and V pass through registers, converted on the way
-  int block_m = 128, block_n = 64, block_k = 128;
-  int num_warps = 4, num_stages = 1;
+  int block_m = 128, block_n = 64;
   Swizzle swizzle = Swizzle::k128B;
   Rescale rescale = Rescale::kLazy;
+  // portable
+  bool register_staged = false;  // K and V pass through registers, converted on the way
+  int block_k = 128;
+  int num_warps = 4, num_stages = 1;
   int min_ctas = 1;  // CTAs that an SM shall hold: bounds the registers
+  // hopper
+  int math_warpgroups = 2;  // and one that loads
+  int q_stages = 1;
+  int num_kv_stages = 2, num_qk_stages = 1;
+  KvRing kv_ring = KvRing::kSplit;
+  Overlap overlap = Overlap::kBoth;
+  Scheduler scheduler = Scheduler::kPersistent;
+  int cluster_m = 1;
+  int multicast = 1;  // CTAs of a cluster that each load of K and V serves
   bool operator==(const AttentionSpec&) const = default;
+
+  /// Threads of a CTA.
+  int threads() const { return family == Family::kHopper ? 128 * (1 + math_warpgroups) : 32 * num_warps; }
 };
 template <class Visitor>
 void visit_fields(AttentionSpec& spec, Visitor&& field) {
+  field("family", spec.family, any{}, "kernel family");
   field("arch", spec.arch, any{}, "architecture");
   field("q", spec.q, any{}, "dtype of queries");
   field("kv", spec.kv, any{}, "dtype of keys and values");
@@ -53,15 +71,27 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("scales", spec.scales, any{}, "granularity of key and value scales");
   field("token_gen", spec.token_gen, any{}, "decode form: each warp walks keys of its own");
   field("pack_gqa", spec.pack_gqa, any{}, "query heads of one KV head share a tile");
-  field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");
   field("block_m", spec.block_m, any{}, "query rows of a tile");
   field("block_n", spec.block_n, any{}, "keys of a tile");
-  field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
-  field("num_warps", spec.num_warps, any{}, "warps of a CTA");
-  field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
   field("swizzle", spec.swizzle, any{}, "widest shared-memory swizzle");
   field("rescale", spec.rescale, any{}, "when the output is rescaled to a new row maximum");
-  field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
+  if (spec.family == Family::kHopper) {
+    field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
+    field("q_stages", spec.q_stages, any{}, "slots of query tiles");
+    field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
+    field("num_qk_stages", spec.num_qk_stages, any{}, "depth chunks that K arrives in");
+    field("kv_ring", spec.kv_ring, any{}, "one ring for K and V, or one each");
+    field("overlap", spec.overlap, any{}, "which exponentials hide behind which products");
+    field("scheduler", spec.scheduler, any{}, "order in which tiles are handed out");
+    field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the queries");
+    field("multicast", spec.multicast, any{}, "CTAs that each load of K and V serves");
+  } else {
+    field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");
+    field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
+    field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
+    field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
+  }
 }
 
 /// attention_combine.
@@ -82,7 +112,8 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
 
 using Spec = std::variant<AttentionSpec, CombineSpec>;
 
-/// The template that a Spec specialises: "attention_portable", "attention_decode_portable", "attention_combine".
+/// The template that a Spec specialises: "attention_portable", "attention_decode_portable", "attention_sm90",
+/// "attention_combine".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order: what the key hashes and `explain` prints.
 std::string canonical_text(const Spec& spec);

@@ -44,6 +44,10 @@ std::string enum_type_name(QLayout) { return "QLayout"; }
 std::string enum_type_name(KvLayoutKind) { return "KvLayoutKind"; }
 std::string enum_type_name(ScaleKind) { return "ScaleKind"; }
 std::string enum_type_name(Rescale) { return "Rescale"; }
+std::string enum_type_name(Family) { return "Family"; }
+std::string enum_type_name(KvRing) { return "KvRing"; }
+std::string enum_type_name(Overlap) { return "Overlap"; }
+std::string enum_type_name(Scheduler) { return "Scheduler"; }
 
 std::string constant(std::string_view field, int value, const char* doc) {
   return fmt::format("constexpr int {} = {};  // {}\n", constant_name(field), value, doc);

@@ -38,6 +38,17 @@ AttentionSpec decode() {
   return spec;
 }
 
+AttentionSpec hopper() {
+  AttentionSpec spec;
+  spec.family = Family::kHopper;
+  spec.arch = Arch::kSm90a;
+  spec.mask = MaskKind::kCausal;
+  spec.block_n = 128;
+  spec.q_stages = 2;
+  spec.scheduler = Scheduler::kLongestFirst;
+  return spec;
+}
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -54,41 +65,54 @@ void expect_golden(const Spec& spec, const std::string& name) {
 
 TEST(SpecHeader, OfAPrefillIsAsShipped) { expect_golden(prefill(), "attention_portable.spec.h"); }
 TEST(SpecHeader, OfADecodeIsAsShipped) { expect_golden(decode(), "attention_decode_portable.spec.h"); }
+TEST(SpecHeader, OfAHopperPrefillIsAsShipped) { expect_golden(hopper(), "attention_sm90.spec.h"); }
 TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
 
 TEST(CanonicalText, HasALineForEveryField) {
-  AttentionSpec spec = prefill();
-  int fields = 0;
-  const std::string text = "\n" + canonical_text(spec);
-  visit_fields(spec, [&](const char* name, auto&, const auto&, const char*) {
-    ++fields;
-    EXPECT_THAT(text, HasSubstr("\n" + std::string(name) + " "));
-  });
-  EXPECT_EQ(std::count(text.begin() + 1, text.end(), '\n'), fields);
+  for (AttentionSpec spec : {prefill(), hopper()}) {
+    int fields = 0;
+    const std::string text = "\n" + canonical_text(spec);
+    visit_fields(spec, [&](const char* name, auto&, const auto&, const char*) {
+      ++fields;
+      EXPECT_THAT(text, HasSubstr("\n" + std::string(name) + " "));
+    });
+    EXPECT_EQ(std::count(text.begin() + 1, text.end(), '\n'), fields);
+  }
+}
+
+TEST(CanonicalText, HasNoFieldOfAnotherFamily) {
+  EXPECT_THAT(canonical_text(prefill()), Not(HasSubstr("math_warpgroups")));
+  EXPECT_THAT(canonical_text(hopper()), Not(HasSubstr("num_warps")));
+  AttentionSpec same = hopper();
+  same.num_warps = 8;
+  EXPECT_EQ(canonical_text(same), canonical_text(hopper()));
 }
 
 /// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the
 /// key.
 TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
-  const SourceUnit original = specialize(prefill());
-  AttentionSpec probe = prefill();
-  visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
-    const auto kept = value;
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<T, int>)
-      value += 16;
-    else if constexpr (std::is_same_v<T, bool>)
-      value = !value;
-    else
-      value = value == EnumTable<T>::entries[0].first ? EnumTable<T>::entries[1].first : EnumTable<T>::entries[0].first;
-    const SourceUnit changed = specialize(probe);
-    EXPECT_NE(changed.entry, original.entry) << name;
-    EXPECT_NE(changed.spec_text, original.spec_text) << name;
-    EXPECT_NE(changed.spec_header, original.spec_header) << name;
-    value = kept;
-  });
+  for (const AttentionSpec& start : {prefill(), hopper()}) {
+    const SourceUnit original = specialize(start);
+    AttentionSpec probe = start;
+    visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
+      const auto kept = value;
+      using T = std::decay_t<decltype(value)>;
+      if constexpr (std::is_same_v<T, int>)
+        value += 16;
+      else if constexpr (std::is_same_v<T, bool>)
+        value = !value;
+      else
+        value =
+            value == EnumTable<T>::entries[0].first ? EnumTable<T>::entries[1].first : EnumTable<T>::entries[0].first;
+      const SourceUnit changed = specialize(probe);
+      EXPECT_NE(changed.entry, original.entry) << name;
+      EXPECT_NE(changed.spec_text, original.spec_text) << name;
+      EXPECT_NE(changed.spec_header, original.spec_header) << name;
+      value = kept;
+    });
+  }
 }
 
 TEST(Specialize, NamesTheEntryByTheSpecAlone) {
@@ -99,7 +123,7 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
 }
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
-  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(CombineSpec{})}) {
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(CombineSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);
@@ -119,7 +143,7 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
 }
 
 TEST(Specialize, HasTheDigestOfEachTemplateFromTheBuild) {
-  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(CombineSpec{})})
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(CombineSpec{})})
     for (const TemplateFile& file : specialize(spec).headers) EXPECT_EQ(file.digest, sha256(file.text)) << file.path;
 }
 
@@ -163,6 +187,10 @@ TEST(SpecWords, AreThoseOfTheHost) {
   expect_same_words<KvLayoutKind>("KvLayoutKind");
   expect_same_words<ScaleKind>("ScaleKind");
   expect_same_words<Rescale>("Rescale");
+  expect_same_words<Family>("Family");
+  expect_same_words<KvRing>("KvRing");
+  expect_same_words<Overlap>("Overlap");
+  expect_same_words<Scheduler>("Scheduler");
 }
 
 }  // namespace

@@ -3,10 +3,11 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_decode_portable_40ccee6b8a0de3c5
+#define KERNELWRIGHT_ENTRY attention_decode_portable_cc1620eeda485f76
 
 namespace kernelwright::spec {
 
+constexpr Family kFamily = Family::kPortable;  // kernel family
 constexpr int kArch = 80;  // architecture: sm_80
 constexpr DType kQDType = DType::kF16;  // dtype of queries
 constexpr DType kKvDType = DType::kE4m3;  // dtype of keys and values
@@ -24,14 +25,14 @@ constexpr bool kLse = false;  // the log of the sum of exponentials is returned
 constexpr ScaleKind kScales = ScaleKind::kPerHead;  // granularity of key and value scales
 constexpr bool kTokenGen = true;  // decode form: each warp walks keys of its own
 constexpr bool kPackGqa = true;  // query heads of one KV head share a tile
-constexpr bool kRegisterStaged = true;  // keys and values pass through registers
 constexpr int kBlockM = 16;  // query rows of a tile
 constexpr int kBlockN = 64;  // keys of a tile
+constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
+constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
+constexpr bool kRegisterStaged = true;  // keys and values pass through registers
 constexpr int kBlockK = 128;  // depth chunk of a key tile
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kNumStages = 1;  // stages of the KV buffer
-constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
-constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
 constexpr int kMinCtas = 1;  // CTAs that an SM shall hold
 
 }  // namespace kernelwright::spec
