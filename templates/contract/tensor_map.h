@@ -1,12 +1,15 @@
-/// A tensor map (CUtensorMap) as kernel parameters carry it.
+/// A TMA tensor map: the device's backend encodes it, a kernel only hands its address to the copy unit.
 #pragma once
+
+#include "contract/integers.h"
 
 namespace kernelwright::contract {
 
-/// What the driver encoded; only cp.async.bulk.tensor reads it. A parameter of its own or part of one, in either case
-/// __grid_constant__: the instruction takes its address.
+/// 128 opaque bytes, the layout of the driver's CUtensorMap. As a kernel parameter it is __grid_constant__; in global
+/// memory it is written by the host before the launch.
 struct alignas(64) TensorMap {
-  unsigned char bytes[128];
+  uint64_t opaque[16];
 };
+static_assert(sizeof(TensorMap) == 128);
 
 }  // namespace kernelwright::contract
