@@ -8,6 +8,15 @@
 
 namespace kernelwright::contract {
 
+/// The order in which persistent CTAs take the work items, query tiles x (batch x heads). Sections of
+/// AttentionParams::head_section (batch, head) pairs come one after the other, so that the keys of a section stay in the
+/// L2; within one, the last query tiles come first, because under a causal mask they are the longest.
+enum class ItemOrder : int32_t {
+  kLaps,     // one item per CTA and lap
+  kSnake,    // every other lap backwards: whoever had the longest item of a lap has the shortest of the next
+  kCouples,  // a unit is query tile m and then tile last - m: under a causal mask all units are equally long
+};
+
 /// All four operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
 ///   padded  (depth, token, head, batch)
 ///   ragged  (depth, token, head, 1), the tokens of all sequences
@@ -20,12 +29,13 @@ struct HopperAttentionParams {
   TensorMap q, k, v;
   TensorMap o;  // padded queries only: where they are ragged, the kernel stores through attention.o
   AttentionParams attention;
-  int32_t num_items;  // work items: query tiles x heads x batch. A persistent CTA walks them in steps of the grid
+  int32_t num_units;  // what CTAs take: work items (query tiles x heads x batch), or pairs of them
+  ItemOrder item_order;
 };
 
 constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
 constexpr int32_t kOutputBoxRows = 16;   // rows of o that a warp owns
-constexpr int32_t kQueueBytes = 64;      // shared memory of a scheduler that hands items on
+constexpr int32_t kItemBytes = 64;       // what the loading warp tells the others of a work item
 constexpr int32_t kBarrierBytes = 8;     // an mbarrier
 constexpr int32_t kMinPagedBoxRows = 8;  // fewer rows a box would cost more copies than they carry
 
@@ -46,10 +56,11 @@ constexpr int32_t hopper_kv_box_rows(int32_t block_n, int32_t page_size) {
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [padded depth / 64][rows][128 bytes], each slab swizzled.
 struct HopperLayout {
-  int32_t queries;   // q_stages slots of [block_m][max(padded depths)]: the output is staged over a tile's queries
+  int32_t queries;   // q_stages slots of [block_m][padded depth]
   int32_t keys;      // kv_stages slots
   int32_t values;    // kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
-  int32_t barriers;  // mbarriers, in the order of hopper_barriers(); then kQueueBytes
+  int32_t barriers;  // mbarriers, in the order of hopper_barriers()
+  int32_t items;     // q_stages + 2 slots of kItemBytes, 16-aligned: one is written ahead, one is still being stored
   int32_t total;
   int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
 };
@@ -80,15 +91,16 @@ constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t d
                                      int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
   HopperLayout layout{};
   const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
-  layout.query_slot = align_up(block_m * larger(qk, v) * 2, 1024);
+  layout.query_slot = align_up(block_m * qk * 2, 1024);
   layout.key_slot = align_up(block_n * (shared_ring ? larger(qk, v) : qk) * 2, 1024);
   layout.value_slot = shared_ring ? layout.key_slot : align_up(block_n * v * 2, 1024);
   layout.queries = 0;
   layout.keys = layout.queries + q_stages * layout.query_slot;
   layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
   layout.barriers = layout.values + kv_stages * layout.value_slot;
-  layout.total = layout.barriers + hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring).count * kBarrierBytes +
-                 kQueueBytes;
+  layout.items = align_up(
+      layout.barriers + hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring).count * kBarrierBytes, 16);
+  layout.total = layout.items + (q_stages + 2) * kItemBytes;
   return layout;
 }
 

@@ -1,22 +1,25 @@
-/// Attention prefill on Hopper: TMA loads, wgmma multiplies, and three or four warpgroups overlap.
+/// Attention prefill on Hopper: TMA loads, wgmma multiplies.
 ///
-/// Warpgroup 0 loads: one thread of it issues every copy. Each other warpgroup owns 64 query rows of the CTA's tile and
-/// walks its key tiles from the last to the first, so that the tiles with a mask come first. The CTA is persistent and
-/// its work is one long list of steps, a step being a key tile of a work item. In step j a warpgroup
+/// Warpgroup 0 loads: one thread of it walks the CTA's work items and issues every copy. Each other warpgroup owns 64
+/// query rows of a tile and walks its key tiles from the last to the first, so that tiles with a mask come first. The
+/// CTA is persistent and its work is one long list of steps, a step being a key tile of a work item. In step j a
+/// warpgroup
 ///
-///     issues S = Q K(j)^T and, behind it, O += P(j-1) V(j-1)        the turn: one warpgroup at a time
+///     issues S = Q K(j)^T and, behind it, O += P(j-1) V(j-1)        in turns, if it takes turns
 ///     waits for S; masks it; exponentials of S, while P V runs
 ///     waits for O; rescales it where a row maximum moved; packs P(j)
 ///
-/// so its own products hide its exponentials, and so do those of the others, which take their turns meanwhile. The
-/// first step of an item issues the last P V of the item before it: no product waits for an output to be stored.
+/// so that its exponentials hide behind its own product and behind those of the others. The first step of an item
+/// issues the last P V of the item before it: no product waits for an output to be stored.
 #include "spec.h"
 
 #include "contract/hopper_attention.h"
 #include "contract/spec_words.h"
 #include "mma/sm90.cuh"
-#include "pipeline/interim.cuh"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
+#include "policy/item_record.cuh"
 #include "policy/item_walk.cuh"
 #include "policy/mask.cuh"
 #include "policy/row_softmax.cuh"
@@ -34,319 +37,425 @@ using contract::HopperAttentionParams;
 
 // ---- what the Spec says ----
 
-constexpr int kMathThreads = spec::kMathWarpgroups * 128, kNumThreads = kMathThreads + 128;
-// What the launch gives each thread (65536 / kNumThreads) is dealt anew: the loading warpgroup needs few.
+constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
+// What the launch gives each thread (65536 / kNumThreads) is dealt anew: loading takes few.
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 3 ? 32 : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
-constexpr bool kOverlapsItself = spec::kOverlap == Overlap::kIntra || spec::kOverlap == Overlap::kBoth;
-constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
+static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 
+constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
 constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
 constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSlabColumns;
-constexpr uint32_t kRowBytes = 128;  // of a slab
+constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
+constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr contract::HopperLayout kLayout =
     contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
                             spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
 constexpr contract::HopperBarriers kBarriers =
     contract::hopper_barriers(spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
-static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
+
+/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+struct Tiles {
+  static constexpr int element_bytes = 2;
+  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * contract::kSlabColumns;
+  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = spec::kBlockN;
+  static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
+  static constexpr int num_mma_stages = 1;
+  static constexpr bool shared_ring = kSharedRing;
+  static constexpr pipeline::KvOrder order = pipeline::KvOrder::kKeysAhead;
+  static constexpr int cluster = 1;
+};
+using Producer = pipeline::KvProducer<Tiles>;
+using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<>>;
+using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
+using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is not used
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
-using Walk = policy::ItemWalk<spec::kScheduler>;
 using Mask = policy::Mask<spec::kMask>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
-/// Key tiles that a work item walks. None where a ragged sequence ends before it, or no key is seen.
-__device__ __forceinline__ policy::TileList tiles_of(const HopperAttentionParams& params, const WorkItem& work) {
-  if (work.num_rows <= 0) return {{0, 0}, 0, 0, 0, 0};
-  return policy::tile_list<spec::kBlockN>(work.template mask<Mask>(params.attention), work.query(0),
-                                          work.query(work.num_rows - 1));
-}
-
-// ---- shared memory ----
-
+/// Shared memory, as the contract lays it out.
 struct Shared {
   uint32_t base;
   __device__ uint32_t queries(uint32_t slot) const { return base + kLayout.queries + slot * kLayout.query_slot; }
-  __device__ uint32_t keys(uint32_t slot) const { return base + kLayout.keys + slot * kLayout.key_slot; }
-  __device__ uint32_t values(uint32_t slot) const { return base + kLayout.values + slot * kLayout.value_slot; }
-  __device__ uint32_t barrier(int index) const { return base + kLayout.barriers + index * 8; }
+  __device__ uint32_t keys() const { return base + kLayout.keys; }
+  __device__ uint32_t values() const { return base + kLayout.values; }
+  __device__ uint32_t query_barriers() const { return base + kLayout.barriers + kBarriers.query_full * 8; }
+  __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
+  __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
 };
-using QueryRing = pipeline::Ring<spec::kQStages>;
-using KvRing_ = pipeline::Ring<spec::kNumKvStages>;
-__device__ __forceinline__ QueryRing query_ring(const Shared& shared) {
-  return {shared.barrier(kBarriers.query_full), shared.barrier(kBarriers.query_empty)};
+
+/// Key tiles of an item: none if a shorter sequence of a ragged batch ends before it, or no key is seen.
+__device__ __forceinline__ policy::TileList tiles_of(const contract::AttentionParams& params, const WorkItem& work) {
+  if (work.num_rows <= 0) return {{0, 0}, 0, 0, 0, 0};
+  return policy::tile_list<spec::kBlockN>(work.template mask<Mask>(params), work.query(0),
+                                          work.query(work.num_rows - 1));
 }
-__device__ __forceinline__ KvRing_ key_ring(const Shared& shared) {
-  return {shared.barrier(kBarriers.key_full), shared.barrier(kBarriers.key_empty)};
-}
-__device__ __forceinline__ KvRing_ value_ring(const Shared& shared) {
-  return {shared.barrier(kBarriers.value_full), shared.barrier(kBarriers.value_empty)};
+
+__device__ __forceinline__ policy::ItemWalk walk_of(const HopperAttentionParams& params) {
+  return {params, spec::kPackGqa ? params.attention.kv_heads : params.attention.q_heads};
 }
 
 // ---- the loading thread ----
 
-constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
-
-/// Where the keys of an item's tile lie, in coordinates of the maps.
+/// Where the keys of a tile lie, in coordinates of the maps.
 struct KvTile {
   const int32_t* pages;  // of the sequence
-  int first_key, num_keys;
-  int start;  // ragged: token of the sequence's first key
-  int head, batch;
+  int first_key, kv_len;
+  int start;        // ragged: token of the sequence's first key
+  int head, batch;  // batch 0 if ragged
 };
 
-template <int kSlabs>
-__device__ __forceinline__ void load_kv(const contract::TensorMap& map, uint32_t to, const KvTile& tile, uint32_t barrier) {
+/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of all keys of the tile.
+template <int kFirstSlab, int kSlabs>
+__device__ __forceinline__ void load_tile(const contract::TensorMap& map, const pipeline::TileTarget& to,
+                                          const KvTile& tile) {
   if constexpr (spec::kKvLayout == KvLayoutKind::kPaged) {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
+#pragma unroll 1
     for (int row = 0; row < spec::kBlockN; row += kBoxRows) {
-      constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
       const int key = tile.first_key + row;
-      // Past the last page nothing is in the table: a page outside the tensor reads as zeros.
-      const int page = key < tile.num_keys ? tile.pages[key / kPage] : -1;
+      // The table ends with the sequence. A page that no tensor has reads as zeros.
+      const int page = key < tile.kv_len ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab)
-        ptx::cp_async_bulk_tensor_4d(to + slab * (spec::kBlockN * kRowBytes) + row * kRowBytes, map,
-                                     {slab * 64, key % kPage, tile.head, page}, barrier);
+        ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes + row * kRowBytes, map,
+                                     (kFirstSlab + slab) * contract::kSlabColumns, key % kPage, tile.head, page,
+                                     to.full);
     }
   } else {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
-      ptx::cp_async_bulk_tensor_4d(to + slab * (spec::kBlockN * kRowBytes), map,
-                                   {slab * 64, tile.start + tile.first_key, tile.head, tile.batch}, barrier);
+      ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
+                                   tile.start + tile.first_key, tile.head, tile.batch, to.full);
   }
+}
+
+template <int kChunk, class Keys>
+__device__ __forceinline__ void load_keys(const HopperAttentionParams& params, Keys& keys, const KvTile& tile) {
+  constexpr int kSlabs = kSlabsQk / spec::kNumQkStages;
+  keys.template acquire_k<kChunk>();
+  load_tile<kChunk * kSlabs, kSlabs>(params.k, keys.template get_k<kChunk>(true), tile);
+  if constexpr (kChunk + 1 < spec::kNumQkStages)
+    load_keys<kChunk + 1>(params, keys, tile);
+  else
+    keys.commit_step();
 }
 
 __device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
-  QueryRing queries = query_ring(shared);
-  KvRing_ keys = key_ring(shared), values = value_ring(shared);
-  KvTile before{};  // its values come one key tile late, as they are used
+  QueryRing queries = QueryRing::producer(shared.query_barriers());
+  Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
+  auto keys = rings.k();
+  auto values = rings.v();
+  ItemRing items = ItemRing::producer();
+  // Values come one key tile late, as they are used: over the whole list of steps, whatever item they belong to.
+  KvTile before{};
   bool pending = false;
   const auto load_values = [&] {
-    values.wait_empty();
-    ptx::mbarrier_arrive_expect_tx(values.full(), kSlabsV * spec::kBlockN * kRowBytes);
-    load_kv<kSlabsV>(params.v, shared.values(values.index), before, values.full());
-    values.step();
+    values.acquire_v();
+    load_tile<0, kSlabsV>(params.v, values.get_v(true), before);
+    values.commit_step();
   };
-  for (Walk walk; walk.item() < static_cast<unsigned>(params.num_items); walk.advance()) {
-    const WorkItem work(attention, walk.item());
-    const policy::TileList tiles = tiles_of(params, work);
-    if (tiles.begin == tiles.end) continue;
-    queries.wait_empty();
-    ptx::mbarrier_arrive_expect_tx(queries.full(), kSlabsQk * spec::kBlockM * kRowBytes);
+  policy::ItemWalk walk = walk_of(params);
+  policy::TileCoord coord(0, 0, 0);
+  while (walk.next(coord)) {
+    const WorkItem work(attention, coord);
+    const policy::TileList tiles = tiles_of(attention, work);
+    if (tiles.begin == tiles.end) continue;  // fill_unseen()'s
+    queries.template producer_wait<>();
+    policy::post(shared.item(items.index), policy::describe(attention, work, tiles));
+    const uint32_t full = queries.template full<>(queries.state.index);
+    ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
 #pragma unroll
     for (int slab = 0; slab < kSlabsQk; ++slab)
-      ptx::cp_async_bulk_tensor_4d(
-          shared.queries(queries.index) + slab * (spec::kBlockM * kRowBytes), params.q,
-          {slab * 64, static_cast<int>(work.sequence.q_start) + work.first_row, work.coord.head,
-           spec::kQLayout == QLayout::kRagged ? 0 : work.coord.batch},
-          queries.full());
+      ptx::cp_async_bulk_tensor_4d(shared.queries(queries.state.index) + slab * kQuerySlabBytes, params.q,
+                                   slab * contract::kSlabColumns,
+                                   static_cast<int>(work.sequence.q_start) + work.first_row, coord.head,
+                                   spec::kQLayout == QLayout::kRagged ? 0 : coord.batch, full);
     queries.step();
-    KvTile tile{attention.page_table + static_cast<int64_t>(work.coord.batch) * attention.page_table_stride, 0,
+    items.step();
+    KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride, 0,
                 work.sequence.kv_len, static_cast<int>(work.sequence.kv_start), work.row_map.kv_head(),
-                spec::kKvLayout == KvLayoutKind::kRagged ? 0 : work.coord.batch};
+                spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       tile.first_key = j * spec::kBlockN;
-      keys.wait_empty();
-      ptx::mbarrier_arrive_expect_tx(keys.full(), kSlabsQk * spec::kBlockN * kRowBytes);
-      load_kv<kSlabsQk>(params.k, shared.keys(keys.index), tile, keys.full());
-      keys.step();
+      load_keys<0>(params, keys, tile);
       if (pending) load_values();
       before = tile;
       pending = true;
     }
   }
   if (pending) load_values();
+  queries.template producer_wait<>();
+  policy::ItemRecord none{};
+  none.walk.end = -1;
+  policy::post(shared.item(items.index), none);
+  ptx::mbarrier_arrive(queries.template full<>(queries.state.index));
+}
+
+// ---- a warp for rows that no key is seen from ----
+
+/// O = 0 and the LSE of nothing (of the sink, if there is one) for the items that have no key tiles. Everyone else skips
+/// them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
+__device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
+  const contract::AttentionParams& attention = params.attention;
+  const int lane = threadIdx.x % 32;
+  policy::ItemWalk walk = walk_of(params);
+  policy::TileCoord coord(0, 0, 0);
+  while (walk.next(coord)) {
+    const WorkItem work(attention, coord);
+    const policy::TileList tiles = tiles_of(attention, work);
+    if (tiles.begin < tiles.end) continue;
+    for (int row = 0; row < work.num_rows; ++row) {
+      uint16_t* const to = static_cast<uint16_t*>(attention.o) + work.offset(attention.o_strides, row);
+      for (int column = lane * 8; column < spec::kHeadDimV; column += 32 * 8) ptx::st_global_v4(to + column, {});
+      if constexpr (spec::kLse)
+        if (lane == 0)
+          attention.lse[work.lse_index(attention, row)] =
+              spec::kSinks ? attention.sinks[work.q_head(row)] : ptx::minus_infinity();
+    }
+  }
 }
 
 // ---- a warpgroup of 64 query rows ----
 
 template <bool kValue>
-struct Masked {
+struct Constant {
   static constexpr bool value = kValue;
 };
 
-using Scores = float[spec::kBlockN / 2];
-using Probabilities = uint32_t[spec::kBlockN / 16][4];
-using Output = float[spec::kHeadDimV / 2];
+class MathWarpgroup {
+ public:
+  __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
+                                           uint32_t warpgroup)
+      : params_(params.attention),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        lane_(threadIdx.x % 32),
+        scale_(ScoreMod{params_.scale, params_.softcap}.template exponent_scale<false>(params_.exponent_scale)),
+        queries_(QueryRing::consumer(shared.query_barriers())),
+        items_(ItemRing::consumer()),
+        tiles_(shared.kv_barriers(), shared.keys(), shared.values(), {threadIdx.x % 32}),
+        turns_(warpgroup) {}
 
-/// What an item's epilogue needs once its last product has run, beside the accumulator.
-struct Finished {
-  unsigned item;
-  float maximum[2], sum[2];
-};
-
-__device__ __forceinline__ float exponent_scale(const contract::AttentionParams& params) {
-  return ScoreMod{params.scale, params.softcap}.template exponent_scale<false>(params.exponent_scale);
-}
-
-__device__ __forceinline__ void store(const HopperAttentionParams& params, Output& output, Softmax& softmax,
-                                      unsigned index) {
-  const contract::AttentionParams& attention = params.attention;
-  const WorkItem work(attention, ptx::opaque(index));
-  const int thread = static_cast<int>(ptx::opaque(threadIdx.x)), lane = thread % 32;
-  const int first = thread / 32 * 16 - 64 + lane / 4;
-  softmax.finish();
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = first + r * 8;
-    const bool exists = row < work.num_rows;
-    uint16_t* const to = static_cast<uint16_t*>(attention.o) + work.offset(attention.o_strides, row);
-    tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to, exists, lane);
-    if constexpr (spec::kLse)
-      if (lane % 4 == 0 && exists)
-        attention.lse[work.lse_index(attention, row)] =
-            softmax.log2_sum(r, exponent_scale(attention)) * policy::kLn2;
-  }
-}
-
-__device__ __forceinline__ void multiply(const HopperAttentionParams& params, const Shared& shared, uint32_t warpgroup) {
-  const contract::AttentionParams& attention = params.attention;
-  const int lane = threadIdx.x % 32;
-  const int warp_row = static_cast<int>(threadIdx.x / 32) * 16 - 64;  // the warp's first row of the tile
-  const float scale = exponent_scale(attention);
-  QueryRing queries = query_ring(shared);
-  KvRing_ keys = key_ring(shared), values = value_ring(shared);
-  const Turns turns(warpgroup);
-  // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).
-  Scores scores = {};
-  Output output = {};
-  Probabilities probabilities;
-  Softmax softmax;
-  bool accumulate = false;  // whether P V adds to the output
-
-  Walk walk;
-  policy::TileList tiles;
-  /// On to the next item with keys to walk, if there is one.
-  const auto seek = [&] {
-    for (; walk.item() < static_cast<unsigned>(params.num_items); walk.advance()) {
-      tiles = tiles_of(params, WorkItem(attention, walk.item()));
-      if (tiles.begin < tiles.end) return true;
+  __device__ __forceinline__ void run() {
+    if (take_item()) {
+      issue_first_scores();
+      for (;;) {
+        walk_tiles();
+        const policy::PostedItem done = item_;
+        release_queries();
+        if (!take_item()) {
+          const uint32_t values = take_values();
+          fence();
+          issue_output(values);
+          end_output();
+          store(done, softmax_, output_);
+          break;
+        }
+        cross_over(done);
+      }
     }
-    return false;
-  };
-  const auto arrive = [&](uint32_t barrier) {
-    if (lane == 0) ptx::mbarrier_arrive(barrier);
-  };
-  const auto pin_output = [&] {
-    ptx::pin_registers(output);
-    ptx::pin_registers(probabilities);
-  };
-  const auto issue_scores = [&](uint32_t query_slot) {
-    ptx::pin_registers(scores);
-    pin_output();
+    turns_.finish();
+  }
+
+ private:
+  // ---- items ----
+
+  /// On to the next item; false: there is none.
+  __device__ __forceinline__ bool take_item() {
+    queries_.template consumer_wait<>();
+    item_ = {shared_.item(items_.index)};
+    walk_ = item_.walk();
+    walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
+             ptx::uniform(walk_.full_end)};
+    items_.step();
+    return walk_.end >= 0;
+  }
+
+  /// Q has been read for the last time, and so has the record.
+  __device__ __forceinline__ void release_queries() {
+    __syncwarp();
+    pipeline::WarpRelease<>{lane_}(queries_.template empty<>(queries_.state.index));
+    queries_.step();
+  }
+
+  __device__ __forceinline__ void add_sinks(Softmax& softmax) {
+    if constexpr (spec::kSinks) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        softmax.add_sink(r, params_.sinks[item_.rows().head], scale_, lane_ % 4 == 0);
+    }
+  }
+
+  // ---- steps ----
+
+  __device__ __forceinline__ void issue_first_scores() {
+    const uint32_t keys = tiles_.wait_k();
+    turns_.wait();
+    fence();
+    issue_scores(keys);
+    turns_.pass();
+    ptx::wgmma_wait_group<0>();
+    end_scores();
+    mask_if_partial(walk_.end - 1);
+    add_sinks(softmax_);
+    softmax_.exponentiate(scores_, scale_);
+    pack();
+  }
+
+  /// Key tiles of an item but its first. Three loops with one body: only tiles that some row sees in part are masked.
+  __device__ __forceinline__ void walk_tiles() {
+    int tile = walk_.end - 2;
+#pragma unroll 1
+    for (; tile >= max(walk_.begin, walk_.full_end); --tile) step(tile, Constant<true>{});
+#pragma unroll 1
+    for (; tile >= max(walk_.begin, walk_.full_begin); --tile) step(tile, Constant<false>{});
+    if constexpr (spec::kMask == MaskKind::kSlidingWindow) {
+#pragma unroll 1
+      for (; tile >= walk_.begin; --tile) step(tile, Constant<true>{});
+    }
+  }
+
+  template <class Masked>
+  __device__ __forceinline__ void step(int tile, Masked) {
+    issue_both();
+    if constexpr (Masked::value) mask(tile);
+    softmax_.exponentiate(scores_, scale_);
+    end_output();
+    softmax_.rescale(output_);
+    pack();
+  }
+
+  /// The first step of an item, and the last product of the one before.
+  __device__ __forceinline__ void cross_over(policy::PostedItem done) {
+    issue_both();
+    mask_if_partial(walk_.end - 1);
+    Softmax fresh;
+    add_sinks(fresh);
+    fresh.exponentiate(scores_, scale_);
+    end_output();
+    store(done, softmax_, output_);
+    softmax_ = fresh;
+    pack();
+    accumulate_ = false;
+  }
+
+  __device__ __forceinline__ void issue_both() {
+    const uint32_t keys = tiles_.wait_k(), values = take_values();
+    turns_.wait();
+    fence();
+    issue_scores(keys);
+    issue_output(values);
+    turns_.pass();
+    ptx::wgmma_wait_group<1>();
+    end_scores();
+  }
+
+  // ---- products ----
+
+  __device__ __forceinline__ void fence() {
+    ptx::pin_registers(scores_);
+    ptx::pin_registers(output_);
+    ptx::pin_registers(probabilities_);
     ptx::wgmma_fence();
+  }
+  __device__ __forceinline__ void issue_scores(uint32_t keys) {
     mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN>(
-        scores, shared.queries(query_slot) + warpgroup * (64 * kRowBytes), shared.keys(keys.index));
-  };
-  const auto issue_output = [&] {
-    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN>(output, probabilities,
-                                                                     shared.values(values.index), accumulate);
-    accumulate = true;
-  };
-  /// The scores are there: mask them.
-  const auto mask = [&](int tile) {
-    // Opaque: what only the few tiles with a mask need is worked out anew there, rather than held in registers.
-    const WorkItem work(attention, ptx::opaque(walk.item()));
-    const Mask limits = work.template mask<Mask>(attention);
-    const int row = warp_row + lane / 4, origin = tile * spec::kBlockN + lane % 4 * 2;
+        scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
+  }
+  __device__ __forceinline__ void end_scores() {
+    ptx::pin_registers(scores_);
+    tiles_.release_k();
+    const ScoreMod score_mod{params_.scale, params_.softcap};
+    if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (float& score : scores_) score = score_mod(score);
+    } else if (score_mod.changes_queries()) {
+      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
+      const float sign = params_.scale == 0 ? 0.f : -1.f;
+#pragma unroll
+      for (float& score : scores_) score *= sign;
+    }
+  }
+  __device__ __forceinline__ uint32_t take_values() { return tiles_.wait_v(); }
+  __device__ __forceinline__ void issue_output(uint32_t values) {
+    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN>(output_, probabilities_, values, accumulate_);
+    accumulate_ = true;
+  }
+  __device__ __forceinline__ void end_output() {
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(output_);
+    ptx::pin_registers(probabilities_);
+    tiles_.release_v();
+  }
+  __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
+
+  // ---- rows ----
+
+  /// The thread's first row of the tile; the second is 8 on.
+  __device__ __forceinline__ int row() const { return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4); }
+
+  __device__ __forceinline__ void mask_if_partial(int tile) {
+    if (walk_.is_partial(tile)) mask(tile);
+  }
+  __device__ __forceinline__ void mask(int tile) {
+    const policy::ItemRecord::Rows item = item_.rows();
+    const Mask limits{item.kv_len, item.diagonal, params_.window_left, params_.window_right};
+    const policy::RowMap<spec::kPackGqa, spec::kGroup> rows{item.head};
+    const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const policy::KeyRange range = limits.visible(work.query(row + r * 8));
-      policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores, r, range.low - origin, range.high - origin);
-    }
-  };
-  const auto end_output = [&] {
-    ptx::wgmma_wait_group<0>();
-    pin_output();
-    arrive(values.empty());
-    values.step();
-  };
-
-  const auto take_scores = [&] {
-    ptx::pin_registers(scores);
-    arrive(keys.empty());
-    keys.step();
-  };
-  const auto pack = [&] { mma::pack<spec::kQDType, spec::kBlockN>(scores, probabilities); };
-  const auto step = [&](int tile, auto masked) {
-    keys.wait_full();
-    values.wait_full();
-    turns.wait();
-    issue_scores(queries.index);
-    issue_output();
-    turns.pass();
-    ptx::wgmma_wait_group<1>();
-    take_scores();
-    if constexpr (masked.value) mask(tile);
-    softmax.exponentiate(scores, scale);
-    end_output();
-    softmax.rescale(output);
-    pack();
-  };
-
-
-  if (seek()) {
-    queries.wait_full();
-    keys.wait_full();
-    turns.wait();
-    issue_scores(queries.index);
-    turns.pass();
-    ptx::wgmma_wait_group<0>();
-    take_scores();
-    if (tiles.is_partial(tiles.end - 1)) mask(tiles.end - 1);
-    softmax.exponentiate(scores, scale);
-    pack();
-    for (;;) {
-      // Three loops with one body: only tiles that some row sees in part are masked.
-      int tile = tiles.end - 2;
-#pragma unroll 1
-      for (; tile >= tiles.full_end; --tile) step(tile, Masked<true>{});
-#pragma unroll 1
-      for (; tile >= max(tiles.begin, tiles.full_begin); --tile) step(tile, Masked<false>{});
-      if constexpr (spec::kMask == MaskKind::kSlidingWindow) {
-#pragma unroll 1
-        for (; tile >= tiles.begin; --tile) step(tile, Masked<true>{});
-      }
-      arrive(queries.empty());
-      queries.step();
-      const unsigned done = walk.item();
-      walk.advance();
-      if (!seek()) {
-        values.wait_full();
-        pin_output();
-        ptx::wgmma_fence();
-        issue_output();
-        end_output();
-        store(params, output, softmax, done);
-        break;
-      }
-      // The first step of an item issues the last product of the one before.
-      queries.wait_full();
-      keys.wait_full();
-      values.wait_full();
-      turns.wait();
-      issue_scores(queries.index);
-      issue_output();
-      turns.pass();
-      ptx::wgmma_wait_group<1>();
-      Softmax fresh;
-      take_scores();
-      if (tiles.is_partial(tiles.end - 1)) mask(tiles.end - 1);
-      fresh.exponentiate(scores, scale);
-      end_output();
-      store(params, output, softmax, done);
-      softmax = fresh;
-      pack();
-      accumulate = false;
+      const policy::KeyRange range = limits.visible(rows.query(item.first_row + row() + r * 8));
+      policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores_, r, range.low - origin, range.high - origin);
     }
   }
-  turns.finish();
-}
+
+  using Scores = float[spec::kBlockN / 2];
+  using Probabilities = uint32_t[spec::kBlockN / 16][4];
+  using Output = float[spec::kHeadDimV / 2];
+
+  __device__ __forceinline__ void store(policy::PostedItem item, Softmax& softmax, const Output& output) {
+    static_assert(!spec::kPackGqa, "rows of one head are evenly spaced");
+    softmax.finish();
+    const int first = row(), num_rows = item.num_rows();
+    const policy::ItemRecord::Target target = item.target();
+    uint16_t* to = static_cast<uint16_t*>(params_.o) + target.output + first * params_.o_strides.token;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const bool exists = first + r * 8 < num_rows;
+      tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to, exists, lane_);
+      to += 8 * params_.o_strides.token;
+      if constexpr (spec::kLse) {
+        const int step = spec::kQLayout == QLayout::kRagged ? params_.q_heads : 1;
+        if (lane_ % 4 == 0 && exists)
+          params_.lse[target.lse + static_cast<int64_t>(first + r * 8) * step] = softmax.log2_sum(r, scale_) * policy::kLn2;
+      }
+    }
+  }
+
+  const contract::AttentionParams& params_;
+  const Shared shared_;
+  const uint32_t warpgroup_, lane_;
+  const float scale_;  // powers of two per unit of score
+  QueryRing queries_;
+  ItemRing items_;
+  Consumer tiles_;
+  const Turns turns_;
+  policy::PostedItem item_;
+  policy::ItemRecord::Walk walk_;  // of the item
+  Softmax softmax_;
+  bool accumulate_ = false;  // whether P V adds to the output
+  // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).
+  Scores scores_ = {};
+  Output output_ = {};
+  Probabilities probabilities_ = {};
+};
 
 }  // namespace
 }  // namespace kernelwright
@@ -358,26 +467,19 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   const Shared shared{ptx::shared_address(memory)};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, to the compiler too
   if (threadIdx.x == 0) {
-    constexpr int kMathWarps = spec::kMathWarpgroups * 4;
-    for (int i = 0; i < spec::kQStages; ++i) {
-      ptx::mbarrier_init(shared.barrier(kBarriers.query_full + i), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.query_empty + i), kMathWarps);
-    }
-    for (int i = 0; i < spec::kNumKvStages; ++i) {
-      ptx::mbarrier_init(shared.barrier(kBarriers.key_full + i), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.key_empty + i), kMathWarps);
-      if (kSharedRing) continue;
-      ptx::mbarrier_init(shared.barrier(kBarriers.value_full + i), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.value_empty + i), kMathWarps);
-    }
-    ptx::fence_mbarrier_init();
+    QueryRing::init(shared.query_barriers(), 1, kMathWarps);
+    Consumer::init(shared.kv_barriers(), 1, kMathWarps);
   }
   __syncthreads();
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
-    if (warp == 0 && ptx::elect_one()) load(params, shared);
+    if (warp == 1) {
+      fill_unseen(params);
+    } else if (warp == 0 && ptx::elect_one()) {
+      load(params, shared);
+    }
   } else {
     ptx::setmaxnreg_inc<kMathRegisters>();
-    multiply(params, shared, warp / 4 - 1);
+    MathWarpgroup(params, shared, warp / 4 - 1).run();
   }
 }

@@ -12,6 +12,7 @@ namespace kernelwright::policy {
 /// mask they are the longest, and the pairs of a section run side by side.
 struct TileCoord {
   int m_block, head, batch, split;
+  __device__ TileCoord(int m_block, int head, int batch) : m_block(m_block), head(head), batch(batch), split(0) {}
   __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index) {
     split = 0;
     if (params.num_splits > 1) {
@@ -80,7 +81,9 @@ struct WorkItem {
   int first_row;
   int num_rows;  // of this tile; 0 or less: a shorter sequence of a ragged batch ends before it
   __device__ WorkItem(const contract::AttentionParams& params, unsigned block_index)
-      : coord(params, kPackGqa ? params.kv_heads : params.q_heads, block_index),
+      : WorkItem(params, TileCoord(params, kPackGqa ? params.kv_heads : params.q_heads, block_index)) {}
+  __device__ WorkItem(const contract::AttentionParams& params, TileCoord where)
+      : coord(where),
         sequence(params, coord.batch),
         row_map{coord.head},
         first_row(coord.m_block * kBlockM),

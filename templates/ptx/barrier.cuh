@@ -36,4 +36,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+/// `value`, which all lanes have. The compiler does not know that of a value from memory, and where control flow may
+/// differ between lanes it keeps addresses and descriptors out of uniform registers: a branch on this one may not.
+__device__ __forceinline__ int uniform(int value) { return __reduce_max_sync(0xffffffff, value); }
+
 }  // namespace kernelwright::ptx
