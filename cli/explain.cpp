@@ -78,7 +78,7 @@ int explain(const Options& options) {
   if (plan.combine) combine = compile_if_possible(store, *plan.combine);
   const int code = main.rejected || combine.rejected ? kMismatch : kDone;
   const std::string key = store.key(plan.main).digest().hex();
-  const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.num_warps * 32;
+  const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.threads();
   const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
   const DeviceRates rates = rates_of(arch);
   std::vector<AttentionShape> shapes =
@@ -107,6 +107,7 @@ int explain(const Options& options) {
     JsonValue object = JsonValue::object();
     object.set("config", named.config.name)
         .set("arch", to_string(arch))
+        .set("family", to_string(plan.main.family))
         .set("kernel", kernel_name(plan.main))
         .set("key", key);
     object.set("spec", canonical_text(plan.main)).set("choices", std::move(choices));
@@ -120,7 +121,8 @@ int explain(const Options& options) {
 
   const Style style(stdout);
   fmt::print("{}  {}\n\n", style.bold(named.config.name),
-             style.dim(fmt::format("{} for {}, key {}", kernel_name(plan.main), to_string(arch), key.substr(0, 12))));
+             style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(plan.main), to_string(arch),
+                                   to_string(plan.main.family), key.substr(0, 12))));
   Table choices({"choice", "value", "because"});
   for (const Choice& choice : plan.choices) choices.row({choice.field, choice.value, choice.reason});
   fmt::print("{}\n", choices.text(style));

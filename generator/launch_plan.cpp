@@ -5,6 +5,7 @@
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/families.h"
 
 namespace kernelwright {
 namespace {
@@ -42,6 +43,7 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
 }  // namespace
 
 std::uint32_t shared_bytes(const AttentionSpec& spec) {
+  if (spec.family == Family::kHopper) return detail::hopper_layout_of(spec).total;
   const int slots = spec.register_staged ? 1 : spec.num_stages;
   if (spec.token_gen)
     return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v, slots)
@@ -52,7 +54,7 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
                             int forced_splits) noexcept {
   AttentionLaunch launch;
-  launch.main.block = spec.num_warps * 32;
+  launch.main.block = spec.threads();
   launch.main.shared_bytes = shared_bytes(spec);
   const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
   const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
@@ -78,9 +80,16 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
 
+  const std::int64_t items = pairs * m_blocks;
+  launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
+  // A CTA takes all registers of an SM; persistent ones walk their share of the items.
+  if (spec.family == Family::kHopper && spec.scheduler != Scheduler::kGrid && items <= launch.num_items) {
+    launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items, std::max(1, num_sms)));
+    return launch;
+  }
+
   // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
-  launch.main.grid[0] =
-      static_cast<std::uint32_t>(std::min<std::int64_t>(pairs * m_blocks * launch.num_splits, 0xffffffff));
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
   if (launch.num_splits > 1) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
     launch.combine.block = kCombineThreads;

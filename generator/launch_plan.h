@@ -27,6 +27,7 @@ struct AttentionLaunch {
   LaunchPlan combine;  // unused if num_splits is 1
   int num_splits = 1;
   int num_m_blocks = 1;
+  int num_items = 1;  // query tiles of all heads and sequences, of one part each
   int head_section = 1;
   std::uint64_t workspace_bytes = 0;  // partial_o, then partial_lse; needs no zeroing
   std::uint64_t partial_lse_offset = 0;
@@ -35,7 +36,8 @@ struct AttentionLaunch {
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const AttentionSpec& spec);
 
-/// `forced_splits` > 0 overrides the choice of parts (schedule.splits). No allocation, no exceptions; ~20 ns.
+/// `forced_splits` > 0 overrides the choice of parts (schedule.splits) where the kernel can split. No allocation, no
+/// exceptions; ~20 ns.
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
                             int forced_splits) noexcept;
 

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "contract/attention_layout.h"
+#include "contract/hopper_attention.h"
+#include "kernelwright/generator/families.h"
 
 namespace kernelwright {
 
@@ -10,9 +14,52 @@ namespace {
 
 std::uint32_t bytes_between(std::int32_t begin, std::int32_t end) { return static_cast<std::uint32_t>(end - begin); }
 
+std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
+  const contract::HopperLayout map = detail::hopper_layout_of(spec);
+  const bool shared_ring = spec.kv_ring == KvRing::kShared;
+  const contract::HopperBarriers barriers =
+      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, shared_ring);
+  const int qk = contract::padded_depth(spec.head_dim_qk), v = contract::padded_depth(spec.head_dim_v);
+  std::vector<SharedRegion> regions;
+  const auto ring = [&](const char* name, std::int32_t begin, int slots, std::int32_t slot, std::string use) {
+    regions.push_back({.name = name,
+                       .offset = static_cast<std::uint32_t>(begin),
+                       .bytes = static_cast<std::uint32_t>(slots * slot),
+                       .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(slot) : 0,
+                       .use = fmt::format("{} slot{} of {}", slots, slots == 1 ? "" : "s", use)});
+  };
+  const auto slabs = [](int rows, int depth) { return fmt::format("[{}][{}][64]", depth / 64, rows); };
+  ring("queries", map.queries, spec.q_stages, map.query_slot, slabs(spec.block_m, qk) + "; later the output");
+  if (shared_ring) {
+    ring("keys and values", map.keys, spec.num_kv_stages, map.key_slot,
+         slabs(spec.block_n, std::max(qk, v)) + ", K and V in turn");
+  } else {
+    ring("keys", map.keys, spec.num_kv_stages, map.key_slot, slabs(spec.block_n, qk));
+    ring("values", map.values, spec.num_kv_stages, map.value_slot, slabs(spec.block_n, v));
+  }
+  const auto add = [&](const char* name, std::int32_t begin, std::int32_t count, std::string use) {
+    regions.push_back({.name = name,
+                       .offset = static_cast<std::uint32_t>(begin),
+                       .bytes = static_cast<std::uint32_t>(count),
+                       .use = std::move(use)});
+  };
+  const auto pair = [&](const std::string& of, std::int32_t full, std::int32_t count) {
+    const std::int32_t begin = map.barriers + full * contract::kBarrierBytes, bytes = count * contract::kBarrierBytes;
+    add((of + " full").c_str(), begin, bytes, fmt::format("{} mbarriers", count));
+    add((of + " empty").c_str(), begin + bytes, bytes, fmt::format("{} mbarriers", count));
+  };
+  pair("queries", barriers.query_full, spec.q_stages);
+  pair(shared_ring ? "keys and values" : "keys", barriers.key_full, spec.num_kv_stages * spec.num_qk_stages);
+  if (!shared_ring) pair("values", barriers.value_full, spec.num_kv_stages);
+  const std::int32_t queue = map.barriers + barriers.count * contract::kBarrierBytes;
+  add("queue", queue, map.total - queue, "work items that a scheduler hands on");
+  return regions;
+}
+
 }  // namespace
 
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
+  if (spec.family == Family::kHopper) return hopper_map(spec);
   const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
   // Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
   const auto ring = [&](std::string name, std::int32_t begin, std::int32_t end, int tokens, int depth) {

@@ -1,6 +1,11 @@
-// Attention: what the built kernel family, portable, has. A feature joins a list here when its kernel lands.
+// Attention: what the portable family has. A feature joins a list here when its kernel lands; then the tile against the
+// machine.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -15,40 +20,12 @@ const std::vector<std::string_view> kPortableFields = {"arch",       "family",  
                                                        "pack_gqa",   "splits",    "merge",     "rescale"};
 const std::vector<int> kHeadDims = {64, 80, 96, 128, 192, 256};
 
-/// Collects refusals in one wording.
-class Portable {
- public:
-  explicit Portable(Violations& violations) : violations_(violations) {}
+}  // namespace
 
-  template <Enum E>
-  void takes(const std::string& path, E found, std::initializer_list<E> built) {
-    if (!is_one_of(found, built)) refuse(path, "\"" + std::string(to_string(found)) + "\"", join_words(built));
-  }
-  void takes(const std::string& path, int found, const std::vector<int>& built) {
-    for (const int one : built)
-      if (one == found) return;
-    refuse(path, std::to_string(found), join_numbers(built));
-  }
-  void refuse(const std::string& path, const std::string& found, const std::string& built) {
-    violations_.push_back({path, found + " is not built yet for the portable family; it has " + built});
-  }
-
- private:
-  Violations& violations_;
-};
-
-/// Fields of other families are refused by name, so that no one tunes what nothing reads.
-void check_fields_exist(AttentionSchedule schedule, Violations& violations) {
-  const std::vector<std::string_view>& fields = kPortableFields;
-  visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
-    if (value.is_auto() || std::find(fields.begin(), fields.end(), name) != fields.end()) return;
-    violations.push_back({pointer_to("/schedule", name),
-                          "the portable family has no " + std::string(name) + "; its fields are " + join(fields)});
-  });
-}
+namespace detail {
 
 void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
-  Portable portable(violations);
+  FamilyRules portable(Family::kPortable, violations);
   portable.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
@@ -60,26 +37,62 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
-  check_fields_exist(schedule, violations);
+  portable.has_only(schedule, kPortableFields);
   if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});
   if (!schedule.scheduler.is_auto())
     portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
 }
 
-}  // namespace
-
-std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arch> arch) {
-  Violations violations = contradictions(config);
-  check_target(config.schedule, arch, violations);
-  const Family family = config.schedule.family.value_or(Family::kPortable);
-  if (family != Family::kPortable)
-    violations.push_back(
-        {"/schedule/family", "\"" + std::string(to_string(family)) +
-                                 "\" attention kernels are not built yet; there are \"portable\" ones"});
-  else
-    check_portable(config.problem, config.schedule, violations);
-  // Shared memory and registers are judged on the resolved Spec by launch_plan.
-  return violations;
+void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const int row_tile = spec.token_gen ? 16 : 16 * spec.num_warps;
+  if (spec.block_m % row_tile != 0)
+    refuse("block_m", fmt::format("{} is no multiple of {}, the 16 rows of {}", spec.block_m, row_tile,
+                                  spec.token_gen ? "an MMA" : fmt::format("each of {} warps", spec.num_warps)));
+  const int row_tiles = std::max(1, spec.block_m / row_tile);
+  if (row_tiles * std::max(spec.head_dim_v, spec.head_dim_qk) > 256)
+    refuse("block_m",
+           fmt::format("{} rows on {} warps need {} accumulator registers a thread; at most {} rows would fit",
+                       spec.block_m, spec.num_warps, row_tiles * spec.head_dim_v / 2,
+                       256 / std::max(spec.head_dim_v, spec.head_dim_qk) * row_tile));
+  const int key_step = spec.token_gen ? 16 * spec.num_warps : 16;
+  if (spec.block_n % key_step != 0)
+    refuse("block_n", fmt::format("{} is no multiple of {}, 16 keys {}", spec.block_n, key_step,
+                                  spec.token_gen ? fmt::format("for each of {} warps", spec.num_warps)
+                                                 : std::string("of an MMA step")));
+  if (spec.head_dim_qk % spec.block_k != 0)
+    refuse("block_k", fmt::format("{} does not divide head_dim.qk, {}", spec.block_k, spec.head_dim_qk));
+  if (spec.register_staged && spec.num_stages != 1)
+    refuse("num_stages",
+           fmt::format("{} stages, but keys that are converted on the way pass through one slot; 1 would do",
+                       spec.num_stages));
+  if (spec.token_gen && !spec.register_staged && spec.num_stages < 2)
+    refuse("num_stages", "1 stage, but the decode form fills one slot while it reads another; 2 would do");
+  if (spec.token_gen && !spec.pack_gqa)
+    refuse("pack_gqa", "false, but the decode form packs the heads of a group; true would do");
+  if (!violations.empty()) return;
+  const auto bytes = shared_bytes(spec);
+  if (static_cast<int>(bytes) > arch.shared_bytes_per_cta) {
+    AttentionSpec smaller = spec;
+    std::string nearest;
+    while (smaller.num_stages > (spec.token_gen ? 2 : 1) && nearest.empty()) {
+      --smaller.num_stages;
+      if (static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta)
+        nearest = fmt::format("; {} stage{} would fit", smaller.num_stages, smaller.num_stages == 1 ? "" : "s");
+    }
+    while (smaller.block_n > key_step && nearest.empty()) {
+      smaller.block_n -= key_step;
+      if (static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta)
+        nearest = fmt::format("; block_n {} would fit", smaller.block_n);
+    }
+    refuse(nearest.find("block_n") == std::string::npos ? "num_stages" : "block_n",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta, nearest));
+  }
 }
+
+}  // namespace detail
 
 }  // namespace kernelwright

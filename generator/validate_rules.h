@@ -130,4 +130,44 @@ bool is_one_of(const T& value, std::initializer_list<T> values) {
   return false;
 }
 
+/// Collects what a kernel family lacks, in one wording.
+class FamilyRules {
+ public:
+  FamilyRules(Family family, std::vector<Violation>& violations) : family_(family), violations_(violations) {}
+
+  template <Enum E>
+  void takes(const std::string& path, E found, std::initializer_list<E> built) {
+    if (!is_one_of(found, built)) refuse(path, "\"" + std::string(to_string(found)) + "\"", join_words(built));
+  }
+  void takes(const std::string& path, int found, const std::vector<int>& built) {
+    for (const int one : built)
+      if (one == found) return;
+    refuse(path, std::to_string(found), join_numbers(built));
+  }
+  /// "112 is not built yet for the portable family; it has 64, 80"
+  void refuse(const std::string& path, const std::string& found, const std::string& built) {
+    violations_.push_back(
+        {path, found + " is not built yet for the " + std::string(to_string(family_)) + " family; it has " + built});
+  }
+  /// Fields of other families are refused by name, so that no one tunes what nothing reads.
+  template <class Schedule>
+  void has_only(Schedule schedule, const std::vector<std::string_view>& fields) {
+    visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
+      if (value.is_auto() || is_among(name, fields)) return;
+      violations_.push_back({pointer_to("/schedule", name), "the " + std::string(to_string(family_)) +
+                                                                " family has no " + std::string(name) +
+                                                                "; its fields are " + join(fields)});
+    });
+  }
+
+ private:
+  static bool is_among(std::string_view name, const std::vector<std::string_view>& fields) {
+    for (const std::string_view field : fields)
+      if (field == name) return true;
+    return false;
+  }
+  Family family_;
+  std::vector<Violation>& violations_;
+};
+
 }  // namespace kernelwright::detail

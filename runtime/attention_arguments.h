@@ -38,6 +38,12 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q)};
 }
 
+/// Rows of ragged keys: AttentionTensors::kv_tokens, or what stands for it; 0 if that is not known.
+inline std::int64_t kv_tokens_of(const AttentionTensors& tensors) noexcept {
+  if (tensors.kv_tokens > 0) return tensors.kv_tokens;
+  return tensors.kv_offsets == tensors.q_offsets ? tensors.q_tokens : 0;
+}
+
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
 inline std::array<DevicePtr, 8> optional_operands(const AttentionTensors& t) noexcept {
   return {t.lse, t.q_offsets, t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale, t.v_scale};
@@ -79,6 +85,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
 
   if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)
     return false;
+  if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
   return !(std::abs(t.scale) > std::numeric_limits<float>::max()) && std::isnan(t.softcap) && !t.window;
 }
 
@@ -101,6 +108,13 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
         "{} rows of ragged queries do not fit {} sequences of at most {}; give q_offsets[batch], and the "
         "longest sequence as q_len",
         tensors.q_tokens, tensors.batch, tensors.q_len);
+  });
+
+  bad(tensors.kv_tokens < 0, "/kv_tokens", [&] { return fmt::format("{} is negative", tensors.kv_tokens); });
+  bad(kernel.tensor_maps & ragged_kv & (tensors.kv_len > 0) & (kv_tokens_of(tensors) == 0), "/kv_tokens", [] {
+    return std::string(
+        "is 0, and attention_sm90 has to know how many rows k and v have, lest it reads behind them; give "
+        "kv_offsets[batch]");
   });
 
   const std::int64_t rows = (ragged_q ? tensors.q_tokens : all_queries) * kernel.q_heads;
@@ -145,6 +159,24 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   strided("/k_strides", strides.k, spec.kv, spec.head_dim_qk, kv_batches, 2, kernel.kv_heads, false);
   strided("/v_strides", strides.v, spec.kv, spec.head_dim_v, kv_batches, 2, kernel.kv_heads, false);
   strided("/o_strides", strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);
+
+  // A tensor map's strides are above 0: it cannot broadcast.
+  const auto mapped = [&](const char* path, const TensorStrides& stride, std::int64_t batches, std::int64_t tokens,
+                          std::int64_t heads) {
+    const bool broadcasts = ((stride.batch == 0) & (batches > 1)) | ((stride.token == 0) & (tokens > 1)) |
+                            ((stride.head == 0) & (heads > 1));
+    const bool empty = (batches < 1) | (tokens < 1);
+    bad(kernel.tensor_maps & !empty & broadcasts, path, [=] {
+      return fmt::format(
+          "strides [batch {}, token {}, head {}] broadcast, which attention_sm90 does not: it reads through tensor "
+          "maps; copy the operand, or prepare the problem with \"family\": \"portable\"",
+          stride.batch, stride.token, stride.head);
+    });
+  };
+  const std::int64_t kv_rows = paged ? spec.page_size : ragged_kv ? kv_tokens_of(tensors) : tensors.kv_len;
+  mapped("/q_strides", strides.q, q_batches, q_rows, kernel.q_heads);
+  mapped("/k_strides", strides.k, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
+  mapped("/v_strides", strides.v, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
 
   const auto extra = [&](const char* path, DevicePtr address, bool taken, bool needed, const char* taker) {
     bad(taken & needed & !address, path, [=] { return fmt::format("is null, and the problem has {}", taker); });

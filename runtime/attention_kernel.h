@@ -21,8 +21,8 @@ struct KernelSlot;
 }
 
 /// How one operand is walked, in elements; its last dimension is contiguous. All zero: the operand is contiguous and
-/// the strides follow from the shape. Inputs may broadcast with a zero; every other stride is at least one head, and a
-/// multiple of 16 bytes.
+/// the strides follow from the shape. Inputs may broadcast with a zero (not to kernels that read through tensor maps,
+/// attention_sm90); every other stride is at least one head, and a multiple of 16 bytes.
 struct TensorStrides {
   std::int64_t batch = 0;  // of a page, where keys are paged; ignored where rows are ragged
   std::int64_t token = 0;
@@ -52,6 +52,9 @@ struct AttentionTensors {
   int q_len = 1;   // queries of each sequence; of the longest one if ragged
   int kv_len = 1;  // keys of each sequence; with kv_lengths or kv_offsets: of the longest one, or a bound on it
   std::int64_t q_tokens = 0;  // rows of ragged queries; unused if padded
+  /// Rows of ragged keys: of the tensors k and v, so that nothing behind them is read. 0: q_tokens, where kv_offsets is
+  /// q_offsets itself; else kernels that read through tensor maps (attention_sm90) refuse it. Unused if not ragged.
+  std::int64_t kv_tokens = 0;
   int page_table_stride = 0;  // entries of one row of page_table
 
   TensorStrides q_strides, k_strides, v_strides, o_strides;
@@ -76,8 +79,9 @@ class AttentionKernel {
   explicit operator bool() const { return slot_ != nullptr; }
 
   /// Queues the attention of `tensors` on `stream`, one launch or two (split keys are merged by a second one that
-  /// starts as the first drains). Allocates nothing and locks nothing once a kernel serves; legal while `stream`
-  /// captures. A call with no queries queues nothing. `stream` belongs to the kernel's device.
+  /// starts as the first drains). Allocates nothing once a kernel serves, and waits for nothing (tensor maps are looked
+  /// up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues nothing.
+  /// `stream` belongs to the kernel's device.
   ///
   /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
   /// refuses (if it refuses the second of two launches, the first one is queued and o is not written). While the kernel

@@ -1,8 +1,12 @@
 #include "kernelwright/runtime/attention_launch.h"
 
+#include <cstring>
+
 #include "contract/attention_params.h"
+#include "contract/hopper_attention.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/runtime/attention_arguments.h"
+#include "kernelwright/runtime/hopper_tensor_maps.h"
 
 namespace kernelwright::detail {
 
@@ -88,6 +92,24 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
   };
 }
 
+void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
+                   const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
+  const HopperTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
+  contract::HopperAttentionParams hopper{};
+  const auto encode = [&](contract::TensorMap& to, const TensorMapRequest& request) {
+    const TensorMap map = kernel.device->encode_tensor_map(request);
+    static_assert(sizeof to == sizeof map && alignof(contract::TensorMap) == alignof(TensorMap));
+    std::memcpy(&to, &map, sizeof map);
+  };
+  encode(hopper.q, wanted.q);
+  encode(hopper.k, wanted.k);
+  encode(hopper.v, wanted.v);
+  if (wanted.o) encode(hopper.o, *wanted.o);
+  hopper.attention = params;
+  hopper.num_items = launch.num_items;
+  kernel.device->launch(*kernel.main, config_of(launch.main), &hopper, sizeof hopper, stream);
+}
+
 }  // namespace
 
 int forced_splits(const AttentionPlan& plan) noexcept { return plan.combine ? plan.splits : 1; }
@@ -117,6 +139,7 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);
   loaded.o_step = step(spec.out);
+  loaded.tensor_maps = spec.family == Family::kHopper;
   // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
   loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
   return loaded;
@@ -149,6 +172,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
     refuse_workspace(tensors, launch);
 
   const AttentionParams params = main_params(kernel, tensors, strides, launch);
+  if (kernel.tensor_maps) return launch_hopper(kernel, tensors, strides, launch, params, stream);
   kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
   if (!split) return;
 

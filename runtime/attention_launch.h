@@ -1,4 +1,5 @@
-/// The hot path: arguments checked, parameters packed, one or two launches queued. No allocation, no lock, no text.
+/// The hot path: arguments checked, parameters packed, one or two launches queued. No allocation, no text; no lock but
+/// those of the tensor map cache.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,8 @@ struct LoadedAttention {
   int max_q_len = 0;
   float scale = 1, softcap = 0;  // where the caller gives none
   Window window;
-  bool pdl = false;  // the merging kernel may start early
+  bool pdl = false;          // the merging kernel may start early
+  bool tensor_maps = false;  // the kernel reads its operands through tensor maps: attention_sm90
   // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two

@@ -151,6 +151,7 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   problem.lse = c.lse != 0;
   read_word(c.scales, "/problem/scales", problem.scales);
   problem.max_q_len = c.max_q_len;
+  problem.kv_offsets = c.kv_offsets != 0;
   return problem;
 }
 
@@ -175,6 +176,7 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .q_len = c.q_len,
                            .kv_len = c.kv_len,
                            .q_tokens = c.q_tokens,
+                           .kv_tokens = c.kv_tokens,
                            .page_table_stride = c.page_table_stride,
                            .q_strides = strides(c.q_strides),
                            .k_strides = strides(c.k_strides),

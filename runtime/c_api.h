@@ -184,6 +184,7 @@ typedef struct kernelwright_attention_problem {
   int32_t sinks, lse;
   const char* scales; /* "none", "per_tensor", "per_head" */
   int32_t max_q_len;
+  int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
 } kernelwright_attention_problem;
 
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
@@ -231,10 +232,11 @@ typedef struct kernelwright_attention_tensors {
   uint32_t overrides; /* which of the following are read; the others are the problem's */
   float scale, softcap;
   int32_t window_left, window_right;
+  int64_t kv_tokens; /* rows of ragged k and v */
 } kernelwright_attention_tensors;
 
-/* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and locks
- * nothing once the kernel is ready; legal while the stream captures. */
+/* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits
+ * for nothing once the kernel is ready; legal while the stream captures. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
                                                          const kernelwright_attention_tensors* tensors, void* stream);
 

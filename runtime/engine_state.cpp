@@ -7,6 +7,7 @@
 
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/kernel_notes.h"
 
@@ -44,6 +45,15 @@ Arch arch_for(const AttentionSchedule& schedule, const DeviceInfo& device) {
   throw ConfigError("/schedule/arch",
                     fmt::format("{} binaries do not run on {} (compute capability {}.{}); write {}", row.name,
                                 device.name, major, minor, device.arch ? to_string(*device.arch) : "\"auto\""));
+}
+
+/// The fallback's plan; nullopt for a problem that only another family computes.
+std::optional<AttentionPlan> portable_plan(const AttentionProblem& problem, const DeviceInfo& device) {
+  AttentionSchedule schedule;
+  schedule.family = Family::kPortable;
+  const Arch arch = arch_for(schedule, device);
+  if (!validate(AttentionConfig{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
+  return plan_attention(problem, schedule, arch);
 }
 
 /// `why_not_cuda` is set if "auto" had to pass the GPU by.
@@ -110,11 +120,10 @@ std::unique_ptr<KernelSlot> Engine::State::new_slot(const AttentionProblem& prob
   slot->on_miss = prepare.on_miss;
   slot->shared = &shared;
   if (prepare.on_miss == OnMiss::kFallback) {
-    AttentionSchedule portable;
-    portable.family = Family::kPortable;
-    AttentionPlan fallback = plan_attention(problem, portable, arch_for(portable, slot->device->info()));
-    if (!(fallback.main == slot->plan.main && fallback.combine == slot->plan.combine))
-      slot->fallback_plan = std::move(fallback);
+    slot->fallback_plan = portable_plan(problem, slot->device->info());
+    if (slot->fallback_plan && slot->fallback_plan->main == slot->plan.main &&
+        slot->fallback_plan->combine == slot->plan.combine)
+      slot->fallback_plan.reset();
   }
   slot->key = store->key(slot->plan.main).digest().hex();
   slot->name = fmt::format("{} (key {})", kernel_name(slot->plan.main), slot->key);

@@ -77,6 +77,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.q_len = call.q_len;
     tensors_.kv_len = call.kv_len;
     tensors_.q_tokens = call.q_tokens;
+    if (!call.kv_offsets.empty()) tensors_.kv_tokens = call.kv_offsets.back();
     tensors_.q_strides = strides_of(call.q.strides);
     tensors_.k_strides = strides_of(call.k.strides);
     tensors_.v_strides = strides_of(call.v.strides);

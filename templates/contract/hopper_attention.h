@@ -21,6 +21,8 @@ enum class ItemOrder : int32_t {
 ///   padded  (depth, token, head, batch)
 ///   ragged  (depth, token, head, 1), the tokens of all sequences
 ///   paged   (depth, token of a page, head, page): k and v
+/// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
+/// every map: its boxes arrive as zeros, with their full byte count.
 /// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, block_n for k and v (the
 /// largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()), and 16 for o, whose rows
 /// each warp stores on its own. Extents that a launch does not know, and those that are zero, are never loaded past the
@@ -32,6 +34,8 @@ struct HopperAttentionParams {
   int32_t num_units;  // what CTAs take: work items (query tiles x heads x batch), or pairs of them
   ItemOrder item_order;
 };
+
+// Warpgroup 0 loads; warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.
 
 constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
 constexpr int32_t kOutputBoxRows = 16;   // rows of o that a warp owns

@@ -85,6 +85,7 @@ TEST(ValidateAttention, ChecksHeads) {
   EXPECT_THAT(
       changed([](auto& config) {
         config.problem.head_dim = {112, 512};
+        config.schedule.family = Family::kPortable;
       }),
       ElementsAre(
           "/problem/head_dim/qk: 112 is not built yet for the portable family; it has 64, 80, 96, 128, 192, 256",
@@ -163,6 +164,7 @@ TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
 TEST(ValidateAttention, RefusesFieldsOfOtherFamiliesByName) {
   EXPECT_THAT(
       changed([](auto& config) {
+        config.schedule.family = Family::kPortable;
         config.schedule.num_kv_stages = 2;
         config.schedule.cluster = ClusterShape{2, 1};
         config.schedule.block_m = 64;
@@ -176,10 +178,12 @@ TEST(ValidateAttention, RefusesFieldsOfOtherFamiliesByName) {
 }
 
 TEST(ValidateAttention, SaysWhereAFamilyRuns) {
+  EXPECT_THAT(changed([](auto& config) { config.schedule.family = Family::kHopper; }, Arch::kSm80),
+              ElementsAre("/schedule/family: hopper kernels do not run on sm_80; they run on sm_90a"));
   EXPECT_THAT(
-      changed([](auto& config) { config.schedule.family = Family::kHopper; }, Arch::kSm80),
-      ElementsAre("/schedule/family: hopper kernels do not run on sm_80; they run on sm_90a",
-                  "/schedule/family: \"hopper\" attention kernels are not built yet; there are \"portable\" ones"));
+      changed([](auto& config) { config.schedule.family = Family::kBlackwell; }, Arch::kSm100a),
+      ElementsAre("/schedule/family: \"blackwell\" attention kernels are not built yet; there are \"portable\" and "
+                  "\"hopper\" ones"));
   EXPECT_THAT(
       changed([](auto& config) {
         config.schedule.family = Family::kBlackwell;

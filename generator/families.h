@@ -1,0 +1,85 @@
+/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file of
+/// rules (validate_<family>.cpp) and one of choices (planner_<family>.cpp).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "contract/hopper_attention.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/spec.h"
+
+namespace kernelwright::detail {
+
+/// What the family lacks of `problem` and `schedule`, whatever the tile. No contradictions: validate() has those.
+void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                    std::vector<Violation>& violations);
+void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                  std::vector<Violation>& violations);
+
+/// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
+void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+
+/// Takes the schedule's value or the planner's, and keeps the reason.
+class Resolver {
+ public:
+  explicit Resolver(std::vector<Choice>& choices) : choices_(choices) {}
+
+  template <class T>
+  T operator()(const char* field, const Auto<T>& asked, T planned, std::string reason) {
+    const T value = asked.value_or(planned);
+    choices_.push_back({field, text_of(value), asked.is_auto() ? std::move(reason) : "the schedule says so"});
+    return value;
+  }
+  template <class T>
+  void derived(const char* field, T value, std::string reason) {
+    choices_.push_back({field, text_of(value), std::move(reason)});
+  }
+
+ private:
+  static std::string text_of(int value) { return std::to_string(value); }
+  static std::string text_of(bool value) { return value ? "true" : "false"; }
+  template <Enum E>
+  static std::string text_of(E value) {
+    return std::string(to_string(value));
+  }
+  std::vector<Choice>& choices_;
+};
+
+/// Fill what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not fit
+/// are planned all the same: the tile checks judge them.
+void plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                   std::vector<Violation>& violations);
+void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                 std::vector<Violation>& violations);
+
+/// At most so many rows share each KV head's keys: below, a decode form beats every prefill. 0: no bound is known.
+inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return problem.max_q_len * problem.group(); }
+inline constexpr int kMaxDecodeRows = 64;
+inline bool is_decode(const AttentionProblem& problem) {
+  return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
+}
+
+inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
+  return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
+                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+}
+
+/// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
+/// statistics, addresses, loops).
+inline int hopper_registers(const AttentionSpec& spec) {
+  constexpr int kRest = 32;
+  return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + kRest;
+}
+/// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads.
+inline int hopper_register_budget(int math_warpgroups) {
+  return math_warpgroups == 1 ? 256 : math_warpgroups == 2 ? 240 : 160;
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,131 @@
+// The hopper family's choices: a first guess from registers and shared memory, which tuned rows override.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/launch_plan.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::Resolver;
+
+/// What the family starts from, by the wider of the two head sizes.
+struct Target {
+  int max_depth, math_warpgroups, block_n, q_stages;
+};
+constexpr Target kTargets[] = {{64, 3, 128, 2}, {128, 2, 128, 2}, {192, 2, 112, 1}, {256, 2, 80, 1}};
+
+const Target& target_for(int depth) {
+  for (const Target& target : kTargets)
+    if (depth <= target.max_depth) return target;
+  return *std::rbegin(kTargets);
+}
+
+class Tile {
+ public:
+  Tile(AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
+      : spec_(spec),
+        schedule_(schedule),
+        resolve_(resolve),
+        machine_(arch_info(spec.arch)),
+        target_(target_for(std::max(spec.head_dim_qk, spec.head_dim_v))) {}
+
+  void choose() {
+    choose_rows();
+    choose_rings();
+    choose_keys();
+    choose_order();
+  }
+
+ private:
+  bool fits() const {
+    return static_cast<int>(shared_bytes(spec_)) <= machine_.shared_bytes_per_cta &&
+           detail::hopper_registers(spec_) <= detail::hopper_register_budget(spec_.math_warpgroups);
+  }
+
+  void choose_rows() {
+    const int from_rows = schedule_.block_m.value_or(0);
+    const bool by_rows = from_rows == 64 || from_rows == 128 || from_rows == 192;
+    spec_.math_warpgroups = resolve_(
+        "math_warpgroups", schedule_.math_warpgroups, by_rows ? from_rows / 64 : target_.math_warpgroups,
+        by_rows                        ? fmt::format("one for each 64 of block_m's {} rows", from_rows)
+        : target_.math_warpgroups == 3 ? "heads this narrow leave registers for three"
+                                       : "two take turns at the tensor cores and leave 240 registers a thread");
+    spec_.block_m = resolve_("block_m", schedule_.block_m, 64 * spec_.math_warpgroups, "64 rows a math warpgroup");
+  }
+
+  void choose_rings() {
+    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, KvRing::kSplit, "K runs ahead of V by its own count");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
+    spec_.q_stages = schedule_.q_stages.value_or(target_.q_stages);
+    spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
+  }
+
+  /// The widest tile that fits with two stages; then what is left goes to a second slot for Q, and to stages.
+  void choose_keys() {
+    // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
+    const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
+    const int step = wide_pages ? 32 : 16;
+    spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
+    if (schedule_.block_n.is_auto())
+      while (spec_.block_n > step && !fits()) spec_.block_n -= step;
+    spec_.block_n = resolve_("block_n", schedule_.block_n, spec_.block_n,
+                             fmt::format("{} keys of scores and exponentials fit the registers beside the output, and "
+                                         "their stages shared memory",
+                                         spec_.block_n));
+    const auto raise = [&](int& count, int most) {
+      while (count < most) {
+        ++count;
+        if (fits()) continue;
+        --count;
+        break;
+      }
+    };
+    if (schedule_.q_stages.is_auto()) raise(spec_.q_stages, 2);
+    spec_.q_stages = resolve_("q_stages", schedule_.q_stages, spec_.q_stages,
+                              spec_.q_stages == 2 ? "the next tile's queries arrive behind this one's keys"
+                                                  : "a second slot would not fit shared memory");
+    const bool shared_ring = spec_.kv_ring == KvRing::kShared;
+    const int most = shared_ring ? 8 : 4;
+    if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, most);
+    spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, spec_.num_kv_stages,
+                                   fmt::format("as many as fit shared memory, {} at most", most));
+  }
+
+  void choose_order() {
+    const bool narrow = std::max(spec_.head_dim_qk, spec_.head_dim_v) <= 128;
+    const bool both = narrow && spec_.math_warpgroups > 1;
+    spec_.overlap = resolve_("overlap", schedule_.overlap, both ? Overlap::kBoth : Overlap::kIntra,
+                             both ? "exponentials hide behind the other warpgroup's products and behind the tile's own"
+                             : narrow ? "one warpgroup has nobody to take turns with"
+                                      : "long products hide the exponentials; turns would only stall them");
+    const bool uneven = spec_.mask != MaskKind::kNone;
+    spec_.scheduler =
+        resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
+                 uneven ? "the mask makes tiles of unequal length: long ones first end together"
+                        : "tiles are alike: a CTA an SM walks its share");
+    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");
+    spec_.rescale =
+        resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
+  }
+
+  AttentionSpec& spec_;
+  const AttentionSchedule& schedule_;
+  Resolver& resolve_;
+  const ArchInfo& machine_;
+  const Target& target_;
+};
+
+}  // namespace
+
+void detail::plan_hopper(const AttentionProblem&, const AttentionSchedule& schedule, AttentionPlan& plan,
+                         std::vector<Violation>& violations) {
+  Resolver resolve(plan.choices);
+  plan.splits = 1;
+  Tile(plan.main, schedule, resolve).choose();
+  check_hopper_tile(plan.main, arch_info(plan.main.arch), violations);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,69 @@
+#include "kernelwright/runtime/hopper_tensor_maps.h"
+
+#include <algorithm>
+
+#include "contract/hopper_attention.h"
+
+namespace kernelwright::detail {
+namespace {
+
+// How many pages there are is not known to a launch, and need not be: a box lies within the page that the page table
+// names.
+constexpr std::int64_t kAnyNumberOfPages = std::int64_t{1} << 31;
+
+struct Operand {
+  DevicePtr address;
+  DType dtype;
+  int depth;
+  std::int64_t tokens, heads, batches;
+  const TensorStrides& strides;
+  int box_rows;
+};
+
+TensorMapRequest request_for(const Operand& operand) {
+  TensorMapRequest request{.address = operand.address, .dtype = operand.dtype, .rank = 4};
+  const std::int64_t extents[3] = {operand.tokens, operand.heads, operand.batches};
+  const std::int64_t strides[3] = {operand.strides.token, operand.strides.head, operand.strides.batch};
+  const std::int64_t bytes = bits_of(operand.dtype) / 8;
+  request.dims[0] = static_cast<std::uint64_t>(operand.depth);
+  for (int i = 0; i < 3; ++i) {
+    request.dims[i + 1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, extents[i]));
+    // 0 where there is one element, or none: a tensor map has no such stride.
+    const std::int64_t stride = strides[i] > 0 && extents[i] > 1 ? strides[i] : operand.depth;
+    request.strides_bytes[i] = static_cast<std::uint64_t>(stride * bytes);
+  }
+  request.box[0] = contract::kSlabColumns;
+  request.box[1] = static_cast<std::uint32_t>(operand.box_rows);
+  request.box[2] = request.box[3] = 1;
+  return request;
+}
+
+}  // namespace
+
+HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                const ResolvedStrides& strides) noexcept {
+  const AttentionSpec& spec = kernel.spec;
+  const bool ragged_q = spec.q_layout == QLayout::kRagged;
+  const std::int64_t q_rows = ragged_q ? tensors.q_tokens : tensors.q_len;
+  const std::int64_t q_batches = ragged_q ? 1 : tensors.batch;
+  std::int64_t kv_rows = tensors.kv_len, kv_batches = tensors.batch;
+  if (spec.kv_layout == KvLayoutKind::kRagged) kv_rows = kv_tokens_of(tensors), kv_batches = 1;
+  if (spec.kv_layout == KvLayoutKind::kPaged) kv_rows = spec.page_size, kv_batches = kAnyNumberOfPages;
+  const int kv_box_rows = contract::hopper_kv_box_rows(spec.block_n, spec.page_size);
+  // Without keys k and v may be null, and a tensor map may not.
+  const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
+
+  HopperTensorMaps maps;
+  maps.q =
+      request_for({tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, spec.block_m});
+  maps.k = request_for(
+      {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
+  maps.v = request_for(
+      {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, kv_box_rows});
+  if (!ragged_q)
+    maps.o = request_for(
+        {tensors.o, spec.out, spec.head_dim_v, q_rows, kernel.q_heads, q_batches, strides.o, contract::kOutputBoxRows});
+  return maps;
+}
+
+}  // namespace kernelwright::detail

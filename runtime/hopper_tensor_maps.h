@@ -1,0 +1,21 @@
+/// The tensor maps that a launch of attention_sm90 passes, as requests: contract/hopper_attention.h says what each is.
+#pragma once
+
+#include <optional>
+
+#include "kernelwright/runtime/attention_arguments.h"
+#include "kernelwright/runtime/backend.h"
+
+namespace kernelwright::detail {
+
+struct HopperTensorMaps {
+  TensorMapRequest q, k, v;
+  std::optional<TensorMapRequest> o;  // padded queries only
+};
+
+/// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that
+/// have one element become legal ones: nothing is loaded there.
+HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                const ResolvedStrides& strides) noexcept;
+
+}  // namespace kernelwright::detail

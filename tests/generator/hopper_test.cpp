@@ -1,0 +1,342 @@
+// The hopper family from problem and schedule to Spec, shared memory and launch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "contract/hopper_attention.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/validate.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+AttentionProblem prefill(int head_dim_qk, int head_dim_v) {
+  AttentionProblem problem;
+  problem.head_dim = {head_dim_qk, head_dim_v};
+  problem.heads = {32, 8};
+  return problem;
+}
+
+AttentionSchedule hopper() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  return schedule;
+}
+
+AttentionSpec planned(const AttentionProblem& problem, const AttentionSchedule& schedule = hopper()) {
+  return plan_attention(problem, schedule, Arch::kSm90a).main;
+}
+AttentionSpec planned(int head_dim_qk, int head_dim_v) { return planned(prefill(head_dim_qk, head_dim_v)); }
+
+/// What a hopper config breaks after `change`, tile and all, each as text.
+std::vector<std::string> refused(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
+  AttentionProblem problem = prefill(128, 128);
+  AttentionSchedule schedule = hopper();
+  change(problem, schedule);
+  std::vector<std::string> lines;
+  try {
+    plan_attention(problem, schedule, Arch::kSm90a);
+  } catch (const ConfigError& error) {
+    for (const Violation& violation : error.violations()) lines.push_back(violation.text());
+  }
+  return lines;
+}
+
+TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
+  struct Expected {
+    int qk, v, math_warpgroups, block_n, q_stages, num_kv_stages;
+    Overlap overlap;
+  };
+  for (const Expected& e :
+       {Expected{16, 16, 3, 128, 2, 4, Overlap::kBoth}, Expected{64, 64, 3, 128, 2, 4, Overlap::kBoth},
+        Expected{72, 72, 2, 128, 2, 2, Overlap::kBoth}, Expected{128, 128, 2, 128, 2, 2, Overlap::kBoth},
+        Expected{192, 128, 2, 112, 1, 2, Overlap::kIntra}, Expected{192, 192, 2, 112, 1, 2, Overlap::kIntra},
+        Expected{256, 256, 2, 80, 1, 2, Overlap::kIntra}}) {
+    const AttentionSpec spec = planned(e.qk, e.v);
+    SCOPED_TRACE("head dims " + std::to_string(e.qk) + " and " + std::to_string(e.v));
+    EXPECT_EQ(kernel_name(spec), "attention_sm90");
+    EXPECT_EQ(spec.math_warpgroups, e.math_warpgroups);
+    EXPECT_EQ(spec.block_m, 64 * e.math_warpgroups);
+    EXPECT_EQ(spec.block_n, e.block_n);
+    EXPECT_EQ(spec.q_stages, e.q_stages);
+    EXPECT_EQ(spec.num_kv_stages, e.num_kv_stages);
+    EXPECT_EQ(spec.overlap, e.overlap);
+    EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+    EXPECT_EQ(spec.scheduler, Scheduler::kPersistent);
+  }
+}
+
+TEST(HopperPlan, FitsEveryHeadSize) {
+  const int limit = arch_info(Arch::kSm90a).shared_bytes_per_cta;
+  for (int qk = 16; qk <= 256; qk += 8)
+    for (int v = 16; v <= qk; v += 8)
+      for (const int page_size : {0, 8, 48, 64}) {
+        AttentionProblem problem = prefill(qk, v);
+        if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+        const AttentionSpec spec = planned(problem);
+        EXPECT_LE(static_cast<int>(shared_bytes(spec)), limit) << qk << " and " << v;
+        EXPECT_GE(spec.num_kv_stages, 2) << qk << " and " << v;
+        EXPECT_GE(spec.block_n, 64) << qk << " and " << v;
+        if (page_size > 0) {
+          EXPECT_GE(contract::hopper_kv_box_rows(spec.block_n, page_size), 8);
+        }
+      }
+}
+
+TEST(HopperPlan, HandsOutLongTilesFirstWhereAMaskMakesThemUneven) {
+  AttentionProblem problem = prefill(128, 128);
+  for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kSlidingWindow}) {
+    problem.mask.kind = mask;
+    EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst);
+  }
+}
+
+TEST(HopperPlan, TakesWholePartsOfAPage) {
+  AttentionProblem problem = prefill(192, 192);
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  EXPECT_EQ(planned(problem).block_n, 96) << "112 would take boxes of 16 rows";
+}
+
+TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
+  AttentionSchedule schedule = hopper();
+  schedule.block_m = 192;
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.math_warpgroups, 3);
+  EXPECT_LT(spec.block_n, 128) << "three warpgroups have 160 registers a thread";
+  schedule = hopper();
+  schedule.math_warpgroups = 1;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.block_m, 64);
+  EXPECT_EQ(spec.overlap, Overlap::kIntra);
+  EXPECT_EQ(spec.threads(), 256);
+  schedule = hopper();
+  schedule.kv_ring = KvRing::kShared;
+  EXPECT_EQ(planned(prefill(128, 128), schedule).num_kv_stages, 5) << "an odd count, which two rings cannot have";
+  schedule = hopper();
+  schedule.num_kv_stages = 1;
+  schedule.q_stages = 1;
+  schedule.num_qk_stages = 2;
+  schedule.scheduler = Scheduler::kGrid;
+  schedule.rescale = Rescale::kAlways;
+  schedule.overlap = Overlap::kNone;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.num_kv_stages, 1);
+  EXPECT_EQ(spec.q_stages, 1);
+  EXPECT_EQ(spec.num_qk_stages, 2);
+  EXPECT_EQ(spec.scheduler, Scheduler::kGrid);
+  EXPECT_EQ(spec.rescale, Rescale::kAlways);
+  EXPECT_EQ(spec.overlap, Overlap::kNone);
+}
+
+TEST(HopperPlan, SaysWhyForEveryField) {
+  for (const Choice& choice : plan_attention(prefill(128, 128), hopper(), Arch::kSm90a).choices)
+    EXPECT_FALSE(choice.reason.empty()) << choice.field;
+}
+
+TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
+  EXPECT_THAT(
+      refused([](auto& problem, auto& schedule) {
+        problem.dtype = {DType::kBf16, DType::kE4m3, DType::kF32};
+        problem.scales = ScaleKind::kPerTensor;
+        problem.head_dim = {100, 260};
+        problem.kv_layout = {KvLayoutKind::kPaged, 12};
+        problem.mask = {.kind = MaskKind::kChunked, .chunk = 64};
+        problem.score_mod.kind = ScoreModKind::kAlibi;
+        schedule.pack_gqa = true;
+        schedule.token_gen = true;
+        schedule.splits = 2;
+        schedule.swizzle = Swizzle::k64B;
+        schedule.cluster = ClusterShape{2, 1};
+        schedule.scheduler = Scheduler::kQueued;
+        schedule.math_warpgroups = 4;
+        schedule.num_warps = 8;
+      }),
+      ElementsAre(
+          "/problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16",
+          "/problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16",
+          "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
+          "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
+          "/problem/kv_layout/page_size: 12 is not built yet for the hopper family; it has multiples of 8",
+          "/problem/mask/kind: \"chunked\" is not built yet for the hopper family; it has none, causal, sliding_window",
+          "/problem/score_mod/kind: \"alibi\" is not built yet for the hopper family; it has none, softcap",
+          "/problem/scales: \"per_tensor\" is not built yet for the hopper family; it has none",
+          "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
+          "token_gen, q_stages, num_kv_stages, num_qk_stages, kv_ring, math_warpgroups, overlap, swizzle, cluster, "
+          "scheduler, pack_gqa, splits, rescale",
+          "/schedule/token_gen: true is not built yet for the hopper family; it has false",
+          "/schedule/pack_gqa: true is not built yet for the hopper family; it has false",
+          "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
+          "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
+          "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
+          "longest_first",
+          "/schedule/cluster: [2, 1] is not built yet for the hopper family; it has [1, 1]",
+          "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));
+  EXPECT_THAT(
+      refused([](auto& problem, auto&) {
+        problem.head_dim = {64, 128};
+      }),
+      ElementsAre("/problem/head_dim/v: 128 is not built yet for the hopper family; it has values no wider than "
+                  "keys, 64"));
+  EXPECT_THAT(refused([](auto& problem, auto&) { problem.rope.width = 64; }),
+              ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part"));
+  EXPECT_THAT(refused([](auto& problem, auto&) { problem.cache_length = CacheLength::kPrompt; }),
+              ElementsAre("/problem/cache_length: \"prompt\" is not built yet for the hopper family; it has accurate"));
+}
+
+TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {
+  EXPECT_THAT(
+      refused([](auto&, auto& schedule) {
+        schedule.math_warpgroups = 1;
+        schedule.block_m = 128;
+        schedule.overlap = Overlap::kBoth;
+        schedule.num_qk_stages = 3;
+        schedule.block_n = 256;
+        schedule.num_kv_stages = 2;
+      }),
+      ElementsAre(
+          "/schedule/block_m: 128 is not 64 rows for each math warpgroup, of which there is 1; 64 would do",
+          "/schedule/overlap: \"both\" has warpgroups take turns, and there is 1; intra would do",
+          "/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile",
+          "/schedule/block_n: 256 keys and values of 128 need about 288 registers a thread, and 1 math warpgroup has "
+          "256; block_n 208 would fit",
+          "/schedule/num_kv_stages: attention_sm90: needs 327904 shared bytes and sm_90a has 232448; num_kv_stages 1 "
+          "would fit"));
+  EXPECT_THAT(refused([](auto&, auto& schedule) {
+                schedule.kv_ring = KvRing::kShared;
+                schedule.num_qk_stages = 2;
+                schedule.num_kv_stages = 1;
+              }),
+              ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share is filled whole; 1, or kv_ring "
+                          "\"split\", would do",
+                          "/schedule/num_kv_stages: 1: K and V of a tile are held at once; 2 would do"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.head_dim = {256, 256};
+                schedule.math_warpgroups = 3;
+                schedule.block_n = 16;
+              }),
+              testing::Contains(HasSubstr("/schedule/math_warpgroups: 16 keys and values of 256 need about 172")));
+}
+
+TEST(HopperPlan, NamesTheNearestTileInSharedMemory) {
+  EXPECT_THAT(refused([](auto&, auto& schedule) {
+                schedule.block_n = 128;
+                schedule.num_kv_stages = 9;
+              }),
+              ElementsAre(HasSubstr("num_kv_stages 2 would fit")));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.head_dim = {256, 256};
+                schedule.block_n = 80;
+                schedule.num_kv_stages = 1;
+                schedule.q_stages = 2;
+              }),
+              IsEmpty());
+  EXPECT_THAT(
+      refused([](auto& problem, auto& schedule) {
+        problem.head_dim = {192, 192};
+        schedule.math_warpgroups = 1;
+        schedule.block_n = 256;
+        schedule.num_kv_stages = 1;
+        schedule.q_stages = 2;
+      }),
+      testing::Contains(HasSubstr("/schedule/q_stages: attention_sm90: needs 245888 shared bytes and sm_90a has "
+                                  "232448; q_stages 1 with num_kv_stages 1 would fit")));
+}
+
+TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
+  for (const bool shared_ring : {false, true})
+    for (const int depth_qk : {16, 72, 128, 192, 256})
+      for (const int block_n : {16, 80, 112, 128}) {
+        const int stages = 3, q_stages = 2, depth_v = depth_qk - 8;
+        const contract::HopperLayout map =
+            contract::hopper_layout(128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring);
+        for (const int offset : {map.keys, map.values, map.barriers, map.query_slot, map.key_slot, map.value_slot})
+          EXPECT_EQ(offset % 1024, 0);
+        EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk) * 2);
+        EXPECT_EQ(map.keys, q_stages * map.query_slot);
+        EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
+        EXPECT_EQ(map.barriers, map.values + stages * map.value_slot);
+        EXPECT_EQ(map.total, map.barriers + (2 * q_stages + (shared_ring ? 2 : 4) * stages) * 8 + 64);
+      }
+}
+
+TEST(HopperLayout, NumbersEveryBarrierOnce) {
+  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 2, false);
+  EXPECT_EQ(split.query_empty, 2);
+  EXPECT_EQ(split.key_full, 4);
+  EXPECT_EQ(split.key_empty, 10);
+  EXPECT_EQ(split.value_full, 16);
+  EXPECT_EQ(split.value_empty, 19);
+  EXPECT_EQ(split.count, 22);
+  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 1, true);
+  EXPECT_EQ(shared.key_full, 2);
+  EXPECT_EQ(shared.value_full, shared.key_full);
+  EXPECT_EQ(shared.value_empty, shared.key_empty);
+  EXPECT_EQ(shared.count, 12);
+}
+
+TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 0), 128);
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 64), 64);
+  EXPECT_EQ(contract::hopper_kv_box_rows(112, 64), 16);
+  EXPECT_EQ(contract::hopper_kv_box_rows(80, 256), 16);
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 24), 8);
+}
+
+TEST(HopperSharedMap, CoversEveryByteOnce) {
+  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared}) {
+    AttentionSchedule schedule = hopper();
+    schedule.kv_ring = ring;
+    const AttentionSpec spec = planned(prefill(128, 128), schedule);
+    std::uint32_t end = 0;
+    for (const SharedRegion& region : shared_map(spec)) {
+      EXPECT_EQ(region.offset, end) << region.name;
+      end = region.offset + region.bytes;
+    }
+    EXPECT_EQ(end, shared_bytes(spec));
+  }
+}
+
+AttentionExtent extent(int batch, int q_len) {
+  return {.batch = batch, .q_heads = 32, .kv_heads = 8, .q_len = q_len, .kv_len = 500, .q_tokens = batch * q_len};
+}
+
+TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
+  const AttentionSpec spec = planned(128, 128);
+  const AttentionLaunch launch = plan_launch(spec, extent(3, 130), 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 2);
+  EXPECT_EQ(launch.num_items, 3 * 32 * 2);
+  EXPECT_EQ(launch.main.grid[0], 132u);
+  EXPECT_EQ(launch.main.block, 384u);
+  EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
+  EXPECT_EQ(launch.num_splits, 1);
+  EXPECT_EQ(launch.workspace_bytes, 0u);
+  EXPECT_EQ(launch.head_section, 96) << "these keys all fit the L2";
+  EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no CTA without an item";
+  EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
+}
+
+TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
+  AttentionSchedule schedule = hopper();
+  schedule.scheduler = Scheduler::kGrid;
+  const AttentionLaunch launch = plan_launch(planned(prefill(128, 128), schedule), extent(3, 130), 132, 0);
+  EXPECT_EQ(launch.main.grid[0], 192u);
+  EXPECT_EQ(launch.num_items, 192);
+}
+
+TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
+  AttentionExtent huge = extent(1 << 20, 256);
+  huge.q_heads = 4096;
+  EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles
+}
+
+}  // namespace
+}  // namespace kernelwright
