@@ -29,7 +29,7 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
                        .use = fmt::format("{} slot{} of {}", slots, slots == 1 ? "" : "s", use)});
   };
   const auto slabs = [](int rows, int depth) { return fmt::format("[{}][{}][64]", depth / 64, rows); };
-  ring("queries", map.queries, spec.q_stages, map.query_slot, slabs(spec.block_m, qk) + "; later the output");
+  ring("queries", map.queries, spec.q_stages, map.query_slot, slabs(spec.block_m, qk));
   if (shared_ring) {
     ring("keys and values", map.keys, spec.num_kv_stages, map.key_slot,
          slabs(spec.block_n, std::max(qk, v)) + ", K and V in turn");
@@ -51,8 +51,7 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   pair("queries", barriers.query_full, spec.q_stages);
   pair(shared_ring ? "keys and values" : "keys", barriers.key_full, spec.num_kv_stages * spec.num_qk_stages);
   if (!shared_ring) pair("values", barriers.value_full, spec.num_kv_stages);
-  const std::int32_t queue = map.barriers + barriers.count * contract::kBarrierBytes;
-  add("queue", queue, map.total - queue, "work items that a scheduler hands on");
+  ring("items", map.items, spec.q_stages + 2, contract::kItemBytes, "what the loading warp tells of a work item");
   return regions;
 }
 

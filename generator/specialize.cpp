@@ -77,6 +77,16 @@ std::string entry_name(const Spec& spec) {
   return kernel_name(spec) + "_" + sha256(kernel_name(spec) + "\n" + canonical_text(spec)).hex().substr(0, 16);
 }
 
+/// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
+std::string wgmma_shapes(const Spec& spec) {
+  const auto* attention = std::get_if<AttentionSpec>(&spec);
+  if (!attention || attention->family != Family::kHopper) return "";
+  const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;
+  std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
+  if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
+  return macros;
+}
+
 std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(spec) + ".cu"; }
 
 }  // namespace
@@ -84,6 +94,7 @@ std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(sp
 std::string spec_header(const Spec& spec) {
   std::string header = fmt::format(
       "// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", template_path(spec));
+  header += wgmma_shapes(spec);
   header += fmt::format("#define KERNELWRIGHT_ENTRY {}\n\nnamespace kernelwright::spec {{\n\n", entry_name(spec));
   std::visit(
       [&](auto fields) {

@@ -104,9 +104,9 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
   encode(hopper.q, wanted.q);
   encode(hopper.k, wanted.k);
   encode(hopper.v, wanted.v);
-  if (wanted.o) encode(hopper.o, *wanted.o);
   hopper.attention = params;
-  hopper.num_items = launch.num_items;
+  hopper.num_units = launch.num_units;
+  hopper.item_order = launch.item_order;
   kernel.device->launch(*kernel.main, config_of(launch.main), &hopper, sizeof hopper, stream);
 }
 

@@ -60,9 +60,6 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
   maps.v = request_for(
       {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, kv_box_rows});
-  if (!ragged_q)
-    maps.o = request_for(
-        {tensors.o, spec.out, spec.head_dim_v, q_rows, kernel.q_heads, q_batches, strides.o, contract::kOutputBoxRows});
   return maps;
 }
 

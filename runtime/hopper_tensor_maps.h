@@ -10,7 +10,6 @@ namespace kernelwright::detail {
 
 struct HopperTensorMaps {
   TensorMapRequest q, k, v;
-  std::optional<TensorMapRequest> o;  // padded queries only
 };
 
 /// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that

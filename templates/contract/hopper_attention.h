@@ -17,19 +17,18 @@ enum class ItemOrder : int32_t {
   kCouples,  // a unit is query tile m and then tile last - m: under a causal mask all units are equally long
 };
 
-/// All four operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
+/// Three operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
 ///   padded  (depth, token, head, batch)
 ///   ragged  (depth, token, head, 1), the tokens of all sequences
 ///   paged   (depth, token of a page, head, page): k and v
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
-/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, block_n for k and v (the
-/// largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()), and 16 for o, whose rows
-/// each warp stores on its own. Extents that a launch does not know, and those that are zero, are never loaded past the
-/// sequence's length.
+/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n for k and v
+/// (the largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()). Extents that a launch
+/// does not know, and those that are zero, are never loaded past the sequence's length. The output is stored row by
+/// row: a tile may end within a sequence.
 struct HopperAttentionParams {
   TensorMap q, k, v;
-  TensorMap o;  // padded queries only: where they are ragged, the kernel stores through attention.o
   AttentionParams attention;
   int32_t num_units;  // what CTAs take: work items (query tiles x heads x batch), or pairs of them
   ItemOrder item_order;
@@ -38,7 +37,6 @@ struct HopperAttentionParams {
 // Warpgroup 0 loads; warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.
 
 constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
-constexpr int32_t kOutputBoxRows = 16;   // rows of o that a warp owns
 constexpr int32_t kItemBytes = 64;       // what the loading warp tells the others of a work item
 constexpr int32_t kBarrierBytes = 8;     // an mbarrier
 constexpr int32_t kMinPagedBoxRows = 8;  // fewer rows a box would cost more copies than they carry

@@ -41,6 +41,7 @@ constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps 
 // What the launch gives each thread (65536 / kNumThreads) is dealt anew: loading takes few.
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 3 ? 32 : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
+constexpr uint32_t kCleanBarrier = 5;  // named barriers 1 to 3 are the turns'
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 
@@ -168,7 +169,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     const policy::TileList tiles = tiles_of(attention, work);
     if (tiles.begin == tiles.end) continue;  // fill_unseen()'s
     queries.template producer_wait<>();
-    policy::post(shared.item(items.index), policy::describe(attention, work, tiles));
+    policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles));
     const uint32_t full = queries.template full<>(queries.state.index);
     ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
 #pragma unroll
@@ -179,8 +180,11 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
                                    spec::kQLayout == QLayout::kRagged ? 0 : coord.batch, full);
     queries.step();
     items.step();
-    KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride, 0,
-                work.sequence.kv_len, static_cast<int>(work.sequence.kv_start), work.row_map.kv_head(),
+    KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride,
+                0,
+                work.sequence.kv_len,
+                static_cast<int>(work.sequence.kv_start),
+                work.row_map.kv_head(),
                 spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       tile.first_key = j * spec::kBlockN;
@@ -200,8 +204,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
 
 // ---- a warp for rows that no key is seen from ----
 
-/// O = 0 and the LSE of nothing (of the sink, if there is one) for the items that have no key tiles. Everyone else skips
-/// them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
+/// O = 0 and the LSE of nothing (of the sink, if there is one) for the items that have no key tiles. Everyone else
+/// skips them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
 __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
@@ -288,8 +292,7 @@ class MathWarpgroup {
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {
     if constexpr (spec::kSinks) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        softmax.add_sink(r, params_.sinks[item_.rows().head], scale_, lane_ % 4 == 0);
+      for (int r = 0; r < 2; ++r) softmax.add_sink(r, params_.sinks[item_.rows().head], scale_, lane_ % 4 == 0);
     }
   }
 
@@ -303,6 +306,7 @@ class MathWarpgroup {
     turns_.pass();
     ptx::wgmma_wait_group<0>();
     end_scores();
+    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
     mask_if_partial(walk_.end - 1);
     add_sinks(softmax_);
     softmax_.exponentiate(scores_, scale_);
@@ -335,6 +339,7 @@ class MathWarpgroup {
   /// The first step of an item, and the last product of the one before.
   __device__ __forceinline__ void cross_over(policy::PostedItem done) {
     issue_both();
+    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
     add_sinks(fresh);
@@ -375,15 +380,35 @@ class MathWarpgroup {
     const ScoreMod score_mod{params_.scale, params_.softcap};
     if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
-      for (float& score : scores_) score = score_mod(score);
+      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] = score_mod(scores_[i]);
     } else if (score_mod.changes_queries()) {
       // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
       const float sign = params_.scale == 0 ? 0.f : -1.f;
 #pragma unroll
-      for (float& score : scores_) score *= sign;
+      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] *= sign;
     }
   }
-  __device__ __forceinline__ uint32_t take_values() { return tiles_.wait_v(); }
+  /// The next tile of V, with zeros for keys that are not the sequence's: their probability is 0, yet 0 times what lies
+  /// there may be NaN.
+  __device__ __forceinline__ uint32_t take_values() {
+    const uint32_t values = tiles_.wait_v();
+    if (last_keys_ < spec::kBlockN) {
+      const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
+#pragma unroll 1
+      for (int i = thread; i < (spec::kBlockN - last_keys_) * 8; i += kMathThreads)
+#pragma unroll
+        for (int slab = 0; slab < kSlabsV; ++slab)
+          ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys_ * kRowBytes + i * 16, {});
+      ptx::fence_proxy_async_shared();
+      ptx::bar_sync(kCleanBarrier, kMathThreads);
+      last_keys_ = spec::kBlockN;
+    }
+    return values;
+  }
+  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor.
+  __device__ __forceinline__ bool foreign_keys() const {
+    return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
+  }
   __device__ __forceinline__ void issue_output(uint32_t values) {
     mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN>(output_, probabilities_, values, accumulate_);
     accumulate_ = true;
@@ -399,7 +424,9 @@ class MathWarpgroup {
   // ---- rows ----
 
   /// The thread's first row of the tile; the second is 8 on.
-  __device__ __forceinline__ int row() const { return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4); }
+  __device__ __forceinline__ int row() const {
+    return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4);
+  }
 
   __device__ __forceinline__ void mask_if_partial(int tile) {
     if (walk_.is_partial(tile)) mask(tile);
@@ -434,7 +461,8 @@ class MathWarpgroup {
       if constexpr (spec::kLse) {
         const int step = spec::kQLayout == QLayout::kRagged ? params_.q_heads : 1;
         if (lane_ % 4 == 0 && exists)
-          params_.lse[target.lse + static_cast<int64_t>(first + r * 8) * step] = softmax.log2_sum(r, scale_) * policy::kLn2;
+          params_.lse[target.lse + static_cast<int64_t>(first + r * 8) * step] =
+              softmax.log2_sum(r, scale_) * policy::kLn2;
       }
     }
   }
@@ -449,6 +477,7 @@ class MathWarpgroup {
   const Turns turns_;
   policy::PostedItem item_;
   policy::ItemRecord::Walk walk_;  // of the item
+  int last_keys_;                  // of the tile of V that is multiplied next: fewer than block_n before it is cleaned
   Softmax softmax_;
   bool accumulate_ = false;  // whether P V adds to the output
   // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).

@@ -26,8 +26,9 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
 /// output += P V, or = P V where `accumulate` is false: P from registers, V [keys][depth] in slabs of 64 columns, read
 /// as an MN-major operand. One group is left in flight.
 template <DType kType, int kDepth, int kKeys>
-__device__ __forceinline__ void issue_output(float (&output)[kDepth / 2], const uint32_t (&probabilities)[kKeys / 16][4],
-                                             uint32_t values, bool accumulate) {
+__device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
+                                             const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
+                                             bool accumulate) {
   const uint64_t b = ptx::wgmma_descriptor(values, kKeys * kSlabRowBytes, kAtomBytes);
 #pragma unroll
   for (int i = 0; i < kKeys / 16; ++i)

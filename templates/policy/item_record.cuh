@@ -1,5 +1,5 @@
-/// What the loading warp works out of a work item and tells the warps that multiply, through shared memory: divisions by
-/// run-time numbers cost hundreds of cycles, and one thread has them to spare.
+/// What the loading warp works out of a work item and tells the warps that multiply, through shared memory: divisions
+/// by run-time numbers cost hundreds of cycles, and one thread has them to spare.
 #pragma once
 
 #include "policy/attention_item.cuh"
@@ -24,17 +24,20 @@ struct alignas(16) ItemRecord {
     int64_t output;  // elements from o to the tile's first row
     int64_t lse;     // index of its LSE
   } target;
-  int num_rows, reserved[3];
+  int num_rows;
+  int last_keys;  // keys of the last tile that are the sequence's; what lies behind them may be anything
+  int reserved[2];
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
-template <class WorkItemT>
+template <int kBlockN, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,
                                                const TileList& tiles) {
   return {{tiles.begin, tiles.end, tiles.full_begin, tiles.full_end},
           {work.first_row, work.coord.head, work.sequence.kv_len, work.sequence.kv_len - work.sequence.q_len},
           {work.offset(params.o_strides, 0), work.lse_index(params, 0)},
           work.num_rows,
+          min(kBlockN, work.sequence.kv_len - (tiles.end - 1) * kBlockN),
           {}};
 }
 
@@ -50,7 +53,8 @@ struct PostedItem {
   __device__ ItemRecord::Walk walk() const { return part<ItemRecord::Walk>(0); }
   __device__ ItemRecord::Rows rows() const { return part<ItemRecord::Rows>(16); }
   __device__ ItemRecord::Target target() const { return part<ItemRecord::Target>(32); }
-  __device__ int num_rows() const { return static_cast<int>(ptx::ld_shared_v4(address + 48).word[0]); }
+  __device__ int num_rows() const { return static_cast<int>(ptx::ld_shared_u32(address + 48)); }
+  __device__ int last_keys() const { return static_cast<int>(ptx::ld_shared_u32(address + 52)); }
 
  private:
   template <class Part>

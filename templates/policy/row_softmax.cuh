@@ -68,8 +68,7 @@ class RowSoftmax {
     if (moved) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        factor[r] =
-            largest[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale);
+        factor[r] = largest[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale);
         maximum[r] = largest[r];
         sum[r] *= factor[r];
       }

@@ -21,8 +21,7 @@ class Turns {
     if constexpr (kActive) ptx::bar_sync(kFirstBarrier + mine_, kThreads);
   }
   __device__ void pass() const {
-    if constexpr (kActive)
-      ptx::bar_arrive(kFirstBarrier + (mine_ + 1 == kWarpgroups ? 0 : mine_ + 1), kThreads);
+    if constexpr (kActive) ptx::bar_arrive(kFirstBarrier + (mine_ + 1 == kWarpgroups ? 0 : mine_ + 1), kThreads);
   }
   __device__ void finish() const {
     if (mine_ == 0) wait();

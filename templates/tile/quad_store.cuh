@@ -37,12 +37,12 @@ __device__ __forceinline__ void store_row(const float (&accumulator)[kCount], in
       word[n] = Element<kOut>::pack(accumulator[at] * factor, accumulator[at + 1] * factor);
     }
     transpose_quad(word, lane);
-    if (exists)
-      ptx::st_global_v4(row + (first + lane % 4) * 8, ptx::Vector16{{word[0], word[1], word[2], word[3]}});
+    if (exists) ptx::st_global_v4(row + (first + lane % 4) * 8, ptx::Vector16{{word[0], word[1], word[2], word[3]}});
   }
 #pragma unroll
   for (int n = kTiles / 4 * 4; n < kTiles; ++n) {
-    const uint32_t word = Element<kOut>::pack(accumulator[4 * n + 2 * r] * factor, accumulator[4 * n + 2 * r + 1] * factor);
+    const uint32_t word =
+        Element<kOut>::pack(accumulator[4 * n + 2 * r] * factor, accumulator[4 * n + 2 * r + 1] * factor);
     if (exists) ptx::st_global_u32(row + n * 8 + lane % 4 * 2, word);
   }
 }
