@@ -16,6 +16,6 @@ __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "Int
            "Launch", "MissingError", "NotReadyError", "version"]
 
 
-def version():
-    """The library's version, "0.1.0"."""
-    return load().version()
+def version(library=None):
+    """The version of the library that is found, or of the one at `library`: "0.1.0"."""
+    return load(library).version()
