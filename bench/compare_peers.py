@@ -20,9 +20,11 @@ import pathlib
 import re
 import shlex
 import sys
+import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "python")]
+from kernelwright import MissingError  # noqa: E402
 from peers import anchors, report, rows, stats  # noqa: E402
 
 
@@ -56,7 +58,8 @@ def parse_arguments():
 
 
 def prepare_all(engine, chosen, arms, arms_of):
-    """{(row name, arm name): Kernel or the error that refused it}: compiled on all cores while rows are set up."""
+    """{(row name, arm name): Kernel or the error that refused it}: compiled on all cores, and done before anything is timed."""
+    begin = time.monotonic()
     kernels = {}
     for row in chosen:
         for arm in arms:
@@ -66,6 +69,13 @@ def prepare_all(engine, chosen, arms, arms_of):
                 kernels[row.name, arm.name] = engine.prepare(arms_of.config(row, arm.schedule), background=True)
             except arms_of.kernelwright.KernelwrightError as error:
                 kernels[row.name, arm.name] = error
+    for key, kernel in kernels.items():
+        try:
+            if not isinstance(kernel, Exception):
+                kernel.wait()
+        except arms_of.kernelwright.KernelwrightError as error:
+            kernels[key] = error
+    print(f"{len(kernels)} kernels in {time.monotonic() - begin:.1f} s", file=sys.stderr)
     return kernels
 
 
@@ -118,7 +128,6 @@ class Run:
     def our_arm(self, name, kernel, case):
         if isinstance(kernel, Exception):
             raise kernel
-        kernel.wait()
         return self.arms.ours(name, kernel, case)
 
     def add(self, row, arm_name, peer, make, truth, graphs, made):
@@ -163,7 +172,10 @@ def main():
         return report.complain(f"{error}; it needs torch", 3)
     with (open(args.output, "w", newline="", encoding="utf-8") if args.output else report.standard_output()) as file:
         out = report.Report(file)
-        run = Run(args, out)
+        try:
+            run = Run(args, out)
+        except MissingError as error:
+            return report.complain(error, 3)
         kernels = prepare_all(run.engine, chosen, args.arms, run.arms)
         broken = None
         for row in chosen:

@@ -35,7 +35,8 @@ class Graph:
                 call()
             wait(hang_seconds)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # thread_local: what the engine's own threads ask of the driver does not break the capture.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             flush.zero_()
             self.start.record()
             self.out = call()
