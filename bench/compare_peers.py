@@ -94,7 +94,8 @@ class Run:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         out.header(f"{properties.name}, torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN "
                    f"{torch.backends.cudnn.version()}, kernelwright {arms.kernelwright.version(args.library)}",
-                   f"compare_peers.py {shlex.join(sys.argv[1:])}")
+                   f"compare_peers.py {shlex.join(sys.argv[1:])}",
+                   *(f"arm {arm.name}: {json.dumps(arm.schedule)}" for arm in args.arms))
 
     def row(self, row, kernels):
         case = self.arms.Case(row)
@@ -116,14 +117,16 @@ class Run:
         peers = [name for name in graphs if name not in ours]
         for name in ours:
             mine = report.Timed(name, times[name], *made[name])
+            info = kernels[row.name, name].info()
+            note = f"{info['registers']} registers, {info['spill_bytes']} spill bytes"
             for peer in peers or [""]:
                 theirs = report.Timed(peer, times[peer], *made[peer]) if peer else None
                 ratio = stats.rate_ratio(mine.times, theirs.times, mine.work, theirs.work) if peer else None
-                self.out.result(row, mine, theirs, ratio, clocks)
+                self.out.result(row, mine, theirs, ratio, clocks, note)
                 if peer == "cudnn" and "fa3" not in peers:
                     through = anchors.through(self.recorded, row.name, ratio)
                     if through:
-                        self.out.result(row, mine, report.Timed("fa3", [], 0, None), through, clocks, "through cudnn, as recorded")
+                        self.out.result(row, mine, report.Timed("fa3", [], 0, None), through, clocks, "through cudnn, as recorded; " + note)
 
     def our_arm(self, name, kernel, case):
         if isinstance(kernel, Exception):

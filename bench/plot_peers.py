@@ -46,13 +46,14 @@ def draw(lines, path, about=()):
         axes.barh(y, ratio, color=COLOURS.get(line["peer"], "#999999"), alpha=0.55 if anchored else 0.9,
                   xerr=[[ratio - low], [high - ratio]], error_kw={"elinewidth": 1}, label=None if name in seen else name)
         seen.add(name)
-        axes.text(max(high, 0) + 0.01, y, f"{ratio:.3f}   {float(line['ours_rate']):.0f} {line['unit']}", va="center", fontsize=7)
+        beyond = max(high, float(line["target"] or 0))  # the words stand clear of the target's mark
+        axes.text(beyond + 0.015, y, f"{ratio:.3f}   {float(line['ours_rate']):.0f} {line['unit']}", va="center", fontsize=7)
         if line["target"]:
             axes.plot([float(line["target"])] * 2, [y - 0.4, y + 0.4], color="black", linewidth=1.5)
     axes.axvline(1, color="grey", linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(best)), [line["row"] for line in best], fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.25 * max(float(line["high"]) for line in best))
+    axes.set_ylim(len(best) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * max(float(line[name] or 0) for line in best for name in ("high", "target")))
     axes.set_xlabel("our rate / the peer's; black: the target")
     axes.legend(loc="lower right", fontsize=7)
     if about:
