@@ -27,5 +27,5 @@ find_program(python NAMES python3)
 if(python AND NOT SANITIZE)
   file(GLOB module ${prefix}/lib*/kernelwright/python ${prefix}/lib*/*/kernelwright/python)
   step(${CMAKE_COMMAND} -E env --unset=KERNELWRIGHT_LIBRARY PYTHONPATH=${module} ${python} -B -c
-       "import kernelwright; kernelwright.version(); assert kernelwright._library.find().startswith('${prefix}')")
+       "import kernelwright\nkernelwright.version()\nassert kernelwright._library.find().startswith('${prefix}')")
 endif()
