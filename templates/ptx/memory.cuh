@@ -56,6 +56,22 @@ __device__ __forceinline__ void st_shared_u32(uint32_t address, uint32_t value) 
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ uint32_t ld_shared_u32(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float ld_shared_f32(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void st_shared_f32(uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
 /// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the
 /// rest of the 16 with zeros; with 0 the source is not read.
 __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global, uint32_t source_bytes) {
@@ -67,6 +83,11 @@ __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* glob
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
+/// cp.async.ca.shared.global: 4 bytes, through the L1.
+__device__ __forceinline__ void cp_async_ca_4(uint32_t shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Waits until at most kPending of this thread's newest groups are in flight. Says nothing of other threads' copies: a
@@ -75,6 +96,9 @@ template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+/// Waits for all of this thread's cp.async, committed or not.
+__device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /// ldmatrix.x4 (sm_75): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&matrix)[4], uint32_t address) {
@@ -89,6 +113,27 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&matrix)[4], uint32_
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
                : "r"(address)
+               : "memory");
+}
+
+/// stmatrix.x4 (PTX ISA 7.8, sm_90): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of
+/// matrix i. Lane l gives of each matrix row l/4, columns 2(l%4) and one more, packed.
+__device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&matrix)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(matrix[0]),
+               "r"(matrix[1]), "r"(matrix[2]), "r"(matrix[3])
+               : "memory");
+}
+
+/// As stmatrix_x4, each matrix transposed on the way: lane l gives of each column l/4, rows 2(l%4) and one more.
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t (&matrix)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(matrix[0]),
+               "r"(matrix[1]), "r"(matrix[2]), "r"(matrix[3])
+               : "memory");
+}
+
+/// stmatrix.x2: two matrices; lanes 0..15 give the row addresses.
+__device__ __forceinline__ void stmatrix_x2(uint32_t address, const uint32_t (&matrix)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(matrix[0]), "r"(matrix[1])
                : "memory");
 }
 

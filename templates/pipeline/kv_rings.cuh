@@ -1,0 +1,86 @@
+/// The rings that carry K and V tiles from the producer to the consumers, and the order in which tiles pass through
+/// them: what both sides have to agree on.
+///
+/// A kernel names a struct of constants, here `Tiles`:
+///   element_bytes    bytes of an element of K and V
+///   k_rows_per_cta   keys of a tile of K in this CTA's shared memory
+///   v_cols_per_cta   columns of V in this CTA's shared memory, padded to the swizzle
+///   BK0              columns of one chunk of K: the padded head dim / num_qk_stages
+///   BK1              keys of a tile of V
+///   num_kv_stages    slots of a ring
+///   num_qk_stages    chunks, each with barriers of its own, in which a tile of K arrives
+///   num_mma_stages   steps in which consumers take a tile
+///   shared_ring      K and V pass through one ring in turn, or each through its own
+///   order            KvOrder
+///   cluster          CTAs that share what is loaded; 1 without multicast
+#pragma once
+
+#include "pipeline/staged_pipeline.cuh"
+
+namespace kernelwright::pipeline {
+
+/// The order in which the producer fills slots and the consumers wait for them. Each side may have its own thoughts of
+/// when it is done with a slot; what it waits for next is this.
+///   kAlternating  K0 V0 K1 V1 .. K(T-1) V(T-1)        a step's product with V ends before the next step's scores
+///   kKeysAhead    K0 K1 V0 K2 V1 .. K(T-1) V(T-2) V(T-1)    scores of a step run under the softmax of the one before
+/// A work item without tiles takes no slot, and the next item goes on where the last one ended.
+/// In one shared ring both sides follow it to the letter, else they wait for each other for ever. In split rings the
+/// order of K among K, and of V among V, is the same either way; the producer, one thread, still has to fill in this
+/// order, or it waits for a slot of V that stays taken until the K comes that it has not sent yet.
+enum class KvOrder { kAlternating, kKeysAhead };
+
+/// Calls load_k(j) and load_v(j) for the `tiles` tiles of one work item in the order kOrder.
+template <KvOrder kOrder, class LoadK, class LoadV>
+__device__ __forceinline__ void for_each_load(int tiles, const LoadK& load_k, const LoadV& load_v) {
+  if constexpr (kOrder == KvOrder::kAlternating) {
+#pragma unroll 1
+    for (int j = 0; j < tiles; ++j) {
+      load_k(j);
+      load_v(j);
+    }
+  } else {
+    // One call of each: the loads are inlined once.
+#pragma unroll 1
+    for (int j = 0; j <= tiles; ++j) {
+      if (j < tiles) load_k(j);
+      if (j > 0) load_v(j - 1);
+    }
+  }
+}
+
+/// The rings of `Tiles`: their types, and where their barriers lie. K's first, then V's unless they share.
+template <class Tiles>
+struct KvRings {
+  static_assert(!Tiles::shared_ring || Tiles::num_qk_stages == 1, "a shared ring carries K whole, as it does V");
+  static_assert(!Tiles::shared_ring || Tiles::num_kv_stages >= 2, "a K and a V are held at a time");
+  static constexpr bool kClusterScope = Tiles::cluster > 1;
+  template <bool kIsK>
+  using Ring = StagedPipeline<Tiles::num_kv_stages, kIsK ? Tiles::num_qk_stages : 1, kClusterScope>;
+  using KRing = Ring<true>;
+  using VRing = Ring<false>;
+  static constexpr uint32_t bytes = KRing::bytes + (Tiles::shared_ring ? 0 : VRing::bytes);  // of the barriers
+
+  static __device__ __forceinline__ uint32_t k_barriers(uint32_t base) { return base; }
+  static __device__ __forceinline__ uint32_t v_barriers(uint32_t base) {
+    return Tiles::shared_ring ? base : base + KRing::bytes;
+  }
+
+  /// Makes the barriers of all rings: StagedPipeline::init(). One side calls it, by one thread.
+  static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
+    KRing::init(k_barriers(base), producer_arrivals, consumer_arrivals);
+    if constexpr (!Tiles::shared_ring) VRing::init(v_barriers(base), producer_arrivals, consumer_arrivals);
+  }
+};
+
+/// Bytes of the tiles, and of the slots that they lie in. A slot of a shared ring holds the larger of both.
+template <class Tiles>
+struct KvBytes {
+  static constexpr uint32_t k_chunk = Tiles::k_rows_per_cta * Tiles::BK0 * Tiles::element_bytes;
+  static constexpr uint32_t k_tile = k_chunk * Tiles::num_qk_stages;
+  static constexpr uint32_t v_tile = Tiles::v_cols_per_cta * Tiles::BK1 * Tiles::element_bytes;
+  static constexpr uint32_t larger = k_tile > v_tile ? k_tile : v_tile;
+  static constexpr uint32_t k_slot = Tiles::shared_ring ? larger : k_tile;
+  static constexpr uint32_t v_slot = Tiles::shared_ring ? larger : v_tile;
+};
+
+}  // namespace kernelwright::pipeline

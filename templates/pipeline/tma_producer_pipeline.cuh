@@ -1,0 +1,161 @@
+/// The loading thread's view of the ring of K or of V. K arrives in num_qk_stages K-major chunks, each on barriers of
+/// its own, so that the first product may start before the tile is whole; V arrives whole, MN-major.
+///
+/// For each tile, for each part q: acquire<q>() waits until it is free, get_tile<q>(..) arms its full barrier with the
+/// bytes to come and says where they go, and the kernel issues the copies. Then commit_step(): nothing is signalled,
+/// for the copies complete the barrier themselves.
+///
+/// See kv_rings.cuh for `Tiles` and for the order of tiles.
+#pragma once
+
+#include "pipeline/kv_rings.cuh"
+
+namespace kernelwright::pipeline {
+
+/// Where part of a tile goes, and the barrier that its bytes complete on.
+struct TileTarget {
+  uint32_t full, smem;
+};
+
+/// kIsK: a view of K's tiles, else of V's. Ring: the ring itself, or a reference to one that another view steps as
+/// well.
+template <bool kIsK, class Tiles, class Ring = typename KvRings<Tiles>::template Ring<kIsK>>
+class TmaProducerPipeline {
+ public:
+  static constexpr bool is_k = kIsK;
+  static constexpr int num_stages = kIsK ? Tiles::num_qk_stages : 1;  // parts of a tile
+  static constexpr int k_rows_per_cta = Tiles::k_rows_per_cta, v_cols_per_cta = Tiles::v_cols_per_cta;
+  static constexpr int BK0 = Tiles::BK0, BK1 = Tiles::BK1;
+  static constexpr int elements = kIsK ? k_rows_per_cta * BK0 : v_cols_per_cta * BK1;  // of a part
+  static constexpr int elements_full = elements * num_stages;                          // of a tile
+  static constexpr uint32_t tile_bytes = elements * Tiles::element_bytes;              // of a part
+  static constexpr uint32_t slot_bytes = kIsK ? KvBytes<Tiles>::k_slot : KvBytes<Tiles>::v_slot;
+
+  /// A ring at its start: the address of its barriers, and of its slots.
+  __device__ __forceinline__ TmaProducerPipeline(uint32_t barriers, uint32_t smem)
+      : ring_{barriers, {0, 1}}, smem_(smem) {}
+  /// A ring that exists, copied or referred to as `Ring` says.
+  __device__ __forceinline__ TmaProducerPipeline(Ring& ring, uint32_t smem) : ring_(ring), smem_(smem) {}
+
+  /// Waits until every consumer has let go of part kPart of this slot.
+  template <int kPart = 0>
+  __device__ __forceinline__ void acquire() const {
+    ring_.template producer_wait<kPart>();
+  }
+
+  /// Where part kPart of this tile goes.
+  template <int kPart = 0>
+  __device__ __forceinline__ uint32_t get_smem() const {
+    static_assert(kPart >= 0 && kPart < num_stages);
+    return smem_ + ring_.state.index * slot_bytes + kPart * tile_bytes;
+  }
+
+  /// Without arming: for a caller that arms the barrier itself.
+  template <int kPart = 0>
+  __device__ __forceinline__ TileTarget get_tile() const {
+    return {ring_.template full<kPart>(ring_.state.index), get_smem<kPart>()};
+  }
+
+  /// Armed with `bytes` by the thread that is `elected`: all that will complete on this barrier, be it more than the
+  /// tile (Q beside the first K, the halves that other CTAs send) or less (a part of a page). Boxes that hang over the
+  /// tensor's edge count in full.
+  template <int kPart = 0>
+  __device__ __forceinline__ TileTarget get_tile(bool elected, uint32_t bytes) const {
+    const TileTarget target = get_tile<kPart>();
+    if (elected) ptx::mbarrier_arrive_expect_tx(target.full, bytes);
+    return target;
+  }
+
+  /// Armed with the bytes of this part and nothing else.
+  template <int kPart = 0>
+  __device__ __forceinline__ TileTarget get_tile(bool elected) const {
+    return get_tile<kPart>(elected, tile_bytes);
+  }
+
+  /// On to the next slot of this ring.
+  __device__ __forceinline__ void commit_step() { ring_.step(); }
+
+  /// Waits until consumers have let go of all that was ever loaded: StagedPipeline::drain().
+  __device__ __forceinline__ void drain() { ring_.drain(); }
+
+  // The same by name, for code that holds a view of each.
+  template <int kPart = 0>
+  __device__ __forceinline__ void acquire_k() const {
+    static_assert(kIsK, "a view of V");
+    acquire<kPart>();
+  }
+  __device__ __forceinline__ void acquire_v() const {
+    static_assert(!kIsK, "a view of K");
+    acquire<0>();
+  }
+  template <int kPart = 0, class... Arming>
+  __device__ __forceinline__ TileTarget get_k(Arming... arming) const {
+    static_assert(kIsK, "a view of V");
+    return get_tile<kPart>(arming...);
+  }
+  template <class... Arming>
+  __device__ __forceinline__ TileTarget get_v(Arming... arming) const {
+    static_assert(!kIsK, "a view of K");
+    return get_tile<0>(arming...);
+  }
+  template <int kPart = 0>
+  __device__ __forceinline__ uint32_t get_k_smem() const {
+    static_assert(kIsK, "a view of V");
+    return get_smem<kPart>();
+  }
+  __device__ __forceinline__ uint32_t get_v_smem() const {
+    static_assert(!kIsK, "a view of K");
+    return get_smem<0>();
+  }
+
+ private:
+  Ring ring_;
+  uint32_t smem_;  // of slot 0
+};
+
+/// The producer's rings, one or two as Tiles::shared_ring says, and a view of them for K and for V. The views refer to
+/// this object: it outlives them, and is not copied while they live.
+///
+///   KvProducer<Tiles> rings(barriers, k_smem, v_smem);
+///   auto k = rings.k();
+///   auto v = rings.v();
+///   for (each work item) for_each_load<Tiles::order>(tiles, [&](int j) { k.acquire(); .. k.commit_step(); }, ..);
+template <class Tiles>
+class KvProducer {
+  using KRing = typename KvRings<Tiles>::KRing;
+  using VRing = typename KvRings<Tiles>::VRing;
+
+ public:
+  using K = TmaProducerPipeline<true, Tiles, KRing&>;
+  using V = TmaProducerPipeline<false, Tiles, VRing&>;
+
+  /// Rings at their start. A shared ring has its slots at `k_smem`, and takes no notice of `v_smem`.
+  __device__ __forceinline__ KvProducer(uint32_t barriers, uint32_t k_smem, uint32_t v_smem)
+      : k_ring_(KRing::producer(KvRings<Tiles>::k_barriers(barriers))),
+        v_ring_(VRing::producer(KvRings<Tiles>::v_barriers(barriers))),
+        k_smem_(k_smem),
+        v_smem_(Tiles::shared_ring ? k_smem : v_smem) {}
+  KvProducer(const KvProducer&) = delete;
+
+  __device__ __forceinline__ K k() { return K(k_ring_, k_smem_); }
+  __device__ __forceinline__ V v() {
+    if constexpr (Tiles::shared_ring) {
+      return V(k_ring_, v_smem_);
+    } else {
+      return V(v_ring_, v_smem_);
+    }
+  }
+
+  /// Waits until consumers have let go of all that was ever loaded.
+  __device__ __forceinline__ void drain() {
+    k_ring_.drain();
+    if constexpr (!Tiles::shared_ring) v_ring_.drain();
+  }
+
+ private:
+  KRing k_ring_;
+  VRing v_ring_;  // of no use beside a shared ring
+  uint32_t k_smem_, v_smem_;
+};
+
+}  // namespace kernelwright::pipeline

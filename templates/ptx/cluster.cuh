@@ -1,0 +1,50 @@
+/// Thread block clusters (PTX ISA 7.8, sm_90): ranks, addresses in other CTAs, the cluster's barrier, remote stores.
+#pragma once
+
+#include "contract/integers.h"
+
+namespace kernelwright::ptx {
+
+__device__ __forceinline__ uint32_t cluster_ctarank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+/// mapa: where `address` of this CTA's shared memory lies in CTA `rank` of the cluster.
+__device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+/// barrier.cluster.arrive.release: what this thread wrote is visible to whoever waits with acquire. Threads of a warp
+/// may come one by one. Every thread of the cluster arrives; none may exit in between.
+__device__ __forceinline__ void barrier_cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+/// barrier.cluster.arrive.relaxed: as above, and orders nothing: for exits, and after a fence of its own.
+__device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+/// st.async (sm_90): writes `value` into any CTA of the cluster and completes 4 bytes on the mbarrier beside it there.
+/// Both addresses come from mapa.
+__device__ __forceinline__ void st_async_u32(uint32_t address, uint32_t value, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address), "r"(value),
+               "r"(barrier)
+               : "memory");
+}
+
+/// As above, 16 bytes.
+__device__ __forceinline__ void st_async_v4_u32(uint32_t address, const uint32_t (&value)[4], uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+      "r"(value[0]), "r"(value[1]), "r"(value[2]), "r"(value[3]), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace kernelwright::ptx
