@@ -3,7 +3,7 @@
 
 #include "contract/integers.h"
 
-namespace kernelwright {
+namespace kernelwright::contract {
 
 /// 128 opaque bytes, the layout of the driver's CUtensorMap. As a kernel parameter it is __grid_constant__; in global
 /// memory it is written by the host before the launch.
@@ -12,4 +12,4 @@ struct alignas(64) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128);
 
-}  // namespace kernelwright
+}  // namespace kernelwright::contract

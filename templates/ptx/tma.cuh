@@ -9,6 +9,8 @@
 
 namespace kernelwright::ptx {
 
+using contract::TensorMap;
+
 __device__ __forceinline__ uint64_t map_address(const TensorMap& map) { return reinterpret_cast<uint64_t>(&map); }
 
 /// Fetches the 128 bytes of the map ahead of its first use.

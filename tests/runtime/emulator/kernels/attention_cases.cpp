@@ -176,8 +176,9 @@ KernelNotes notes_of(const AttentionVariant& v) {
 HopperCase hopper_attention(const std::string& name, const HopperAttention& attention) {
   const AttentionVariant& v = attention.variant;
   const std::string spec = fmt::format(
+      "#define KERNELWRIGHT_WGMMA_N0 {0}\n#define KERNELWRIGHT_WGMMA_N1 {1}\n"
       "#include \"hopper_params.h\"\nnamespace kernelwright::test::spec {{\n"
-      "constexpr AttentionVariant kVariant = {{{}, {}, {}, {}, {}}};\n}}\n",
+      "constexpr AttentionVariant kVariant = {{{0}, {1}, {2}, {3}, {4}}};\n}}\n",
       v.head_dim, v.block_n, v.stages, v.causal, v.overlap);
   return {name,
           "attention_sm90",

@@ -5,10 +5,17 @@
 /// registers: S = Q K^T comes from shared memory, P goes as a register operand into O += P V, where V is MN-major.
 #include "spec.h"
 
-#include "hopper_tma.cuh"
-#include "hopper_wgmma.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
 
 namespace kernelwright::test {
+
+using namespace ptx;
+
 namespace {
 
 constexpr AttentionVariant kVariant = spec::kVariant;
@@ -44,8 +51,6 @@ struct Cursor {
     }
   }
 };
-
-__device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int>(0xff800000u)); }
 
 /// Blocks of keys that some query of this CTA sees; at least one.
 __device__ __forceinline__ int blocks_of(const AttentionParams& params) {
@@ -107,7 +112,8 @@ __device__ __forceinline__ void issue_scores(float (&s)[kBlockN / 2], const Shar
   const uint64_t q = wgmma_descriptor(shared.q(consumer), 0, 1024), k = wgmma_descriptor(shared.k(slot), 0, 1024);
 #pragma unroll
   for (int i = 0; i < kHeadDim / 16; ++i)
-    wgmma_ss<false>(s, q + (i / 4 * kQSlabBytes + i % 4 * 32) / 16, k + (i / 4 * kSlabBytes + i % 4 * 32) / 16, i > 0);
+    wgmma_ss<DType::kBf16, false>(s, q + (i / 4 * kQSlabBytes + i % 4 * 32) / 16,
+                                  k + (i / 4 * kSlabBytes + i % 4 * 32) / 16, i > 0);
   wgmma_commit_group();
 }
 
@@ -115,7 +121,8 @@ __device__ __forceinline__ void issue_output(float (&o)[kHeadDim / 2], const uin
                                              const Shared& shared, uint32_t slot, bool first) {
   const uint64_t v = wgmma_descriptor(shared.v(slot), kSlabBytes, 1024);
 #pragma unroll
-  for (int i = 0; i < kBlockN / 16; ++i) wgmma_rs<true>(o, p[i], v + i * (16 * 128 / 16), !first || i > 0);
+  for (int i = 0; i < kBlockN / 16; ++i)
+    wgmma_rs<DType::kBf16, true>(o, p[i], v + i * (16 * 128 / 16), !first || i > 0);
   wgmma_commit_group();
 }
 

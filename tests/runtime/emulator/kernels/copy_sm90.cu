@@ -1,7 +1,15 @@
 /// Every way of Hopper to copy without the thread, each in a kernel as small as shows it with its synchronisation.
-#include "hopper_tma.cuh"
+#include "hopper_params.h"
+#include "ptx/cluster.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
 
 namespace kernelwright::test {
+
+using namespace ptx;
+
 namespace {
 
 extern __shared__ __align__(1024) unsigned char memory[];
@@ -129,8 +137,8 @@ extern "C" __global__ void __launch_bounds__(kCopyThreads) tensor_box(const __gr
         cp_async_bulk_tensor_2d(base, params.from, x, y, full);
         break;
       case 3: cp_async_bulk_tensor_3d(base, params.from, x, y, z, full); break;
-      case 4: cp_async_bulk_tensor_4d(base, params.from, {x, y, z, params.at[3]}, full); break;
-      default: cp_async_bulk_tensor_5d(base, params.from, {x, y, z, params.at[3], params.at[4]}, full); break;
+      case 4: cp_async_bulk_tensor_4d(base, params.from, x, y, z, params.at[3], full); break;
+      default: cp_async_bulk_tensor_5d(base, params.from, x, y, z, params.at[3], params.at[4], full); break;
     }
     mbarrier_arrive(full);
   }

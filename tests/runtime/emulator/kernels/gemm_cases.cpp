@@ -94,9 +94,9 @@ HopperOutcome run_gemm(const HopperGemm& gemm, Device& device, const KernelImage
 
 std::string spec_of(const GemmVariant& v) {
   return fmt::format(
-      "#include \"hopper_params.h\"\nnamespace kernelwright::test::spec {{\n"
+      "#define KERNELWRIGHT_WGMMA_N0 {}\n#include \"hopper_params.h\"\nnamespace kernelwright::test::spec {{\n"
       "constexpr GemmVariant kVariant = {{{}, {}, {}, {}, {}, {}, {}, {}}};\n}}\n",
-      v.rows_per_warpgroup, v.block_n, v.stages, v.cluster, v.b_mn_major, v.output_f32, v.mma_in_flight,
+      v.block_n, v.rows_per_warpgroup, v.block_n, v.stages, v.cluster, v.b_mn_major, v.output_f32, v.mma_in_flight,
       v.cluster_barrier_exit);
 }
 

@@ -5,10 +5,18 @@
 /// one above the other, and each loads its share of their common tile of B for both.
 #include "spec.h"
 
-#include "hopper_tma.cuh"
-#include "hopper_wgmma.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+#include "ptx/wgmma.cuh"
 
 namespace kernelwright::test {
+
+using namespace ptx;
+
 namespace {
 
 constexpr GemmVariant kVariant = spec::kVariant;
@@ -132,8 +140,8 @@ __device__ __forceinline__ void multiply(float (&sum)[kWaves][kBlockN / 2], cons
   for (int wave = 0; wave < kWaves; ++wave) {
 #pragma unroll
     for (int i = 0; i < kBlockK / 16; ++i)
-      wgmma_ss<kVariant.b_mn_major>(sum[wave], a + wave * (64 * 128 >> 4) + i * kAStep, b + i * kBStep,
-                                    !first || i > 0);
+      wgmma_ss<DType::kBf16, kVariant.b_mn_major>(sum[wave], a + wave * (64 * 128 >> 4) + i * kAStep, b + i * kBStep,
+                                                  !first || i > 0);
   }
 }
 

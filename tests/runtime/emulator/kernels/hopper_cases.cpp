@@ -42,9 +42,11 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
   unit.entry = test.entry;
   unit.spec_header = unit.spec_text = test.spec;
   unit.source = text_of(folder / (test.kernel + ".cu"));
-  for (const char* header : {"hopper.cuh", "hopper_tma.cuh", "hopper_wgmma.cuh", "hopper_params.h"})
-    unit.headers.push_back({header, text_of(folder / header), {}});
-  unit.headers.push_back({"contract/integers.h", text_of(source_dir() / "templates" / "contract" / "integers.h"), {}});
+  unit.headers.push_back({"hopper_params.h", text_of(folder / "hopper_params.h"), {}});
+  for (const char* header :
+       {"contract/integers.h", "contract/spec_words.h", "contract/tensor_map.h", "ptx/barrier.cuh", "ptx/cluster.cuh",
+        "ptx/launch.cuh", "ptx/math.cuh", "ptx/mbarrier.cuh", "ptx/memory.cuh", "ptx/tma.cuh", "ptx/wgmma.cuh"})
+    unit.headers.push_back({header, text_of(source_dir() / "templates" / header), {}});
   unit.arch = "sm_90a";
   unit.options = {"--gpu-architecture=sm_90a",
                   "--std=c++17",

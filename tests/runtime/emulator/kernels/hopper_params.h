@@ -3,13 +3,11 @@
 #pragma once
 
 #include "contract/integers.h"
+#include "contract/tensor_map.h"
 
 namespace kernelwright::test {
 
-/// A tensor map as the device's backend encodes it.
-struct alignas(64) TensorMap {
-  uint64_t opaque[16];
-};
+using contract::TensorMap;
 
 /// gemm_sm90: D[m][n] = A[m][k] B^T, with B [n][k], or [k][n] where the variant says MN-major.
 struct GemmParams {
