@@ -1,189 +1,201 @@
 #!/usr/bin/env python3
-"""Kernelwright's attention against what PyTorch would pick instead, on the GPU at hand, both arms in one process.
+"""Kernelwright's attention against what people would use instead, on the GPU at hand, all arms in one process.
 
 Every arm is a CUDA graph that flushes the L2 and runs the kernel between two events. Rounds interleave the arms in alternating
-order; a row gives each arm's median and the median of the paired ratios with its 95 % interval (by order statistics), so that
-a clock that moves moves both arms. Data is random normal, never zeros. Outputs are compared before anything is timed.
+order; a row of the CSV gives the median of the paired ratios with its 95 % interval, so that a clock that moves moves both
+arms. Data is random normal. Every output is compared with an fp32 reference before anything is timed.
 
-    python3 bench/compare_peers.py --library build/runtime/libkernelwright_c.so --peers fa2 > bench/results/DATE-GPU-fa2.csv
+    python3 bench/compare_peers.py --set all --anchors --output results.csv
+    python3 bench/compare_peers.py --set prefill --filter 'd128-causal-8k' --schedules candidates.jsonl
+    python3 bench/compare_peers.py --set smoke --seconds-per-row 0.2
+
+A line of --schedules is a schedule, or {"name": ..., "rows": REGEX, "schedule": ...} for one that has a name and, maybe, is for
+some rows alone. Exit status: 0, 1 if an output was wrong (with --strict: or a target missed), 3 if the machine lacks what is
+needed, 4 if a kernel hung or broke the device: the rows before it are written.
 """
 import argparse
-import ctypes
 import json
-import math
-import statistics
-import subprocess
+import os
+import pathlib
+import re
+import shlex
 import sys
+import time
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-PEERS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-
-
-class Strides(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("batch", "token", "head")]
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "python")]
+from kernelwright import MissingError  # noqa: E402
+from peers import anchors, report, rows, stats  # noqa: E402
 
 
-class Tensors(ctypes.Structure):
-    """kernelwright_attention_tensors of runtime/c_api.h."""
-
-    _fields_ = (
-        [("struct_size", ctypes.c_size_t)]
-        + [(n, ctypes.c_uint64) for n in ("q k v o lse q_offsets kv_offsets kv_lengths page_table sinks k_scale v_scale "
-                                          "workspace workspace_bytes").split()]
-        + [(n, ctypes.c_int32) for n in ("batch", "q_len", "kv_len", "page_table_stride")]
-        + [("q_tokens", ctypes.c_int64)]
-        + [(n, Strides) for n in ("q_strides", "k_strides", "v_strides", "o_strides")]
-        + [("overrides", ctypes.c_uint32), ("scale", ctypes.c_float), ("softcap", ctypes.c_float),
-           ("window_left", ctypes.c_int32), ("window_right", ctypes.c_int32)])
-
-
-class Kernelwright:
-    def __init__(self, path):
-        self.lib = ctypes.CDLL(path)
-        self.lib.kernelwright_last_error.restype = ctypes.c_char_p
-        self.engine = ctypes.c_void_p()
-        self.check(self.lib.kernelwright_engine_create(None, ctypes.byref(self.engine)))
-
-    def check(self, status):
-        if status != 0:
-            raise RuntimeError(self.lib.kernelwright_last_error().decode())
-
-    def prepare(self, case, schedule):
-        problem = {
-            "dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": case["d"], "v": case["d"]},
-            "heads": {"q": case["h"], "kv": case["hk"]}, "mask": {"kind": "causal" if case["causal"] else "none"}}
-        if case["q_len"] == 1:
-            problem["max_q_len"] = 1
-        text = json.dumps({"version": 1, "kind": "attention", "name": "peer", "problem": problem, "schedule": schedule}).encode()
-        kernel = ctypes.c_void_p()
-        self.check(self.lib.kernelwright_prepare_json(self.engine, text, ctypes.c_size_t(len(text)), None, ctypes.byref(kernel)))
-        return kernel
-
-    def arm(self, case, q, k, v, schedule):
-        kernel = self.prepare(case, schedule)
-        o = torch.full_like(q, math.nan)
-        t = Tensors(struct_size=ctypes.sizeof(Tensors), q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), o=o.data_ptr(),
-                    batch=case["b"], q_len=case["q_len"], kv_len=case["kv_len"])
-        need = ctypes.c_uint64()
-        self.check(self.lib.kernelwright_workspace_bytes(kernel, ctypes.byref(t), ctypes.byref(need)))
-        workspace = torch.empty(max(1, need.value), dtype=torch.uint8, device="cuda")
-        t.workspace, t.workspace_bytes = workspace.data_ptr(), need.value
-
-        def call():
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            self.check(self.lib.kernelwright_launch(kernel, ctypes.byref(t), stream))
-            return o
-
-        call.keep = (workspace, o)
-        return call
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", default="all", help=f"of {', '.join(rows.SETS)}; several with commas")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only rows whose name matches")
+    parser.add_argument("--list", action="store_true", help="name the rows and stop")
+    parser.add_argument("--schedule", action="append", default=[], metavar="JSON", help="of our arm; several are several arms")
+    parser.add_argument("--schedules", metavar="FILE.jsonl", help="more of them, one a line")
+    parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2; rows with peers of their own have those too")
+    parser.add_argument("--fa3", metavar="PATH", help="a shared object with FlashAttention-3's fa3_fwd")
+    parser.add_argument("--anchors", action="store_true", help="add ours/FA3 through cuDNN, from the recorded rows")
+    parser.add_argument("--seconds-per-row", type=float, default=1.5, help="of timing; setting up comes on top")
+    parser.add_argument("--hang-seconds", type=float, default=10, help="a kernel that takes longer is given up, and the run with it")
+    parser.add_argument("--library", help="libkernelwright_c.so; else as the Python module finds it")
+    parser.add_argument("--output", metavar="FILE.csv", help="instead of standard output")
+    parser.add_argument("--plot", metavar="FILE.png", help="a picture of the ratios, if matplotlib is installed")
+    parser.add_argument("--strict", action="store_true", help="a missed target is exit status 1")
+    args = parser.parse_args()
+    args.sets = args.set.split(",")
+    unknown = [name for name in args.sets if name not in rows.SETS]
+    if unknown:
+        parser.error(f"--set: {', '.join(unknown)} is not one of {', '.join(rows.SETS)}")
+    args.peers = [name for name in args.peers.split(",") if name]
+    if [name for name in args.peers if name not in ("cudnn", "fa2")]:
+        parser.error("--peers takes cudnn and fa2; fa3 comes with --fa3 PATH")
+    args.peers += ["fa3"] if args.fa3 else []
+    args.arms = report.read_schedules(args.schedule, args.schedules)
+    return args
 
 
-def torch_arm(case, q, k, v, backend):
-    # [batch, heads, len, d] views of [batch, len, heads, d] tensors: what a server has.
-    qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
-
-    def call():
-        with sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(qt, kt, vt, is_causal=case["causal"], enable_gqa=case["h"] != case["hk"]).transpose(1, 2)
-
-    return call
-
-
-class Timed:
-    """One arm as a graph: flush, event, call, event."""
-
-    def __init__(self, call, flush):
-        self.start, self.end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                call()
-        torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            flush.zero_()
-            self.start.record()
-            self.out = call()
-            self.end.record()
-
-    def run(self):
-        self.graph.replay()
-        torch.cuda.synchronize()
-        return self.start.elapsed_time(self.end)
+def prepare_all(engine, chosen, arms, arms_of):
+    """{(row name, arm name): Kernel or the error that refused it}: compiled on all cores, and done before anything is timed."""
+    begin = time.monotonic()
+    kernels = {}
+    for row in chosen:
+        for arm in arms:
+            if not arm.takes(row.name):
+                continue
+            try:
+                kernels[row.name, arm.name] = engine.prepare(arms_of.config(row, arm.schedule), background=True)
+            except arms_of.kernelwright.KernelwrightError as error:
+                kernels[row.name, arm.name] = error
+    for key, kernel in kernels.items():
+        try:
+            if not isinstance(kernel, Exception):
+                kernel.wait()
+        except arms_of.kernelwright.KernelwrightError as error:
+            kernels[key] = error
+    print(f"{len(kernels)} kernels in {time.monotonic() - begin:.1f} s", file=sys.stderr)
+    return kernels
 
 
-def median_interval(values):
-    """Median and its 95 % interval from order statistics (normal approximation of the binomial)."""
-    ordered, n = sorted(values), len(values)
-    half = 0.98 * math.sqrt(n)
-    low, high = max(0, int(n / 2 - half)), min(n - 1, int(math.ceil(n / 2 + half)) - 1)
-    return statistics.median(ordered), ordered[low], ordered[high]
+class Run:
+    """One run: what all rows share, and the report that they write to."""
+
+    def __init__(self, args, out):
+        import torch
+        from peers import arms, reference, timing
+        self.args, self.out, self.torch, self.arms, self.reference, self.timing = args, out, torch, arms, reference, timing
+        torch.manual_seed(0)
+        self.engine = arms.kernelwright.Engine("cuda", library=args.library)
+        self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+        self.clock = timing.SmClock()
+        self.recorded = anchors.read() if args.anchors else {}
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        out.header(f"{properties.name}, torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN "
+                   f"{torch.backends.cudnn.version()}, kernelwright {arms.kernelwright.version(args.library)}",
+                   f"compare_peers.py {shlex.join(sys.argv[1:])}",
+                   *(f"arm {arm.name}: {json.dumps(arm.schedule)}" for arm in args.arms))
+
+    def row(self, row, kernels):
+        case = self.arms.Case(row)
+        truth = self.reference.Truth(case)
+        graphs, made = {}, {}
+        for arm in self.args.arms:
+            kernel = kernels.get((row.name, arm.name))
+            if kernel is not None:
+                self.add(row, arm.name, "", lambda: self.our_arm(arm.name, kernel, case), truth, graphs, made)
+        ours = list(graphs)
+        if not ours:
+            return
+        for peer, refuses in rows.peers_of(row, self.args.peers):
+            if refuses:
+                self.out.failure(row, "", peer, "cannot", refuses)
+            else:
+                self.add(row, "", peer, lambda: self.arms.peer(peer, case, self.engine, self.args.fa3), truth, graphs, made)
+        times, clocks = self.timing.measure(graphs, self.args.seconds_per_row, self.clock)
+        peers = [name for name in graphs if name not in ours]
+        for name in ours:
+            mine = report.Timed(name, times[name], *made[name])
+            info = kernels[row.name, name].info()
+            note = f"{info['registers']} registers, {info['spill_bytes']} spill bytes"
+            for peer in peers or [""]:
+                theirs = report.Timed(peer, times[peer], *made[peer]) if peer else None
+                ratio = stats.rate_ratio(mine.times, theirs.times, mine.work, theirs.work) if peer else None
+                self.out.result(row, mine, theirs, ratio, clocks, note)
+                if peer == "cudnn" and "fa3" not in peers:
+                    through = anchors.through(self.recorded, row.name, ratio)
+                    if through:
+                        self.out.result(row, mine, report.Timed("fa3", [], 0, None), through, clocks, "through cudnn, as recorded; " + note)
+
+    def our_arm(self, name, kernel, case):
+        if isinstance(kernel, Exception):
+            raise kernel
+        return self.arms.ours(name, kernel, case)
+
+    def add(self, row, arm_name, peer, make, truth, graphs, made):
+        """Makes an arm, compares its output, and captures it. What goes wrong with one arm is a row of the report, unless it
+        has broken the device."""
+        try:
+            arm = make()
+            out = arm.call()
+            self.timing.wait(self.args.hang_seconds)
+            error = None
+            if out is not None and (not peer or peer in self.arms.COMPARED):
+                error = truth.error(truth_shape(row, out))
+                if not error <= 1:
+                    return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound", error)
+            graphs[arm_name or peer] = self.timing.Graph(arm.call, self.flush, self.args.hang_seconds)
+            made[arm_name or peer] = (arm.work, error)
+        except self.timing.Hang as hang:
+            self.out.failure(row, arm_name, peer, "hangs", str(hang))
+            raise
+        except Exception as error:  # noqa: BLE001: a peer raises what it likes
+            self.out.failure(row, arm_name, peer, "failed", f"{type(error).__name__}: {error}")
+            self.torch.cuda.synchronize()  # raises if the device is broken
 
 
-def sm_clock():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"], capture_output=True, text=True)
-    return out.stdout.strip().splitlines()[0] if out.returncode == 0 and out.stdout.strip() else "?"
-
-
-def cases():
-    for d, h in ((64, 32), (128, 16)):
-        for s in (512, 1024, 2048, 4096, 8192, 16384):
-            for causal in (False, True):
-                yield dict(b=max(1, 16384 // s), q_len=s, kv_len=s, h=h, hk=h, d=d, causal=causal)
-    for b, s, h in ((1, 8192, 32), (16, 8192, 32), (64, 4096, 32), (128, 2048, 64), (1, 131072, 32)):
-        yield dict(b=b, q_len=1, kv_len=s, h=h, hk=8, d=128, causal=False)
+def truth_shape(row, out):
+    """An output as [tokens, heads, head_dim]."""
+    return out.reshape(-1, row.heads, row.head_dim)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", required=True, help="libkernelwright_c.so")
-    parser.add_argument("--peers", default="fa2,cudnn")
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--schedule", default='"auto"', help="JSON of the schedule")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    ours, flush = Kernelwright(args.library), torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    properties = torch.cuda.get_device_properties(0)
-    print(f"# {properties.name}, torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
-          f"rounds {args.rounds}, schedule {args.schedule}")
-    print("case,peer,ours_ms,peer_ms,ours_rate,unit,speed_vs_peer,low,high,max_difference,sm_mhz")
-    worst = math.inf
-    for case in cases():
-        decode = case["q_len"] == 1
-        name = (f"decode_B{case['b']}_S{case['kv_len']}_H{case['h']}_Hk{case['hk']}_D{case['d']}" if decode else
-                f"prefill_B{case['b']}_H{case['h']}_S{case['q_len']}_D{case['d']}_{'causal' if case['causal'] else 'full'}")
-        if args.only not in name:
-            continue
-        make = lambda n, heads: torch.randn(case["b"], n, heads, case["d"], device="cuda", dtype=torch.bfloat16)
-        q, k, v = make(case["q_len"], case["h"]), make(case["kv_len"], case["hk"]), make(case["kv_len"], case["hk"])
-        our_call = ours.arm(case, q, k, v, json.loads(args.schedule))
-        our_arm = Timed(our_call, flush)
-        work = (2 * 2 * case["b"] * case["kv_len"] * case["hk"] * case["d"] if decode else
-                4 * case["b"] * case["h"] * case["q_len"] * case["kv_len"] * case["d"] / (2 if case["causal"] else 1))
-        unit, per = ("GB/s of KV", 1e6) if decode else ("TFLOP/s", 1e9)
-        for peer in args.peers.split(","):
-            peer_call = torch_arm(case, q, k, v, PEERS[peer])
-            difference = (our_call().float() - peer_call().float()).abs().max().item()
-            assert difference < 0.05, f"{name}: differs from {peer} by {difference}"
-            peer_arm = Timed(peer_call, flush)
-            for arm in (our_arm, peer_arm) * 3:
-                arm.run()
-            mine, theirs = [], []
-            for i in range(args.rounds):
-                for arm, times in ((our_arm, mine), (peer_arm, theirs))[::1 if i % 2 else -1]:
-                    times.append(arm.run())
-            ratio, low, high = median_interval([t / m for m, t in zip(mine, theirs)])
-            worst = min(worst, ratio)
-            print(f"{name},{peer},{statistics.median(mine):.4f},{statistics.median(theirs):.4f},"
-                  f"{work / statistics.median(mine) / per:.1f},{unit},{ratio:.3f},{low:.3f},{high:.3f},{difference:.4f},{sm_clock()}", flush=True)
-            del peer_arm
-        del our_arm, our_call, q, k, v
-        torch.cuda.empty_cache()
-    print(f"# slowest row: {worst:.3f} of its peer's speed")
+    args = parse_arguments()
+    chosen = list(rows.selected(args.sets, re.compile(args.filter)))
+    if args.list or not chosen:
+        for row in chosen:
+            print(row.name, json.dumps(row.problem()))
+        return 0 if chosen else report.complain(f"no row of {args.set} matches {args.filter!r}; --list names them", 2)
+    try:
+        import torch
+        if not torch.cuda.is_available():
+            return report.complain("torch sees no GPU", 3)
+    except ImportError as error:
+        return report.complain(f"{error}; it needs torch", 3)
+    with (open(args.output, "w", newline="", encoding="utf-8") if args.output else report.standard_output()) as file:
+        out = report.Report(file)
+        try:
+            run = Run(args, out)
+        except MissingError as error:
+            return report.complain(error, 3)
+        kernels = prepare_all(run.engine, chosen, args.arms, run.arms)
+        broken = None
+        for row in chosen:
+            try:
+                run.row(row, kernels)
+            except Exception as error:  # noqa: BLE001: whatever came through add() has broken the device
+                broken = f"{row.name}: {type(error).__name__}: {error}"
+                break
+            torch.cuda.empty_cache()
+        missed = out.summary()
+    if args.plot:
+        report.plot(out.lines, args.plot)
+    if broken:
+        report.complain(broken, 4)
+        sys.stderr.flush()
+        os._exit(4)  # a hung kernel would hold an orderly exit too
+    return 1 if out.wrong or (args.strict and missed) else 0
 
 
 if __name__ == "__main__":

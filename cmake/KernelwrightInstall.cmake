@@ -27,6 +27,9 @@ foreach(folder generator runtime)
           PATTERN "attention_arguments.h" EXCLUDE  # between .cpp files: it needs fmt
           PATTERN "driver.h" EXCLUDE)              # likewise: it needs cuda.h
 endforeach()
+# The Python module looks for the library in the folders above it: PYTHONPATH=<prefix>/<libdir>/kernelwright/python is all.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/kernelwright DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python
+        FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 
 set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")
 if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static libraries, by file

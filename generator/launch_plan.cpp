@@ -40,28 +40,24 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
   return static_cast<int>(best);
 }
 
-/// The persistent CTAs' order of items. Keys are best read by several CTAs at a time: a tile of 128 queries takes 64 KB
-/// of them in about a microsecond, from all SMs more than twice what the memory gives.
-void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms, std::int64_t pairs,
-                 std::int64_t m_blocks, AttentionLaunch& launch) {
-  using contract::ItemOrder;
-  const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;  // pairs that read the same keys
-  std::int64_t units = pairs * m_blocks, section = shared_by;     // one KV head after the other
-  if (spec.scheduler == Scheduler::kLongestFirst && spec.mask == MaskKind::kCausal) {
-    // Few KV heads: all at once, longest tiles first, and at least four CTAs to each. Many: couples, all equally long.
-    const std::int64_t kv_heads = static_cast<std::int64_t>(extent.kv_heads) * extent.batch;
-    const bool few = kv_heads * 4 <= num_sms;
-    launch.item_order = few ? ItemOrder::kSnake : ItemOrder::kCouples;
-    if (few) section = pairs;
-    if (!few) units = pairs * floor_div(m_blocks + 1, 2);
+/// The order in which persistent CTAs take query tiles. Several of them should read the same keys at a time: a tile of
+/// 128 queries takes 64 KB of keys and values in about a microsecond, from all SMs more than twice what the memory
+/// gives.
+void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms, std::int64_t items,
+                 AttentionLaunch& launch) {
+  constexpr std::int64_t kReaders = 4;
+  std::int64_t chunk = launch.num_m_blocks;
+  if (spec.scheduler == Scheduler::kLongestFirst) {
+    const std::int64_t kv_heads = std::int64_t{extent.kv_heads} * extent.batch;
+    // Few KV heads have that many readers in any order.
+    chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, spec.pack_gqa ? 1 : spec.group);
   }
-  launch.num_units = static_cast<int>(std::min<std::int64_t>(units, 0x7fffffff));
-  launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
+  launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max(1, launch.num_m_blocks)));
+  launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
   // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
-  const std::int64_t ctas = spec.scheduler == Scheduler::kGrid || units > launch.num_units
-                                ? std::min<std::int64_t>(units, 0xffffffff)
-                                : std::min<std::int64_t>(units, std::max(1, num_sms));
-  launch.main.grid[0] = static_cast<std::uint32_t>(ctas);
+  const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
+  launch.main.grid[0] = static_cast<std::uint32_t>(
+      std::min<std::int64_t>(items, one_each ? 0xffffffff : std::int64_t{std::max(1, num_sms)}));
 }
 
 }  // namespace
@@ -106,7 +102,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   const std::int64_t items = pairs * m_blocks;
   if (spec.family == Family::kHopper) {
-    order_items(spec, extent, num_sms, pairs, m_blocks, launch);
+    order_items(spec, extent, num_sms, items, launch);
     return launch;
   }
 

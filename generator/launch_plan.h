@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "contract/hopper_attention.h"
-
 #include "kernelwright/generator/spec.h"
 
 namespace kernelwright {
@@ -29,8 +27,8 @@ struct AttentionLaunch {
   LaunchPlan combine;  // unused if num_splits is 1
   int num_splits = 1;
   int num_m_blocks = 1;
-  int num_units = 1;  // hopper: what persistent CTAs take, work items or couples of them
-  contract::ItemOrder item_order = contract::ItemOrder::kLaps;
+  int num_items = 1;  // hopper: query tiles of all heads and sequences
+  int m_chunk = 1;    // hopper: those of one head that follow each other
   int head_section = 1;
   std::uint64_t workspace_bytes = 0;  // partial_o, then partial_lse; needs no zeroing
   std::uint64_t partial_lse_offset = 0;

@@ -105,8 +105,8 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
   encode(hopper.k, wanted.k);
   encode(hopper.v, wanted.v);
   hopper.attention = params;
-  hopper.num_units = launch.num_units;
-  hopper.item_order = launch.item_order;
+  hopper.num_items = launch.num_items;
+  hopper.m_chunk = launch.m_chunk;
   kernel.device->launch(*kernel.main, config_of(launch.main), &hopper, sizeof hopper, stream);
 }
 

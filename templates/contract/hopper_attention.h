@@ -8,15 +8,6 @@
 
 namespace kernelwright::contract {
 
-/// The order in which persistent CTAs take the work items, query tiles x (batch x heads). Sections of
-/// AttentionParams::head_section (batch, head) pairs come one after the other, so that the keys of a section stay in the
-/// L2; within one, the last query tiles come first, because under a causal mask they are the longest.
-enum class ItemOrder : int32_t {
-  kLaps,     // one item per CTA and lap
-  kSnake,    // every other lap backwards: whoever had the longest item of a lap has the shortest of the next
-  kCouples,  // a unit is query tile m and then tile last - m: under a causal mask all units are equally long
-};
-
 /// Three operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
 ///   padded  (depth, token, head, batch)
 ///   ragged  (depth, token, head, 1), the tokens of all sequences
@@ -30,8 +21,8 @@ enum class ItemOrder : int32_t {
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
-  int32_t num_units;  // what CTAs take: work items (query tiles x heads x batch), or pairs of them
-  ItemOrder item_order;
+  int32_t num_items;  // query tiles x heads x batch
+  int32_t m_chunk;    // query tiles of one (batch, head) pair that follow each other: see policy/item_walk.cuh
 };
 
 // Warpgroup 0 loads; warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.

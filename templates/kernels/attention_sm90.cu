@@ -228,11 +228,6 @@ __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params)
 
 // ---- a warpgroup of 64 query rows ----
 
-template <bool kValue>
-struct Constant {
-  static constexpr bool value = kValue;
-};
-
 class MathWarpgroup {
  public:
   __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
@@ -255,7 +250,7 @@ class MathWarpgroup {
         const policy::PostedItem done = item_;
         release_queries();
         if (!take_item()) {
-          const uint32_t values = take_values();
+          const uint32_t values = take_values<true>();
           fence();
           issue_output(values);
           end_output();
@@ -313,23 +308,25 @@ class MathWarpgroup {
     pack();
   }
 
-  /// Key tiles of an item but its first. Three loops with one body: only tiles that some row sees in part are masked.
+  /// Key tiles of an item but its first. Only those that some row sees in part, on the right and, in a window, on the
+  /// left, are masked.
   __device__ __forceinline__ void walk_tiles() {
     int tile = walk_.end - 2;
+    for (;;) {
 #pragma unroll 1
-    for (; tile >= max(walk_.begin, walk_.full_end); --tile) step(tile, Constant<true>{});
+      for (; tile >= walk_.begin && (walk_.is_partial(tile) || last_keys_ < spec::kBlockN); --tile)
+        step<true, true>(tile);
+      if (tile < walk_.begin) break;
+      const int last = max(walk_.begin, walk_.full_begin);
 #pragma unroll 1
-    for (; tile >= max(walk_.begin, walk_.full_begin); --tile) step(tile, Constant<false>{});
-    if constexpr (spec::kMask == MaskKind::kSlidingWindow) {
-#pragma unroll 1
-      for (; tile >= walk_.begin; --tile) step(tile, Constant<true>{});
+      for (; tile >= last; --tile) step<false, false>(tile);
     }
   }
 
-  template <class Masked>
-  __device__ __forceinline__ void step(int tile, Masked) {
-    issue_both();
-    if constexpr (Masked::value) mask(tile);
+  template <bool kMasked, bool kCleans>
+  __device__ __forceinline__ void step(int tile) {
+    issue_both<kCleans>();
+    if constexpr (kMasked) mask(tile);
     softmax_.exponentiate(scores_, scale_);
     end_output();
     softmax_.rescale(output_);
@@ -338,7 +335,7 @@ class MathWarpgroup {
 
   /// The first step of an item, and the last product of the one before.
   __device__ __forceinline__ void cross_over(policy::PostedItem done) {
-    issue_both();
+    issue_both<true>();
     last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
@@ -351,8 +348,9 @@ class MathWarpgroup {
     accumulate_ = false;
   }
 
+  template <bool kCleans>
   __device__ __forceinline__ void issue_both() {
-    const uint32_t keys = tiles_.wait_k(), values = take_values();
+    const uint32_t keys = tiles_.wait_k(), values = take_values<kCleans>();
     turns_.wait();
     fence();
     issue_scores(keys);
@@ -390,9 +388,10 @@ class MathWarpgroup {
   }
   /// The next tile of V, with zeros for keys that are not the sequence's: their probability is 0, yet 0 times what lies
   /// there may be NaN.
+  template <bool kCleans>
   __device__ __forceinline__ uint32_t take_values() {
     const uint32_t values = tiles_.wait_v();
-    if (last_keys_ < spec::kBlockN) {
+    if (kCleans && last_keys_ < spec::kBlockN) {
       const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
 #pragma unroll 1
       for (int i = thread; i < (spec::kBlockN - last_keys_) * 8; i += kMathThreads)

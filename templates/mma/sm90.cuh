@@ -16,8 +16,13 @@ template <DType kType, int kDepth, int kQueryRows, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
   const uint64_t a = ptx::wgmma_descriptor(queries, 0, kAtomBytes), b = ptx::wgmma_descriptor(keys, 0, kAtomBytes);
   constexpr int kSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
+  constexpr int kSlabSteps = 4;  // k of 16 in a slab of 64 columns
 #pragma unroll
-  for (int i = 0; i < kSteps; ++i)
+  for (int i = 0; i < kSteps / kSlabSteps; ++i)
+    ptx::wgmma_ss_x4<kType, false, 2, 2>(scores, a + i * (kQueryRows * kSlabRowBytes / 16),
+                                         b + i * (kKeys * kSlabRowBytes / 16), i > 0);
+#pragma unroll
+  for (int i = kSteps / kSlabSteps * kSlabSteps; i < kSteps; ++i)
     ptx::wgmma_ss<kType, false>(scores, a + (i / 4 * (kQueryRows * kSlabRowBytes) + i % 4 * 32) / 16,
                                 b + (i / 4 * (kKeys * kSlabRowBytes) + i % 4 * 32) / 16, i > 0);
   ptx::wgmma_commit_group();
@@ -30,9 +35,13 @@ __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
                                              const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
                                              bool accumulate) {
   const uint64_t b = ptx::wgmma_descriptor(values, kKeys * kSlabRowBytes, kAtomBytes);
+  constexpr int kSteps = kKeys / 16, kStep = 16 * kSlabRowBytes / 16;
 #pragma unroll
-  for (int i = 0; i < kKeys / 16; ++i)
-    ptx::wgmma_rs<kType, true>(output, probabilities[i], b + i * (16 * kSlabRowBytes / 16), i > 0 ? 1 : accumulate);
+  for (int i = 0; i + 4 <= kSteps; i += 4)
+    ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[i], b + i * kStep, i > 0 ? 1 : accumulate);
+#pragma unroll
+  for (int i = kSteps / 4 * 4; i < kSteps; ++i)
+    ptx::wgmma_rs<kType, true>(output, probabilities[i], b + i * kStep, i > 0 ? 1 : accumulate);
   ptx::wgmma_commit_group();
 }
 

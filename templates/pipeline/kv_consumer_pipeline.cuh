@@ -91,6 +91,7 @@ class KvConsumerPipeline {
   /// The next tile of K: step 0 moves on to it (kPreIncrement), later steps stay on it.
   template <int kStep = kOnlyStep, bool kPreIncrement = (kStep == 0)>
   __device__ __forceinline__ auto wait_k() {
+    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
     if constexpr (kStep == 0 && kPreIncrement) k_ring_.step();
     if constexpr (kStep == 0) k_slot_ = k_ring_.state.index;
     if constexpr (begins_chunk(kStep)) wait<kStep>();

@@ -54,17 +54,26 @@ __device__ __forceinline__ void wgmma_wait_group() {
 }
 
 /// Keeps the compiler from moving accesses to `registers` across this point: it does not know that a wgmma goes on
-/// after its asm. No instruction.
+/// after its asm. No instruction. Sixteen at a time: a statement for each would take NVRTC as long as the products do.
+#define KERNELWRIGHT_PIN4(c, r, i) "+" c(r[i]), "+" c(r[(i) + 1]), "+" c(r[(i) + 2]), "+" c(r[(i) + 3])
 template <int kCount>
 __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
+  static_assert(kCount % 4 == 0);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+  for (int i = 0; i + 16 <= kCount; i += 16)
+    asm volatile(""
+                 : KERNELWRIGHT_PIN4("f", registers, i), KERNELWRIGHT_PIN4("f", registers, i + 4),
+                   KERNELWRIGHT_PIN4("f", registers, i + 8), KERNELWRIGHT_PIN4("f", registers, i + 12)::"memory");
+#pragma unroll
+  for (int i = kCount / 16 * 16; i < kCount; i += 4)
+    asm volatile("" : KERNELWRIGHT_PIN4("f", registers, i)::"memory");
 }
 template <int kRows>
 __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 #pragma unroll
-  for (int i = 0; i < kRows * 4; ++i) asm volatile("" : "+r"(registers[i / 4][i % 4])::"memory");
+  for (int i = 0; i < kRows; ++i) asm volatile("" : KERNELWRIGHT_PIN4("r", registers[i], 0)::"memory");
 }
+#undef KERNELWRIGHT_PIN4
 
 // ---- products ----
 
@@ -136,29 +145,55 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 #define KERNELWRIGHT_SUMS_256 KERNELWRIGHT_SUMS_248, KERNELWRIGHT_D4(124)
 
 // p0 ..: the numbers of the placeholders behind those of D.
+#define KERNELWRIGHT_WGMMA_LINE(type, n) \
+  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" KERNELWRIGHT_PLACES_##n "}, "
 #define KERNELWRIGHT_WGMMA_SS(type, n, p0, p1, p2, p3, p4, p5)                                                 \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2                                                          \
-               ", 0; "                                                                                         \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" KERNELWRIGHT_PLACES_##n    \
-               "}, %" #p0 ", %" #p1 ", p, %" #p3 ", 1, %" #p4 ", %" #p5 "; }"                                  \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2 ", 0; " KERNELWRIGHT_WGMMA_LINE(type, n)                 \
+               "%" #p0 ", %" #p1 ", p, %" #p3 ", 1, %" #p4 ", %" #p5 "; }"                                     \
                : KERNELWRIGHT_SUMS_##n                                                                         \
                : "l"(a), "l"(b), "r"(accumulate), "n"(kScaleA), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0) \
                : "memory")
-#define KERNELWRIGHT_WGMMA_RS(type, n, p0, p1, p2, p3, p4, p5, p6, p7)                                      \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5                                                       \
-               ", 0; "                                                                                      \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" KERNELWRIGHT_PLACES_##n \
-               "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, %" #p6 ", 1, %" #p7 "; }"         \
-               : KERNELWRIGHT_SUMS_##n                                                                      \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA),         \
-                 "n"(kBMnMajor ? 1 : 0)                                                                     \
+#define KERNELWRIGHT_WGMMA_RS(type, n, p0, p1, p2, p3, p4, p5, p6, p7)                              \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5 ", 0; " KERNELWRIGHT_WGMMA_LINE(type, n)      \
+               "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, %" #p6 ", 1, %" #p7 "; }"    \
+               : KERNELWRIGHT_SUMS_##n                                                              \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA), \
+                 "n"(kBMnMajor ? 1 : 0)                                                             \
+               : "memory")
+#define KERNELWRIGHT_WGMMA_SS_X4(type, n, p0, p1, p2, p3, p4, p5, p6)                                             \
+  asm volatile("{ .reg .pred p, q; .reg .b64 a1, a2, a3, b1, b2, b3; setp.ne.b32 p, %" #p2                        \
+               ", 0; setp.eq.b32 q, %" #p2 ", %" #p2 "; add.s64 a1, %" #p0 ", %" #p3 "; add.s64 b1, %" #p1        \
+               ", %" #p4 "; add.s64 a2, a1, %" #p3 "; add.s64 b2, b1, %" #p4 "; add.s64 a3, a2, %" #p3            \
+               "; add.s64 b3, b2, %" #p4 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "%" #p0 ", %" #p1 ", p, 1, 1, %" #p5 \
+               ", %" #p6 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a1, b1, q, 1, 1, %" #p5 ", %" #p6                 \
+               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a2, b2, q, 1, 1, %" #p5 ", %" #p6                           \
+               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a3, b3, q, 1, 1, %" #p5 ", %" #p6 "; }"                     \
+               : KERNELWRIGHT_SUMS_##n                                                                            \
+               : "l"(a), "l"(b), "r"(accumulate), "n"(kStepA), "n"(kStepB), "n"(kAMnMajor ? 1 : 0),               \
+                 "n"(kBMnMajor ? 1 : 0)                                                                           \
+               : "memory")
+#define KERNELWRIGHT_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
+#define KERNELWRIGHT_WGMMA_RS_X4(type, n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, \
+                                 p17, p18, p19)                                                                      \
+  asm volatile("{ .reg .pred p, q; .reg .b64 b1, b2, b3; setp.ne.b32 p, %" #p17 ", 0; setp.eq.b32 q, %" #p17 ", %" #p17 \
+               "; add.s64 b1, %" #p16 ", %" #p18 "; add.s64 b2, b1, %" #p18 "; add.s64 b3, b2, %" #p18                \
+               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p16               \
+               ", p, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p4 ", %" #p5 ", %" #p6 ", %" #p7       \
+               "}, b1, q, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p8 ", %" #p9 ", %" #p10 ", %" #p11 \
+               "}, b2, q, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p12 ", %" #p13 ", %" #p14          \
+               ", %" #p15 "}, b3, q, 1, 1, %" #p19 "; }"                                                               \
+               : KERNELWRIGHT_SUMS_##n                                                                                 \
+               : KERNELWRIGHT_A4(0), KERNELWRIGHT_A4(1), KERNELWRIGHT_A4(2), KERNELWRIGHT_A4(3), "l"(b),               \
+                 "r"(accumulate), "n"(kStepB), "n"(kBMnMajor ? 1 : 0)                                                  \
                : "memory")
 
 /// wgmma_ss: A and B from shared memory, each K-major unless MN-major is said.
 /// wgmma_rs: A from registers, in the layout of D's registers with two elements packed: {4j, 4j+1}, {4j+2, 4j+3} of j
 /// and j + 1. They must not change until the group has ended.
 /// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
-#define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7)                                                          \
+/// _x4: four of them in a row, D += A[i] B[i], with kStepA and kStepB (16 bytes each) from one operand to the next: an
+/// asm statement with all of D costs NVRTC more than the instructions in it.
+#define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18, p19) \
   template <DType kDType, bool kBMnMajor, bool kAMnMajor = false, int kScaleA = 1>                                     \
   __device__ __forceinline__ void wgmma_ss(float(&d)[n / 2], uint64_t a, uint64_t b, uint32_t accumulate) {            \
     if constexpr (kDType == DType::kBf16) {                                                                            \
@@ -176,6 +211,27 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
       static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
       KERNELWRIGHT_WGMMA_RS("f16", n, p0, p1, p2, p3, p4, p5, p6, p7);                                                 \
     }                                                                                                                  \
+  }                                                                                                                    \
+  template <DType kDType, bool kBMnMajor, int kStepA, int kStepB, bool kAMnMajor = false>                              \
+  __device__ __forceinline__ void wgmma_ss_x4(float(&d)[n / 2], uint64_t a, uint64_t b, uint32_t accumulate) {         \
+    if constexpr (kDType == DType::kBf16) {                                                                            \
+      KERNELWRIGHT_WGMMA_SS_X4("bf16", n, p0, p1, p2, p3, p4, p5, p6);                                                 \
+    } else {                                                                                                           \
+      static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
+      KERNELWRIGHT_WGMMA_SS_X4("f16", n, p0, p1, p2, p3, p4, p5, p6);                                                  \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  template <DType kDType, bool kBMnMajor, int kStepB>                                                                  \
+  __device__ __forceinline__ void wgmma_rs_x4(float(&d)[n / 2], const uint32_t(*a)[4], uint64_t b,                     \
+                                              uint32_t accumulate) {                                                   \
+    if constexpr (kDType == DType::kBf16) {                                                                            \
+      KERNELWRIGHT_WGMMA_RS_X4("bf16", n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16,   \
+                               p17, p18, p19);                                                                         \
+    } else {                                                                                                           \
+      static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
+      KERNELWRIGHT_WGMMA_RS_X4("f16", n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16,    \
+                               p17, p18, p19);                                                                         \
+    }                                                                                                                  \
   }
 
 #ifdef KERNELWRIGHT_WGMMA_N0  // a name that is not defined counts as 0 below
@@ -186,105 +242,109 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 #endif
 
 #if KERNELWRIGHT_WGMMA_WANTED(8)
-KERNELWRIGHT_WGMMA(8, 4, 5, 6, 7, 8, 9, 10, 11)
+KERNELWRIGHT_WGMMA(8, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(16)
-KERNELWRIGHT_WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15)
+KERNELWRIGHT_WGMMA(16, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(24)
-KERNELWRIGHT_WGMMA(24, 12, 13, 14, 15, 16, 17, 18, 19)
+KERNELWRIGHT_WGMMA(24, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(32)
-KERNELWRIGHT_WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 23)
+KERNELWRIGHT_WGMMA(32, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(40)
-KERNELWRIGHT_WGMMA(40, 20, 21, 22, 23, 24, 25, 26, 27)
+KERNELWRIGHT_WGMMA(40, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(48)
-KERNELWRIGHT_WGMMA(48, 24, 25, 26, 27, 28, 29, 30, 31)
+KERNELWRIGHT_WGMMA(48, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(56)
-KERNELWRIGHT_WGMMA(56, 28, 29, 30, 31, 32, 33, 34, 35)
+KERNELWRIGHT_WGMMA(56, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(64)
-KERNELWRIGHT_WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 39)
+KERNELWRIGHT_WGMMA(64, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(72)
-KERNELWRIGHT_WGMMA(72, 36, 37, 38, 39, 40, 41, 42, 43)
+KERNELWRIGHT_WGMMA(72, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(80)
-KERNELWRIGHT_WGMMA(80, 40, 41, 42, 43, 44, 45, 46, 47)
+KERNELWRIGHT_WGMMA(80, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(88)
-KERNELWRIGHT_WGMMA(88, 44, 45, 46, 47, 48, 49, 50, 51)
+KERNELWRIGHT_WGMMA(88, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(96)
-KERNELWRIGHT_WGMMA(96, 48, 49, 50, 51, 52, 53, 54, 55)
+KERNELWRIGHT_WGMMA(96, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(104)
-KERNELWRIGHT_WGMMA(104, 52, 53, 54, 55, 56, 57, 58, 59)
+KERNELWRIGHT_WGMMA(104, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(112)
-KERNELWRIGHT_WGMMA(112, 56, 57, 58, 59, 60, 61, 62, 63)
+KERNELWRIGHT_WGMMA(112, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(120)
-KERNELWRIGHT_WGMMA(120, 60, 61, 62, 63, 64, 65, 66, 67)
+KERNELWRIGHT_WGMMA(120, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(128)
-KERNELWRIGHT_WGMMA(128, 64, 65, 66, 67, 68, 69, 70, 71)
+KERNELWRIGHT_WGMMA(128, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(136)
-KERNELWRIGHT_WGMMA(136, 68, 69, 70, 71, 72, 73, 74, 75)
+KERNELWRIGHT_WGMMA(136, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(144)
-KERNELWRIGHT_WGMMA(144, 72, 73, 74, 75, 76, 77, 78, 79)
+KERNELWRIGHT_WGMMA(144, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(152)
-KERNELWRIGHT_WGMMA(152, 76, 77, 78, 79, 80, 81, 82, 83)
+KERNELWRIGHT_WGMMA(152, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(160)
-KERNELWRIGHT_WGMMA(160, 80, 81, 82, 83, 84, 85, 86, 87)
+KERNELWRIGHT_WGMMA(160, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(168)
-KERNELWRIGHT_WGMMA(168, 84, 85, 86, 87, 88, 89, 90, 91)
+KERNELWRIGHT_WGMMA(168, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(176)
-KERNELWRIGHT_WGMMA(176, 88, 89, 90, 91, 92, 93, 94, 95)
+KERNELWRIGHT_WGMMA(176, 88, 89, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(184)
-KERNELWRIGHT_WGMMA(184, 92, 93, 94, 95, 96, 97, 98, 99)
+KERNELWRIGHT_WGMMA(184, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(192)
-KERNELWRIGHT_WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 103)
+KERNELWRIGHT_WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(200)
-KERNELWRIGHT_WGMMA(200, 100, 101, 102, 103, 104, 105, 106, 107)
+KERNELWRIGHT_WGMMA(200, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(208)
-KERNELWRIGHT_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111)
+KERNELWRIGHT_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(216)
-KERNELWRIGHT_WGMMA(216, 108, 109, 110, 111, 112, 113, 114, 115)
+KERNELWRIGHT_WGMMA(216, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(224)
-KERNELWRIGHT_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119)
+KERNELWRIGHT_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(232)
-KERNELWRIGHT_WGMMA(232, 116, 117, 118, 119, 120, 121, 122, 123)
+KERNELWRIGHT_WGMMA(232, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(240)
-KERNELWRIGHT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127)
+KERNELWRIGHT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(248)
-KERNELWRIGHT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131)
+KERNELWRIGHT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(256)
-KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135)
+KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146, 147)
 #endif
 
 #undef KERNELWRIGHT_WGMMA_WANTED
 #undef KERNELWRIGHT_WGMMA
 #undef KERNELWRIGHT_WGMMA_RS
+#undef KERNELWRIGHT_WGMMA_RS_X4
+#undef KERNELWRIGHT_A4
+#undef KERNELWRIGHT_WGMMA_SS_X4
+#undef KERNELWRIGHT_WGMMA_LINE
 #undef KERNELWRIGHT_WGMMA_SS
 #undef KERNELWRIGHT_SUMS_256
 #undef KERNELWRIGHT_SUMS_248

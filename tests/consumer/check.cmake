@@ -22,3 +22,10 @@ step(${tree}/consumer)
 if(NOT EXISTS ${prefix}/bin/kernelwright)
   message(FATAL_ERROR "The command was not installed into ${prefix}/bin")
 endif()
+# The Python module finds the installed library by itself.
+find_program(python NAMES python3)
+if(python AND NOT SANITIZE)
+  file(GLOB module ${prefix}/lib*/kernelwright/python ${prefix}/lib*/*/kernelwright/python)
+  step(${CMAKE_COMMAND} -E env --unset=KERNELWRIGHT_LIBRARY PYTHONPATH=${module} ${python} -B -c
+       "import kernelwright\nkernelwright.version()\nassert kernelwright._library.find().startswith('${prefix}')")
+endif()

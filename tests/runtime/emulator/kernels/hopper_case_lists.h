@@ -10,5 +10,6 @@ namespace kernelwright::test {
 std::vector<HopperCase> gemm_cases();
 std::vector<HopperCase> attention_cases();
 std::vector<HopperCase> copy_cases();
+std::vector<HopperCase> kv_pipeline_cases();
 
 }  // namespace kernelwright::test

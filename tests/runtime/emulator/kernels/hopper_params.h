@@ -86,6 +86,24 @@ constexpr uint32_t attention_shared_bytes(const AttentionVariant& variant) {
          2 * 8;
 }
 
+/// kv_pipeline_sm90: the tiles of K are 256 floats, those of V 128; three warps, of which one loads.
+struct KvPipelineParams {
+  const float* k;        // [tiles][256]
+  const float* v;        // [tiles][128]
+  const int32_t* tiles;  // [items]
+  float* out;            // [items][2][32]
+  int32_t items;
+};
+
+constexpr int kKvPipelineThreads = 96;
+constexpr int kKvPipelineBarrierBytes = 256, kKvPipelineSharedBytes = 16384;
+
+/// What a variant of kv_pipeline_sm90 chooses.
+struct KvPipelineVariant {
+  bool shared_ring, keys_ahead;
+  int stages, chunks;
+};
+
 // ---- copy_sm90: one entry for each way to copy. 128 threads unless said otherwise ----
 
 constexpr int kCopyThreads = 128;

@@ -1,0 +1,65 @@
+"""The truth on the GPU: fp32 attention in chunks of queries, with a bound on what bf16 arithmetic may add to it.
+
+A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value: the error of an output is at most
+2^-8 sum_j p_j |v_j| for the first and 2^-8 |o| <= the same for the second. Sums are fp32 and exponentials good to 2^-20, far
+below; a third such term is their room. fp32 without TF32 here is 2^-23 a step, and needs none.
+"""
+import torch
+
+BF16_ROUNDING = 2.0**-8
+SCORE_BYTES = 512 << 20  # of one chunk of scores
+
+
+def attention(q, k, v, causal=False, window=-1, sinks=None):
+    """q [n, H, D], k and v [S, Hk, D], the last query at the last key: (o, sum p |v|), both [n, H, D] fp32."""
+    n, heads, dim = q.shape
+    length, kv_heads, _ = k.shape
+    group = heads // kv_heads
+    keys, values = k.float().permute(1, 2, 0), v.float().permute(1, 0, 2)  # [Hk, D, S], [Hk, S, D]
+    sizes = values.abs()
+    out, size = (torch.empty(n, heads, dim, device=q.device) for _ in range(2))
+    step = max(1, min(n, SCORE_BYTES // (heads * length * 4)))
+    for begin in range(0, n, step):
+        rows = min(step, n - begin)
+        position = torch.arange(begin, begin + rows, device=q.device) + (length - n)
+        last = length - n + begin + rows if causal or window >= 0 else length
+        first = max(0, length - n + begin - window) if window >= 0 else 0
+        part = q[begin:begin + rows].float().view(rows, kv_heads, group, dim).permute(1, 2, 0, 3)
+        scores = torch.bmm(part.reshape(kv_heads, group * rows, dim), keys[:, :, first:last]) * dim**-0.5
+        if causal or window >= 0:
+            key = torch.arange(first, last, device=q.device)
+            hidden = key[None, :] > position[:, None]
+            if window >= 0:
+                hidden |= key[None, :] < position[:, None] - window
+            scores.view(kv_heads, group, rows, -1).masked_fill_(hidden, float("-inf"))
+        top = scores.amax(-1, keepdim=True)
+        if sinks is not None:
+            sink = sinks.view(kv_heads, group, 1).expand(kv_heads, group, rows).reshape(kv_heads, group * rows, 1)
+            top = torch.maximum(top, sink)
+        scores.sub_(top).exp_()
+        total = scores.sum(-1, keepdim=True)
+        if sinks is not None:
+            total = total + (sink - top).exp()
+        for target, operand in ((out, values), (size, sizes)):
+            found = torch.bmm(scores, operand[:, first:last]) / total
+            target[begin:begin + rows] = found.view(kv_heads, group, rows, dim).permute(2, 0, 1, 3).reshape(rows, heads, dim)
+    return out, size
+
+
+class Truth:
+    """The reference of a case, and what an output is off by."""
+
+    def __init__(self, case):
+        torch.backends.cuda.matmul.allow_tf32 = False
+        parts = [attention(q, k, v, case.row.causal, case.row.window, case.sinks) for q, k, v in case.sequences()]
+        self.out = torch.cat([out for out, _ in parts])
+        self.bound = torch.cat([size for _, size in parts]).mul_(3 * BF16_ROUNDING).add_(1e-6)
+
+    def error(self, out):
+        """The largest error of an output over its bound; infinite if one is not finite. Above 1 is wrong."""
+        worst = 0.0
+        for begin in range(0, len(self.out), 4096):  # tokens at a time: the differences are as large as the output
+            some = slice(begin, begin + 4096)
+            off = (out[some].float() - self.out[some]).abs_().div_(self.bound[some]).max().item()
+            worst = max(worst, off if off == off else float("inf"))
+        return worst

@@ -1,0 +1,152 @@
+"""The rows that attention is held to: shapes, the config's problem, the work of a launch, and the targets.
+
+Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim, unless a row says otherwise.
+"""
+import dataclasses
+
+BF16_BYTES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str
+    set: str  # prefill, decode, paged, mixed or window
+    batch: int
+    q_len: int
+    kv_len: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool = False
+    window: int = -1  # keys left of the diagonal: a window of 128 is 127; -1: no window
+    sinks: bool = False
+    page: int = 0  # keys of a page; 0: padded
+    chunks: int = 0  # mixed: so many sequences have chunk_len queries, the rest one
+    chunk_len: int = 0
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False  # a small shape that shows that an arm works
+
+    def q_lens(self):
+        """Queries of each sequence; all have kv_len keys."""
+        return [self.chunk_len if i < self.chunks else self.q_len for i in range(self.batch)]
+
+    @property
+    def is_decode(self):
+        return self.q_len == 1 and self.chunks == 0
+
+    def problem(self, part="all"):
+        """The config's problem. part: "all", or of a mixed row "chunks" or "decodes", each a launch of its own."""
+        mask = {"kind": "causal"} if self.causal else {"kind": "none"}
+        if self.window >= 0:
+            mask = {"kind": "sliding_window", "window": {"left": self.window, "right": 0}}
+        ragged = self.chunks > 0 and part != "decodes"
+        problem = {"dtype": {"q": "bf16", "kv": "bf16", "out": "bf16"}, "head_dim": {"qk": self.head_dim, "v": self.head_dim},
+                   "heads": {"q": self.heads, "kv": self.kv_heads}, "q_layout": "ragged" if ragged else "padded",
+                   "kv_layout": {"kind": "paged", "page_size": self.page} if self.page else {"kind": "padded"},
+                   "mask": mask, "sinks": self.sinks}
+        if self.is_decode or part == "decodes":
+            # One query at the end of its keys sees them all: the mask would cost and change nothing.
+            problem |= {"max_q_len": 1, "mask": {"kind": "none"}}
+        return problem
+
+    def kv_bytes(self):
+        return 2 * BF16_BYTES * self.batch * self.kv_len * self.kv_heads * self.head_dim
+
+    def work(self):
+        """(amount, unit, what amount per millisecond is divided by)."""
+        if self.set == "window":
+            q_and_o = 2 * BF16_BYTES * self.batch * self.q_len * self.heads * self.head_dim
+            return q_and_o + self.kv_bytes(), "GB/s of QKVO", 1e6
+        if self.set == "prefill":
+            flop = 4 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
+            return flop / (2 if self.causal else 1), "TFLOP/s", 1e9
+        return self.kv_bytes(), "GB/s of KV", 1e6
+
+
+def _size(n):
+    return f"{n // 1024}k" if n >= 1024 else str(n)
+
+
+def _prefill(head_dim, causal, length, *targets):
+    name = f"d{head_dim}-{'causal' if causal else 'dense'}-{_size(length)}"
+    heads = 2048 // head_dim
+    return Row(name, "prefill", max(1, 16384 // length), length, length, heads, heads, head_dim, causal, targets=targets)
+
+
+def _gqa(length, *targets):
+    return Row(f"gqa-causal-{_size(length)}", "prefill", 1, length, length, 32, 8, 128, True, targets=targets)
+
+
+def _decode(batch, length, *targets, page=0):
+    name = f"{f'paged{page}' if page else 'decode'}-b{batch}-{_size(length)}"
+    return Row(name, "paged" if page else "decode", batch, 1, length, 32, 8, 128, page=page, targets=targets)
+
+
+ROWS = [
+    _prefill(128, False, 512, ("cudnn", 1.05)),
+    _prefill(128, False, 2048, ("cudnn", 1.05)),
+    _prefill(128, False, 8192, ("cudnn", 1.05)),
+    _prefill(128, False, 16384, ("cudnn", 1.05), ("fa3", 1.05)),
+    _prefill(128, True, 512, ("cudnn", 1.05)),
+    _prefill(128, True, 2048, ("fa3", 1.03)),
+    _prefill(128, True, 8192, ("fa3", 1.00)),
+    _prefill(128, True, 16384, ("fa3", 1.00)),
+    _prefill(64, False, 512, ("cudnn", 1.05)),
+    _prefill(64, False, 4096, ("fa3", 1.05)),
+    _prefill(64, False, 16384, ("fa3", 1.05)),
+    _prefill(64, True, 512, ("cudnn", 1.05)),
+    _prefill(64, True, 4096, ("fa3", 1.05)),
+    _prefill(64, True, 16384, ("fa3", 1.05)),
+    _prefill(256, False, 8192, ("cudnn", 1.00)),
+    _prefill(256, True, 8192, ("cudnn", 1.05)),
+    _gqa(4096, ("fa3", 1.02)),
+    _gqa(8192, ("fa3", 1.02)),
+    _gqa(32768, ("fa3", 1.02)),
+    _decode(1, 8192, ("cudnn", 1.50)),
+    _decode(16, 8192, ("cudnn", 1.02)),
+    _decode(64, 4096, ("cudnn", 1.00)),
+    _decode(1, 131072, ("cudnn", 1.04)),
+    _decode(16, 8192, ("read_stream", 0.90), page=16),
+    _decode(16, 8192, ("read_stream", 0.94), page=64),
+    # At most 0.9 of the time of the separate launches.
+    Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
+        targets=(("separate", 1 / 0.9),)),
+    Row("window-gpt-oss-8k", "window", 1, 8192, 8192, 64, 8, 64, window=127, sinks=True, targets=(("copy", 0.70),)),
+    Row("smoke-dense", "prefill", 2, 512, 512, 4, 4, 128, smoke=True),
+    Row("smoke-causal-gqa", "prefill", 2, 384, 700, 8, 2, 64, True, smoke=True),
+    Row("smoke-decode", "decode", 4, 1, 1000, 8, 2, 128, smoke=True),
+    Row("smoke-paged", "paged", 4, 1, 1024, 8, 2, 128, page=16, smoke=True),
+    Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
+    Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
+]
+SETS = ("prefill", "decode", "paged", "mixed", "window", "all", "smoke")
+
+
+def selected(sets, pattern):
+    """The rows of the sets whose names match the compiled `pattern`. "all" leaves the smoke rows out."""
+    for row in ROWS:
+        named = "smoke" in sets if row.smoke else "all" in sets or row.set in sets
+        if named and pattern.search(row.name):
+            yield row
+
+
+def peers_of(row, asked):
+    """(peer, None) for each peer that can do the row, and (peer, why not) for those asked for that cannot."""
+    own = {"paged": ["read_stream"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
+    why = None
+    if row.page:
+        why = "takes no page table"
+    elif row.sinks or row.window >= 0:
+        why = "takes no window with sinks"
+    for peer in asked:
+        refuses = why
+        if peer == "fa3" and why is None:
+            if row.is_decode:
+                refuses = "this build has no split keys, so no decode worth comparing"
+            elif row.head_dim not in (64, 128, 256):
+                refuses = f"this build has no head_dim {row.head_dim}"
+        elif why is None and row.causal and row.q_len != row.kv_len:
+            refuses = "aligns its causal mask to the top left"
+        yield peer, refuses
+    for peer in own:
+        yield peer, None

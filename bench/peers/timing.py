@@ -1,0 +1,106 @@
+"""Arms as CUDA graphs, interleaved rounds, the SM clock, and a watch over kernels that do not come back."""
+import ctypes
+import subprocess
+import time
+
+import torch
+
+from .stats import order
+
+
+class Hang(Exception):
+    """A kernel did not finish in time. Nothing can be done with the device after that."""
+
+
+def wait(seconds):
+    """Until the work queued on the current stream is done; Hang after `seconds`. It spins: rounds are short."""
+    done = torch.cuda.Event()
+    done.record()
+    end = time.monotonic() + seconds
+    while not done.query():
+        if time.monotonic() > end:
+            raise Hang(f"not done after {seconds:g} s")
+
+
+class Graph:
+    """One arm as a graph: flush the L2, event, the call, event."""
+
+    def __init__(self, call, flush, hang_seconds):
+        self.hang_seconds = hang_seconds
+        self.start, self.end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                call()
+            wait(hang_seconds)
+        self.graph = torch.cuda.CUDAGraph()
+        # thread_local: what the engine's own threads ask of the driver does not break the capture.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            flush.zero_()
+            self.start.record()
+            self.out = call()
+            self.end.record()
+
+    def run(self):
+        """Milliseconds of the call."""
+        self.graph.replay()
+        wait(self.hang_seconds)
+        return self.start.elapsed_time(self.end)
+
+
+def measure(graphs, seconds, clock, min_rounds=7, max_rounds=300):
+    """Times of each arm of `graphs`, {name: Graph}, round by round: {name: [ms]}. Rounds go on for `seconds`, but there are at
+    least min_rounds. Second: the SM clock in MHz while the first and the last round ran."""
+    for _ in range(2):
+        for graph in graphs.values():
+            graph.run()
+    first_clock = busy_clock(graphs, clock)
+    times = {name: [] for name in graphs}
+    begin, number = time.monotonic(), 0
+    while number < min_rounds or (number < max_rounds and time.monotonic() - begin < seconds):
+        for name in order(list(graphs), number):
+            times[name].append(graphs[name].run())
+        number += 1
+    return times, (first_clock, busy_clock(graphs, clock))
+
+
+def busy_clock(graphs, clock):
+    for graph in graphs.values():
+        graph.graph.replay()
+    mhz = clock()
+    torch.cuda.synchronize()
+    return mhz
+
+
+class SmClock:
+    """The SM clock of the current device in MHz, by NVML, else by nvidia-smi (slow), else "?"."""
+
+    SM = 1  # NVML_CLOCK_SM
+
+    def __init__(self):
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        domain, bus, device = (getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+        self.bus_id = None if bus is None else f"{domain or 0:08x}:{bus:02x}:{device:02x}.0"
+        self.device = None
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            handle = ctypes.c_void_p()
+            if self.nvml.nvmlInit_v2() == 0:
+                found = (self.nvml.nvmlDeviceGetHandleByPciBusId_v2(self.bus_id.encode(), ctypes.byref(handle)) if self.bus_id
+                         else self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)))
+                self.device = handle if found == 0 else None
+        except OSError:
+            pass
+
+    def __call__(self):
+        if self.device is not None:
+            mhz = ctypes.c_uint()
+            if self.nvml.nvmlDeviceGetClockInfo(self.device, self.SM, ctypes.byref(mhz)) == 0:
+                return str(mhz.value)
+        try:
+            asked = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+            asked += ["-i", self.bus_id] if self.bus_id else []
+            return subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout.strip().splitlines()[0]
+        except (OSError, IndexError, subprocess.TimeoutExpired):
+            return "?"

@@ -1,0 +1,21 @@
+"""Kernelwright from Python: attention kernels specialised and compiled while the program runs.
+
+A thin module over the C ABI (runtime/c_api.h): ctypes and DLPack alone, no framework at build or import. Tensors of PyTorch,
+CuPy, JAX or anything else with DLPack go in as they are.
+
+    engine = kernelwright.Engine()
+    kernel = engine.prepare({"problem": {"head_dim": {"qk": 128, "v": 128}, "heads": {"q": 32, "kv": 8},
+                                         "mask": {"kind": "causal"}}})
+    kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
+"""
+from ._engine import Array, Engine, Kernel, Launch
+from ._library import (CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError,
+                       load)
+
+__all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "InternalError", "Kernel", "KernelwrightError",
+           "Launch", "MissingError", "NotReadyError", "version"]
+
+
+def version(library=None):
+    """The version of the library that is found, or of the one at `library`: "0.1.0"."""
+    return load(library).version()

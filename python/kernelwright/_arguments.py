@@ -1,0 +1,176 @@
+"""The arguments of a launch, checked against the problem: which shapes, dtypes and strides its operands have.
+
+What the library checks itself (alignment, extents that a stride allows, the workspace's size) is left to it; here is what only
+a tensor that knows its shape can get wrong.
+"""
+from . import _library as lib
+from ._library import ConfigError
+from ._tensors import is_contiguous, read
+
+DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
+
+
+class Problem:
+    """A config's "problem" with the defaults of docs/config.md."""
+
+    def __init__(self, problem):
+        dtype, kv_layout = problem.get("dtype", {}), problem.get("kv_layout", {})
+        self.dtypes = {name: dtype.get(field, "bf16") for name, field in DTYPE_FIELDS.items()}
+        self.head_dims = {"q": problem["head_dim"]["qk"], "k": problem["head_dim"]["qk"], "v": problem["head_dim"]["v"],
+                          "o": problem["head_dim"]["v"]}
+        self.heads = {"q": problem["heads"]["q"], "o": problem["heads"]["q"], "k": problem["heads"]["kv"],
+                      "v": problem["heads"]["kv"]}
+        self.ragged_q = problem.get("q_layout", "padded") == "ragged"
+        self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
+
+
+class Arguments:
+    """Builds the C struct of one launch. `device` is the kernel's; `own_memory` says that only the engine's memory will do."""
+
+    def __init__(self, problem, device, own_memory):
+        self.problem, self.device, self.own_memory = problem, device, own_memory
+        self.views = {}
+
+    def build(self, tensors, batch, q_len, kv_len, q_tokens, page_table_stride, workspace_bytes, scale, softcap, window):
+        self.views = {name: read(name, given) for name, given in tensors.items() if given is not None}
+        for name, view in self.views.items():
+            self.check_place(name, view)
+        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens}
+        c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
+        for name in ("q", "o", "k", "v"):
+            if name in self.views and self.views[name].shape is not None:
+                setattr(c, name + "_strides", self.operand(name, self.views[name], known))
+        if "page_table" in self.views:
+            c.page_table_stride = self.page_table(self.views["page_table"], known, page_table_stride)
+        self.small_operands(known)
+        if self.problem.kv_kind == "paged" and known["kv_len"] is None:
+            known["kv_len"] = c.page_table_stride * self.problem.page_size
+        self.finish(c, known, workspace_bytes)
+        self.overrides(c, scale, softcap, window)
+        return c
+
+    def check_place(self, name, view):
+        if view.where == "address":
+            return
+        if view.where == "engine" or (view.where == "cuda" and not self.own_memory):
+            if view.device not in (None, self.device):
+                raise ConfigError(f"{name}: is on device {view.device}, and the kernel on {self.device}; move it, or prepare "
+                                  f"the kernel with device={view.device}")
+            return
+        wanted = "an Array of the engine, whose memory the emulator sees" if self.own_memory else "memory of the GPU"
+        raise ConfigError(f"{name}: lies in {'memory of the host' if view.where == 'host' else view.where}; give {wanted}")
+
+    def settle(self, known, name, found, by):
+        """A size that a tensor has must be what was given, or what another tensor has."""
+        if known[name] is None:
+            known[name] = found
+        elif known[name] != found:
+            raise ConfigError(f"{by}: makes {name} {found}, and it is {known[name]} by the arguments before it")
+
+    def dtype(self, name, view, wanted):
+        if view.dtype != wanted:
+            raise ConfigError(f"{name}: is {view.dtype}, and the problem has {wanted}")
+
+    def operand(self, name, view, known):
+        """The strides of q, k, v or o, and the sizes that its shape tells."""
+        problem, is_q = self.problem, name in ("q", "o")
+        self.dtype(name, view, problem.dtypes[name])
+        heads, head_dim = problem.heads[name], problem.head_dims[name]
+        kind = ("ragged" if problem.ragged_q else "padded") if is_q else problem.kv_kind
+        length = "q_len" if is_q else "kv_len"
+        first = {"padded": f"batch, {length}", "ragged": "tokens", "paged": f"pages, {problem.page_size}"}[kind]
+        wanted = f"[{first}, {heads}, {head_dim}]"
+        shape, strides = view.shape, view.strides
+        if len(shape) != (3 if kind == "ragged" else 4) or tuple(shape[-2:]) != (heads, head_dim) or (
+                kind == "paged" and shape[1] != problem.page_size):
+            raise ConfigError(f"{name}: has shape {list(shape)}, and the problem's is {wanted}")
+        if head_dim > 1 and strides[-1] != 1:
+            raise ConfigError(f"{name}: its last dimension has stride {strides[-1]}; heads must be contiguous")
+        if kind == "padded":
+            self.settle(known, "batch", shape[0], name)
+            self.settle(known, length, shape[1], name)
+        elif is_q:
+            self.settle(known, "q_tokens", shape[0], name)
+        # Of an extent of one a framework may say any stride; the library wants a sound one. Zero of all: contiguous.
+        if is_contiguous(view):
+            return lib.Strides()
+        batch = 0 if kind == "ragged" else strides[0]
+        token, head = strides[-3], strides[-2]
+        head = head if shape[-2] > 1 else head_dim
+        token = token if shape[-3] > 1 else max(heads * head, head_dim)
+        if kind != "ragged" and shape[0] <= 1:
+            batch = max(shape[1], 1) * token
+        if not (batch or token or head):
+            raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
+        return lib.Strides(batch, token, head)
+
+    def page_table(self, view, known, given_stride):
+        if view.shape is None:
+            if given_stride is None:
+                raise ConfigError("page_table_stride: is missing beside a page_table that is an address; give the entries of "
+                                  "one row")
+            return given_stride
+        self.dtype("page_table", view, "i32")
+        if len(view.shape) != 2 or (view.shape[1] > 1 and view.strides[1] != 1):
+            raise ConfigError(f"page_table: has shape {list(view.shape)} and strides {list(view.strides)}; it is [batch, pages], "
+                              "its rows contiguous")
+        self.settle(known, "batch", view.shape[0], "page_table")
+        return view.strides[0] if view.shape[0] > 1 else view.shape[1]
+
+    def small_operands(self, known):
+        """Offsets, lengths, sinks, scales, the LSE and the workspace: contiguous, of one dtype and one shape."""
+        problem = self.problem
+        for name in ("q_offsets", "kv_offsets", "kv_lengths"):
+            view = self.views.get(name)
+            if view is None or view.shape is None:
+                continue
+            self.vector(name, view, "i32", "batch + 1" if name != "kv_lengths" else "batch", None)
+            self.settle(known, "batch", view.shape[0] - (name != "kv_lengths"), name)
+        heads = {"sinks": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]), "v_scale": (1, problem.heads["v"])}
+        for name, sizes in heads.items():
+            view = self.views.get(name)
+            if view is not None and view.shape is not None:
+                self.vector(name, view, "f32", " or ".join(map(str, dict.fromkeys(sizes))), sizes)
+        for name in ("lse", "workspace"):
+            view = self.views.get(name)
+            if view is not None and view.shape is not None and not is_contiguous(view):
+                raise ConfigError(f"{name}: has strides {list(view.strides)}; give a contiguous one")
+        view = self.views.get("lse")
+        if view is not None and view.shape is not None:
+            self.dtype("lse", view, "f32")
+            if problem.ragged_q:
+                wanted = (known["q_tokens"], problem.heads["q"])
+            else:
+                wanted = (known["batch"], problem.heads["q"], known["q_len"])
+            if None not in wanted and tuple(view.shape) != wanted:
+                raise ConfigError(f"lse: has shape {list(view.shape)}, and the problem's is {list(wanted)}")
+
+    def vector(self, name, view, dtype, words, sizes):
+        self.dtype(name, view, dtype)
+        if len(view.shape) != 1 or (view.shape[0] > 1 and view.strides[0] != 1) or (sizes and view.shape[0] not in sizes):
+            raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is [{words}], contiguous")
+
+    def finish(self, c, known, workspace_bytes):
+        needed = ["batch", "q_len", "kv_len"] + (["q_tokens"] if self.problem.ragged_q else [])
+        for name in needed:
+            if known[name] is None:
+                why = ("the longest sequence's, which offsets on the device do not tell" if name in ("q_len", "kv_len")
+                       else "which addresses do not tell")
+                raise ConfigError(f"{name}: is missing; give the number, {why}")
+            setattr(c, name, known[name])
+        view = self.views.get("workspace")
+        if view is not None and view.shape is not None:
+            c.workspace_bytes = view.bytes
+        elif view is not None:
+            if workspace_bytes is None:
+                raise ConfigError("workspace_bytes: is missing beside a workspace that is an address; give its size")
+            c.workspace_bytes = workspace_bytes
+
+    @staticmethod
+    def overrides(c, scale, softcap, window):
+        if scale is not None:
+            c.scale, c.overrides = scale, c.overrides | lib.SET_SCALE
+        if softcap is not None:
+            c.softcap, c.overrides = softcap, c.overrides | lib.SET_SOFTCAP
+        if window is not None:
+            (c.window_left, c.window_right), c.overrides = window, c.overrides | lib.SET_WINDOW

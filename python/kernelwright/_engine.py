@@ -1,0 +1,278 @@
+"""Engine, Kernel and Array: the handles of runtime/c_api.h with Python's manners. docs/embedding.md has the life of a kernel."""
+import ctypes
+import json
+import os
+import weakref
+from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
+
+from . import _library as lib
+from ._arguments import Arguments, Problem
+from ._library import ConfigError
+from ._tensors import ITEM_BYTES, View, stream_address
+
+ON_MISS = {"block": 0, "fallback": 1, "error": 2}
+STATES = {0: "pending", 1: "ready", 2: "failed"}
+
+
+def _encoded(text):
+    return None if text is None else os.fsencode(text)
+
+
+def _config_text(config):
+    """The text of a config that is given as a dict, as JSON or as a path. A dict may leave out what says that it is one."""
+    if isinstance(config, dict):
+        return json.dumps({"version": 1, "kind": "attention", "name": "python", **config})
+    if isinstance(config, (bytes, bytearray)):
+        return bytes(config).decode()
+    if isinstance(config, str) and config.lstrip().startswith("{"):
+        return config
+    if isinstance(config, (str, os.PathLike)):
+        with open(config, encoding="utf-8") as file:
+            return file.read()
+    raise ConfigError(f"config: a {type(config).__name__} is none; give a dict, JSON text or the path of a config file")
+
+
+class Engine:
+    """Prepares and owns kernels. Everything may be called from any number of threads, but close(), which comes last.
+
+    backend: "cuda", "emulator" or "auto" (cuda where a GPU is). The options are those of kernelwright_engine_options;
+    on_event is called with a dict per event, on whichever thread it happens, and must not call back into the engine.
+    """
+
+    def __init__(self, backend="auto", *, library=None, cache_directory=None, read_only_layers=(), max_cache_bytes=0,
+                 nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
+                 completion=None, seed=0, hazards=False, emulator_threads=0):
+        self._lib = lib.load(library)
+        options = lib.EngineOptions(
+            backend=_encoded(backend), cache_directory=_encoded(cache_directory), max_cache_bytes=max_cache_bytes,
+            nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
+            emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
+            emulator_threads=emulator_threads)
+        if read_only_layers:
+            layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
+            options.read_only_layers, options.num_read_only_layers = layers, len(layers)
+        if on_event is not None:
+            def tell(event, _):
+                told = event.contents
+                on_event({name: getattr(told, name).decode(errors="replace") for name in ("kind", "key", "name", "detail")}
+                         | {"milliseconds": told.milliseconds})
+            options.event_callback = lib.EventCallback(tell)
+        handle = c_void_p()
+        self._lib.engine_create(byref(options), byref(handle))
+        self._handle = handle
+        self._callback = options.event_callback  # the library calls it until the engine is gone
+        self._close = weakref.finalize(self, _destroy, self._lib, handle, options.event_callback)
+
+    def close(self):
+        """Frees the engine, its kernels and nothing else; they must not be running, and are not to be used again."""
+        self._close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _live(self):
+        if not self._close.alive:
+            raise ConfigError("engine: is closed")
+        return self._handle
+
+    def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
+        """The Kernel for a config of kind "attention": a dict, JSON text or the path of a config file (docs/config.md)."""
+        text = _config_text(config)
+        if on_miss not in ON_MISS:
+            raise ConfigError(f'on_miss: "{on_miss}" is not one of {", ".join(ON_MISS)}')
+        options = lib.PrepareOptions(device=device, on_miss=ON_MISS[on_miss], background=background,
+                                     allow_when_sealed=allow_when_sealed)
+        handle, data = c_void_p(), text.encode()
+        self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
+        return Kernel(self, handle, json.loads(text)["problem"], device)
+
+    def seal(self):
+        """From here on nothing compiles: a kernel that was not prepared is a NotReadyError."""
+        self._lib.engine_seal(self._live())
+
+    def wait_until_ready(self, timeout_ms=-1):
+        """Whether every prepared kernel is ready; False if one has failed or time is over."""
+        ready = c_int32()
+        self._lib.engine_wait_until_ready(self._live(), timeout_ms, byref(ready))
+        return bool(ready.value)
+
+    def promote(self):
+        """Lets ready kernels take over from their fallbacks, and says how many did."""
+        count = c_int32()
+        self._lib.engine_promote(self._live(), byref(count))
+        return count.value
+
+    def counters(self):
+        counters = lib.Counters()
+        self._lib.engine_counters(self._live(), byref(counters))
+        return {name: getattr(counters, name) for name, _ in lib.Counters._fields_ if name != "struct_size"}
+
+    def take_hazards(self):
+        """What the emulator found wrong since the last call, a dict each; nothing on a GPU or without hazards=True."""
+        found = []
+
+        def take(hazard, _):
+            told = hazard.contents
+            found.append({name: getattr(told, name).decode(errors="replace")
+                          for name in ("kind", "kernel", "what", "where", "text")} | {"count": told.count})
+        self._lib.engine_take_hazards(self._live(), lib.HazardCallback(take), None, None)
+        return found
+
+    def device_name(self, device=0):
+        name = c_char_p()
+        self._lib.device_name(self._live(), device, byref(name))
+        return name.value.decode()
+
+    def is_emulated(self, device=0):
+        return self.device_name(device).startswith("emulated ")
+
+    def empty(self, shape, dtype, *, device=0):
+        """An Array of the device's memory, not initialised. dtype: f16, bf16, f32, e4m3, e5m2, i32 or u8."""
+        return Array(self, tuple(shape), dtype, device)
+
+    def from_numpy(self, values, dtype=None, *, device=0):
+        """An Array with `values`, a NumPy array; bf16 is rounded to from float32."""
+        import numpy
+        names = {numpy.dtype(numpy.float16): "f16", numpy.dtype(numpy.float32): "f32", numpy.dtype(numpy.int32): "i32",
+                 numpy.dtype(numpy.uint8): "u8"}
+        dtype = dtype or names.get(values.dtype)
+        if dtype == "bf16":
+            bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32)
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            data = numpy.where(numpy.isnan(values), 0x7FFF, rounded).astype(numpy.uint16)
+        else:
+            types = {name: kind for kind, name in names.items()}
+            if dtype not in types:
+                raise ConfigError(f"dtype: {dtype or values.dtype} is none that from_numpy() writes; it writes bf16 and "
+                                  f"{', '.join(types)}")
+            data = numpy.ascontiguousarray(values, types[dtype])
+        array = self.empty(values.shape, dtype, device=device)
+        array.write(data.tobytes())
+        return array
+
+
+def _destroy(library, handle, _callback):
+    library.dll.kernelwright_engine_destroy(handle)
+
+
+class Array:
+    """Contiguous device memory of an engine: what the emulator computes on, and enough for scripts on a GPU."""
+
+    def __init__(self, engine, shape, dtype, device):
+        if dtype not in ITEM_BYTES:
+            raise ConfigError(f'dtype: "{dtype}" is not one of {", ".join(ITEM_BYTES)}')
+        self.engine, self.shape, self.dtype, self.device = engine, shape, dtype, device
+        self.bytes = View(0, shape, None, dtype).bytes
+        address = c_uint64()
+        engine._lib.device_allocate(engine._live(), device, self.bytes, byref(address))
+        self.address = address.value
+
+    def _kernelwright_view(self):
+        return View(self.address, self.shape, None, self.dtype, "engine", self.device)
+
+    def write(self, data):
+        """Fills the array with `data`: bytes, exactly as many as it has."""
+        data = bytes(data)
+        if len(data) != self.bytes:
+            raise ConfigError(f"data: has {len(data)} bytes, and the array {self.bytes}")
+        self.engine._lib.device_write(self.engine._live(), self.device, self.address, data, self.bytes)
+
+    def read(self):
+        """Its bytes, once the default stream is done."""
+        buffer = ctypes.create_string_buffer(self.bytes)
+        self.engine._lib.device_read(self.engine._live(), self.device, buffer, self.address, self.bytes)
+        return buffer.raw
+
+    def numpy(self):
+        """A NumPy copy; bf16 comes as float32."""
+        import numpy
+        if self.dtype == "bf16":
+            bits = numpy.frombuffer(self.read(), numpy.uint16).astype(numpy.uint32) << 16
+            return bits.view(numpy.float32).reshape(self.shape)
+        types = {"f16": numpy.float16, "f32": numpy.float32, "i32": numpy.int32}
+        return numpy.frombuffer(self.read(), types.get(self.dtype, numpy.uint8)).reshape(self.shape).copy()
+
+    def __del__(self):
+        # A closed engine has taken its memory with it.
+        if getattr(self, "address", 0) and self.engine._close.alive:
+            self.engine._lib.device_free(self.engine._handle, self.device, self.address)
+
+
+class Kernel:
+    """A kernel of an engine, which it keeps alive. Made by Engine.prepare()."""
+
+    def __init__(self, engine, handle, problem, device):
+        self.engine, self.device, self._handle = engine, device, handle
+        self._problem = Problem(problem)
+        self._own_memory = engine.is_emulated(device)
+
+    def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
+             k_scale=None, v_scale=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
+             page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None):
+        """A Launch of these tensors: read and checked once, launched any number of times.
+
+        Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
+        attention_kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
+        kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...]. What shapes do not tell must be given: q_len
+        (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses.
+        """
+        tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
+                       page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, workspace=workspace)
+        arguments = Arguments(self._problem, self.device, self._own_memory)
+        return Launch(self, tensors, arguments.build(tensors, batch, q_len, kv_len, q_tokens, page_table_stride,
+                                                     workspace_bytes, scale, softcap, window))
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the attention of the tensors, as bind() takes them, on `stream`: an address, an object with __cuda_stream__ or
+        cuda_stream (torch) or ptr (CuPy), or None, the default stream. Legal while the stream captures."""
+        self.bind(**tensors)(stream)
+
+    def workspace_bytes(self, **tensors):
+        """Bytes of workspace that a launch of these tensors needs; what matters is their sizes."""
+        return self.bind(**tensors).needed_workspace_bytes()
+
+    def wait(self):
+        """Until the kernel is ready. Raises what stopped it if it has failed."""
+        self.engine._live()
+        self.engine._lib.kernel_wait(self._handle)
+
+    def info(self):
+        """A dict: state, serves_fallback, device, registers, spill_bytes, static_shared_bytes, cubin_bytes, key."""
+        self.engine._live()
+        info = lib.KernelInfo()
+        self.engine._lib.kernel_get_info(self._handle, byref(info))
+        told = {name: getattr(info, name) for name, _ in lib.KernelInfo._fields_ if name != "struct_size"}
+        return told | {"state": STATES[told["state"]], "serves_fallback": bool(told["serves_fallback"]),
+                       "key": told["key"].decode()}
+
+    @property
+    def state(self):
+        return self.info()["state"]
+
+    @property
+    def serves_fallback(self):
+        return self.info()["serves_fallback"]
+
+    @property
+    def key(self):
+        return self.info()["key"]
+
+
+class Launch:
+    """A kernel with its tensors, which it keeps alive: calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+    def needed_workspace_bytes(self):
+        self.kernel.engine._live()
+        count = c_uint64()
+        self.kernel.engine._lib.workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
+        return count.value

@@ -1,0 +1,196 @@
+"""The shared library: where it is looked for, the structs and functions of runtime/c_api.h, statuses as exceptions.
+
+Every struct starts with struct_size, so this file goes on working with a newer library, and an older library refuses only
+fields that are set (docs/embedding.md, "The C ABI").
+"""
+import ctypes
+import functools
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
+
+
+class KernelwrightError(RuntimeError):
+    """What a call of the library said went wrong. The subclasses are the statuses of the C ABI."""
+
+
+class ConfigError(KernelwrightError, ValueError):
+    """A config, an option or a tensor that cannot be used; a retry gives the same."""
+
+
+class CompileError(KernelwrightError):
+    """NVRTC rejected a source."""
+
+
+class MissingError(KernelwrightError):
+    """The machine lacks a driver, a GPU, a compiler, or the library itself."""
+
+
+class DeviceError(KernelwrightError):
+    """A driver call failed, or a launch on the emulator did."""
+
+
+class NotReadyError(KernelwrightError):
+    """A kernel that is not prepared while sealed, while capturing, or where waiting is not wanted."""
+
+
+class InternalError(KernelwrightError):
+    """Out of memory, or a bug of the library's."""
+
+
+BY_STATUS = {1: ConfigError, 2: CompileError, 3: MissingError, 4: DeviceError, 5: NotReadyError, 6: InternalError}
+
+
+class Struct(ctypes.Structure):
+    """A sized struct of the C ABI: zero, but for its size and what is given."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class Event(Struct):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("key", c_char_p), ("name", c_char_p), ("detail", c_char_p),
+                ("milliseconds", c_double)]
+
+
+EventCallback = ctypes.CFUNCTYPE(None, POINTER(Event), c_void_p)
+
+
+class EngineOptions(Struct):
+    _fields_ = [("struct_size", c_size_t), ("backend", c_char_p), ("cache_directory", c_char_p),
+                ("read_only_layers", POINTER(c_char_p)), ("num_read_only_layers", c_size_t), ("max_cache_bytes", c_uint64),
+                ("nvrtc_path", c_char_p), ("memory_only_cache", c_int32), ("compile_threads", c_int32),
+                ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
+                ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32)]
+
+
+class Counters(Struct):
+    _fields_ = [("struct_size", c_size_t)] + [
+        (name, c_uint64) for name in (
+            "ready pending failed loads loaded_bytes fallback_launches sealed_misses capture_misses promotions compiles "
+            "memory_hits disk_hits cache_misses quarantined").split()]
+
+
+class Hazard(Struct):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("kernel", c_char_p), ("what", c_char_p), ("where", c_char_p),
+                ("text", c_char_p), ("count", c_uint64)]
+
+
+HazardCallback = ctypes.CFUNCTYPE(None, POINTER(Hazard), c_void_p)
+
+
+class PrepareOptions(Struct):
+    _fields_ = [("struct_size", c_size_t), ("device", c_int32), ("on_miss", c_int32), ("background", c_int32),
+                ("allow_when_sealed", c_int32)]
+
+
+class KernelInfo(Struct):
+    _fields_ = [("struct_size", c_size_t), ("state", c_int32), ("serves_fallback", c_int32), ("device", c_int32),
+                ("registers", c_int32), ("spill_bytes", c_int32), ("static_shared_bytes", c_int32),
+                ("cubin_bytes", c_uint64), ("key", c_char_p)]
+
+
+class Strides(ctypes.Structure):
+    _fields_ = [("batch", c_int64), ("token", c_int64), ("head", c_int64)]
+
+
+ADDRESSES = ("q", "k", "v", "o", "lse", "q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks", "k_scale", "v_scale",
+             "workspace")
+
+
+class AttentionTensors(Struct):
+    _fields_ = ([("struct_size", c_size_t)] + [(name, c_uint64) for name in ADDRESSES]
+                + [("workspace_bytes", c_uint64), ("batch", c_int32), ("q_len", c_int32), ("kv_len", c_int32),
+                   ("page_table_stride", c_int32), ("q_tokens", c_int64), ("q_strides", Strides), ("k_strides", Strides),
+                   ("v_strides", Strides), ("o_strides", Strides), ("overrides", c_uint32), ("scale", c_float),
+                   ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32)])
+
+
+SET_SCALE, SET_SOFTCAP, SET_WINDOW = 1, 2, 4
+
+ENGINE, KERNEL = c_void_p, c_void_p
+# name: what follows the status in the call. Every one of them returns a kernelwright_status.
+FUNCTIONS = {
+    "engine_create": (POINTER(EngineOptions), POINTER(ENGINE)),
+    "engine_seal": (ENGINE,),
+    "engine_wait_until_ready": (ENGINE, c_int32, POINTER(c_int32)),
+    "engine_promote": (ENGINE, POINTER(c_int32)),
+    "engine_counters": (ENGINE, POINTER(Counters)),
+    "engine_take_hazards": (ENGINE, HazardCallback, c_void_p, POINTER(c_uint64)),
+    "device_name": (ENGINE, c_int32, POINTER(c_char_p)),
+    "device_allocate": (ENGINE, c_int32, c_uint64, POINTER(c_uint64)),
+    "device_free": (ENGINE, c_int32, c_uint64),
+    "device_write": (ENGINE, c_int32, c_uint64, c_void_p, c_uint64),
+    "device_read": (ENGINE, c_int32, c_void_p, c_uint64, c_uint64),
+    "prepare_json": (ENGINE, c_char_p, c_size_t, POINTER(PrepareOptions), POINTER(KERNEL)),
+    "kernel_get_info": (KERNEL, POINTER(KernelInfo)),
+    "kernel_wait": (KERNEL,),
+    "launch": (KERNEL, POINTER(AttentionTensors), c_void_p),
+    "workspace_bytes": (KERNEL, POINTER(AttentionTensors), POINTER(c_uint64)),
+}
+
+
+def candidates():
+    """Where the library may lie, best first, while KERNELWRIGHT_LIBRARY is not set: beside the package or in one of the
+    three folders above it (an installed tree), then in the build folders of the source tree, the newest first."""
+    package = pathlib.Path(__file__).resolve().parent
+    for folder in (package, *list(package.parents)[:3]):
+        yield from (folder / name for name in NAMES)
+    root = package.parent.parent
+    built = [path for pattern in ("build/runtime", "build/*/runtime", "out/*/runtime", "out/*/lib")
+             for folder in root.glob(pattern) for path in [folder / NAMES[0]] if path.exists()]
+    yield from sorted(built, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def find():
+    """The library's path. KERNELWRIGHT_LIBRARY names it, or its folder, and then nothing else is tried."""
+    named = os.environ.get("KERNELWRIGHT_LIBRARY")
+    if named:
+        path = pathlib.Path(named)
+        tried = [path / name for name in NAMES] if path.is_dir() else [path]
+    else:
+        tried = list(candidates())
+    for path in tried:
+        if path.is_file():
+            return str(path)
+    if named:
+        raise MissingError(f"KERNELWRIGHT_LIBRARY is {named}, and there is no {' and no '.join(map(str, tried))}; name "
+                           f"{NAMES[0]} or its folder")
+    folders = list(dict.fromkeys(str(path.parent) for path in tried))
+    raise MissingError(f"{NAMES[0]} is in none of {', '.join(folders)}, nor in a build folder; build the target "
+                       "kernelwright_c, or set KERNELWRIGHT_LIBRARY to it")
+
+
+class Library:
+    """The loaded library. Calls raise the exception of their status, with the library's words."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            self.dll = ctypes.CDLL(path)
+        except OSError as error:
+            raise MissingError(f"{path} cannot be loaded: {error}") from error
+        for name, restype, argtypes in (("version", c_char_p, ()), ("last_error", c_char_p, ()),
+                                        ("engine_destroy", None, (ENGINE,))):
+            function = getattr(self.dll, "kernelwright_" + name)
+            function.restype, function.argtypes = restype, argtypes
+        for name, argtypes in FUNCTIONS.items():
+            function = getattr(self.dll, "kernelwright_" + name)
+            function.restype, function.argtypes = c_int32, argtypes
+            setattr(self, name, functools.partial(self.checked, function))
+
+    def checked(self, function, *arguments):
+        status = function(*arguments)
+        if status != 0:
+            raise BY_STATUS.get(status, InternalError)(self.dll.kernelwright_last_error().decode(errors="replace"))
+
+    def version(self):
+        return self.dll.kernelwright_version().decode()
+
+
+@functools.lru_cache(maxsize=None)
+def load(path=None):
+    """The library at `path`, or where find() finds it; loaded once."""
+    return Library(find() if path is None else str(path))

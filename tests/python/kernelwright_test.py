@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""python/kernelwright on the emulator, against attention in plain Python; and its structs against runtime/c_api.h.
+
+Needs no NumPy: the one test of it is skipped without. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
+"""
+import ctypes
+import math
+import os
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import unittest
+
+import kernelwright
+from kernelwright import ConfigError, _library, _tensors
+
+HEADER = pathlib.Path(__file__).parents[2] / "runtime" / "c_api.h"
+HEAD = 64
+
+
+def problem(heads=2, kv_heads=1, **more):
+    return {"dtype": {"q": "f16", "kv": "f16", "out": "f16"}, "head_dim": {"qk": HEAD, "v": HEAD},
+            "heads": {"q": heads, "kv": kv_heads}, **more}
+
+
+def rounded(values):
+    return list(struct.unpack(f"{len(values)}e", struct.pack(f"{len(values)}e", *values)))
+
+
+def normal(count, seed):
+    draw = random.Random(seed)
+    return rounded([draw.gauss(0, 1) for _ in range(count)])
+
+
+def attention(q, k, v, causal):
+    """q [n][heads][HEAD], k and v [s][kv_heads][HEAD] as nested lists: o like q, and the LSE [heads][n]."""
+    n, s, heads, group = len(q), len(k), len(q[0]), len(q[0]) // len(k[0])
+    out, lse = [[None] * heads for _ in q], [[None] * n for _ in range(heads)]
+    for i in range(n):
+        for h in range(heads):
+            seen = range(s - n + i + 1 if causal else s)
+            scores = [sum(a * b for a, b in zip(q[i][h], k[j][h // group])) / math.sqrt(HEAD) for j in seen]
+            top = max(scores)
+            weights = [math.exp(score - top) for score in scores]
+            total = sum(weights)
+            out[i][h] = [sum(w * v[j][h // group][d] for w, j in zip(weights, seen)) / total for d in range(HEAD)]
+            lse[h][i] = top + math.log(total)
+    return out, lse
+
+
+def nested(values, *shape):
+    if len(shape) == 1:
+        return values
+    step = len(values) // shape[0]
+    return [nested(values[i * step:(i + 1) * step], *shape[1:]) for i in range(shape[0])]
+
+
+def flat(values):
+    return [x for value in values for x in flat(value)] if isinstance(values, list) else [values]
+
+
+class OnTheEmulator(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.events = []
+        cls.engine = kernelwright.Engine("emulator", hazards=True, on_event=cls.events.append)
+        try:
+            cls.kernel = cls.engine.prepare({"problem": problem(mask={"kind": "causal"}, lse=True)})
+        except kernelwright.MissingError as error:
+            raise unittest.SkipTest(f"no kernel can be compiled here: {error}") from error
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.engine.close()
+
+    def array(self, shape, values, code="e", dtype="f16"):
+        array = self.engine.empty(shape, dtype)
+        array.write(struct.pack(f"{len(values)}{code}", *values))
+        return array
+
+    def values(self, array, code="e"):
+        data = array.read()
+        return list(struct.unpack(f"{len(data) // struct.calcsize(code)}{code}", data))
+
+    def assert_near(self, found, wanted, sizes, what):
+        # f16: the probabilities and the output are rounded by 2^-11 of the value each, and as much again for the rest.
+        self.assertEqual(len(found), len(wanted))
+        for i, (a, b) in enumerate(zip(found, wanted)):
+            self.assertLessEqual(abs(a - b), 3 * 2**-11 * sizes, f"{what} {i}: {a} for {b}")  # a NaN is not less
+
+    def operands(self, q_len=5, kv_len=9, heads=2, kv_heads=1):
+        q, k, v = normal(q_len * heads * HEAD, 1), normal(kv_len * kv_heads * HEAD, 2), normal(kv_len * kv_heads * HEAD, 3)
+        want, lse = attention(nested(q, q_len, heads, HEAD), nested(k, kv_len, kv_heads, HEAD), nested(v, kv_len, kv_heads, HEAD),
+                              causal=True)
+        tensors = dict(q=self.array((1, q_len, heads, HEAD), q), k=self.array((1, kv_len, kv_heads, HEAD), k),
+                       v=self.array((1, kv_len, kv_heads, HEAD), v),
+                       o=self.array((1, q_len, heads, HEAD), [math.nan] * (q_len * heads * HEAD)),
+                       lse=self.array((1, heads, q_len), [math.nan] * (heads * q_len), "f", "f32"))
+        return tensors, flat(want), flat(lse), max(map(abs, v))
+
+    def test_matches_attention_in_plain_python(self):
+        tensors, want, lse, size = self.operands()
+        self.kernel.launch(**tensors)
+        self.assert_near(self.values(tensors["o"]), want, size, "o")
+        self.assert_near(self.values(tensors["lse"], "f"), lse, 1, "lse")
+        self.assertEqual(self.engine.take_hazards(), [])
+
+    def test_reads_strides_from_the_tensor(self):
+        tensors, want, _, size = self.operands()
+        q = self.values(tensors["q"])
+        wide = [math.nan] * (5 * 3 * HEAD)  # three heads a token in memory, of which the first two are queries
+        for token in range(5):
+            wide[token * 3 * HEAD:token * 3 * HEAD + 2 * HEAD] = q[token * 2 * HEAD:(token + 1) * 2 * HEAD]
+        memory = self.array((1, 5, 3, HEAD), wide)
+
+        class FirstTwoHeads:
+            @staticmethod
+            def _kernelwright_view():
+                return _tensors.View(memory.address, (1, 5, 2, HEAD), (5 * 3 * HEAD, 3 * HEAD, HEAD, 1), "f16", "engine", 0)
+        self.kernel.launch(**tensors | {"q": FirstTwoHeads})
+        self.assert_near(self.values(tensors["o"]), want, size, "o")
+
+    def test_takes_plain_addresses_with_their_sizes(self):
+        tensors, want, _, size = self.operands()
+        self.kernel.launch(**{name: array.address for name, array in tensors.items()}, batch=1, q_len=5, kv_len=9)
+        self.assert_near(self.values(tensors["o"]), want, size, "o")
+
+    def test_pages_and_split_keys_with_a_workspace(self):
+        page, kv_len, order = 8, 19, [4, 1, 3]
+        kernel = self.engine.prepare({"problem": problem(kv_layout={"kind": "paged", "page_size": page}, max_q_len=1),
+                                      "schedule": {"splits": 2}})
+        q, k, v = normal(2 * HEAD, 4), normal(kv_len * HEAD, 5), normal(kv_len * HEAD, 6)
+        pools = []
+        for keys in (k, v):
+            pool = [math.nan] * (6 * page * HEAD)
+            for i in range(kv_len):
+                at = (order[i // page] * page + i % page) * HEAD
+                pool[at:at + HEAD] = keys[i * HEAD:(i + 1) * HEAD]
+            pools.append(self.array((6, page, 1, HEAD), pool))
+        tensors = dict(q=self.array((1, 1, 2, HEAD), q), k=pools[0], v=pools[1],
+                       o=self.array((1, 1, 2, HEAD), [math.nan] * (2 * HEAD)),
+                       page_table=self.array((1, 3), order, "i", "i32"), kv_lengths=self.array((1,), [kv_len], "i", "i32"))
+        need = kernel.workspace_bytes(**tensors)
+        self.assertGreater(need, 0)
+        with self.assertRaisesRegex(ConfigError, "/tensors/workspace"):
+            kernel.launch(**tensors)
+        kernel.launch(**tensors, workspace=self.engine.empty((need,), "u8"))
+        want, _ = attention(nested(q, 1, 2, HEAD), nested(k, kv_len, 1, HEAD), nested(v, kv_len, 1, HEAD), causal=False)
+        self.assert_near(self.values(tensors["o"]), flat(want), max(map(abs, v)), "o")
+
+    def test_a_launch_is_bound_once_and_runs_again(self):
+        tensors, want, _, size = self.operands()
+        launch = self.kernel.bind(**tensors)
+        for _ in range(2):
+            tensors["o"].write(b"\xff\x7f" * (5 * 2 * HEAD))
+            launch()
+            self.assert_near(self.values(tensors["o"]), want, size, "o")
+
+    def test_says_which_tensor_does_not_fit_and_what_would(self):
+        tensors, *_ = self.operands()
+        empty = self.engine.empty
+
+        class OfAGpu:
+            __cuda_array_interface__ = {"data": (4096, False), "shape": (1, 5, 2, HEAD), "typestr": "<f2", "version": 3}
+        for change, message in [
+                ({"q": empty((1, 5, 2, HEAD), "bf16")}, "q: is bf16, and the problem has f16"),
+                ({"q": empty((1, 5, 3, HEAD), "f16")}, r"q: has shape \[1, 5, 3, 64\], and the problem's is \[batch, q_len, 2, 64\]"),
+                ({"v": empty((1, 8, 1, HEAD), "f16")}, "v: makes kv_len 8, and it is 9 by the arguments before it"),
+                ({"k": empty((2, 9, 1, HEAD), "f16")}, "k: makes batch 2, and it is 1"),
+                ({"lse": empty((1, 5, 2), "f32")}, r"lse: has shape \[1, 5, 2\], and the problem's is \[1, 2, 5\]"),
+                ({"q": OfAGpu()}, "q: lies in cuda; give an Array of the engine"),
+                ({"q": "a string"}, "q: a str is no tensor here"),
+                ({"kv_lengths": empty((2,), "i32")}, "kv_lengths: makes batch 2"),
+                ({"kv_lengths": empty((1, 1), "i32")}, r"kv_lengths: has shape \[1, 1\]"),
+                ({"sinks": empty((2,), "f32")}, "/sinks: is given, and the problem does not have"),
+                ({"batch": 3}, "q: makes batch 1, and it is 3"),
+                ({name: array.address for name, array in tensors.items()}, "batch: is missing")]:
+            with self.subTest(message), self.assertRaisesRegex(ConfigError, message):
+                self.kernel.launch(**tensors | change)
+        with self.assertRaisesRegex(ConfigError, "stream: a str is no stream"):
+            self.kernel.launch(**tensors, stream="default")
+
+    def test_statuses_are_exceptions_with_the_library_s_words(self):
+        with self.assertRaisesRegex(ConfigError, "/problem/head_dim/qk") as caught:
+            self.engine.prepare({"problem": problem() | {"head_dim": {"qk": 63, "v": HEAD}}})
+        self.assertIsInstance(caught.exception, ValueError)
+        with self.assertRaisesRegex(ConfigError, "maks"):
+            self.engine.prepare({"problem": problem(maks={})})
+        with self.assertRaisesRegex(ConfigError, 'on_miss: "later" is not one of block, fallback, error'):
+            self.engine.prepare({"problem": problem()}, on_miss="later")
+        sealed = kernelwright.Engine("emulator", memory_only_cache=True)
+        sealed.seal()
+        with self.assertRaises(kernelwright.NotReadyError):
+            sealed.prepare({"problem": problem()})
+        sealed.close()
+        with self.assertRaisesRegex(ConfigError, "engine: is closed"):
+            sealed.prepare({"problem": problem()})
+
+    def test_the_kernel_tells_its_state_and_the_engine_its_events(self):
+        self.kernel.wait()
+        self.assertEqual((self.kernel.state, self.kernel.serves_fallback), ("ready", False))
+        self.assertRegex(self.kernel.key, "^[0-9a-f]{64}$")
+        self.assertGreater(self.engine.counters()["ready"], 0)
+        self.assertTrue(self.engine.wait_until_ready())
+        self.assertTrue({event["kind"] for event in self.events} & {"compile", "cache hit", "disk hit", "cache miss"}, self.events)
+
+    def test_configs_come_as_dicts_text_and_paths(self):
+        path = HEADER.parents[1] / "configs" / "problems" / "causal-d64.json"
+        keys = {self.engine.prepare(config).key for config in (path, str(path), path.read_text())}
+        self.assertEqual(len(keys), 1)
+
+    def test_numpy_arrays_go_in_and_out(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        wanted = {"bf16": numpy.array([1 / 3, -2.5, math.inf, math.nan]), "f16": numpy.array([1.5], numpy.float16),
+                  "i32": numpy.array([[7, -1]], numpy.int32)}
+        for dtype, values in wanted.items():
+            found = self.engine.from_numpy(values, dtype).numpy()
+            self.assertEqual(found.shape, values.shape)
+            numpy.testing.assert_allclose(found, values, rtol=2**-8)
+        view = _tensors.read("q", numpy.zeros((4, 6), numpy.float16)[:, ::2])
+        self.assertEqual((view.shape, view.strides, view.dtype, view.where), ((4, 3), (6, 2), "f16", "host"))
+        tensors, *_ = self.operands()
+        with self.assertRaisesRegex(ConfigError, "q: lies in memory of the host; give an Array of the engine"):
+            self.kernel.launch(**tensors | {"q": numpy.zeros((1, 5, 2, HEAD), numpy.float16)})
+
+
+class Managed(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [("tensor", _tensors._DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Exporter:
+    """What a framework with DLPack looks like from outside."""
+
+    def __init__(self, shape, strides, code, bits, device=(2, 1), offset=0):
+        self.sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self.steps = (ctypes.c_int64 * len(shape))(*strides) if strides else None
+        self.device, self.asked = device, None
+        self.managed = Managed(tensor=_tensors._DLTensor(
+            data=0x1000, device_type=device[0], device_id=device[1], ndim=len(shape), code=code, bits=bits, lanes=1,
+            shape=self.sizes, strides=self.steps, byte_offset=offset))
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, stream=None):
+        self.asked = stream
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.managed), b"dltensor", None)
+
+
+class Tensors(unittest.TestCase):
+    def test_dlpack_gives_address_shape_strides_dtype_and_device(self):
+        given = Exporter((2, 3), (8, 1), 4, 16, offset=32)
+        view = _tensors.read("q", given)
+        self.assertEqual((view.address, view.shape, view.strides, view.dtype, view.where, view.device),
+                         (0x1020, (2, 3), (8, 1), "bf16", "cuda", 1))
+        self.assertEqual(given.asked, -1)  # the producer must not wait: a capture may be under way
+        self.assertEqual(_tensors.read("q", Exporter((2, 3), None, 2, 16)).strides, (3, 1))
+        self.assertEqual(_tensors.read("q", Exporter((1,), None, 5, 64)).dtype, "DLPack type (code 5, 64 bits, 1 lanes)")
+
+    def test_a_producer_that_refuses_is_named(self):
+        class Refuses(Exporter):
+            def __dlpack__(self, stream=None):
+                raise BufferError("it requires grad")
+        with self.assertRaisesRegex(ConfigError, "k: its __dlpack__ refuses: it requires grad"):
+            _tensors.read("k", Refuses((1,), None, 2, 16))
+
+    def test_the_cuda_array_interface_counts_strides_in_bytes(self):
+        class Given:
+            __cuda_array_interface__ = {"data": (256, True), "shape": (4, 8), "typestr": "<f4", "strides": (64, 4), "version": 3}
+        view = _tensors.read("sinks", Given())
+        self.assertEqual((view.address, view.strides, view.dtype, view.where), (256, (16, 1), "f32", "cuda"))
+
+    def test_streams_are_addresses_or_know_theirs(self):
+        def having(**attributes):
+            return type("Stream", (), attributes)()
+        for stream, wanted in ((None, None), (7, 7), (having(cuda_stream=8), 8), (having(ptr=9), 9),
+                               (having(__cuda_stream__=lambda self: (0, 10)), 10)):
+            self.assertEqual(_tensors.stream_address(stream), wanted)
+
+
+class TheLibrary(unittest.TestCase):
+    def test_structs_are_those_of_the_header(self):
+        text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+        bodies = dict((name, body) for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} kernelwright_(\w+);", text))
+        ours = {"event": _library.Event, "engine_options": _library.EngineOptions, "counters": _library.Counters,
+                "hazard": _library.Hazard, "prepare_options": _library.PrepareOptions, "kernel_info": _library.KernelInfo,
+                "strides": _library.Strides, "attention_tensors": _library.AttentionTensors}
+        types = {"size_t": ctypes.c_size_t, "double": ctypes.c_double, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32,
+                 "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
+                 "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _library.Strides,
+                 "kernelwright_event_callback": _library.EventCallback,
+                 "const char* const*": ctypes.POINTER(ctypes.c_char_p)}
+        for name, struct_type in ours.items():
+            fields = []
+            for declaration in filter(None, (part.strip() for part in bodies[name].split(";"))):
+                kind, names = re.fullmatch(r"(.*?[\s*])(\w+(?:,\s*\w+)*)", declaration, re.S).groups()
+                fields += [(field.strip(), types[" ".join(kind.split())]) for field in names.split(",")]
+            self.assertEqual(fields, list(struct_type._fields_), f"kernelwright_{name}")
+
+    def test_functions_are_in_the_header(self):
+        declared = set(re.findall(r"kernelwright_(\w+)\(", HEADER.read_text()))
+        self.assertLessEqual(set(_library.FUNCTIONS), declared)
+
+    def run_python(self, code, **environment):
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              env={**os.environ, **environment}, check=False)
+
+    def test_importing_loads_no_framework_and_no_library(self):
+        done = self.run_python("import sys, kernelwright; print([m for m in ('numpy', 'torch') if m in sys.modules])",
+                               KERNELWRIGHT_LIBRARY="/nowhere")
+        self.assertEqual(done.stdout.strip(), "[]", done.stderr)
+
+    def test_says_where_it_looked(self):
+        done = self.run_python("import kernelwright; kernelwright.version()", KERNELWRIGHT_LIBRARY="/nowhere/lib.so")
+        self.assertIn("MissingError: KERNELWRIGHT_LIBRARY is /nowhere/lib.so, and there is no /nowhere/lib.so", done.stderr)
+        done = self.run_python("from kernelwright import _library; _library.candidates = lambda: iter([])\n"
+                               "import kernelwright; kernelwright.version()", KERNELWRIGHT_LIBRARY="")
+        self.assertIn("build the target kernelwright_c, or set KERNELWRIGHT_LIBRARY", done.stderr)
+
+    def test_version_is_three_numbers(self):
+        self.assertRegex(kernelwright.version(), r"^\d+\.\d+\.\d+$")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""What bench/compare_peers.py does before and after it has a GPU: rows, orders, statistics, anchors, schedules, report."""
+import contextlib
+import csv
+import io
+import json
+import pathlib
+import random
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
+from peers import anchors, report, rows, stats  # noqa: E402
+
+BY_NAME = {row.name: row for row in rows.ROWS}
+
+
+class Statistics(unittest.TestCase):
+    def test_every_round_runs_every_arm_once_and_the_next_one_in_reverse(self):
+        for count in (1, 2, 3, 5):
+            arms = [f"arm{i}" for i in range(count)]
+            for number in range(4 * count):
+                self.assertEqual(sorted(stats.order(arms, number)), arms)
+                if number % 2:
+                    self.assertEqual(stats.order(arms, number), stats.order(arms, number - 1)[::-1])
+            firsts = [stats.order(arms, number)[0] for number in range(2 * count)]
+            self.assertEqual({arm: firsts.count(arm) for arm in arms}, dict.fromkeys(arms, 2))
+
+    def test_the_interval_is_that_of_the_binomial(self):
+        # n and the rank of the lower limit, of the tables of confidence intervals of the median at 95 %.
+        for n, rank in ((6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (50, 18)):
+            values = list(range(1, n + 1))
+            random.Random(n).shuffle(values)
+            self.assertEqual(stats.median_interval(values), ((n + 1) / 2, rank, n + 1 - rank), n)
+        self.assertEqual(stats.median_interval([3, 1, 2]), (2, 1, 3))
+        self.assertEqual(stats.median_interval([5]), (5, 5, 5))
+
+    def test_the_interval_covers_the_median_as_often_as_it_says(self):
+        draw = random.Random(1)
+        covered = 0
+        for _ in range(2000):
+            _, low, high = stats.median_interval([draw.expovariate(1) for _ in range(15)])
+            covered += low <= 0.6931 <= high
+        self.assertGreater(covered / 2000, 0.95)
+
+    def test_a_ratio_pairs_rounds_and_counts_each_arm_s_work(self):
+        self.assertEqual(stats.rate_ratio([1.0, 2.0, 4.0], [2.0, 4.0, 8.0])[0], 2.0)  # whatever the clock did
+        self.assertEqual(stats.rate_ratio([1.0] * 6, [4.0] * 6, ours_work=1, peer_work=8), (0.5, 0.5, 0.5))
+
+
+class Rows(unittest.TestCase):
+    def test_names_are_unique_and_sets_are_known(self):
+        self.assertEqual(len(BY_NAME), len(rows.ROWS))
+        self.assertLessEqual({row.set for row in rows.ROWS}, set(rows.SETS))
+        self.assertFalse(any(row.smoke for row in rows.selected(["all"], re.compile(""))))
+        self.assertEqual([row.name for row in rows.selected(["prefill"], re.compile("^d256"))], ["d256-dense-8k", "d256-causal-8k"])
+
+    def test_prefill_rows_have_16k_tokens_and_2048_columns_unless_they_group_heads(self):
+        for row in rows.selected(["prefill"], re.compile("^d")):
+            self.assertEqual((row.batch * row.q_len, row.heads * row.head_dim, row.kv_heads), (16384, 2048, row.heads), row.name)
+
+    def test_work_counts_what_the_recorded_rows_count(self):
+        # 4 B H S S D halved for causal, over the recorded time.
+        amount, unit, per = BY_NAME["d128-causal-8k"].work()
+        self.assertEqual(unit, "TFLOP/s")
+        self.assertAlmostEqual(amount / 0.9218 / per, 596.4, delta=0.1)
+        amount, unit, per = BY_NAME["decode-b16-8k"].work()
+        self.assertEqual(unit, "GB/s of KV")
+        self.assertAlmostEqual(amount / 0.1867 / per, 2876, delta=1)
+        self.assertEqual(BY_NAME["window-gpt-oss-8k"].work()[0], 2 * 8192 * 64 * (2 * 64 + 2 * 8))
+
+    def test_a_mixed_row_is_chunks_and_decodes_of_one_cache(self):
+        row = BY_NAME["mixed-4x512-60x1-4k"]
+        self.assertEqual((row.q_lens(), row.kv_len), ([512] * 4 + [1] * 60, 4096))
+        self.assertEqual([row.problem(part)["q_layout"] for part in ("all", "chunks", "decodes")], ["ragged", "ragged", "padded"])
+        self.assertEqual(row.problem("decodes")["max_q_len"], 1)
+
+    def test_peers_that_cannot_do_a_row_say_so(self):
+        asked = ["cudnn", "fa3"]
+        self.assertEqual(dict(rows.peers_of(BY_NAME["d64-causal-4k"], asked)), {"cudnn": None, "fa3": None})
+        paged = dict(rows.peers_of(BY_NAME["paged16-b16-8k"], asked))
+        self.assertEqual(paged, {"cudnn": "takes no page table", "fa3": "takes no page table", "read_stream": None})
+        self.assertIn("split keys", dict(rows.peers_of(BY_NAME["decode-b1-8k"], asked))["fa3"])
+        self.assertEqual(dict(rows.peers_of(BY_NAME["window-gpt-oss-8k"], []))["copy"], None)
+        for row in rows.ROWS:  # a target that no arm can meet would never be judged
+            peers = dict(rows.peers_of(row, ["cudnn", "fa2", "fa3"]))
+            for peer, _ in row.targets:
+                self.assertIsNone(peers[peer], f"{row.name} {peer}")
+
+
+class Anchors(unittest.TestCase):
+    def test_every_target_against_a_peer_that_may_be_absent_has_its_recorded_rows(self):
+        recorded = anchors.read()
+        for row in rows.ROWS:
+            for peer, _ in row.targets:
+                if peer == "fa3":
+                    self.assertIsNotNone(anchors.through(recorded, row.name, (1, 1, 1)), row.name)
+
+    def test_a_ratio_goes_through_the_anchor(self):
+        recorded = {"row": {"cudnn": 600.0, "fa3": 750.0}}
+        self.assertEqual(anchors.through(recorded, "row", (1.25, 1.0, 1.5)), (1.0, 0.8, 1.2))
+        self.assertIsNone(anchors.through(recorded, "another", (1, 1, 1)))
+        self.assertIsNone(anchors.through({"row": {"cudnn": 600.0}}, "row", (1, 1, 1)))
+
+
+class Reports(unittest.TestCase):
+    def schedules(self, given, lines=None):
+        with tempfile.TemporaryDirectory() as folder:
+            path = None
+            if lines is not None:
+                path = pathlib.Path(folder) / "some.jsonl"
+                path.write_text("\n".join(lines))
+            return report.read_schedules(given, path)
+
+    def test_schedules_have_names_and_may_be_for_some_rows(self):
+        arms = self.schedules(['{"block_m": 128, "overlap": "both"}'],
+                              ["# a comment", "", '"auto"', '{"name": "wide", "rows": "^d64", "schedule": {"block_n": 176}}', '"auto"'])
+        self.assertEqual([arm.name for arm in arms], ["block_m=128 overlap=both", "auto", "wide", "auto #2"])
+        self.assertEqual((arms[2].takes("d64-causal-4k"), arms[2].takes("d128-causal-8k")), (True, False))
+        self.assertEqual([arm.schedule for arm in self.schedules([])], ["auto"])
+        with self.assertRaisesRegex(SystemExit, r"some.jsonl:1: "):
+            self.schedules([], ["{"])
+
+    def test_the_csv_has_every_arm_and_the_summary_the_best_of_them(self):
+        row, file, said = BY_NAME["d128-dense-8k"], io.StringIO(), io.StringIO()
+        peer = report.Timed("cudnn", [1.6755] * 6, row.work()[0], 0.4)
+        with contextlib.redirect_stderr(said):
+            out = report.Report(file)
+            out.header("a machine")
+            for name, ms in (("slow", 2.0), ("fast", 1.5)):
+                mine = report.Timed(name, [ms] * 6, row.work()[0], 0.3)
+                out.result(row, mine, peer, stats.rate_ratio(mine.times, peer.times, mine.work, peer.work), ("1755", "1740"))
+            out.failure(row, "broken", "", "failed", "CompileError: no\nregisters, left")
+            missed = out.summary()
+        lines = list(csv.DictReader(text for text in file.getvalue().splitlines() if not text.startswith("#")))
+        self.assertEqual([(line["arm"], line["status"], line["met"]) for line in lines],
+                         [("slow", "ok", "no"), ("fast", "ok", "yes"), ("broken", "failed", "")])
+        self.assertEqual((lines[1]["ratio"], lines[1]["peer_rate"], lines[1]["sm_mhz_first"]), ("1.1170", "656.2", "1755"))
+        self.assertEqual(lines[2]["note"], "CompileError: no registers, left")
+        self.assertEqual((missed, out.wrong), (0, False))
+        self.assertIn("1 of 1 targets met", said.getvalue())
+        with contextlib.redirect_stderr(said):
+            out.failure(row, "off", "", "wrong", "off by 7")
+        self.assertTrue(out.wrong)
+
+    def test_a_config_of_a_row_is_json(self):
+        for row in rows.ROWS:
+            self.assertEqual(json.loads(json.dumps(row.problem())), row.problem())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

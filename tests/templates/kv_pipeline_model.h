@@ -1,0 +1,200 @@
+/// Producer and consumers of K and V as a kernel writes them, recorded as threads of a Model.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "fmt/format.h"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tma_producer_pipeline.cuh"
+#include "templates/pipeline_model.h"
+
+namespace kernelwright::model {
+
+using pipeline::KvOrder;
+
+/// A tile of K is 6 bytes, one of V 8.
+template <bool kShared, KvOrder kOrder, int kStages, int kChunks = 1, int kSteps = 1, int kCtas = 1>
+struct Tiles {
+  static constexpr int element_bytes = 1, k_rows_per_cta = 1, v_cols_per_cta = 8, BK0 = 6 / kChunks, BK1 = 1;
+  static constexpr int num_kv_stages = kStages, num_qk_stages = kChunks, num_mma_stages = kSteps, cluster = kCtas;
+  static constexpr bool shared_ring = kShared;
+  static constexpr KvOrder order = kOrder;
+};
+
+/// A work item: tiles first, first + 1, .. of the list that all items share.
+struct Item {
+  int first, count;
+};
+using Items = std::vector<Item>;
+
+/// Where things lie in a CTA's shared memory.
+constexpr uint32_t kBarriers = 0, kKeys = 1024, kValues = 2048, kExtra = 3072, kExtraBytes = 3;
+
+inline uint32_t k_tag(int tile) { return 1 + static_cast<uint32_t>(tile) * 16; }
+inline uint32_t v_tag(int tile) { return 9 + static_cast<uint32_t>(tile) * 16; }
+inline uint32_t extra_tag(size_t item) { return 20000 + static_cast<uint32_t>(item) * 4; }
+/// The last tile of an item is short by half of V's bytes where its number is odd.
+inline uint32_t v_bytes(const Item& item, int j) { return j + 1 == item.count && (item.first + j) % 2 == 1 ? 4 : 8; }
+
+/// Calls work(std::integral_constant<int, i>) for i of 0 .. kCount - 1.
+template <int kCount, class Work, int kFirst = 0>
+void unrolled(const Work& work) {
+  if constexpr (kFirst < kCount) {
+    work(std::integral_constant<int, kFirst>());
+    unrolled<kCount, Work, kFirst + 1>(work);
+  }
+}
+
+/// What a producer does: with the first keys of an item come bytes of something else, as Q does; V comes in two boxes.
+/// CTA `rank` of a cluster loads its share of each tile and sends it to all.
+template <class T>
+void produce(const Items& items, bool drain, uint32_t rank) {
+  const uint32_t base = rank * kCtaBytes;
+  pipeline::KvProducer<T> rings(base + kBarriers, base + kKeys, base + kValues);
+  auto k = rings.k();
+  auto v = rings.v();
+  const auto send = [&](uint32_t to, uint32_t bytes, uint32_t full, uint32_t tag) {
+    const uint32_t share = bytes / T::cluster, from = rank * share;
+    for (uint32_t cta = 0; cta < T::cluster; ++cta)
+      Recorder::copy(ptx::mapa(to, cta) + from, share, ptx::mapa(full, cta), tag + from);
+  };
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    pipeline::for_each_load<T::order>(
+        item.count,
+        [&](int j) {
+          unrolled<T::num_qk_stages>([&](auto part) {
+            constexpr int kPart = part;
+            k.template acquire_k<kPart>();
+            const uint32_t bytes = k.tile_bytes;
+            if (j == 0 && kPart == 0) {
+              const auto target = k.template get_k<kPart>(true, bytes + kExtraBytes);
+              Recorder::copy(base + kExtra + static_cast<uint32_t>(i) * kExtraBytes, kExtraBytes, target.full,
+                             extra_tag(i));
+              send(target.smem, bytes, target.full, k_tag(item.first + j));
+            } else {
+              const auto target = k.template get_k<kPart>(true);
+              send(target.smem, bytes, target.full, k_tag(item.first + j) + kPart * bytes);
+            }
+          });
+          k.commit_step();
+        },
+        [&](int j) {
+          v.acquire_v();
+          const uint32_t bytes = v_bytes(item, j), tag = v_tag(item.first + j);
+          const auto target = v.get_v(true, bytes);
+          send(target.smem, bytes / 2, target.full, tag);
+          send(target.smem + bytes / 2, bytes / 2, target.full, tag + bytes / 2);
+          v.commit_step();
+        });
+  }
+  if (drain) rings.drain();
+}
+
+/// The arrivals of all lanes of a warp.
+template <int kCtas>
+struct AllLanes {
+  void operator()(uint32_t empty) const {
+    for (uint32_t lane = 0; lane < 32; ++lane) pipeline::WarpRelease<kCtas>{lane}(empty);
+  }
+};
+
+/// What a consumer does, in one order or the other. Tiles are read when they come, and again just before they go.
+template <class T>
+void consume(const Items& items, uint32_t rank) {
+  const uint32_t base = rank * kCtaBytes;
+  using Kv = pipeline::KvConsumerPipeline<T, AllLanes<T::cluster>>;
+  Kv kv(base + kBarriers, base + kKeys, base + kValues, {});
+  uint32_t k_at[T::num_mma_stages] = {}, v_at[T::num_mma_stages] = {};
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    const auto wait_k = [&](int j) {
+      unrolled<T::num_mma_stages>([&](auto step) {
+        k_at[step] = kv.template wait_k<step>();
+        Recorder::first_read(k_at[step], Kv::mma_k_bytes, k_tag(item.first + j) + step * Kv::mma_k_bytes);
+      });
+      if (j == 0)
+        Recorder::first_read(base + kExtra + static_cast<uint32_t>(i) * kExtraBytes, kExtraBytes, extra_tag(i));
+    };
+    const auto release_k = [&](int j) {
+      unrolled<T::num_mma_stages>([&](auto step) {
+        Recorder::last_read(k_at[step], Kv::mma_k_bytes, k_tag(item.first + j) + step * Kv::mma_k_bytes);
+        kv.template release_k<step>();
+      });
+    };
+    const auto read_v = [&](int j, uint32_t at, uint32_t step, auto read) {
+      const uint32_t from = step * Kv::mma_v_bytes, bytes = v_bytes(item, j);
+      if (from < bytes) read(at, std::min(Kv::mma_v_bytes, bytes - from), v_tag(item.first + j) + from);
+    };
+    const auto wait_v = [&](int j) {
+      unrolled<T::num_mma_stages>([&](auto step) {
+        v_at[step] = kv.template wait_v<step>();
+        read_v(j, v_at[step], step, Recorder::first_read);
+      });
+    };
+    const auto release_v = [&](int j) {
+      unrolled<T::num_mma_stages>([&](auto step) {
+        read_v(j, v_at[step], step, Recorder::last_read);
+        kv.template release_v<step>();
+      });
+    };
+    if (item.count == 0) continue;
+    if constexpr (T::order == KvOrder::kAlternating) {
+      for (int j = 0; j < item.count; ++j) {
+        wait_k(j);
+        if (j > 0) release_v(j - 1);
+        release_k(j);
+        wait_v(j);
+      }
+    } else {
+      wait_k(0);
+      release_k(0);
+      for (int j = 1; j < item.count; ++j) {
+        wait_k(j);
+        wait_v(j - 1);
+        release_k(j);
+        release_v(j - 1);
+      }
+      wait_v(item.count - 1);
+    }
+    release_v(item.count - 1);
+  }
+}
+
+template <class Run>
+void record(Model& model, const std::string& name, bool producer, const Run& run) {
+  model.threads.push_back({name, producer, {}});
+  Recorder::thread = &model.threads.back();
+  run();
+  Recorder::thread = nullptr;
+}
+
+/// All threads of a CTA, or of a cluster. Tc: what the consumers believe, where that is not what the producer does.
+template <class T, class Tc = T>
+Model model_of(const Items& items, int consumers, bool drain) {
+  Model model;
+  model.bytes_may_come_early = T::cluster > 1;
+  for (uint32_t rank = 0; rank < T::cluster; ++rank) {
+    const uint32_t base = rank * kCtaBytes;
+    Recorder::model = &model;
+    using Kv = pipeline::KvConsumerPipeline<T, AllLanes<T::cluster>>;
+    Kv::init(base + kBarriers, 1,
+             static_cast<uint32_t>(consumers * pipeline::WarpRelease<T::cluster>::arrivals_per_warp));
+    Recorder::model = nullptr;
+    using Rings = pipeline::KvRings<T>;
+    const auto slots_of = [&](uint32_t barriers, uint32_t bytes) {
+      for (uint32_t b = 0; b < bytes / 2; b += 8) model.slots.push_back({barriers + b, barriers + bytes / 2 + b});
+    };
+    slots_of(Rings::k_barriers(base + kBarriers), Rings::KRing::bytes);
+    if (!T::shared_ring) slots_of(Rings::v_barriers(base + kBarriers), Rings::VRing::bytes);
+    record(model, fmt::format("producer {}", rank), true, [&] { produce<T>(items, drain, rank); });
+    for (int c = 0; c < consumers; ++c)
+      record(model, fmt::format("consumer {}.{}", rank, c), false, [&] { consume<Tc>(items, rank); });
+  }
+  return model;
+}
+
+}  // namespace kernelwright::model

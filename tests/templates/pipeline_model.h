@@ -1,0 +1,80 @@
+/// A small machine on which pipelines are tried in every order in which their threads and copies can run.
+///
+/// Control flow of a pipeline does not depend on timing, so each thread's code is run once, alone, and leaves the list
+/// of its actions (Recorder). explore() then walks all states that the threads can reach together: a copy lands at any
+/// time after it was issued, a wait passes once its barrier is past the parity.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kernelwright::model {
+
+/// Shared memory of one CTA of a cluster.
+constexpr uint32_t kCtaBytes = 1u << 12;
+
+/// What one thread does, as far as others can tell.
+struct Action {
+  enum Kind { kWait, kArrive, kArm, kCopy, kRead };
+  Kind kind;
+  uint32_t address;      // of the barrier, or of the shared memory that is written or read
+  uint32_t value = 0;    // parity, or bytes
+  uint32_t barrier = 0;  // that a copy completes on
+  uint32_t tag = 0;      // what a copy leaves in its first byte; the next bytes are tag + 1 ..
+  /// In the reduced search it follows the action before it at once: nothing goes wrong later that would not go wrong
+  /// so.
+  bool at_once = false;
+};
+
+struct Thread {
+  std::string name;
+  bool producer;  // its waits are for slots to be empty, which they are before anyone has let go of them
+  std::vector<Action> actions;
+};
+
+struct Model {
+  std::map<uint32_t, uint32_t> barriers;  // address -> arrivals of a phase
+  std::vector<Thread> threads;
+  std::vector<std::pair<uint32_t, uint32_t>> slots;  // full barrier, empty barrier
+  /// Another CTA's copy may land before this CTA's thread has armed the barrier, as long as its arrival is missing.
+  bool bytes_may_come_early = false;
+};
+
+/// Where the code under test leaves its actions.
+class Recorder {
+ public:
+  static Model* model;    // takes init()
+  static Thread* thread;  // takes the rest
+
+  static void init(uint32_t barrier, uint32_t arrivals);
+  static void wait(uint32_t barrier, uint32_t parity);
+  static void arrive(uint32_t barrier);
+  static void arm(uint32_t barrier, uint32_t bytes);
+  /// An asynchronous copy: from now on the bytes at `address` are nobody's, until it lands.
+  static void copy(uint32_t address, uint32_t bytes, uint32_t barrier, uint32_t tag);
+  /// A read that finds tag, tag + 1, ..: the first of a tile, and the last.
+  static void first_read(uint32_t address, uint32_t bytes, uint32_t tag);
+  static void last_read(uint32_t address, uint32_t bytes, uint32_t tag);
+};
+
+struct Result {
+  std::string failure;  // the first one found, with the action that shows it; "" if every order is right
+  size_t states = 0;
+};
+
+/// What may be left out of the search.
+enum class Search {
+  kAllOrders,  // nothing
+  kReduced,    // orders that differ only in actions that commute: a copy lands when someone is about to wait for it,
+               // and Action::at_once
+};
+
+/// Fails where: a state is reached in which nobody can go on; a read finds bytes in flight, or others than its own; a
+/// copy is issued over one in flight; bytes land on a barrier that does not expect them; a wait passes in another lap
+/// than its own; at the end a barrier is amid a phase, or a slot that was filled has not been let go of.
+Result explore(const Model& model, Search search);
+
+}  // namespace kernelwright::model

@@ -1,0 +1,22 @@
+/// What stands in for templates/ptx/mbarrier.cuh when the host compiles templates/pipeline/: each function notes what
+/// the device would do, in templates/pipeline_model.h's terms.
+#pragma once
+
+#include <cstdint>
+
+#include "templates/pipeline_model.h"
+
+#define __device__
+#define __forceinline__ inline
+
+namespace kernelwright::ptx {
+
+inline void mbarrier_init(uint32_t barrier, uint32_t arrivals) { model::Recorder::init(barrier, arrivals); }
+inline void fence_mbarrier_init() {}
+inline void mbarrier_arrive(uint32_t barrier) { model::Recorder::arrive(barrier); }
+inline void mbarrier_arrive_cluster(uint32_t barrier) { model::Recorder::arrive(barrier); }
+inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { model::Recorder::arm(barrier, bytes); }
+inline void mbarrier_wait_parity(uint32_t barrier, uint32_t parity) { model::Recorder::wait(barrier, parity); }
+inline void mbarrier_wait_parity_cluster(uint32_t barrier, uint32_t parity) { model::Recorder::wait(barrier, parity); }
+
+}  // namespace kernelwright::ptx
