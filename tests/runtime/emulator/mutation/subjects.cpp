@@ -16,10 +16,23 @@ namespace {
 
 /// Cases that between them execute all code of the Hopper kernels: other cases differ in shapes alone.
 constexpr const char* kHopperCases[] = {
-    "gemm_plain",         "gemm_lagged_release",  "gemm_cluster2",         "gemm_cluster2_barrier_exit",
-    "gemm_f32_out",       "attention_d64",        "attention_d64_causal",  "attention_d64_overlap",
-    "copy_bulk_copy",     "copy_bulk_reduce",     "copy_cluster_exchange", "copy_tensor_boxes",
-    "copy_cp_async_ring", "copy_cp_async_groups", "copy_dependent_launch",
+    "gemm_plain",
+    "gemm_lagged_release",
+    "gemm_cluster2",
+    "gemm_cluster2_barrier_exit",
+    "gemm_f32_out",
+    "attention_d64",
+    "attention_d64_causal",
+    "attention_d64_overlap",
+    "copy_bulk_copy",
+    "copy_bulk_reduce",
+    "copy_cluster_exchange",
+    "copy_tensor_boxes",
+    "copy_cp_async_ring",
+    "copy_cp_async_groups",
+    "copy_dependent_launch",
+    "kv_pipeline_shared_keys_ahead",
+    "kv_pipeline_split_in_turn",
 };
 
 std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
