@@ -11,13 +11,28 @@ namespace {
 
 using detail::Resolver;
 
-/// What the family starts from, by the wider of the two head sizes.
+/// What the family starts from, by the wider of the two head sizes. Measured on an H100: docs/attention.md.
 struct Target {
   int max_depth, math_warpgroups, block_n, q_stages;
+  KvRing kv_ring;
+  Overlap overlap;
 };
-constexpr Target kTargets[] = {{64, 3, 128, 2}, {128, 2, 128, 2}, {192, 2, 112, 1}, {256, 2, 80, 1}};
+constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth},
+                               {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
+                               {192, 2, 112, 1, KvRing::kSplit, Overlap::kIntra},
+                               {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth}};
+/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked.
+constexpr Target kShortTargets[] = {{64, 2, 128, 2, KvRing::kSplit, Overlap::kBoth},
+                                    {128, 2, 128, 2, KvRing::kSplit, Overlap::kBoth}};
+constexpr int kShort = 512, kShortCausal = 2048;  // queries
 
-const Target& target_for(int depth) {
+const Target& target_for(const AttentionProblem& problem) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  const int longest = problem.max_q_len;  // 0: any
+  const bool is_short = longest > 0 && longest <= (problem.mask.kind == MaskKind::kNone ? kShort : kShortCausal);
+  if (is_short)
+    for (const Target& target : kShortTargets)
+      if (depth <= target.max_depth) return target;
   for (const Target& target : kTargets)
     if (depth <= target.max_depth) return target;
   return *std::rbegin(kTargets);
@@ -25,12 +40,12 @@ const Target& target_for(int depth) {
 
 class Tile {
  public:
-  Tile(AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
+  Tile(const AttentionProblem& problem, AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
       : spec_(spec),
         schedule_(schedule),
         resolve_(resolve),
         machine_(arch_info(spec.arch)),
-        target_(target_for(std::max(spec.head_dim_qk, spec.head_dim_v))) {}
+        target_(target_for(problem)) {}
 
   void choose() {
     choose_rows();
@@ -40,7 +55,6 @@ class Tile {
   }
 
  private:
-  int depth() const { return std::max(spec_.head_dim_qk, spec_.head_dim_v); }
   bool fits() const {
     return static_cast<int>(shared_bytes(spec_)) <= machine_.shared_bytes_per_cta &&
            detail::hopper_registers(spec_) <= detail::hopper_register_budget(spec_.math_warpgroups);
@@ -58,10 +72,10 @@ class Tile {
   }
 
   void choose_rings() {
-    const bool odd = depth() > 64 && depth() <= 128 && spec_.head_dim_qk == spec_.head_dim_v;
-    spec_.kv_ring =
-        resolve_("kv_ring", schedule_.kv_ring, odd ? KvRing::kShared : KvRing::kSplit,
-                 odd ? "an odd number of slots fits: one ring uses them all" : "K runs ahead of V by its own count");
+    const bool shared = target_.kv_ring == KvRing::kShared;
+    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, target_.kv_ring,
+                             shared ? "one ring uses every slot that fits, be their number odd"
+                                    : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
     spec_.q_stages = schedule_.q_stages.value_or(target_.q_stages);
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
@@ -99,12 +113,12 @@ class Tile {
   }
 
   void choose_order() {
-    // Measured on an H100: turns are worth 4 to 8 % at head dims 64 and 256, and cost 1 to 2 % at 128.
-    const bool turns = spec_.math_warpgroups > 1 && (depth() <= 64 || depth() > 192);
-    spec_.overlap = resolve_("overlap", schedule_.overlap, turns ? Overlap::kBoth : Overlap::kIntra,
-                             turns ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
-                             : spec_.math_warpgroups == 1 ? "one warpgroup has nobody to take turns with"
-                                                          : "the tile's own products hide the exponentials");
+    const bool alone = spec_.math_warpgroups == 1;
+    spec_.overlap = resolve_("overlap", schedule_.overlap, alone ? Overlap::kIntra : target_.overlap,
+                             alone ? "one warpgroup has nobody to take turns with"
+                             : target_.overlap == Overlap::kBoth
+                                 ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
+                                 : "the tile's own products hide the exponentials");
     const bool uneven = spec_.mask != MaskKind::kNone;
     spec_.scheduler =
         resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
@@ -124,11 +138,11 @@ class Tile {
 
 }  // namespace
 
-void detail::plan_hopper(const AttentionProblem&, const AttentionSchedule& schedule, AttentionPlan& plan,
+void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                          std::vector<Violation>& violations) {
   Resolver resolve(plan.choices);
   plan.splits = 1;
-  Tile(plan.main, schedule, resolve).choose();
+  Tile(problem, plan.main, schedule, resolve).choose();
   check_hopper_tile(plan.main, arch_info(plan.main.arch), violations);
 }
 

@@ -311,15 +311,12 @@ class MathWarpgroup {
   /// Key tiles of an item but its first. Only those that some row sees in part, on the right and, in a window, on the
   /// left, are masked.
   __device__ __forceinline__ void walk_tiles() {
-    int tile = walk_.end - 2;
-    for (;;) {
 #pragma unroll 1
-      for (; tile >= walk_.begin && (walk_.is_partial(tile) || last_keys_ < spec::kBlockN); --tile)
+    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
+      if (walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
         step<true, true>(tile);
-      if (tile < walk_.begin) break;
-      const int last = max(walk_.begin, walk_.full_begin);
-#pragma unroll 1
-      for (; tile >= last; --tile) step<false, false>(tile);
+      else
+        step<false, false>(tile);
     }
   }
 
