@@ -81,7 +81,7 @@ TEST(KernelLoaderImages, FollowWhatTheDeviceWants) {
 }
 
 TEST(KernelNotesOf, NameEveryWarpAndPlace) {
-  const AttentionPlan prefill = plan_attention(prefill_problem(), {}, Arch::kSm90a);
+  const AttentionPlan prefill = plan_attention(prefill_problem(), {}, Arch::kSm80);
   const KernelNotes notes = notes_of(prefill.main);
   ASSERT_THAT(notes.roles, SizeIs(1));
   EXPECT_EQ(notes.roles[0].name, "math");
