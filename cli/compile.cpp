@@ -36,17 +36,27 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::vector<Job> plan_jobs(const Configs& configs, const Options& options) {
+/// A config of a folder whose schedule is for other architectures than those asked for is skipped, as one that has no
+/// kernel is.
+std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;
-  for (const NamedConfig& named : configs.usable)
-    for (const Arch arch : choose_archs(named, options)) try {
+  for (const NamedConfig& named : configs.usable) {
+    std::vector<Arch> archs = choose_archs(named, options);
+    if (const auto& own = named.config.schedule.arch; named.in_folder && !own.is_auto()) {
+      std::erase_if(archs, [&](Arch arch) { return arch != own.value(); });
+      if (archs.empty())
+        configs.skipped.push_back(
+            {named.path, named.config.name, fmt::format("its schedule is for {} alone", to_string(own.value()))});
+    }
+    for (const Arch arch : archs) try {
         const AttentionPlan plan = plan_for(named, arch);
         jobs.push_back({&named, arch, plan.main, false, nullptr});
         if (plan.combine) jobs.push_back({&named, arch, *plan.combine, true, nullptr});
       } catch (const ConfigError& error) {
         violations.insert(violations.end(), error.violations().begin(), error.violations().end());
       }
+  }
   if (!violations.empty()) throw ConfigError(std::move(violations));
   return jobs;
 }
@@ -106,7 +116,7 @@ JsonValue to_json(const Job& job) {
 }  // namespace
 
 int compile(const Options& options) {
-  const Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options.configs);
   std::vector<Job> jobs = plan_jobs(configs, options);
   KernelStore store(cache_options(options));
   // Configs that differ in shapes alone share a kernel: build each Spec once.

@@ -30,7 +30,7 @@ void read_file(const std::string& path, bool named_directly, Configs& configs, s
       return;
     }
     if (auto* attention = std::get_if<AttentionConfig>(&config))
-      configs.usable.push_back({path, std::move(*attention)});
+      configs.usable.push_back({path, std::move(*attention), !named_directly});
     else
       violations.push_back({path, "no kernel computes this kind yet; kind attention would do"});
   } catch (const ConfigError& error) {

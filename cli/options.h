@@ -47,6 +47,7 @@ struct Options {
 struct NamedConfig {
   std::string path;
   AttentionConfig config;
+  bool in_folder = false;  // not named itself
 };
 /// One that has none, met in a folder.
 struct SkippedConfig {

@@ -19,12 +19,8 @@ struct Candidate {
   std::string reason;
 };
 
-// Until attention_sm90 is right on every case, it runs where a schedule names its family.
-constexpr bool kHopperByDefault = false;
-
 /// Why hopper does not come first; "" if it does.
 std::string why_not_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
-  if (!kHopperByDefault) return "every architecture runs it";
   if (!family_exists_on(Family::kHopper, arch)) return fmt::format("{} has no family of its own yet", to_string(arch));
   if (schedule.token_gen.value_or(false)) return "the schedule asks for the decode form";
   if (schedule.token_gen.is_auto() && is_decode(problem))

@@ -40,7 +40,8 @@ enum class OnMiss {
   kBlock,  // waits for it
   /// The portable kernel with its default schedule serves until promote(): at once if another problem has loaded it,
   /// else from the moment it is loaded or compiled, which is done first, and launches wait until then. Where the kernel
-  /// that was asked for is in the cache, that is loaded instead; where it is the portable one itself, this is kBlock.
+  /// that was asked for is in the cache, that is loaded instead; where it is the portable one itself, or the portable
+  /// family does not compute the problem, this is kBlock.
   kFallback,
   kError,  // throws NotReadyError
 };

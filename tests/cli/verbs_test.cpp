@@ -72,8 +72,10 @@ TEST_F(Verbs, CompileSkipsByNameWhatHasNoKernelInAFolder) {
   std::filesystem::create_directory(path("configs"));
   write("configs/a.json", config());
   std::filesystem::copy(test::source_dir() / "configs/problems/mlp-up.json", path("configs/mlp-up.json"));
+  write("configs/b.json", config("", R"(, "schedule": {"arch": "sm_90a"})"));
   const CommandResult result = run({"compile", path("configs"), "--arch", "sm_80"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("skipped " + path("configs/b.json") + ": its schedule is for sm_90a alone"));
   EXPECT_THAT(result.out, HasSubstr("skipped " + path("configs/mlp-up.json") + ": "));
   EXPECT_THAT(result.out, HasSubstr("tiny"));
 }
@@ -86,8 +88,8 @@ TEST_F(Verbs, OutputThatIsNoTerminalIsPlain) {
 
 TEST_F(Verbs, ExplainSaysWhyWhereAndHowFast) {
   const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
-  for (const char* part : {"attention_portable for sm_90a", "because", "Shared memory:", "queries", "keys", "values",
-                           "an SM, limited by", "At best, on H100"})
+  for (const char* part : {"attention_sm90 for sm_90a, hopper family", "because", "Shared memory:", "queries", "keys",
+                           "values", "an SM, limited by", "At best, on H100"})
     EXPECT_THAT(result.out, HasSubstr(part));
   if (has_compiler()) {
     EXPECT_THAT(result.out, HasSubstr("registers a thread, no spills"));

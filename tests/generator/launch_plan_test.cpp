@@ -10,12 +10,15 @@
 namespace kernelwright {
 namespace {
 
+/// Of the portable family; hopper_test.cpp has the other one.
 AttentionSpec planned(int head_dim, int max_q_len, Arch arch = Arch::kSm90a) {
   AttentionProblem problem;
   problem.head_dim = {head_dim, head_dim};
   problem.heads = {32, 8};
   problem.max_q_len = max_q_len;
-  return plan_attention(problem, {}, arch).main;
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  return plan_attention(problem, portable, arch).main;
 }
 
 TEST(LaunchPlan, GivesAPrefillTileToEachBlockOfRowsOfEachHead) {

@@ -345,6 +345,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
   int passed = 0, refused = 0;
   for (int round = 0; round < 200'000; ++round) {
     AttentionSpec spec;
+    spec.family = any(0, 0, 1) ? Family::kHopper : Family::kPortable;
     spec.q_layout = any(0, 0, 1) ? QLayout::kRagged : QLayout::kPadded;
     spec.kv_layout = static_cast<KvLayoutKind>(any(0, 0, 1, 2));
     spec.page_size = spec.kv_layout == KvLayoutKind::kPaged ? 64 : 0;
@@ -376,6 +377,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     t.q_len = static_cast<int>(any(1, 2, 2, 3, 1 << 10, -1));
     t.kv_len = static_cast<int>(any(64, 100, 128, 0, -1));
     t.q_tokens = any(1, 1, 2, 3, 1 << 30, -1);
+    t.kv_tokens = any(0, 0, 100, 100, -1);
     t.page_table_stride = static_cast<int>(any(1, 2, 2, 2, 0, -1));
     for (TensorStrides* strides : {&t.q_strides, &t.k_strides, &t.v_strides, &t.o_strides})
       if (any(0, 0, 0, 1))

@@ -81,7 +81,7 @@ TEST(KernelLoaderImages, FollowWhatTheDeviceWants) {
 }
 
 TEST(KernelNotesOf, NameEveryWarpAndPlace) {
-  const AttentionPlan prefill = plan_attention(prefill_problem(), {}, Arch::kSm90a);
+  const AttentionPlan prefill = plan_attention(prefill_problem(), {}, Arch::kSm80);
   const KernelNotes notes = notes_of(prefill.main);
   ASSERT_THAT(notes.roles, SizeIs(1));
   EXPECT_EQ(notes.roles[0].name, "math");
@@ -217,7 +217,7 @@ TEST_P(EmulatedAttention, ReportsNameTheLinesOfTheTemplates) {
   const AttentionKernel kernel = engine.prepare(SmallAttention::problem());
   const std::string lined = engine.store().ptx_with_lines(kernel.plan().main, *kernel.binary());
   EXPECT_THAT(lined, HasSubstr(".loc"));
-  EXPECT_THAT(lined, HasSubstr("attention_portable.cu"));
+  EXPECT_THAT(lined, HasSubstr(kernel_name(kernel.plan().main) + ".cu"));
   Binary other = *kernel.binary();
   other.ptx += "// another\n";
   EXPECT_EQ(engine.store().ptx_with_lines(kernel.plan().main, other), "");

@@ -297,8 +297,8 @@ TEST_F(EngineTest, SealedNothingCompilesAndEachMissIsReportedOnce) {
 }
 
 TEST_F(EngineTest, SealedItStillLoadsWhatIsCached) {
-  store->compile(plan_attention(prefill_problem(), other_schedule(), Arch::kSm90a).main);
-  if (const auto combine = plan_attention(prefill_problem(), other_schedule(), Arch::kSm90a).combine)
+  store->compile(plan_attention(prefill_problem(), other_schedule(), kFakeArch).main);
+  if (const auto combine = plan_attention(prefill_problem(), other_schedule(), kFakeArch).combine)
     store->compile(*combine);
   Engine engine(options());
   engine.seal();
@@ -411,7 +411,7 @@ TEST_F(EngineTest, RefusesAnArchitectureThatTheDeviceDoesNotRun) {
   AttentionSchedule schedule;
   schedule.arch = Arch::kSm80;
   EXPECT_EQ(message_of<ConfigError>([&] { engine.prepare(prefill_problem(), schedule); }),
-            "/schedule/arch: sm_80 binaries do not run on fake 0 (compute capability 9.0); write sm_90a");
+            "/schedule/arch: sm_80 binaries do not run on fake 0 (compute capability 12.0); write sm_120a");
 }
 
 TEST_F(EngineTest, RunsAnOlderMinorOfTheSameArchitecture) {
@@ -453,7 +453,7 @@ TEST(EngineBackend, AnUnknownOneIsRefusedByName) {
 
 TEST(EngineBackend, OnlyOneThatRunsPtxReadsItFromTheCache) {
   const TempFolder folder;
-  const AttentionPlan plan = plan_attention(prefill_problem(), {}, Arch::kSm90a);
+  const AttentionPlan plan = plan_attention(prefill_problem(), {}, kFakeArch);
   for (const bool cuda : {true, false}) {
     EngineOptions options;
     options.cache.directory = folder.path();

@@ -16,6 +16,9 @@
 
 namespace kernelwright::testing {
 
+/// Where every problem is the portable family's. Tests of another family set info().arch.
+inline constexpr Arch kFakeArch = Arch::kSm120a;
+
 struct FakeKernel final : LoadedKernel {
   std::string entry;
   int device = 0;
@@ -38,20 +41,21 @@ struct FakeLaunch {
   }
 };
 
-/// Room for launches is reserved up front, so that launch() itself allocates nothing.
+/// Room for launches and tensor maps is reserved up front, so that they allocate nothing.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(int ordinal) : ordinal_(ordinal) {
     info_ = {.name = "fake " + std::to_string(ordinal),
-             .compute_major = 9,
+             .compute_major = 12,
              .compute_minor = 0,
-             .arch = Arch::kSm90a,
+             .arch = kFakeArch,
              .num_sms = 132,
              .memory_bytes = std::size_t{80} << 30,
              .l2_bytes = std::size_t{50} << 20,
-             .shared_bytes_per_cta = 232448,
+             .shared_bytes_per_cta = arch_info(kFakeArch).shared_bytes_per_cta,
              .clock_khz = 1'980'000};
     launches_.reserve(1024);
+    tensor_maps_.reserve(1024);
   }
 
   std::atomic<CaptureState> capturing{CaptureState::kNone};
@@ -64,9 +68,17 @@ class FakeDevice final : public Device {
     std::lock_guard lock(mutex_);
     return launches_;
   }
+  /// What a launch's tensor map was encoded from.
+  TensorMapRequest tensor_map(const void* map) const {
+    std::size_t number = 0;
+    std::memcpy(&number, map, sizeof number);
+    std::lock_guard lock(mutex_);
+    return tensor_maps_.at(number);
+  }
   void forget_launches() {
     std::lock_guard lock(mutex_);
     launches_.clear();
+    tensor_maps_.clear();
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -100,7 +112,15 @@ class FakeDevice final : public Device {
     std::memcpy(launch.params.data(), params, params_bytes);
   }
   int max_ctas_per_sm(const LoadedKernel&, std::uint32_t, std::uint32_t) override { return 1; }
-  TensorMap encode_tensor_map(const TensorMapRequest&) override { return {}; }
+  /// The map holds the number of its request in tensor_maps().
+  TensorMap encode_tensor_map(const TensorMapRequest& request) override {
+    std::lock_guard lock(mutex_);
+    const std::size_t number = tensor_maps_.size();
+    tensor_maps_.push_back(request);
+    TensorMap map{};
+    std::memcpy(map.bytes, &number, sizeof number);
+    return map;
+  }
   Stream create_stream() override { return nullptr; }
   void destroy_stream(Stream) noexcept override {}
   void synchronize(Stream) override {}
@@ -120,6 +140,7 @@ class FakeDevice final : public Device {
   DeviceInfo info_;
   mutable std::mutex mutex_;
   std::vector<FakeLaunch> launches_;
+  std::vector<TensorMapRequest> tensor_maps_;
 };
 
 class FakeBackend final : public Backend {

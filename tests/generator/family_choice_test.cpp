@@ -1,0 +1,103 @@
+// Which family a config gets that leaves it open.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/validate.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+AttentionProblem prefill() {
+  AttentionProblem problem;
+  problem.heads = {32, 8};
+  return problem;
+}
+
+struct Chosen {
+  Family family;
+  std::string reason;
+};
+Chosen chosen(const AttentionProblem& problem, const AttentionSchedule& schedule = {}, Arch arch = Arch::kSm90a) {
+  const AttentionPlan plan = plan_attention(problem, schedule, arch);
+  for (const Choice& choice : plan.choices)
+    if (choice.field == "family") return {plan.main.family, choice.reason};
+  ADD_FAILURE() << "the family is no choice";
+  return {};
+}
+
+TEST(FamilyChoice, IsHopperForPrefillOnSm90a) {
+  EXPECT_EQ(chosen(prefill()).family, Family::kHopper);
+  for (const Arch arch : {Arch::kSm80, Arch::kSm100a, Arch::kSm120a}) {
+    EXPECT_EQ(chosen(prefill(), {}, arch).family, Family::kPortable);
+    EXPECT_THAT(chosen(prefill(), {}, arch).reason, HasSubstr("has no family of its own yet"));
+  }
+}
+
+TEST(FamilyChoice, IsPortableForDecode) {
+  AttentionProblem decode = prefill();
+  decode.max_q_len = 16;  // 64 rows a KV head
+  EXPECT_EQ(chosen(decode).family, Family::kPortable);
+  decode.max_q_len = 17;
+  EXPECT_EQ(chosen(decode).family, Family::kHopper);
+  AttentionSchedule schedule;
+  schedule.token_gen = true;
+  EXPECT_EQ(chosen(prefill(), schedule).family, Family::kPortable);
+}
+
+TEST(FamilyChoice, IsPortableForWhatHopperLacksAndSaysSo) {
+  AttentionProblem problem = prefill();
+  problem.dtype.kv = DType::kE4m3;
+  EXPECT_EQ(chosen(problem).family, Family::kPortable);
+  EXPECT_EQ(chosen(problem).reason,
+            "hopper will not do: /problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16");
+}
+
+TEST(FamilyChoice, IsHopperForWhatPortableLacks) {
+  AttentionProblem decode = prefill();
+  decode.max_q_len = 1;
+  decode.head_dim = {72, 72};
+  EXPECT_EQ(chosen(decode).family, Family::kHopper);
+  EXPECT_THAT(chosen(decode).reason, HasSubstr("portable will not do: /problem/head_dim/qk: 72"));
+  AttentionConfig config{"t", decode, {}, {}};
+  EXPECT_THAT(validate(config, Arch::kSm90a), IsEmpty());
+  EXPECT_THAT(validate(config, Arch::kSm80), testing::SizeIs(2)) << "hopper kernels do not run there";
+}
+
+TEST(FamilyChoice, FollowsTheFieldsThatTheScheduleNames) {
+  AttentionSchedule schedule;
+  schedule.num_warps = 8;
+  EXPECT_EQ(chosen(prefill(), schedule).family, Family::kPortable);
+  schedule = {};
+  schedule.math_warpgroups = 1;
+  EXPECT_EQ(chosen(prefill(), schedule).family, Family::kHopper);
+}
+
+TEST(FamilyChoice, PassesOnWhereATileFitsOneFamilyAlone) {
+  AttentionSchedule schedule;
+  schedule.block_n = 256;
+  EXPECT_EQ(chosen(prefill(), schedule).family, Family::kPortable);
+  EXPECT_THAT(chosen(prefill(), schedule).reason, HasSubstr("hopper will not do: /schedule/block_n: 256 keys"));
+}
+
+TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
+  AttentionSchedule schedule;
+  schedule.math_warpgroups = 2;
+  schedule.kv_ring = KvRing::kShared;
+  schedule.scheduler = Scheduler::kQueued;
+  try {
+    plan_attention(prefill(), schedule, Arch::kSm90a);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
+                 "longest_first");
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,273 @@
+/// What a launch of attention_sm90 hands to the device: the tensor maps of every layout, and the arguments that only a
+/// kernel with tensor maps refuses.
+#include <functional>
+#include <vector>
+
+#include "contract/hopper_attention.h"
+#include "kernelwright/runtime/hopper_tensor_maps.h"
+#include "kernelwright/runtime/kernel_notes.h"
+#include "runtime/engine_fixture.h"
+
+namespace kernelwright::testing {
+
+extern thread_local bool count_allocations;  // attention_launch_test.cpp counts
+extern thread_local int allocations;
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using contract::HopperAttentionParams;
+using detail::HopperTensorMaps;
+using detail::LoadedAttention;
+
+AttentionSchedule hopper() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  return schedule;
+}
+
+/// The tensor maps of some_tensors() (batch 2, q_len 100, kv_len 300; heads 8 and 2) after `change`.
+HopperTensorMaps maps_of(
+    const AttentionProblem& problem, const std::function<void(AttentionTensors&)>& change = [](AttentionTensors&) {}) {
+  AttentionTensors tensors = some_tensors();
+  change(tensors);
+  const LoadedAttention kernel =
+      detail::describe(problem, plan_attention(problem, hopper(), Arch::kSm90a), DeviceInfo{.num_sms = 132});
+  return detail::tensor_maps_of(kernel, tensors, detail::resolve_strides(kernel, tensors));
+}
+
+std::vector<std::uint64_t> dims(const TensorMapRequest& map) { return {map.dims, map.dims + map.rank}; }
+/// In elements of 16 bits: token, head, batch.
+std::vector<std::uint64_t> strides(const TensorMapRequest& map) {
+  std::vector<std::uint64_t> list(map.strides_bytes, map.strides_bytes + map.rank - 1);
+  for (std::uint64_t& stride : list) stride /= 2;
+  return list;
+}
+std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
+
+TEST(HopperTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
+  const HopperTensorMaps maps = maps_of(prefill_problem());
+  EXPECT_EQ(maps.q.address, 0x10000u);
+  EXPECT_EQ(maps.q.dtype, DType::kBf16);
+  EXPECT_EQ(maps.q.swizzle, Swizzle::k128B);
+  EXPECT_THAT(dims(maps.q), ElementsAre(128, 100, 8, 2));
+  EXPECT_THAT(strides(maps.q), ElementsAre(8 * 128, 128, 100 * 8 * 128));
+  EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1));
+  EXPECT_EQ(maps.k.address, 0x20000u);
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
+  EXPECT_THAT(strides(maps.k), ElementsAre(2 * 128, 128, 300 * 2 * 128));
+  EXPECT_THAT(box(maps.k), ElementsAre(64, 128, 1, 1));
+  EXPECT_EQ(maps.v.address, 0x30000u);
+  EXPECT_THAT(dims(maps.v), ElementsAre(128, 300, 2, 2));
+  ASSERT_TRUE(maps.o);
+  EXPECT_EQ(maps.o->address, 0x40000u);
+  EXPECT_THAT(dims(*maps.o), ElementsAre(128, 100, 8, 2));
+  EXPECT_THAT(box(*maps.o), ElementsAre(64, 16, 1, 1)) << "each warp stores its rows";
+}
+
+TEST(HopperTensorMaps, HaveTheDepthOfEachOperand) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {192, 128};
+  problem.dtype = {DType::kF16, DType::kF16, DType::kF16};
+  const HopperTensorMaps maps = maps_of(problem);
+  EXPECT_EQ(maps.q.dtype, DType::kF16);
+  EXPECT_EQ(maps.q.dims[0], 192u);
+  EXPECT_EQ(maps.k.dims[0], 192u);
+  EXPECT_EQ(maps.v.dims[0], 128u);
+  EXPECT_EQ(maps.o->dims[0], 128u);
+  EXPECT_EQ(maps.k.box[1], 112u) << "block_n";
+}
+
+TEST(HopperTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout.kind = KvLayoutKind::kRagged;
+  const auto ragged = [](AttentionTensors& tensors) {
+    tensors.q_tokens = 130;
+    tensors.q_offsets = tensors.kv_offsets = 0x50000;
+  };
+  HopperTensorMaps maps = maps_of(problem, ragged);
+  EXPECT_THAT(dims(maps.q), ElementsAre(128, 130, 8, 1));
+  EXPECT_THAT(strides(maps.q), ElementsAre(8 * 128, 128, 128));
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 130, 2, 1)) << "keys that share the queries' offsets";
+  EXPECT_FALSE(maps.o) << "the kernel stores rows of a sequence's end by itself";
+  maps = maps_of(problem, [&](AttentionTensors& tensors) {
+    ragged(tensors);
+    tensors.kv_offsets = 0x51000;
+    tensors.kv_tokens = 401;
+  });
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 401, 2, 1));
+  EXPECT_THAT(dims(maps.v), ElementsAre(128, 401, 2, 1));
+}
+
+TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
+  AttentionProblem problem = prefill_problem();
+  for (const auto& [page_size, rows] : {std::pair{64u, 64u}, {256u, 128u}, {16u, 16u}, {24u, 8u}}) {
+    problem.kv_layout = {KvLayoutKind::kPaged, static_cast<int>(page_size)};
+    const HopperTensorMaps maps = maps_of(problem);
+    EXPECT_EQ(maps.k.dims[1], page_size);
+    EXPECT_GE(maps.k.dims[3], 1u << 30) << "any page that the table names";
+    EXPECT_THAT(strides(maps.k), ElementsAre(2 * 128, 128, page_size * 2 * 128));
+    EXPECT_THAT(box(maps.k), ElementsAre(64, rows, 1, 1));
+    EXPECT_THAT(box(maps.v), ElementsAre(64, rows, 1, 1));
+    EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1));
+  }
+}
+
+TEST(HopperTensorMaps, HaveTheCallersStrides) {
+  const HopperTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
+    tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
+    tensors.o_strides = {.batch = 1 << 21, .token = 136, .head = 136 * 200};
+  });
+  EXPECT_THAT(strides(maps.q), ElementsAre(128, 128 * 200, 1 << 20));
+  EXPECT_THAT(strides(*maps.o), ElementsAre(136, 136 * 200, 1 << 21));
+}
+
+TEST(HopperTensorMaps, AreLegalWhereThereIsNothingToLoad) {
+  AttentionProblem problem = prefill_problem();
+  problem.heads = {1, 1};
+  const HopperTensorMaps maps = maps_of(problem, [](AttentionTensors& tensors) {
+    tensors.kv_len = 0;
+    tensors.k = tensors.v = 0;
+    tensors.batch = 1;
+    tensors.q_strides = {.batch = 0, .token = 128, .head = 0};
+  });
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 1, 1, 1));
+  EXPECT_NE(maps.k.address, 0u);
+  EXPECT_NE(maps.v.address, 0u);
+  for (const TensorMapRequest& map : {maps.q, maps.k, maps.v, *maps.o})
+    for (const std::uint64_t stride : strides(map)) EXPECT_GE(stride, 128u);
+}
+
+struct HopperLaunchTest : EngineTest {
+  HopperLaunchTest() : engine(options()) {
+    DeviceInfo& info = device().mutable_info();
+    info.compute_major = 9;
+    info.arch = Arch::kSm90a;
+  }
+  std::vector<std::string> refused(const AttentionProblem& problem, const AttentionTensors& tensors) {
+    std::vector<std::string> lines;
+    try {
+      engine.prepare(problem, hopper()).launch(tensors, some_stream());
+    } catch (const ConfigError& error) {
+      for (const Violation& violation : error.violations()) lines.push_back(violation.text());
+    }
+    EXPECT_THAT(device().launches(), SizeIs(lines.empty() ? 1 : 0));
+    device().forget_launches();
+    return lines;
+  }
+  Engine engine;
+};
+
+TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
+  const AttentionKernel kernel = engine.prepare(prefill_problem(), hopper());
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(some_tensors())), 0u);
+  kernel.launch(some_tensors(), some_stream());
+  ASSERT_THAT(device().launches(), SizeIs(1));
+  const FakeLaunch launch = device().launches()[0];
+  EXPECT_TRUE(launch.kernel->entry.starts_with("attention_sm90_"));
+  const auto params = launch.as<HopperAttentionParams>();
+  const HopperTensorMaps expected = maps_of(prefill_problem());
+  EXPECT_EQ(device().tensor_map(&params.q), expected.q);
+  EXPECT_EQ(device().tensor_map(&params.k), expected.k);
+  EXPECT_EQ(device().tensor_map(&params.v), expected.v);
+  EXPECT_EQ(device().tensor_map(&params.o), expected.o);
+  EXPECT_EQ(params.num_items, 2 * 8);
+  EXPECT_EQ(params.attention.num_m_blocks, 1);
+  EXPECT_EQ(params.attention.kv_len, 300);
+  EXPECT_EQ(params.attention.o, reinterpret_cast<void*>(0x40000));
+  EXPECT_EQ(launch.config.grid[0], 16u);
+  EXPECT_EQ(launch.config.block, 384u);
+  EXPECT_EQ(launch.config.shared_bytes, launch.kernel->max_shared_bytes);
+}
+
+TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {
+  AttentionTensors tensors = some_tensors();
+  tensors.k_strides = {.batch = 0, .token = 256, .head = 128};
+  tensors.v_strides = {.batch = 300 * 128, .token = 128, .head = 0};
+  const std::string tail =
+      "] broadcast, which attention_sm90 does not: it reads through tensor maps; copy the operand, or prepare the "
+      "problem with \"family\": \"portable\"";
+  EXPECT_THAT(refused(prefill_problem(), tensors),
+              ElementsAre("/tensors/k_strides: strides [batch 0, token 256, head 128" + tail,
+                          "/tensors/v_strides: strides [batch 38400, token 128, head 0" + tail));
+  tensors.batch = 1;
+  tensors.v_strides = {};
+  EXPECT_THAT(refused(prefill_problem(), tensors), IsEmpty()) << "one sequence is no broadcast";
+  AttentionTensors no_keys = some_tensors();
+  no_keys.kv_len = 0;
+  EXPECT_THAT(refused(prefill_problem(), no_keys), IsEmpty()) << "contiguous strides of nothing are 0";
+}
+
+TEST_F(HopperLaunchTest, AsksForTheRowsOfRaggedKeys) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout.kind = KvLayoutKind::kRagged;
+  AttentionTensors tensors = some_tensors();
+  tensors.q_tokens = 130;
+  tensors.q_offsets = 0x50000;
+  tensors.kv_offsets = 0x51000;
+  EXPECT_THAT(
+      refused(problem, tensors),
+      ElementsAre("/tensors/kv_tokens: is 0, and attention_sm90 has to know how many rows k and v have, lest it "
+                  "reads behind them; give kv_offsets[batch]"));
+  tensors.kv_tokens = -1;
+  EXPECT_THAT(refused(problem, tensors), ::testing::Contains("/tensors/kv_tokens: -1 is negative"));
+  tensors.kv_tokens = 300;
+  EXPECT_THAT(refused(problem, tensors), IsEmpty());
+  tensors.kv_tokens = 0;
+  tensors.kv_offsets = tensors.q_offsets;
+  EXPECT_THAT(refused(problem, tensors), IsEmpty());
+}
+
+TEST_F(HopperLaunchTest, AllocatesNothing) {
+  const AttentionKernel kernel = engine.prepare(prefill_problem(), hopper());
+  const AttentionTensors tensors = some_tensors();
+  kernel.launch(tensors, some_stream());
+  allocations = 0;
+  count_allocations = true;
+  kernel.launch(tensors, some_stream());
+  count_allocations = false;
+  EXPECT_EQ(allocations, 0);
+}
+
+TEST_F(HopperLaunchTest, IsServedByThePortableKernelUntilItIsCompiled) {
+  store->hold("family hopper");
+  AttentionKernel kernel =
+      engine.prepare(prefill_problem(), hopper(), {.on_miss = OnMiss::kFallback, .background = true});
+  kernel.launch(some_tensors(), some_stream());
+  EXPECT_TRUE(kernel.serves_fallback());
+  EXPECT_TRUE(device().launches().at(0).kernel->entry.starts_with("attention_portable_"));
+  store->release();
+  kernel.wait();
+  engine.promote();
+  kernel.launch(some_tensors(), some_stream());
+  EXPECT_TRUE(device().launches().at(1).kernel->entry.starts_with("attention_sm90_"));
+}
+
+TEST_F(HopperLaunchTest, HasNoFallbackWhereThePortableKernelWillNotDo) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {72, 72};
+  AttentionKernel kernel = engine.prepare(problem, {}, {.on_miss = OnMiss::kFallback});
+  kernel.launch(some_tensors(), some_stream());
+  EXPECT_FALSE(kernel.serves_fallback());
+  EXPECT_TRUE(device().launches().at(0).kernel->entry.starts_with("attention_sm90_"));
+}
+
+TEST(HopperNotes, NameTheLoadingAndTheMultiplyingWarpgroups) {
+  const AttentionSpec spec = plan_attention(prefill_problem(), hopper(), Arch::kSm90a).main;
+  const KernelNotes notes = notes_of(spec);
+  ASSERT_THAT(notes.roles, SizeIs(3));
+  EXPECT_EQ(notes.roles[0].name, "load");
+  EXPECT_EQ(notes.roles[1].name, "math 0");
+  EXPECT_EQ(notes.roles[1].first_warp, 4u);
+  EXPECT_EQ(notes.roles[2].first_warp + notes.roles[2].num_warps, static_cast<std::uint32_t>(spec.threads() / 32));
+  EXPECT_EQ(notes.shared[1].name, "keys");
+  EXPECT_EQ(notes.shared[1].stage_bytes, 128u * 128 * 2);
+}
+
+}  // namespace
+}  // namespace kernelwright::testing
