@@ -73,9 +73,9 @@ class Tile {
 
   void choose_rings() {
     const bool shared = target_.kv_ring == KvRing::kShared;
-    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, target_.kv_ring,
-                             shared ? "one ring uses every slot that fits, be their number odd"
-                                    : "K runs ahead of V by its own count");
+    spec_.kv_ring = resolve_(
+        "kv_ring", schedule_.kv_ring, target_.kv_ring,
+        shared ? "one ring uses every slot that fits, be their number odd" : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
     spec_.q_stages = schedule_.q_stages.value_or(target_.q_stages);
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);

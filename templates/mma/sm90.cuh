@@ -16,7 +16,7 @@ template <DType kType, int kDepth, int kQueryRows, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
   const uint64_t a = ptx::wgmma_descriptor(queries, 0, kAtomBytes), b = ptx::wgmma_descriptor(keys, 0, kAtomBytes);
   constexpr int kSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
-  constexpr int kSlabSteps = 4;  // k of 16 in a slab of 64 columns
+  constexpr int kSlabSteps = 4;               // k of 16 in a slab of 64 columns
 #pragma unroll
   for (int i = 0; i < kSteps / kSlabSteps; ++i)
     ptx::wgmma_ss_x4<kType, false, 2, 2>(scores, a + i * (kQueryRows * kSlabRowBytes / 16),

@@ -65,8 +65,7 @@ __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
                  : KERNELWRIGHT_PIN4("f", registers, i), KERNELWRIGHT_PIN4("f", registers, i + 4),
                    KERNELWRIGHT_PIN4("f", registers, i + 8), KERNELWRIGHT_PIN4("f", registers, i + 12)::"memory");
 #pragma unroll
-  for (int i = kCount / 16 * 16; i < kCount; i += 4)
-    asm volatile("" : KERNELWRIGHT_PIN4("f", registers, i)::"memory");
+  for (int i = kCount / 16 * 16; i < kCount; i += 4) asm volatile("" : KERNELWRIGHT_PIN4("f", registers, i)::"memory");
 }
 template <int kRows>
 __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
@@ -147,44 +146,49 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 // p0 ..: the numbers of the placeholders behind those of D.
 #define KERNELWRIGHT_WGMMA_LINE(type, n) \
   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" KERNELWRIGHT_PLACES_##n "}, "
-#define KERNELWRIGHT_WGMMA_SS(type, n, p0, p1, p2, p3, p4, p5)                                                 \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2 ", 0; " KERNELWRIGHT_WGMMA_LINE(type, n)                 \
-               "%" #p0 ", %" #p1 ", p, %" #p3 ", 1, %" #p4 ", %" #p5 "; }"                                     \
-               : KERNELWRIGHT_SUMS_##n                                                                         \
-               : "l"(a), "l"(b), "r"(accumulate), "n"(kScaleA), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0) \
+#define KERNELWRIGHT_WGMMA_SS(type, n, p0, p1, p2, p3, p4, p5)                                                      \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2                                                               \
+               ", 0; " KERNELWRIGHT_WGMMA_LINE(type, n) "%" #p0 ", %" #p1 ", p, %" #p3 ", 1, %" #p4 ", %" #p5 "; }" \
+               : KERNELWRIGHT_SUMS_##n                                                                              \
+               : "l"(a), "l"(b), "r"(accumulate), "n"(kScaleA), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0)      \
                : "memory")
-#define KERNELWRIGHT_WGMMA_RS(type, n, p0, p1, p2, p3, p4, p5, p6, p7)                              \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5 ", 0; " KERNELWRIGHT_WGMMA_LINE(type, n)      \
-               "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, %" #p6 ", 1, %" #p7 "; }"    \
-               : KERNELWRIGHT_SUMS_##n                                                              \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA), \
-                 "n"(kBMnMajor ? 1 : 0)                                                             \
+#define KERNELWRIGHT_WGMMA_RS(type, n, p0, p1, p2, p3, p4, p5, p6, p7)                                        \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p5 ", 0; " KERNELWRIGHT_WGMMA_LINE(                        \
+                   type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4 ", p, %" #p6 ", 1, %" #p7 "; }" \
+               : KERNELWRIGHT_SUMS_##n                                                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kScaleA),           \
+                 "n"(kBMnMajor ? 1 : 0)                                                                       \
                : "memory")
-#define KERNELWRIGHT_WGMMA_SS_X4(type, n, p0, p1, p2, p3, p4, p5, p6)                                             \
-  asm volatile("{ .reg .pred p, q; .reg .b64 a1, a2, a3, b1, b2, b3; setp.ne.b32 p, %" #p2                        \
-               ", 0; setp.eq.b32 q, %" #p2 ", %" #p2 "; add.s64 a1, %" #p0 ", %" #p3 "; add.s64 b1, %" #p1        \
-               ", %" #p4 "; add.s64 a2, a1, %" #p3 "; add.s64 b2, b1, %" #p4 "; add.s64 a3, a2, %" #p3            \
-               "; add.s64 b3, b2, %" #p4 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "%" #p0 ", %" #p1 ", p, 1, 1, %" #p5 \
-               ", %" #p6 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a1, b1, q, 1, 1, %" #p5 ", %" #p6                 \
-               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a2, b2, q, 1, 1, %" #p5 ", %" #p6                           \
-               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a3, b3, q, 1, 1, %" #p5 ", %" #p6 "; }"                     \
-               : KERNELWRIGHT_SUMS_##n                                                                            \
-               : "l"(a), "l"(b), "r"(accumulate), "n"(kStepA), "n"(kStepB), "n"(kAMnMajor ? 1 : 0),               \
-                 "n"(kBMnMajor ? 1 : 0)                                                                           \
-               : "memory")
+#define KERNELWRIGHT_WGMMA_SS_X4(type, n, p0, p1, p2, p3, p4, p5, p6)                                               \
+  asm volatile(                                                                                                     \
+      "{ .reg .pred p, q; .reg .b64 a1, a2, a3, b1, b2, b3; setp.ne.b32 p, %" #p2 ", 0; setp.eq.b32 q, %" #p2       \
+      ", %" #p2 "; add.s64 a1, %" #p0 ", %" #p3 "; add.s64 b1, %" #p1 ", %" #p4 "; add.s64 a2, a1, %" #p3           \
+      "; add.s64 b2, b1, %" #p4 "; add.s64 a3, a2, %" #p3 "; add.s64 b3, b2, %" #p4 "; " KERNELWRIGHT_WGMMA_LINE(   \
+          type,                                                                                                     \
+          n) "%" #p0 ", %" #p1 ", p, 1, 1, %" #p5 ", %" #p6                                                         \
+             "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a1, b1, q, 1, 1, %" #p5 ", %" #p6 "; " KERNELWRIGHT_WGMMA_LINE( \
+                 type, n) "a2, b2, q, 1, 1, %" #p5 ", %" #p6                                                        \
+                          "; " KERNELWRIGHT_WGMMA_LINE(type, n) "a3, b3, q, 1, 1, %" #p5 ", %" #p6 "; }"            \
+      : KERNELWRIGHT_SUMS_##n                                                                                       \
+      : "l"(a), "l"(b), "r"(accumulate), "n"(kStepA), "n"(kStepB), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0)   \
+      : "memory")
 #define KERNELWRIGHT_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
 #define KERNELWRIGHT_WGMMA_RS_X4(type, n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, \
                                  p17, p18, p19)                                                                      \
-  asm volatile("{ .reg .pred p, q; .reg .b64 b1, b2, b3; setp.ne.b32 p, %" #p17 ", 0; setp.eq.b32 q, %" #p17 ", %" #p17 \
-               "; add.s64 b1, %" #p16 ", %" #p18 "; add.s64 b2, b1, %" #p18 "; add.s64 b3, b2, %" #p18                \
-               "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p16               \
-               ", p, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p4 ", %" #p5 ", %" #p6 ", %" #p7       \
-               "}, b1, q, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p8 ", %" #p9 ", %" #p10 ", %" #p11 \
-               "}, b2, q, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(type, n) "{%" #p12 ", %" #p13 ", %" #p14          \
-               ", %" #p15 "}, b3, q, 1, 1, %" #p19 "; }"                                                               \
-               : KERNELWRIGHT_SUMS_##n                                                                                 \
-               : KERNELWRIGHT_A4(0), KERNELWRIGHT_A4(1), KERNELWRIGHT_A4(2), KERNELWRIGHT_A4(3), "l"(b),               \
-                 "r"(accumulate), "n"(kStepB), "n"(kBMnMajor ? 1 : 0)                                                  \
+  asm volatile("{ .reg .pred p, q; .reg .b64 b1, b2, b3; setp.ne.b32 p, %" #p17 ", 0; setp.eq.b32 q, %" #p17         \
+               ", %" #p17 "; add.s64 b1, %" #p16 ", %" #p18 "; add.s64 b2, b1, %" #p18 "; add.s64 b3, b2, %" #p18    \
+               "; " KERNELWRIGHT_WGMMA_LINE(                                                                         \
+                   type, n) "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p16 ", p, 1, 1, %" #p19                   \
+                            "; " KERNELWRIGHT_WGMMA_LINE(                                                            \
+                                type, n) "{%" #p4 ", %" #p5 ", %" #p6 ", %" #p7 "}, b1, q, 1, 1, %" #p19             \
+                                         "; " KERNELWRIGHT_WGMMA_LINE(                                               \
+                                             type, n) "{%" #p8 ", %" #p9 ", %" #p10 ", %" #p11                       \
+                                                      "}, b2, q, 1, 1, %" #p19 "; " KERNELWRIGHT_WGMMA_LINE(         \
+                                                          type, n) "{%" #p12 ", %" #p13 ", %" #p14 ", %" #p15        \
+                                                                   "}, b3, q, 1, 1, %" #p19 "; }"                    \
+               : KERNELWRIGHT_SUMS_##n                                                                               \
+               : KERNELWRIGHT_A4(0), KERNELWRIGHT_A4(1), KERNELWRIGHT_A4(2), KERNELWRIGHT_A4(3), "l"(b),             \
+                 "r"(accumulate), "n"(kStepB), "n"(kBMnMajor ? 1 : 0)                                                \
                : "memory")
 
 /// wgmma_ss: A and B from shared memory, each K-major unless MN-major is said.
@@ -193,7 +197,8 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 /// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
 /// _x4: four of them in a row, D += A[i] B[i], with kStepA and kStepB (16 bytes each) from one operand to the next: an
 /// asm statement with all of D costs NVRTC more than the instructions in it.
-#define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18, p19) \
+#define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18,     \
+                           p19)                                                                                        \
   template <DType kDType, bool kBMnMajor, bool kAMnMajor = false, int kScaleA = 1>                                     \
   __device__ __forceinline__ void wgmma_ss(float(&d)[n / 2], uint64_t a, uint64_t b, uint32_t accumulate) {            \
     if constexpr (kDType == DType::kBf16) {                                                                            \
@@ -314,28 +319,36 @@ KERNELWRIGHT_WGMMA(184, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102, 103, 104,
 KERNELWRIGHT_WGMMA(192, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(200)
-KERNELWRIGHT_WGMMA(200, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119)
+KERNELWRIGHT_WGMMA(200, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118,
+                   119)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(208)
-KERNELWRIGHT_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123)
+KERNELWRIGHT_WGMMA(208, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122,
+                   123)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(216)
-KERNELWRIGHT_WGMMA(216, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
+KERNELWRIGHT_WGMMA(216, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126,
+                   127)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(224)
-KERNELWRIGHT_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131)
+KERNELWRIGHT_WGMMA(224, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130,
+                   131)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(232)
-KERNELWRIGHT_WGMMA(232, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135)
+KERNELWRIGHT_WGMMA(232, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134,
+                   135)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(240)
-KERNELWRIGHT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139)
+KERNELWRIGHT_WGMMA(240, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138,
+                   139)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(248)
-KERNELWRIGHT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143)
+KERNELWRIGHT_WGMMA(248, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142,
+                   143)
 #endif
 #if KERNELWRIGHT_WGMMA_WANTED(256)
-KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146, 147)
+KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146,
+                   147)
 #endif
 
 #undef KERNELWRIGHT_WGMMA_WANTED
