@@ -410,6 +410,7 @@ class MathWarpgroup {
     accumulate_ = true;
   }
   __device__ __forceinline__ void end_output() {
+    ptx::pin_registers(scores_);  // or the compiler puts the exponentials behind the wait that they are to fill
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);

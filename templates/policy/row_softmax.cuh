@@ -4,7 +4,7 @@
 /// A thread holds rows l/4 and l/4 + 8 of its warp's 16; registers 4j + 2r + e are columns 8j + 2(l%4) + e of row r.
 /// `maximum` is the same in the four lanes of a quad, `sum` is the thread's own part until finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has
+/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only once the row has
 /// outgrown it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after
 /// the division by the sum, and most tiles rescale nothing.
 #pragma once
@@ -17,17 +17,17 @@ namespace kernelwright::policy {
 
 template <Rescale kRescale>
 class RowSoftmax {
-  static constexpr float kSlack = 8;  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing
+  // log2; bf16 and f16 hold 2^8, and f32 sums lose nothing.
+  static constexpr float kSlack = kRescale == Rescale::kAlways ? 0 : 8;
 
  public:
   float maximum[2], sum[2];
   float factor[2];  // what O is to be multiplied with, if `moved`
-  bool moved;       // the same in all lanes of the warp
+  bool moved;       // some row of the warp did; the same in all lanes
 
   __device__ RowSoftmax() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0, factor[r] = 1;
-    moved = false;
   }
 
   /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
@@ -39,11 +39,10 @@ class RowSoftmax {
   }
 
   /// Scores of one tile become exponentials, `scale` powers of two per unit; the sum takes them before they are
-  /// rounded.
+  /// rounded. A row follows its own maximum alone: what other rows of the warp hold does not change its result.
   template <int kCount>
   __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
     float largest[2];
-    bool outgrown = kRescale == Rescale::kAlways;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       // Two chains a row: a maximum takes as long as four independent instructions.
@@ -61,32 +60,33 @@ class RowSoftmax {
     for (int r = 0; r < 2; ++r) {
       largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2));
       largest[r] = fmaxf(largest[r], maximum[r]);
-      // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
-      outgrown |= (largest[r] - maximum[r]) * scale > kSlack;
     }
-    moved = __any_sync(0xffffffff, outgrown);
+    // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
+    const auto grown = [&](int r) { return (largest[r] - maximum[r]) * scale > kSlack; };
+    moved = __any_sync(0xffffffff, grown(0) || grown(1));
     if (moved) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        factor[r] = largest[r] == ptx::minus_infinity() ? 1 : ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale);
-        maximum[r] = largest[r];
+        factor[r] = grown(r) ? ptx::ex2_approx_ftz((maximum[r] - largest[r]) * scale) : 1;
+        if (grown(r)) maximum[r] = largest[r];
         sum[r] *= factor[r];
       }
     }
-    float part[2][2] = {};
     float offset[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) offset[r] = maximum[r] == ptx::minus_infinity() ? 0 : maximum[r] * scale;
+    for (int r = 0; r < 2; ++r) offset[r] = maximum[r] == ptx::minus_infinity() ? 0 : -maximum[r] * scale;
+    float part[2][2] = {};
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int r = i / 2 % 2;
-      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, -offset[r]));
+      scores[i] = ptx::ex2_approx_ftz(fmaf(scores[i], scale, offset[r]));
       part[r][i % 2] += scores[i];
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];
   }
 
+  /// Multiplies what was summed up so far, if any row of the warp needs it.
   template <int kCount>
   __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
     if (!moved) return;
