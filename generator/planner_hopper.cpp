@@ -63,19 +63,28 @@ class Tile {
   void choose_rows() {
     const int from_rows = schedule_.block_m.value_or(0);
     const bool by_rows = from_rows == 64 || from_rows == 128 || from_rows == 192;
-    spec_.math_warpgroups = resolve_(
-        "math_warpgroups", schedule_.math_warpgroups, by_rows ? from_rows / 64 : target_.math_warpgroups,
-        by_rows                        ? fmt::format("one for each 64 of block_m's {} rows", from_rows)
-        : target_.math_warpgroups == 3 ? "heads this narrow leave registers for three"
-                                       : "two take turns at the tensor cores and leave 240 registers a thread");
+    int warpgroups = target_.math_warpgroups;
+    if (!schedule_.block_n.is_auto()) {
+      spec_.block_n = schedule_.block_n.value();
+      while (warpgroups > 1 && detail::hopper_registers(spec_) > detail::hopper_register_budget(warpgroups))
+        --warpgroups;
+    }
+    spec_.math_warpgroups =
+        resolve_("math_warpgroups", schedule_.math_warpgroups, by_rows ? from_rows / 64 : warpgroups,
+                 by_rows           ? fmt::format("one for each 64 of block_m's {} rows", from_rows)
+                 : warpgroups == 3 ? "heads this narrow leave registers for three"
+                 : warpgroups == 2 ? "two take turns at the tensor cores and leave 240 registers a thread"
+                                   : "a tile this wide takes the registers of two");
     spec_.block_m = resolve_("block_m", schedule_.block_m, 64 * spec_.math_warpgroups, "64 rows a math warpgroup");
   }
 
   void choose_rings() {
-    const bool shared = target_.kv_ring == KvRing::kShared;
-    spec_.kv_ring = resolve_(
-        "kv_ring", schedule_.kv_ring, target_.kv_ring,
-        shared ? "one ring uses every slot that fits, be their number odd" : "K runs ahead of V by its own count");
+    const bool splits = schedule_.num_qk_stages.value_or(1) > 1 || schedule_.num_kv_stages.value_or(2) < 2;
+    const bool shared = target_.kv_ring == KvRing::kShared && !splits;
+    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
+                             shared   ? "one ring uses every slot that fits, be their number odd"
+                             : splits ? "one ring would hold K whole, and two tiles"
+                                      : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
     spec_.q_stages = schedule_.q_stages.value_or(target_.q_stages);
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);

@@ -66,13 +66,13 @@ bool runs_on(std::string_view target, const ArchInfo& arch) {
   return version <= arch.major * 10 + arch.minor;
 }
 
-DeviceInfo info_of(const ArchInfo& arch) {
+DeviceInfo info_of(const ArchInfo& arch, int num_sms) {
   DeviceInfo info;
   info.name = fmt::format("emulated {}", arch.name);
   info.compute_major = arch.major;
   info.compute_minor = arch.minor;
   info.arch = arch.arch;
-  info.num_sms = arch.typical_sms;
+  info.num_sms = num_sms > 0 ? num_sms : arch.typical_sms;
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   if (pages > 0 && page > 0) info.memory_bytes = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
   info.shared_bytes_per_cta = arch.shared_bytes_per_cta;
@@ -127,14 +127,14 @@ class EmulatedGraph final : public Device::Graph {
 class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(EmulatorBackendOptions options)
-      : options_(std::move(options)), arch_(arch_info(options_.arch)), info_(info_of(arch_)) {
+      : options_(std::move(options)), arch_(arch_info(options_.arch)), info_(info_of(arch_, options_.num_sms)) {
     emulator::Options machine;
     machine.hazards = options_.hazards;
     machine.completion = options_.completion;
     machine.seed = options_.seed;
     machine.shuffle = options_.seed != 0;
     machine.threads = options_.threads;
-    machine.num_sms = arch_.typical_sms;
+    machine.num_sms = info_.num_sms;
     machine.max_instructions = options_.max_instructions;
     machine.timeline = options_.timeline;
     machine.timeline_cta = options_.timeline_cta;

@@ -20,6 +20,7 @@ struct EmulatorBackendOptions {
   /// Of Completion::kRandom and, unless it is 0, of the order in which warps and clusters take turns. Equal seeds give
   /// equal runs.
   std::uint64_t seed = 0;
+  int num_sms = 0;                     // what the device says that it has; 0: as many as a usual part of `arch`
   int threads = 0;                     // of the host, for the clusters of a launch; 0: as many as cores
   std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
   bool timeline = false;               // keep what EmulatorBackend::take_traces() gives

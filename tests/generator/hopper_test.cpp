@@ -54,13 +54,17 @@ std::vector<std::string> refused(const std::function<void(AttentionProblem&, Att
 TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
   struct Expected {
     int qk, v, math_warpgroups, block_n, q_stages, num_kv_stages;
+    KvRing kv_ring;
     Overlap overlap;
   };
+  constexpr KvRing kSplit = KvRing::kSplit, kShared = KvRing::kShared;
   for (const Expected& e :
-       {Expected{16, 16, 3, 128, 2, 4, Overlap::kBoth}, Expected{64, 64, 3, 128, 2, 4, Overlap::kBoth},
-        Expected{72, 72, 2, 128, 2, 2, Overlap::kBoth}, Expected{128, 128, 2, 128, 2, 2, Overlap::kBoth},
-        Expected{192, 128, 2, 112, 1, 2, Overlap::kIntra}, Expected{192, 192, 2, 112, 1, 2, Overlap::kIntra},
-        Expected{256, 256, 2, 80, 1, 2, Overlap::kIntra}}) {
+       {Expected{16, 16, 3, 128, 2, 4, kSplit, Overlap::kBoth}, Expected{64, 64, 3, 128, 2, 4, kSplit, Overlap::kBoth},
+        Expected{72, 72, 3, 80, 2, 6, kShared, Overlap::kBoth},
+        Expected{128, 128, 3, 80, 2, 6, kShared, Overlap::kBoth},
+        Expected{192, 128, 2, 112, 1, 2, kSplit, Overlap::kIntra},
+        Expected{192, 192, 2, 112, 1, 2, kSplit, Overlap::kIntra},
+        Expected{256, 256, 2, 80, 1, 2, kSplit, Overlap::kBoth}}) {
     const AttentionSpec spec = planned(e.qk, e.v);
     SCOPED_TRACE("head dims " + std::to_string(e.qk) + " and " + std::to_string(e.v));
     EXPECT_EQ(kernel_name(spec), "attention_sm90");
@@ -70,9 +74,23 @@ TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
     EXPECT_EQ(spec.q_stages, e.q_stages);
     EXPECT_EQ(spec.num_kv_stages, e.num_kv_stages);
     EXPECT_EQ(spec.overlap, e.overlap);
-    EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+    EXPECT_EQ(spec.kv_ring, e.kv_ring);
     EXPECT_EQ(spec.scheduler, Scheduler::kPersistent);
   }
+}
+
+TEST(HopperPlan, TakesFewerRowsWhereSequencesAreShort) {
+  AttentionProblem problem = prefill(128, 128);
+  const auto rows = [&](MaskKind mask, int max_q_len) {
+    problem.mask.kind = mask;
+    problem.max_q_len = max_q_len;
+    return planned(problem).block_m;
+  };
+  EXPECT_EQ(rows(MaskKind::kNone, 512), 128);
+  EXPECT_EQ(rows(MaskKind::kNone, 513), 192);
+  EXPECT_EQ(rows(MaskKind::kCausal, 2048), 128) << "most of a short causal sequence's tile is masked";
+  EXPECT_EQ(rows(MaskKind::kCausal, 2049), 192);
+  EXPECT_EQ(rows(MaskKind::kCausal, 0), 192) << "any length";
 }
 
 TEST(HopperPlan, FitsEveryHeadSize) {
@@ -119,8 +137,10 @@ TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_EQ(spec.overlap, Overlap::kIntra);
   EXPECT_EQ(spec.threads(), 256);
   schedule = hopper();
-  schedule.kv_ring = KvRing::kShared;
-  EXPECT_EQ(planned(prefill(128, 128), schedule).num_kv_stages, 5) << "an odd count, which two rings cannot have";
+  schedule.block_n = 128;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.math_warpgroups, 2) << "three have no registers for it";
+  EXPECT_EQ(spec.num_kv_stages, 5) << "an odd count, which two rings cannot have";
   schedule = hopper();
   schedule.num_kv_stages = 1;
   schedule.q_stages = 1;
@@ -132,6 +152,7 @@ TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_EQ(spec.num_kv_stages, 1);
   EXPECT_EQ(spec.q_stages, 1);
   EXPECT_EQ(spec.num_qk_stages, 2);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit) << "a shared slot is filled whole";
   EXPECT_EQ(spec.scheduler, Scheduler::kGrid);
   EXPECT_EQ(spec.rescale, Rescale::kAlways);
   EXPECT_EQ(spec.overlap, Overlap::kNone);
@@ -197,6 +218,7 @@ TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {
       refused([](auto&, auto& schedule) {
         schedule.math_warpgroups = 1;
         schedule.block_m = 128;
+        schedule.kv_ring = KvRing::kSplit;
         schedule.overlap = Overlap::kBoth;
         schedule.num_qk_stages = 3;
         schedule.block_n = 256;
@@ -208,7 +230,7 @@ TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {
           "/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile",
           "/schedule/block_n: 256 keys and values of 128 need about 288 registers a thread, and 1 math warpgroup has "
           "256; block_n 208 would fit",
-          "/schedule/num_kv_stages: attention_sm90: needs 327904 shared bytes and sm_90a has 232448; num_kv_stages 1 "
+          "/schedule/num_kv_stages: attention_sm90: needs 328096 shared bytes and sm_90a has 232448; num_kv_stages 1 "
           "would fit"));
   EXPECT_THAT(refused([](auto&, auto& schedule) {
                 schedule.kv_ring = KvRing::kShared;
@@ -231,7 +253,7 @@ TEST(HopperPlan, NamesTheNearestTileInSharedMemory) {
                 schedule.block_n = 128;
                 schedule.num_kv_stages = 9;
               }),
-              ElementsAre(HasSubstr("num_kv_stages 2 would fit")));
+              ElementsAre(HasSubstr("num_kv_stages 5 would fit")));
   EXPECT_THAT(refused([](auto& problem, auto& schedule) {
                 problem.head_dim = {256, 256};
                 schedule.block_n = 80;
@@ -247,7 +269,7 @@ TEST(HopperPlan, NamesTheNearestTileInSharedMemory) {
         schedule.num_kv_stages = 1;
         schedule.q_stages = 2;
       }),
-      testing::Contains(HasSubstr("/schedule/q_stages: attention_sm90: needs 245888 shared bytes and sm_90a has "
+      testing::Contains(HasSubstr("/schedule/q_stages: attention_sm90: needs 246080 shared bytes and sm_90a has "
                                   "232448; q_stages 1 with num_kv_stages 1 would fit")));
 }
 
@@ -264,7 +286,10 @@ TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
         EXPECT_EQ(map.keys, q_stages * map.query_slot);
         EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
         EXPECT_EQ(map.barriers, map.values + stages * map.value_slot);
-        EXPECT_EQ(map.total, map.barriers + (2 * q_stages + (shared_ring ? 2 : 4) * stages) * 8 + 64);
+        EXPECT_EQ(map.items % 16, 0) << "records are read by vectors";
+        const int barriers = 2 * q_stages + (shared_ring ? 2 : 4) * stages;
+        EXPECT_EQ(map.items, map.barriers + (barriers * 8 + 15) / 16 * 16);
+        EXPECT_EQ(map.total, map.items + (q_stages + 2) * 64);
       }
 }
 
@@ -292,25 +317,37 @@ TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
 }
 
 TEST(HopperSharedMap, CoversEveryByteOnce) {
-  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared}) {
-    AttentionSchedule schedule = hopper();
-    schedule.kv_ring = ring;
-    const AttentionSpec spec = planned(prefill(128, 128), schedule);
-    std::uint32_t end = 0;
-    for (const SharedRegion& region : shared_map(spec)) {
-      EXPECT_EQ(region.offset, end) << region.name;
-      end = region.offset + region.bytes;
+  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
+    for (const int q_stages : {1, 2}) {
+      AttentionSchedule schedule = hopper();
+      schedule.kv_ring = ring;
+      schedule.q_stages = q_stages;
+      schedule.num_kv_stages = 3;
+      schedule.block_n = 64;
+      const AttentionSpec spec = planned(prefill(128, 128), schedule);
+      std::uint32_t end = 0;
+      for (const SharedRegion& region : shared_map(spec)) {
+        if (region.name == "items") end = (end + 15) / 16 * 16;
+        EXPECT_EQ(region.offset, end) << region.name;
+        end = region.offset + region.bytes;
+      }
+      EXPECT_EQ(end, shared_bytes(spec));
     }
-    EXPECT_EQ(end, shared_bytes(spec));
-  }
 }
 
 AttentionExtent extent(int batch, int q_len) {
   return {.batch = batch, .q_heads = 32, .kv_heads = 8, .q_len = q_len, .kv_len = 500, .q_tokens = batch * q_len};
 }
 
+/// Two tiles of 128 rows for 130 queries, whatever the planner would take.
+AttentionSchedule rows_of_128() {
+  AttentionSchedule schedule = hopper();
+  schedule.block_m = 128;
+  return schedule;
+}
+
 TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
-  const AttentionSpec spec = planned(128, 128);
+  const AttentionSpec spec = planned(prefill(128, 128), rows_of_128());
   const AttentionLaunch launch = plan_launch(spec, extent(3, 130), 132, 0);
   EXPECT_EQ(launch.num_m_blocks, 2);
   EXPECT_EQ(launch.num_items, 3 * 32 * 2);
@@ -319,13 +356,34 @@ TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
   EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
   EXPECT_EQ(launch.num_splits, 1);
   EXPECT_EQ(launch.workspace_bytes, 0u);
-  EXPECT_EQ(launch.head_section, 96) << "these keys all fit the L2";
   EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no CTA without an item";
   EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
 }
 
+TEST(HopperLaunch, WalksPairAfterPairWhereTilesAreAlike) {
+  const AttentionLaunch launch = plan_launch(planned(128, 128), extent(2, 8192), 132, 0);
+  EXPECT_EQ(launch.m_chunk, launch.num_m_blocks);
+}
+
+TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.mask.kind = MaskKind::kCausal;
+  const auto chunk = [&](int q_heads, int kv_heads, int batch, int q_len) {
+    problem.heads = {q_heads, kv_heads};
+    AttentionExtent e = extent(batch, q_len);
+    e.q_heads = q_heads, e.kv_heads = kv_heads;
+    return plan_launch(planned(problem), e, 132, 0).m_chunk;
+  };
+  EXPECT_EQ(chunk(16, 16, 4, 8192), 4) << "four tiles read the same keys at a time";
+  EXPECT_EQ(chunk(32, 16, 4, 8192), 2) << "each KV head has two readers already";
+  EXPECT_EQ(chunk(64, 8, 8, 8192), 1);
+  EXPECT_EQ(chunk(32, 32, 1, 8192), 1) << "32 KV heads have four readers each among 132 SMs";
+  EXPECT_EQ(chunk(16, 16, 4, 1), 1) << "no more than there are";
+  EXPECT_EQ(chunk(16, 16, 4, 0), 1) << "the kernel divides by it";
+}
+
 TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
-  AttentionSchedule schedule = hopper();
+  AttentionSchedule schedule = rows_of_128();
   schedule.scheduler = Scheduler::kGrid;
   const AttentionLaunch launch = plan_launch(planned(prefill(128, 128), schedule), extent(3, 130), 132, 0);
   EXPECT_EQ(launch.main.grid[0], 192u);

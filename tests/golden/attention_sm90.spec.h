@@ -3,6 +3,7 @@
 
 #include "contract/spec_words.h"
 
+#define KERNELWRIGHT_WGMMA_N0 128
 #define KERNELWRIGHT_ENTRY attention_sm90_39fbe482d1144cec
 
 namespace kernelwright::spec {

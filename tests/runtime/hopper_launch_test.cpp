@@ -23,19 +23,24 @@ using contract::HopperAttentionParams;
 using detail::HopperTensorMaps;
 using detail::LoadedAttention;
 
+/// A tile of 128 x 128, whatever the planner would take.
 AttentionSchedule hopper() {
   AttentionSchedule schedule;
   schedule.family = Family::kHopper;
+  schedule.math_warpgroups = 2;
+  schedule.block_n = 128;
+  schedule.kv_ring = KvRing::kSplit;
   return schedule;
 }
 
 /// The tensor maps of some_tensors() (batch 2, q_len 100, kv_len 300; heads 8 and 2) after `change`.
 HopperTensorMaps maps_of(
-    const AttentionProblem& problem, const std::function<void(AttentionTensors&)>& change = [](AttentionTensors&) {}) {
+    const AttentionProblem& problem, const std::function<void(AttentionTensors&)>& change = [](AttentionTensors&) {},
+    const AttentionSchedule& schedule = hopper()) {
   AttentionTensors tensors = some_tensors();
   change(tensors);
   const LoadedAttention kernel =
-      detail::describe(problem, plan_attention(problem, hopper(), Arch::kSm90a), DeviceInfo{.num_sms = 132});
+      detail::describe(problem, plan_attention(problem, schedule, Arch::kSm90a), DeviceInfo{.num_sms = 132});
   return detail::tensor_maps_of(kernel, tensors, detail::resolve_strides(kernel, tensors));
 }
 
@@ -62,22 +67,20 @@ TEST(HopperTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
   EXPECT_THAT(box(maps.k), ElementsAre(64, 128, 1, 1));
   EXPECT_EQ(maps.v.address, 0x30000u);
   EXPECT_THAT(dims(maps.v), ElementsAre(128, 300, 2, 2));
-  ASSERT_TRUE(maps.o);
-  EXPECT_EQ(maps.o->address, 0x40000u);
-  EXPECT_THAT(dims(*maps.o), ElementsAre(128, 100, 8, 2));
-  EXPECT_THAT(box(*maps.o), ElementsAre(64, 16, 1, 1)) << "each warp stores its rows";
 }
 
 TEST(HopperTensorMaps, HaveTheDepthOfEachOperand) {
   AttentionProblem problem = prefill_problem();
   problem.head_dim = {192, 128};
   problem.dtype = {DType::kF16, DType::kF16, DType::kF16};
-  const HopperTensorMaps maps = maps_of(problem);
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 112;
+  const HopperTensorMaps maps = maps_of(
+      problem, [](AttentionTensors&) {}, schedule);
   EXPECT_EQ(maps.q.dtype, DType::kF16);
   EXPECT_EQ(maps.q.dims[0], 192u);
   EXPECT_EQ(maps.k.dims[0], 192u);
   EXPECT_EQ(maps.v.dims[0], 128u);
-  EXPECT_EQ(maps.o->dims[0], 128u);
   EXPECT_EQ(maps.k.box[1], 112u) << "block_n";
 }
 
@@ -93,7 +96,6 @@ TEST(HopperTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
   EXPECT_THAT(dims(maps.q), ElementsAre(128, 130, 8, 1));
   EXPECT_THAT(strides(maps.q), ElementsAre(8 * 128, 128, 128));
   EXPECT_THAT(dims(maps.k), ElementsAre(128, 130, 2, 1)) << "keys that share the queries' offsets";
-  EXPECT_FALSE(maps.o) << "the kernel stores rows of a sequence's end by itself";
   maps = maps_of(problem, [&](AttentionTensors& tensors) {
     ragged(tensors);
     tensors.kv_offsets = 0x51000;
@@ -120,10 +122,8 @@ TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
 TEST(HopperTensorMaps, HaveTheCallersStrides) {
   const HopperTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
     tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
-    tensors.o_strides = {.batch = 1 << 21, .token = 136, .head = 136 * 200};
   });
   EXPECT_THAT(strides(maps.q), ElementsAre(128, 128 * 200, 1 << 20));
-  EXPECT_THAT(strides(*maps.o), ElementsAre(136, 136 * 200, 1 << 21));
 }
 
 TEST(HopperTensorMaps, AreLegalWhereThereIsNothingToLoad) {
@@ -138,7 +138,7 @@ TEST(HopperTensorMaps, AreLegalWhereThereIsNothingToLoad) {
   EXPECT_THAT(dims(maps.k), ElementsAre(128, 1, 1, 1));
   EXPECT_NE(maps.k.address, 0u);
   EXPECT_NE(maps.v.address, 0u);
-  for (const TensorMapRequest& map : {maps.q, maps.k, maps.v, *maps.o})
+  for (const TensorMapRequest& map : {maps.q, maps.k, maps.v})
     for (const std::uint64_t stride : strides(map)) EXPECT_GE(stride, 128u);
 }
 
@@ -174,8 +174,8 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(device().tensor_map(&params.q), expected.q);
   EXPECT_EQ(device().tensor_map(&params.k), expected.k);
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);
-  EXPECT_EQ(device().tensor_map(&params.o), expected.o);
   EXPECT_EQ(params.num_items, 2 * 8);
+  EXPECT_EQ(params.m_chunk, 1);
   EXPECT_EQ(params.attention.num_m_blocks, 1);
   EXPECT_EQ(params.attention.kv_len, 300);
   EXPECT_EQ(params.attention.o, reinterpret_cast<void*>(0x40000));
