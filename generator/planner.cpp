@@ -154,7 +154,7 @@ void check_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Vio
 
 }  // namespace
 
-AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (auto violations = validate(AttentionConfig{"", problem, schedule, {}}, arch); !violations.empty())
     throw ConfigError(std::move(violations));
   const ArchInfo& machine = arch_info(arch);
