@@ -82,6 +82,8 @@ Engine::State::State(EngineOptions given)
     : options(std::move(given)),
       backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
+      rows(options.custom_rows ? options.custom_rows
+                               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
   if (!why_not_cuda.empty() && options.sink)
@@ -89,6 +91,9 @@ Engine::State::State(EngineOptions given)
                   .key = "",
                   .name = backend->device(0).info().name,
                   .detail = "kernels run on the emulator: " + why_not_cuda});
+  if (options.sink)
+    for (const SkippedRow& row : rows->skipped())
+      options.sink({.kind = EventKind::kTunedRow, .key = "", .name = row.name, .detail = row.reason});
 }
 
 void Engine::State::tell(EventKind kind, const KernelSlot& slot, std::string detail, double milliseconds) const {
@@ -106,13 +111,13 @@ std::unique_ptr<KernelSlot> Engine::State::new_slot(const AttentionProblem& prob
   slot->device = &backend->device(prepare.device);
   slot->problem = problem;
   slot->schedule = schedule;
-  slot->plan = plan_attention(problem, schedule, arch_for(schedule, slot->device->info()));
+  slot->plan = plan_attention(problem, schedule, arch_for(schedule, slot->device->info()), *rows);
   slot->on_miss = prepare.on_miss;
   slot->shared = &shared;
   if (prepare.on_miss == OnMiss::kFallback) {
     AttentionSchedule portable;
     portable.family = Family::kPortable;
-    AttentionPlan fallback = plan_attention(problem, portable, arch_for(portable, slot->device->info()));
+    AttentionPlan fallback = plan_attention(problem, portable, arch_for(portable, slot->device->info()), *rows);
     if (!(fallback.main == slot->plan.main && fallback.combine == slot->plan.combine))
       slot->fallback_plan = std::move(fallback);
   }
