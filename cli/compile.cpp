@@ -39,9 +39,10 @@ double since(std::chrono::steady_clock::time_point start) {
 std::vector<Job> plan_jobs(const Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;
+  const TunedTable rows = tuned_rows(options);
   for (const NamedConfig& named : configs.usable)
     for (const Arch arch : choose_archs(named, options)) try {
-        const AttentionPlan plan = plan_for(named, arch);
+        const AttentionPlan plan = plan_for(named, arch, rows);
         jobs.push_back({&named, arch, plan.main, false, nullptr});
         if (plan.combine) jobs.push_back({&named, arch, *plan.combine, true, nullptr});
       } catch (const ConfigError& error) {
