@@ -105,6 +105,7 @@ int tune(const Options& options) {
   tune_options.budget_s = parse_seconds(options.budget);
   tune_options.seed = options.seed;
   tune_options.resume = options.resume;
+  tune_options.candidates = static_cast<std::size_t>(options.candidates);
   tune_options.interrupted = [] { return g_interrupted.load(); };
   const std::string folder = row_folder(options);
   // Times without a meaning are made on express wish alone.

@@ -90,8 +90,9 @@ class Tuning final : private Stopwatch {
   }
 
   TuneResult run() {
-    result_.candidates = enumerate_candidates(named_.config.problem, named_.config.schedule, result_.arch,
-                                              result_.shapes, {.num_sms = place_.device.info().num_sms});
+    result_.candidates =
+        enumerate_candidates(named_.config.problem, named_.config.schedule, result_.arch, result_.shapes,
+                             {.num_sms = place_.device.info().num_sms, .most = options_.candidates});
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
     read_log();

@@ -16,6 +16,7 @@ namespace kernelwright::cli {
 struct TuneOptions {
   double budget_s = 120;
   std::uint64_t seed = 0;
+  std::size_t candidates = 64;  // at most, the model's choice among them
   bool resume = false;
   std::string log;
   std::function<bool()> interrupted;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "kernelwright/generator/error.h"
@@ -11,6 +13,10 @@
 
 namespace kernelwright {
 namespace {
+
+// An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
+constexpr double kBytesInFlight = 40e3;
+constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
 struct FamilyAxes {
   Family family;
@@ -60,6 +66,18 @@ double mean_cost(const AttentionPlan& plan, const AttentionProblem& problem, con
   return shapes.empty() ? 1 : std::exp(sum / static_cast<double>(shapes.size()));
 }
 
+/// How many fields two schedules give different values.
+int fields_apart(AttentionSchedule a, AttentionSchedule b) {
+  int apart = 0;
+  visit_fields(a, [&](const char* name, const auto& value, const auto&, const char*) {
+    visit_fields(b, [&](const char* other_name, const auto& other, const auto&, const char*) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(other)>>)
+        apart += std::string_view(name) == other_name && !(value == other);
+    });
+  });
+  return apart;
+}
+
 /// Gives the model's own choice the fields that its family tunes, for a choice that is none of the combinations.
 void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchInfo& info,
                const AttentionProblem& problem) {
@@ -107,9 +125,15 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
   const int kv_len = extent_of(problem, shape).kv_len;
   const double tiles =
       std::ceil(std::ceil(static_cast<double>(std::max(kv_len, 1)) / spec.block_n) / launch.num_splits);
-  // Few rows: a tile costs the bytes of its keys, whatever its rows. Many: the products of both.
-  const double rows = spec.token_gen ? 1 : spec.block_m;
-  return per_sm * rows * tiles * spec.block_n;
+  const double ctas = std::min(at_once, std::ceil(items / num_sms));  // that an SM really holds
+  const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
+  if (spec.token_gen) {
+    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read.
+    const double in_flight = ctas * std::max(1, spec.num_stages - 1) * tile_bytes;
+    return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
+  }
+  const double warps = ctas * launch.main.block / 32.0;
+  return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);
 }
 
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
@@ -151,7 +175,10 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
       });
   }
   if (!model_is_spelt) spell_out(model, schedule, info, problem);
-  std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
+  const AttentionSchedule& spelt = model.schedule;
+  std::stable_sort(others.begin(), others.end(), [&](const Candidate& a, const Candidate& b) {
+    return std::pair(a.cost, fields_apart(a.schedule, spelt)) < std::pair(b.cost, fields_apart(b.schedule, spelt));
+  });
   const double limit = options.within * (others.empty() ? model.cost : std::min(others.front().cost, model.cost));
   result.kept.push_back(std::move(model));
   for (Candidate& candidate : others) {

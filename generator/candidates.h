@@ -49,7 +49,8 @@ struct CandidateOptions {
 };
 
 struct Candidates {
-  std::vector<Candidate> kept;  // the model's own choice first, the others by estimate
+  std::vector<Candidate> kept;  // the model's own choice first, the others by estimate; among equals those that differ
+                                // from the model's choice in fewer fields
   std::size_t tried = 0;        // combinations
   std::size_t infeasible = 0;   // of those: refused by the planner
   std::size_t same = 0;         // of those: another combination gives the same kernel
@@ -63,9 +64,11 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
                                 const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
 
 /// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has the most of it. It
-/// knows what is lost to rows and keys that pad the last tile and to the last wave of CTAs, with as many CTAs an SM as
-/// shared memory and threads allow. It knows nothing of instructions, latencies or bank conflicts: a factor of two
-/// between estimates means something, a tenth does not.
+/// knows what is lost to rows and keys that pad the last tile, to the last wave of CTAs, and to an SM that holds too
+/// little to hide its latencies: fewer than eight warps that multiply or, where bytes decide, fewer than 40 KB of keys
+/// and values on their way. CTAs an SM follow from shared memory and threads; registers are not known before ptxas has
+/// spoken. It knows nothing of instructions or bank conflicts: a factor of two between estimates means something, a
+/// tenth does not.
 double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
                      int num_sms);
 

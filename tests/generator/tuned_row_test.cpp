@@ -52,9 +52,10 @@ TEST(TunedRow, RefusesAnUnknownFieldAndAMissingOneAtOnce) {
 }
 
 TEST(TunedRow, RefusesAClassThatIsNotTheProblems) {
-  EXPECT_THAT(refusal(changed("class", "f16 64/64 padded none prefill")),
-              HasSubstr("/class: \"f16 64/64 padded none prefill\" is not the problem's; it takes \"bf16 128/128 padded "
-                        "causal prefill\""));
+  EXPECT_THAT(
+      refusal(changed("class", "f16 64/64 padded none prefill")),
+      HasSubstr("/class: \"f16 64/64 padded none prefill\" is not the problem's; it takes \"bf16 128/128 padded "
+                "causal prefill\""));
 }
 
 TEST(TunedRow, RefusesAScheduleWithoutAFamilyOrWithAnArch) {

@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/planner.h"
@@ -38,8 +40,7 @@ class Overlay : public ::testing::Test {
 };
 
 TEST(TunedTable, PrefersTheVeryProblemToANearOne) {
-  const TunedTable table =
-      TunedTable::of({{"near", row_for(paged_decode(32))}, {"exact", row_for(paged_decode(64))}});
+  const TunedTable table = TunedTable::of({{"near", row_for(paged_decode(32))}, {"exact", row_for(paged_decode(64))}});
   const auto matches = table.matches(paged_decode(64), Arch::kSm90a);
   ASSERT_EQ(matches.size(), 2u);
   EXPECT_EQ(matches[0].name, "exact");
