@@ -21,7 +21,7 @@ constexpr const char* kFooter =
     "CONFIG is a JSON file, or a folder of them.\n"
     "Exit codes: 0 done; 1 the result did not match, or a target was missed; 2 the input was wrong; 3 the machine "
     "lacks\n"
-    "something. 'kernelwright doctor' says what it has.";
+    "something; 130 tune was interrupted. 'kernelwright doctor' says what it has.";
 
 using Verb = std::function<int(const Options&)>;
 
