@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 
 // An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
 constexpr double kBytesInFlight = 40e3;
+constexpr double kStepsAnOctave = 4;  // estimates within a fifth of each other are alike
 constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
 struct FamilyAxes {
@@ -175,11 +177,16 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
       });
   }
   if (!model_is_spelt) spell_out(model, schedule, info, problem);
-  const AttentionSchedule& spelt = model.schedule;
-  std::stable_sort(others.begin(), others.end(), [&](const Candidate& a, const Candidate& b) {
-    return std::pair(a.cost, fields_apart(a.schedule, spelt)) < std::pair(b.cost, fields_apart(b.schedule, spelt));
-  });
-  const double limit = options.within * (others.empty() ? model.cost : std::min(others.front().cost, model.cost));
+  double least = model.cost;
+  for (const Candidate& candidate : others) least = std::min(least, candidate.cost);
+  const auto rank = [&](const Candidate& candidate) {
+    const double octaves = least > 0 ? std::log2(candidate.cost / least) : 0;
+    return std::tuple(std::floor(kStepsAnOctave * octaves), fields_apart(candidate.schedule, model.schedule),
+                      candidate.cost);
+  };
+  std::stable_sort(others.begin(), others.end(),
+                   [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+  const double limit = options.within * least;
   result.kept.push_back(std::move(model));
   for (Candidate& candidate : others) {
     const bool full = options.most && result.kept.size() >= options.most;

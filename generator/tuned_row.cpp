@@ -95,7 +95,8 @@ std::string write_tuned_row(const TunedRow& row) {
   TunedRow copy = row;
   JsonValue json = JsonValue::object();
   json.set("version", kVersion);
-  for (const auto& [key, value] : detail::to_json(copy).members()) json.set(key, value);
+  const JsonValue fields = detail::to_json(copy);
+  for (const auto& [key, value] : fields.members()) json.set(key, value);
   return json.dump() + "\n";
 }
 

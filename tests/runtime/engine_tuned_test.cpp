@@ -1,7 +1,6 @@
 // Tuned rows as an engine sees them.
-#include "engine_fixture.h"
+#include "runtime/engine_fixture.h"
 #include "kernelwright/generator/error.h"
-#include "support/tuned_rows.h"
 
 namespace kernelwright::testing {
 namespace {
