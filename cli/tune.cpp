@@ -67,7 +67,7 @@ void require_open_schedule(const NamedConfig& named) {
 std::string row_folder(const Options& options) {
   if (!options.outputs.empty() || options.device == "emulator") return options.outputs;
   if (!options.tuned_dir.empty()) return options.tuned_dir;
-  if (const char* named = std::getenv("KERNELWRIGHT_TUNED_DIR"); named && *named) return named;
+  if (const char* named = secure_getenv("KERNELWRIGHT_TUNED_DIR"); named && *named) return named;
   std::error_code code;
   if (std::filesystem::is_directory("configs/tuned", code)) return "configs/tuned";
   throw ConfigError("--output",

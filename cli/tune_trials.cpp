@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "cold_launches.h"
 #include "kernelwright/generator/config_json_value.h"
@@ -129,7 +130,7 @@ class Tuning final : private Stopwatch {
         result_.trials[i] = found->second;
         ++result_.resumed;
       } else {
-        checked_before_.insert({i, true});
+        checked_before_.insert(i);
       }
     }
   }
@@ -218,6 +219,7 @@ class Tuning final : private Stopwatch {
           if (!place_.emulator) throw;  // a GPU's context does not survive what went wrong
           return;
         }
+    if (!checked_before_.count(i)) settle(i, TrialVerdict::kRight, "");  // an interruption does not cost the check
     ++result_.verified;
     entrants_.push_back(i);
   }
@@ -280,7 +282,13 @@ class Tuning final : private Stopwatch {
     if (!timed)
       timed = std::make_unique<TimedShape>(place_.device, named_.config.problem, result_.shapes[shape], options_.seed,
                                            *flusher_);
-    const double us = timed->sample(entrant, kernels_[entrant]);
+    double us = 0;
+    try {
+      us = timed->sample(entrant, kernels_[entrant]);
+    } catch (const DeviceError& error) {
+      settle(entrant, TrialVerdict::kFailed, result_.shapes[shape].name + ": " + error.what());
+      throw;
+    }
     // Asked while the GPU has just worked; an idle one would tell another clock.
     if (!clock_in_round_) clock_in_round_ = place_.device.sm_clock_mhz().value_or(0);
     return us;
@@ -301,9 +309,9 @@ class Tuning final : private Stopwatch {
   double race_began_ = -1;
   int clock_in_round_ = 0;
   TuneResult result_;
-  std::vector<AttentionKernel> kernels_;        // as candidates.kept
-  std::vector<std::size_t> entrants_;           // indices that passed
-  std::map<std::size_t, bool> checked_before_;  // by the log
+  std::vector<AttentionKernel> kernels_;  // as candidates.kept
+  std::vector<std::size_t> entrants_;     // indices that passed
+  std::set<std::size_t> checked_before_;  // by the log
   std::unique_ptr<Flusher> flusher_;
   std::vector<std::unique_ptr<TimedShape>> shapes_on_device_;
 };

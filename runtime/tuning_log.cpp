@@ -15,8 +15,8 @@
 namespace kernelwright {
 namespace {
 
-constexpr TrialVerdict kVerdicts[] = {TrialVerdict::kMeasured, TrialVerdict::kSlower, TrialVerdict::kWrong,
-                                      TrialVerdict::kSpills, TrialVerdict::kFailed};
+constexpr TrialVerdict kVerdicts[] = {TrialVerdict::kRight, TrialVerdict::kMeasured, TrialVerdict::kSlower,
+                                      TrialVerdict::kWrong, TrialVerdict::kSpills,   TrialVerdict::kFailed};
 
 void write_all(int descriptor, std::string_view text, const std::string& path) {
   while (!text.empty()) {
@@ -31,6 +31,7 @@ void write_all(int descriptor, std::string_view text, const std::string& path) {
 
 std::string_view to_string(TrialVerdict verdict) {
   switch (verdict) {
+    case TrialVerdict::kRight: return "right";
     case TrialVerdict::kMeasured: return "measured";
     case TrialVerdict::kSlower: return "slower";
     case TrialVerdict::kWrong: return "wrong";

@@ -11,6 +11,7 @@ namespace kernelwright {
 
 /// What became of a trial.
 enum class TrialVerdict {
+  kRight,     // compiled and held to the reference; not timed yet
   kMeasured,  // timed in this round, and still in
   kSlower,    // timed, and out
   kWrong,     // its output is not the reference's, or differs from run to run
@@ -38,7 +39,7 @@ struct Trial {
   std::string date;  // of the line, UTC
 
   /// Whether --resume need not try it again.
-  bool is_settled() const { return verdict != TrialVerdict::kMeasured; }
+  bool is_settled() const { return verdict != TrialVerdict::kMeasured && verdict != TrialVerdict::kRight; }
 };
 
 /// The trial as one line, without the newline; and back. read_trial() throws ConfigError.
