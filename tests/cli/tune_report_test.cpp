@@ -78,10 +78,10 @@ TEST_F(Report, TableIsTheGoldenOne) {
   result.trials[2].verdict = TrialVerdict::kSlower;
   EXPECT_EQ(report_text(result, Decision::kRow, "configs/tuned/sm_90a/llama.json", machine, plain),
             R"(llama  120 combinations, 73 feasible kernels, 3 kept, 3 checked, on NVIDIA H100 80GB HBM3 at 1755 MHz
-     schedule                  2k        16k      mean  vs model  registers  rounds
-  1  block_n 96           90.0 us   900.0 us  284.7 us     1.111        201       2
-  2  the model's choice  100.0 us    1.00 ms  316.3 us     1.000        200       2
-  3  num_stages 2        120.0 us    1.20 ms  379.5 us     0.833        202       1
+     schedule                  2k       16k      mean  vs model  registers  rounds
+  1  block_n 96           90.0 us  900.0 us  284.7 us     1.111        201       2
+  2  the model's choice  100.0 us   1.00 ms  316.3 us     1.000        200       2
+  3  num_stages 2        120.0 us   1.20 ms  379.5 us     0.833        202       1
   1.111 (1.111 .. 1.111) x the model's choice, beyond noise
   row: configs/tuned/sm_90a/llama.json
 )");
