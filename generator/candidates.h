@@ -51,10 +51,10 @@ struct CandidateOptions {
 struct Candidates {
   std::vector<Candidate> kept;  // the model's own choice first, the others by estimate; of those within a fifth, those
                                 // that differ from the model's choice in fewer fields
-  std::size_t tried = 0;       // combinations
-  std::size_t infeasible = 0;  // of those: refused by the planner
-  std::size_t same = 0;        // of those: another combination gives the same kernel
-  std::size_t cut = 0;         // of those: by the estimate
+  std::size_t tried = 0;        // combinations
+  std::size_t infeasible = 0;   // of those: refused by the planner
+  std::size_t same = 0;         // of those: another combination gives the same kernel
+  std::size_t cut = 0;          // of those: by the estimate
 };
 
 /// Every feasible schedule of the families that run on `arch`. The fields that `schedule` gives stay as they are.

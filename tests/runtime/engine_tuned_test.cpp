@@ -1,6 +1,6 @@
 // Tuned rows as an engine sees them.
-#include "runtime/engine_fixture.h"
 #include "kernelwright/generator/error.h"
+#include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {
 namespace {
