@@ -1,10 +1,10 @@
-// kernelwright bench: how fast, on a cold L2. A CUDA graph holds several (flush, launch) pairs and another the flushes
-// alone; both are replayed in turn, and their difference is the kernel.
+// kernelwright bench: how fast, on a cold L2.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 
+#include "cold_launches.h"
 #include "engine_for.h"
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
@@ -19,31 +19,6 @@ namespace {
 
 constexpr int kLaunchesPerGraph = 10;
 
-/// A buffer whose writing leaves nothing else in the L2.
-class Flusher {
- public:
-  explicit Flusher(Device& device)
-      : device_(device), bytes_(2 * std::max<std::size_t>(device.info().l2_bytes, 1 << 20)) {
-    buffer_ = device.allocate(bytes_);
-  }
-  ~Flusher() { device_.free(buffer_); }
-  Flusher(const Flusher&) = delete;
-  Flusher& operator=(const Flusher&) = delete;
-  void flush(Stream stream) { device_.fill(buffer_, 0, bytes_, stream); }
-
- private:
-  Device& device_;
-  std::size_t bytes_;
-  DevicePtr buffer_;
-};
-
-struct OwnedEvent {
-  Device& device;
-  DeviceEvent* event;
-  explicit OwnedEvent(Device& on) : device(on), event(on.create_event()) {}
-  ~OwnedEvent() { device.destroy_event(event); }
-};
-
 /// Microseconds of one launch: the median over rounds, and the tenth and ninetieth percentile.
 struct Timing {
   double median, low, high;
@@ -53,28 +28,11 @@ Timing time_launches(Device& device, DeviceCase& on_device, Flusher& flusher, in
   const Stream stream = on_device.stream();
   on_device.launch();
   on_device.wait();
-  const auto record = [&](bool with_kernel) {
-    device.begin_capture(stream);
-    for (int i = 0; i < kLaunchesPerGraph; ++i) {
-      flusher.flush(stream);
-      if (with_kernel) on_device.launch();
-    }
-    return device.end_capture(stream);
-  };
-  const auto kernel = record(true), flushes = record(false);
-  OwnedEvent start(device), stop(device);
-  const auto time = [&](Device::Graph& graph) {
-    device.record(start.event, stream);
-    graph.replay(stream);
-    device.record(stop.event, stream);
-    return device.elapsed_ms(start.event, stop.event) * 1e3 / kLaunchesPerGraph;
-  };
-  for (int i = 0; i < 3; ++i) time(*kernel), time(*flushes);  // clocks rise, graphs are uploaded
+  ColdLaunches launches(
+      device, stream, flusher, [&] { on_device.launch(); }, kLaunchesPerGraph);
+  for (int i = 0; i < 3; ++i) launches.sample();  // clocks rise, graphs are uploaded
   std::vector<double> samples;
-  for (int i = 0; i < rounds; ++i) {
-    const double with = time(*kernel), without = time(*flushes);
-    samples.push_back(std::max(with - without, 1e-3));
-  }
+  for (int i = 0; i < rounds; ++i) samples.push_back(launches.sample());
   std::sort(samples.begin(), samples.end());
   const auto at = [&](double share) {
     return samples[static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1))];

@@ -88,7 +88,7 @@ int why(const Options& options) {
   const Arch arch = choose_arch(named, options);
   require_valid(named, arch);
   KernelStore store(cache_options(options));
-  const AttentionPlan plan = plan_for(named, arch);
+  const AttentionPlan plan = plan_for(named, arch, tuned_rows(options));
   const CacheKey key = store.key(plan.main);
   const bool found = store.find(plan.main) != nullptr;
   const std::string reason = found ? "" : store.cache().why_missed(key);

@@ -41,6 +41,7 @@ double since(std::chrono::steady_clock::time_point start) {
 std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;
+  const TunedTable rows = tuned_rows(options);
   for (const NamedConfig& named : configs.usable) {
     std::vector<Arch> archs = choose_archs(named, options);
     if (const auto& own = named.config.schedule.arch; named.in_folder && !own.is_auto()) {
@@ -50,7 +51,7 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
             {named.path, named.config.name, fmt::format("its schedule is for {} alone", to_string(own.value()))});
     }
     for (const Arch arch : archs) try {
-        const AttentionPlan plan = plan_for(named, arch);
+        const AttentionPlan plan = plan_for(named, arch, rows);
         jobs.push_back({&named, arch, plan.main, false, nullptr});
         if (plan.combine) jobs.push_back({&named, arch, *plan.combine, true, nullptr});
       } catch (const ConfigError& error) {

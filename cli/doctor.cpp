@@ -8,6 +8,7 @@
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/planner.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/runtime/cubin_cache.h"
@@ -127,6 +128,29 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
   findings.push_back({"", true, status, ""});
 }
 
+/// Rows that nobody can use are found here, not by a server: each is planned for its own problem.
+void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  const TunedTable table = TunedTable::from_environment(options.tuned_dir);
+  std::vector<SkippedRow> unusable = table.skipped();
+  std::size_t usable = 0;
+  for (const TunedMatch& match : table.rows(&unusable)) try {
+      plan_by_model(match.row->problem, match.row->schedule, match.row->arch);
+      ++usable;
+    } catch (const ConfigError& error) {
+      unusable.push_back({match.name, error.what()});
+    }
+  JsonValue list = JsonValue::array();
+  for (const SkippedRow& row : unusable) list.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
+  object.set(
+      "tuned",
+      JsonValue::object().set("directory", table.directory()).set("usable", usable).set("unusable", std::move(list)));
+  findings.push_back({"tuned", unusable.empty(),
+                      fmt::format("{} row{}{}", usable, usable == 1 ? "" : "s",
+                                  table.directory().empty() ? "" : " with those of " + table.directory()),
+                      "rows that cannot be used are passed over; the planner's model chooses there"});
+  for (const SkippedRow& row : unusable) findings.push_back({"", true, row.name + ": " + row.reason, ""});
+}
+
 }  // namespace
 
 int doctor(const Options& options) {
@@ -140,6 +164,7 @@ int doctor(const Options& options) {
   find_emulator(findings, object);
   const bool can_compile = find_compiler(findings, object);
   find_cache(options, findings, object);
+  find_tuned_rows(options, findings, object);
   const auto disassembler = find_disassembler();
   findings.push_back({"sass", disassembler.has_value(),
                       disassembler ? disassembler->path : "no nvdisasm and no cuobjdump",

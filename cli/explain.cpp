@@ -70,7 +70,7 @@ std::string resources_text(const Style& style, const Compiled& compiled) {
 int explain(const Options& options) {
   const NamedConfig named = read_one_config(options.configs);
   const Arch arch = choose_arch(named, options);
-  const AttentionPlan plan = plan_for(named, arch);
+  const AttentionPlan plan = plan_for(named, arch, tuned_rows(options));
   const ArchInfo& info = arch_info(arch);
   KernelStore store(cache_options(options));
   const Compiled main = compile_if_possible(store, plan.main);
@@ -87,8 +87,14 @@ int explain(const Options& options) {
   if (options.json) {
     JsonValue choices = JsonValue::array(), map = JsonValue::array(), bounds = JsonValue::array();
     for (const Choice& choice : plan.choices)
-      choices.push(
-          JsonValue::object().set("field", choice.field).set("value", choice.value).set("reason", choice.reason));
+      choices.push(JsonValue::object()
+                       .set("field", choice.field)
+                       .set("value", choice.value)
+                       .set("by", to_string(choice.by))
+                       .set("reason", choice.reason));
+    JsonValue passed_over = JsonValue::array();
+    for (const SkippedRow& row : plan.passed_over)
+      passed_over.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
     for (const SharedRegion& region : shared_map(plan.main))
       map.push(JsonValue::object()
                    .set("name", region.name)
@@ -111,6 +117,7 @@ int explain(const Options& options) {
         .set("kernel", kernel_name(plan.main))
         .set("key", key);
     object.set("spec", canonical_text(plan.main)).set("choices", std::move(choices));
+    object.set("row", plan.row).set("rows_passed_over", std::move(passed_over));
     object.set("shared_bytes", shared).set("shared_map", std::move(map)).set("threads", threads);
     object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
     object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
@@ -123,9 +130,13 @@ int explain(const Options& options) {
   fmt::print("{}  {}\n\n", style.bold(named.config.name),
              style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(plan.main), to_string(arch),
                                    to_string(plan.main.family), key.substr(0, 12))));
-  Table choices({"choice", "value", "because"});
-  for (const Choice& choice : plan.choices) choices.row({choice.field, choice.value, choice.reason});
-  fmt::print("{}\n", choices.text(style));
+  Table choices({"choice", "value", "by", "because"});
+  for (const Choice& choice : plan.choices)
+    choices.row({choice.field, choice.value, std::string(to_string(choice.by)), choice.reason});
+  fmt::print("{}", choices.text(style));
+  for (const SkippedRow& row : plan.passed_over)
+    fmt::print("  {} {}: {}\n", style.dim("row passed over"), row.name, row.reason);
+  fmt::print("\n");
 
   fmt::print("{}\n", style.bold("Spec"));
   std::string line = " ";

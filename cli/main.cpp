@@ -21,7 +21,7 @@ constexpr const char* kFooter =
     "CONFIG is a JSON file, or a folder of them.\n"
     "Exit codes: 0 done; 1 the result did not match, or a target was missed; 2 the input was wrong; 3 the machine "
     "lacks\n"
-    "something. 'kernelwright doctor' says what it has.";
+    "something; 130 tune was interrupted. 'kernelwright doctor' says what it has.";
 
 using Verb = std::function<int(const Options&)>;
 
@@ -53,6 +53,21 @@ class CommandLine {
     seed(bench_verb);
     bench_verb->add_option("--repetitions", options_.repetitions, "Timed rounds")->check(CLI::Range(20, 10000));
     bench_verb->add_option("--minimum", options_.minimum, "TFLOP/s or GB/s that every row must reach, else exit 1");
+
+    CLI::App* tune_verb =
+        add("tune", "Measure schedules on the GPU, and keep the fastest that is right as a row", tune);
+    configs(tune_verb);
+    device(tune_verb);
+    claimed_arch(tune_verb);
+    shapes(tune_verb);
+    seed(tune_verb);
+    tune_verb->add_option("--budget", options_.budget, "Time for each config: 120s, 5m, 1h");
+    tune_verb->add_option("--candidates", options_.candidates, "Schedules to compile and measure, the likeliest first")
+        ->check(CLI::Range(2, 100000));
+    tune_verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
+    tune_verb->add_option("--output", options_.outputs,
+                          "Folder for rows, ARCH/NAME.json; else the overlay, else ./configs/tuned");
+    tune_verb->add_option("--log", options_.log, "A line of JSON for each trial is added here; else NAME.tune.jsonl");
 
     CLI::App* explain_verb =
         add("explain", "The Spec, why it was chosen, shared memory, registers, predicted bound", explain);
@@ -152,6 +167,8 @@ class CommandLine {
     verb_app->add_flag("--json", options_.json, "One JSON object on standard output");
     verb_app->add_option("--cache-dir", options_.cache_dir,
                          "Cache directory; else $KERNELWRIGHT_CACHE_DIR, else the user's");
+    verb_app->add_option("--tuned-dir", options_.tuned_dir,
+                         "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR");
     verbs_[verb_app] = std::move(verb);
     return verb_app;
   }

@@ -31,6 +31,12 @@ struct Options {
   std::string cache_verb;       // cache: ls, verify, prune, clear, why
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
+  // tune
+  std::string budget = "120s", log;
+  bool resume = false;
+  int candidates = 64;
+  std::string tuned_dir;       // all verbs: rows that lie over the library's
+  bool no_tuned_rows = false;  // set by the verb
   // emulate
   std::string ptx_file, entry, fill = "zero";
   std::vector<std::uint32_t> grid{1}, block{32}, cluster{1};
@@ -76,6 +82,9 @@ std::vector<AttentionShape> choose_shapes(const NamedConfig& named, const std::v
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
 CacheOptions cache_options(const Options& options);
+
+/// "120s", "5m", "1h" or a number of seconds. Throws ConfigError.
+double parse_seconds(const std::string& text);
 
 /// How the emulator runs, as what `arch`.
 EmulatorBackendOptions emulator_options(const Options& options, Arch arch);

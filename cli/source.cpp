@@ -23,7 +23,7 @@ namespace {
 
 Spec spec_of(const Options& options) {
   const NamedConfig named = read_one_config(options.configs);
-  const AttentionPlan plan = plan_for(named, choose_arch(named, options));
+  const AttentionPlan plan = plan_for(named, choose_arch(named, options), tuned_rows(options));
   if (options.kernel == "main") return plan.main;
   if (!plan.combine)
     throw ConfigError("--kernel", fmt::format("combine: {} never splits its keys; main would do", named.config.name));

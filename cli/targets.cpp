@@ -47,13 +47,20 @@ std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options)
   return {Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a};
 }
 
-AttentionPlan plan_for(const NamedConfig& named, Arch arch) {
+AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows) {
   require_valid(named, arch);
   try {
-    return plan_attention(named.config.problem, named.config.schedule, arch);
+    return plan_attention(named.config.problem, named.config.schedule, arch, rows);
   } catch (const ConfigError& error) {
     throw in_file(named.path, error);
   }
+}
+
+TunedTable tuned_rows(const Options& options) {
+  TunedTable rows = TunedTable::from_environment(options.tuned_dir);
+  for (const SkippedRow& row : rows.skipped())
+    fmt::print(stderr, "kernelwright: tuned row {}: {}\n", row.name, row.reason);
+  return rows;
 }
 
 }  // namespace kernelwright::cli

@@ -24,6 +24,10 @@ Arch choose_arch(const NamedConfig& named, const Options& options);
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options);
 
 /// The plan of a config on `arch`. Throws ConfigError led by the file's path.
-AttentionPlan plan_for(const NamedConfig& named, Arch arch);
+AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
+
+/// The library's rows under those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. What is set aside there is told on
+/// standard error.
+TunedTable tuned_rows(const Options& options);
 
 }  // namespace kernelwright::cli

@@ -119,6 +119,13 @@ void Progress::step(std::string_view what) {
   state_->draw(what);
 }
 
+void Progress::at(std::size_t done, std::string_view what) {
+  if (!state_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->done = std::min(done, state_->total);
+  state_->draw(what);
+}
+
 struct SlowNotice::State {
   std::mutex mutex;
   std::condition_variable changed;

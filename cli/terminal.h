@@ -47,6 +47,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void step(std::string_view what);
+  /// As step(), for work that is not counted in steps.
+  void at(std::size_t done, std::string_view what);
 
  private:
   struct State;

@@ -17,5 +17,6 @@ int cache(const Options& options);
 int doctor(const Options& options);
 int emulate(const Options& options);
 int trace(const Options& options);
+int tune(const Options& options);
 
 }  // namespace kernelwright::cli

@@ -14,7 +14,7 @@ function(kernelwright_install_library target)
 endfunction()
 
 # A shared kernelwright_c, once it exists, is one more name here.
-foreach(target kernelwright_contract kernelwright_template_data kernelwright_generator kernelwright_emulator kernelwright_runtime
+foreach(target kernelwright_contract kernelwright_template_data kernelwright_tuned_data kernelwright_generator kernelwright_emulator kernelwright_runtime
         kernelwright_c)
   if(TARGET ${target})
     kernelwright_install_library(${target})

@@ -21,6 +21,9 @@ Config read_config(std::string_view json);
 /// regular file (a FIFO or device is refused without being opened) or is larger than 1 MiB (refused unread).
 Config read_config_file(const std::string& path);
 
+/// The text of a config's or a tuned row's file, under the same rules as read_config_file().
+std::string read_small_file(const std::string& path);
+
 /// The config as JSON that read_config reads back to an equal value. Fields at their default are left out, apart from
 /// those that a config must have.
 std::string write_config(const Config& config);

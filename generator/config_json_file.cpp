@@ -73,6 +73,7 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
+std::string read_small_file(const std::string& path) { return contents(path); }
 Config read_config_file(const std::string& path) { return read_config(contents(path)); }
 
 }  // namespace kernelwright

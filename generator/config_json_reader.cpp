@@ -173,5 +173,8 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<GemmS
                ViolationList& violations) {
   Reader(violations).read(json, path, shapes, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations) {
+  Reader(violations).read(json, path, row, any{});
+}
 
 }  // namespace kernelwright::detail

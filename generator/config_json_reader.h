@@ -8,6 +8,7 @@
 #include "kernelwright/generator/config.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/tuned_row.h"
 
 namespace kernelwright::detail {
 
@@ -41,6 +42,7 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<Atten
                ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
                ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations);
 
 /// Adds a violation for each key of `json` that is not one of `fields`.
 void refuse_unknown_keys(const JsonValue& json, const std::string& path, const std::vector<std::string_view>& fields,

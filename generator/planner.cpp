@@ -67,7 +67,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
 
 }  // namespace
 
-AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (auto violations = validate(AttentionConfig{"", problem, schedule, {}}, arch); !violations.empty())
     throw ConfigError(std::move(violations));
   Violations first;

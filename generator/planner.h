@@ -1,4 +1,5 @@
-/// Problem + schedule + architecture -> Spec. Fills every "auto" and can say why.
+/// Problem + schedule + architecture -> Spec. Fills every "auto" and can say why: the schedule's own value, else a
+/// tuned row for the problem, else a row of its nearest neighbour, else a model.
 #pragma once
 
 #include <optional>
@@ -9,12 +10,18 @@
 #include "kernelwright/generator/problem.h"
 #include "kernelwright/generator/schedule.h"
 #include "kernelwright/generator/spec.h"
+#include "kernelwright/generator/tuned_table.h"
 
 namespace kernelwright {
 
-/// One resolved field: what it became and the reason, for people.
+enum class ChosenBy { kModel, kSchedule, kRow, kNeighbour };
+/// "model", "schedule", "row", "neighbour"
+std::string_view to_string(ChosenBy by);
+
+/// One resolved field: what it became, who chose and the reason, for people.
 struct Choice {
   std::string field, value, reason;
+  ChosenBy by = ChosenBy::kModel;
 };
 
 struct AttentionPlan {
@@ -22,10 +29,18 @@ struct AttentionPlan {
   std::optional<CombineSpec> combine;  // present if the keys may be split
   int splits = 0;                      // schedule.splits; 0: decided at launch from the shape
   std::vector<Choice> choices;
+  std::string row;                      // the tuned row that filled fields, by name; "": none
+  std::vector<SkippedRow> passed_over;  // rows nearer than that whose schedule does not fit here, and why
 };
 
-/// Throws ConfigError with every violation if no kernel of the family fits (validate.h's rules, then shared memory and
-/// registers, with the nearest schedule that would).
-AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch);
+/// The schedule's fields where it gives them; the others from `rows`: a row of the very problem, else the nearest
+/// neighbour's whose schedule fits; else from the model. A row fills all fields that are auto or, if that does not fit,
+/// none. Throws ConfigError with every violation if no kernel of the family fits (validate.h's rules, then shared
+/// memory and registers, with the nearest schedule that would).
+AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                             const TunedTable& rows = TunedTable::shipped());
+
+/// The same without any row.
+AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch);
 
 }  // namespace kernelwright

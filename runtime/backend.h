@@ -156,6 +156,10 @@ class Device {
     virtual void replay(Stream stream) = 0;
   };
   virtual std::unique_ptr<Graph> end_capture(Stream stream) = 0;
+
+  /// What the SMs' clock is at this moment, for logs of measurements; nullopt where nobody can tell. May take
+  /// milliseconds.
+  virtual std::optional<int> sm_clock_mhz() { return std::nullopt; }
 };
 
 class Backend {

@@ -222,6 +222,7 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   options.emulator.seed = c.seed;
   options.emulator.hazards = c.hazards != 0;
   options.emulator.threads = c.emulator_threads;
+  if (c.tuned_dir) options.tuned_dir = c.tuned_dir;
   if (c.event_callback)
     options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
       const kernelwright_event out{.struct_size = sizeof(kernelwright_event),

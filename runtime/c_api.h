@@ -85,6 +85,8 @@ typedef struct kernelwright_engine_options {
   uint64_t seed;             /* of "random" and, unless it is 0, of the order in which warps take turns */
   int32_t hazards;           /* 1: launches are checked; kernelwright_engine_take_hazards() has what was found */
   int32_t emulator_threads;  /* of the host; 0: as many as cores */
+  /* Any backend. A folder of tuned rows over the library's; NULL: $KERNELWRIGHT_TUNED_DIR, else none */
+  const char* tuned_dir;
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */

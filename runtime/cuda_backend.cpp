@@ -19,6 +19,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/driver.h"
+#include "kernelwright/runtime/nvml.h"
 #include "kernelwright/runtime/tensor_map_cache.h"
 
 namespace kernelwright {
@@ -341,6 +342,14 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     }
   }
   const Driver& driver() const { return *driver_; }
+
+  std::optional<int> sm_clock_mhz() override {
+    char bus_id[32] = {};
+    if (!driver_->cuDeviceGetPCIBusId ||
+        driver_->cuDeviceGetPCIBusId(bus_id, sizeof bus_id - 1, device_) != CUDA_SUCCESS)
+      return std::nullopt;
+    return nvml_sm_clock_mhz(bus_id);
+  }
 
  private:
   template <class What>

@@ -26,6 +26,7 @@ namespace kernelwright {
   X(cuDeviceGetName, 2000, true)                             \
   X(cuDeviceGetAttribute, 2000, true)                        \
   X(cuDeviceTotalMem, 3020, true)                            \
+  X(cuDeviceGetPCIBusId, 4010, false)                        \
   X(cuDevicePrimaryCtxRetain, 7000, true)                    \
   X(cuDevicePrimaryCtxRelease, 11000, true)                  \
   X(cuCtxGetCurrent, 4000, true)                             \

@@ -121,5 +121,6 @@ int Engine::device_count() const { return state_->backend->device_count(); }
 Device& Engine::device(int ordinal) const { return state_->backend->device(ordinal); }
 Backend& Engine::backend() const { return *state_->backend; }
 KernelStore& Engine::store() const { return *state_->store; }
+const TunedTable& Engine::tuned_rows() const { return *state_->rows; }
 
 }  // namespace kernelwright

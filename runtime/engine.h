@@ -50,12 +50,16 @@ struct EngineOptions {
   std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator
   EmulatorBackendOptions emulator;  // read where the emulator is what runs
   CacheOptions cache;
-  std::string nvrtc_path;                     // "": found as Compiler says
-  EventSink sink;                             // also set as cache.sink unless that is set
-  int compile_threads = 0;                    // of the background; 0: as many as cores. Started when first needed
-  OnMiss on_miss = OnMiss::kBlock;            // of kernels that attention() prepares by itself
-  std::shared_ptr<Backend> custom_backend;    // instead of `backend`
-  std::shared_ptr<KernelStore> custom_store;  // instead of `cache` and `nvrtc_path`
+  std::string nvrtc_path;  // "": found as Compiler says
+  EventSink sink;          // also set as cache.sink unless that is set
+  /// A folder of tuned rows, <arch>/*.json, that lies over those of the library; "": $KERNELWRIGHT_TUNED_DIR, else
+  /// none. What cannot be used there is told to the sink (kTunedRow) and changes nothing else.
+  std::string tuned_dir;
+  int compile_threads = 0;                        // of the background; 0: as many as cores. Started when first needed
+  OnMiss on_miss = OnMiss::kBlock;                // of kernels that attention() prepares by itself
+  std::shared_ptr<Backend> custom_backend;        // instead of `backend`
+  std::shared_ptr<KernelStore> custom_store;      // instead of `cache` and `nvrtc_path`
+  std::shared_ptr<const TunedTable> custom_rows;  // instead of `tuned_dir`
 };
 
 struct PrepareOptions {
@@ -131,6 +135,7 @@ class Engine {
   Device& device(int ordinal = 0) const;
   Backend& backend() const;
   KernelStore& store() const;
+  const TunedTable& tuned_rows() const;
 
  private:
   struct State;

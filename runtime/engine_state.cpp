@@ -48,12 +48,13 @@ Arch arch_for(const AttentionSchedule& schedule, const DeviceInfo& device) {
 }
 
 /// The fallback's plan; nullopt for a problem that only another family computes.
-std::optional<AttentionPlan> portable_plan(const AttentionProblem& problem, const DeviceInfo& device) {
+std::optional<AttentionPlan> portable_plan(const AttentionProblem& problem, const DeviceInfo& device,
+                                           const TunedTable& rows) {
   AttentionSchedule schedule;
   schedule.family = Family::kPortable;
   const Arch arch = arch_for(schedule, device);
   if (!validate(AttentionConfig{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
-  return plan_attention(problem, schedule, arch);
+  return plan_attention(problem, schedule, arch, rows);
 }
 
 /// `why_not_cuda` is set if "auto" had to pass the GPU by.
@@ -92,6 +93,8 @@ Engine::State::State(EngineOptions given)
     : options(std::move(given)),
       backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
+      rows(options.custom_rows ? options.custom_rows
+                               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
   if (!why_not_cuda.empty() && options.sink)
@@ -99,6 +102,9 @@ Engine::State::State(EngineOptions given)
                   .key = "",
                   .name = backend->device(0).info().name,
                   .detail = "kernels run on the emulator: " + why_not_cuda});
+  if (options.sink)
+    for (const SkippedRow& row : rows->skipped())
+      options.sink({.kind = EventKind::kTunedRow, .key = "", .name = row.name, .detail = row.reason});
 }
 
 void Engine::State::tell(EventKind kind, const KernelSlot& slot, std::string detail, double milliseconds) const {
@@ -116,11 +122,11 @@ std::unique_ptr<KernelSlot> Engine::State::new_slot(const AttentionProblem& prob
   slot->device = &backend->device(prepare.device);
   slot->problem = problem;
   slot->schedule = schedule;
-  slot->plan = plan_attention(problem, schedule, arch_for(schedule, slot->device->info()));
+  slot->plan = plan_attention(problem, schedule, arch_for(schedule, slot->device->info()), *rows);
   slot->on_miss = prepare.on_miss;
   slot->shared = &shared;
   if (prepare.on_miss == OnMiss::kFallback) {
-    slot->fallback_plan = portable_plan(problem, slot->device->info());
+    slot->fallback_plan = portable_plan(problem, slot->device->info(), *rows);
     if (slot->fallback_plan && slot->fallback_plan->main == slot->plan.main &&
         slot->fallback_plan->combine == slot->plan.combine)
       slot->fallback_plan.reset();

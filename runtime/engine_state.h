@@ -52,6 +52,7 @@ struct Engine::State {
   std::string why_not_cuda;  // what made "auto" choose the emulator; ""
   const std::shared_ptr<Backend> backend;
   const std::shared_ptr<KernelStore> store;
+  const std::shared_ptr<const TunedTable> rows;
   const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
   KernelLoader loader;
   DispatchTable table;

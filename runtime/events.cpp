@@ -14,6 +14,7 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kSealedMiss: return "sealed miss";
     case EventKind::kFailure: return "failure";
     case EventKind::kDevice: return "device";
+    case EventKind::kTunedRow: return "tuned row";
   }
   return "?";
 }

@@ -19,6 +19,7 @@ enum class EventKind {
   kSealedMiss,       // a kernel was asked for after seal()
   kFailure,          // a background compile failed; `detail` has the error
   kDevice,           // backend "auto" found no GPU and took the emulator; `detail` says what is missing
+  kTunedRow,         // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
 };
 
 struct Event {

@@ -3,21 +3,29 @@
 # from ctest's own report; the exit status is 0 only if something ran and nothing failed.
 #
 #   scripts/test.sh [--filter REGEX] [--label REGEX] [--sanitize address,undefined|thread] [--fuzz SECONDS]
-#                   [--kill-loops N] [--hide-toolkit] [--build-dir DIR] [--jobs N]
+#                   [--sanitize-smoke] [--kill-loops N] [--hide-toolkit] [--build-dir DIR] [--jobs N]
 #
 #   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
 #   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
+#   --sanitize-smoke  after the tests, the emulator's most exposed ones under address,undefined as well: a build of that
+#                 one binary in DIR/asan and less than a minute of tests, which count like the others; none after --sanitize
 #   --kill-loops  rounds of the kill -9 tests of the cache, instead of 200
 #   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 cd "$root"
 
-preset=ci build_dir='' fuzz_seconds=0 jobs=$(nproc) select=() cmake_options=()
+# Of kernelwright_emulator_tests, what --sanitize-smoke runs: PTX that is hostile, addresses that a kernel computes, and
+# work that outlives the instruction that asked for it.
+smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Small/HazardCase)\.'
+smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
+
+preset=ci build_dir='' fuzz_seconds=0 smoke=0 jobs=$(nproc) select=() cmake_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift && continue ;;
+    --sanitize-smoke) smoke=1 && shift && continue ;;
     --filter | --label | --sanitize | --fuzz | --kill-loops | --build-dir | --jobs)
       [ $# -ge 2 ] || die "test.sh: $1 needs a value; see --help" ;;
     *) die "test.sh: $1 is not an option here; see --help" ;;
@@ -57,34 +65,62 @@ rm -rf "$KERNELWRIGHT_CACHE_DIR"
 mkdir -m 700 "$KERNELWRIGHT_CACHE_DIR"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-report=$logs/tests.xml began=$SECONDS status=0
-rm -f "$report"
-note "testing with $jobs jobs; the log is $logs/tests.log"
-(cd "$build_dir" && ctest -j "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$report" "${select[@]}") \
-  >"$logs/tests.log" 2>&1 </dev/null || status=$?
-if [ ! -s "$report" ]; then
-  tail -n 20 "$logs/tests.log" >&2
-  die "ctest wrote no report; the whole log is $logs/tests.log"
-fi
-if [ "$status" -ne 0 ]; then
-  # What each failed test printed, without the hundreds that passed; then ctest's list of them.
-  grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* (Passed|\*\*\*Skipped) )' "$logs/tests.log" | tail -n 150 >&2
-fi
+total=0 passed=0 failed=0 skipped=0 status=0
 
-# attribute <name>: of the report's one <testsuite>.
-attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | sed -n 1p | tr -dc 0-9; }
-total=$(attribute tests) failed=$(attribute failures)
-skipped=$(($(attribute skipped) + $(attribute disabled)))
-passed=$((total - failed - skipped))
-if [ "$status" -eq 0 ]; then stage_done test $((SECONDS - began)); else stage_failed test $((SECONDS - began)); fi
-sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$logs/tests.log" | sort -rn | sed -n 1,5p |
-  while read -r seconds name; do
-    case $seconds in 0.*) ;; *) note "$(printf '%13.0f s  %s' "$seconds" "$name")" ;; esac
-  done
-if [ "$skipped" -gt 0 ]; then
-  note "skipped, by suite:"
-  sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .*\*\*\*\(Skipped\|Not Run (Disabled)\).*/\1/p' "$logs/tests.log" | sed 's/[./].*//' | sort | uniq -c |
-    while read -r count name; do note "$(printf '%13s    %s' "$count" "$name")"; done
+# run_tests <stage> <build folder> <ctest option...>: runs what the options select and adds it up. The log and the report
+# are $logs/<stage>s.{log,xml}; a failure is shown, and leaves 1 in status.
+run_tests() {
+  local name=$1 folder=$2 began=$SECONDS code=0 log=$logs/${1// /-}s.log report=$logs/${1// /-}s.xml count seconds suite
+  shift 2
+  rm -f "$report"
+  note "testing with $jobs jobs; the log is $log"
+  (cd "$folder" && ctest -j "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$report" "$@") \
+    >"$log" 2>&1 </dev/null || code=$?
+  if [ ! -s "$report" ]; then
+    tail -n 20 "$log" >&2
+    die "ctest wrote no report; the whole log is $log"
+  fi
+  if [ "$code" -ne 0 ]; then
+    # What each failed test printed, without the hundreds that passed; then ctest's list of them.
+    grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* (Passed|\*\*\*Skipped) )' "$log" | tail -n 150 >&2
+  fi
+
+  # attribute <name>: of the report's one <testsuite>.
+  attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | sed -n 1p | tr -dc 0-9; }
+  local ran failures left_out
+  ran=$(attribute tests) failures=$(attribute failures)
+  left_out=$(($(attribute skipped) + $(attribute disabled)))
+  total=$((total + ran)) failed=$((failed + failures)) skipped=$((skipped + left_out))
+  passed=$((total - failed - skipped))
+  if [ "$code" -eq 0 ] && [ "$failures" -eq 0 ]; then
+    stage_done "$name" $((SECONDS - began)) "$ran tests"
+  else
+    status=1
+    stage_failed "$name" $((SECONDS - began))
+  fi
+  sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*/\2 \1/p' "$log" | sort -rn | sed -n 1,5p |
+    while read -r seconds suite; do
+      case $seconds in 0.*) ;; *) note "$(printf '%13.0f s  %s' "$seconds" "$suite")" ;; esac
+    done
+  if [ "$left_out" -gt 0 ]; then
+    note "skipped, by suite:"
+    sed -n 's/.*Test *#[0-9]*: \([^ ]*\) .*\*\*\*\(Skipped\|Not Run (Disabled)\).*/\1/p' "$log" | sed 's/[./].*//' | sort | uniq -c |
+      while read -r count suite; do note "$(printf '%13s    %s' "$count" "$suite")"; done
+  fi
+}
+
+run_tests test "$build_dir" "${select[@]}"
+
+if [ "$smoke" -ne 0 ] && [ "$preset" = ci ]; then
+  build_smoke() {
+    cmake --preset asan -B "$build_dir/asan" "${cmake_options[@]}" &&
+      cmake --build "$build_dir/asan" --target kernelwright_emulator_tests -j "$jobs"
+  }
+  if stage "asan build" "$logs/asan-build.log" build_smoke; then
+    run_tests "asan test" "$build_dir/asan" -R "$smoke_filter"
+  else
+    failed=$((failed + 1))
+  fi
 fi
 
 if [ "$fuzz_seconds" -gt 0 ]; then

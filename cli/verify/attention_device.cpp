@@ -84,11 +84,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.scale = call.scale;
     if (problem.score_mod.kind == ScoreModKind::kSoftcap) tensors_.softcap = call.softcap;
     if (problem.mask.kind == MaskKind::kSlidingWindow) tensors_.window = call.window;
-    if (kernel_) tensors_.workspace_bytes = kernel_.workspace_bytes(kernel_.extent(tensors_));
-    if (tensors_.workspace_bytes) {
-      tensors_.workspace = device.allocate(tensors_.workspace_bytes);
-      owned_.push_back(tensors_.workspace);
-    }
+    make_workspace();
   } catch (...) {
     for (const DevicePtr address : owned_) device_.free(address);
     if (stream_) device_.destroy_stream(stream_);
@@ -99,6 +95,19 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
 DeviceCase::~DeviceCase() {
   for (const DevicePtr address : owned_) device_.free(address);
   if (stream_) device_.destroy_stream(stream_);
+}
+
+void DeviceCase::make_workspace() {
+  const std::uint64_t bytes = kernel_ ? kernel_.workspace_bytes(kernel_.extent(tensors_)) : 0;
+  if (bytes <= tensors_.workspace_bytes) return;
+  tensors_.workspace = device_.allocate(bytes);
+  tensors_.workspace_bytes = bytes;
+  owned_.push_back(tensors_.workspace);
+}
+
+void DeviceCase::use(AttentionKernel kernel) {
+  kernel_ = kernel;
+  make_workspace();
 }
 
 void DeviceCase::poison() {

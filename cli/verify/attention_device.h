@@ -20,6 +20,10 @@ class DeviceCase {
   DeviceCase(const DeviceCase&) = delete;
   DeviceCase& operator=(const DeviceCase&) = delete;
 
+  /// From now on launches are of `kernel`, of the same problem and device. Its workspace may be larger; the old one
+  /// stays valid for graphs that were captured with it.
+  void use(AttentionKernel kernel);
+
   /// Fills outputs and workspace with NaN; renews the guards.
   void poison();
   /// Queues one launch on stream(). Throws as AttentionKernel::launch().
@@ -47,6 +51,7 @@ class DeviceCase {
     return upload(values.data(), values.size() * sizeof(T));
   }
   Guarded guarded(std::size_t bytes);
+  void make_workspace();
 
   Device& device_;
   const AttentionCase& call_;

@@ -41,13 +41,14 @@ class Engine:
 
     def __init__(self, backend="auto", *, library=None, cache_directory=None, read_only_layers=(), max_cache_bytes=0,
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
-                 completion=None, seed=0, hazards=False, emulator_threads=0):
+                 completion=None, seed=0, hazards=False, emulator_threads=0,
+                 tuned_dir=None):
         self._lib = lib.load(library)
         options = lib.EngineOptions(
             backend=_encoded(backend), cache_directory=_encoded(cache_directory), max_cache_bytes=max_cache_bytes,
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
-            emulator_threads=emulator_threads)
+            emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir))
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)

@@ -63,7 +63,8 @@ class EngineOptions(Struct):
                 ("read_only_layers", POINTER(c_char_p)), ("num_read_only_layers", c_size_t), ("max_cache_bytes", c_uint64),
                 ("nvrtc_path", c_char_p), ("memory_only_cache", c_int32), ("compile_threads", c_int32),
                 ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
-                ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32)]
+                ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
+                ("tuned_dir", c_char_p)]
 
 
 class Counters(Struct):

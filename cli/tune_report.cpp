@@ -1,0 +1,212 @@
+#include "tune_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "kernelwright/generator/config_json_value.h"
+
+namespace kernelwright::cli {
+namespace {
+
+constexpr std::size_t kMostListed = 8;
+
+const Candidate& candidate_of(const TuneResult& result, const Standing& standing) {
+  return result.candidates.kept[standing.entrant];
+}
+
+AttentionSchedule without_arch(AttentionSchedule schedule) {
+  schedule.arch = {};
+  return schedule;
+}
+
+/// The fastest but `than`, the model's choice among them; null if there is none.
+const Standing* next_best(const TuneResult& result, std::size_t than) {
+  for (const std::size_t i : result.race.order)
+    if (result.race.standings[i].entrant != than && result.race.standings[i].mean_us() > 0)
+      return &result.race.standings[i];
+  return nullptr;
+}
+
+std::string interval_text(const Ratio& ratio) {
+  if (ratio.low == 0) return fmt::format("{:.3f}", ratio.median);
+  return fmt::format("{:.3f} ({:.3f} .. {:.3f})", ratio.median, ratio.low, ratio.high);
+}
+
+std::string_view decision_word(Decision decision) {
+  switch (decision) {
+    case Decision::kRow: return "row";
+    case Decision::kPinned: return "pinned";
+    case Decision::kNothing: return "model";
+    case Decision::kNone: return "none";
+  }
+  return "?";
+}
+
+/// "2 spill, 1 gives a wrong result"
+std::string refusals_text(const TuneResult& result) {
+  std::map<TrialVerdict, int> counts;
+  for (const Trial& trial : result.trials)
+    if (!trial.key.empty()) ++counts[trial.verdict];
+  std::string text;
+  const auto add = [&](TrialVerdict verdict, const char* what) {
+    if (counts[verdict]) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", counts[verdict], what);
+  };
+  add(TrialVerdict::kSpills, "spilled registers");
+  add(TrialVerdict::kWrong, "gave a wrong result");
+  add(TrialVerdict::kFailed, "failed");
+  return text;
+}
+
+}  // namespace
+
+Decision decide(const TuneResult& result, const AttentionPlan& current) {
+  if (result.race.interrupted || result.model_failed() || !result.race.best()) return Decision::kNone;
+  if (result.race.baseline_is_beaten()) return Decision::kRow;
+  const AttentionPlan& model = result.candidates.kept[0].plan;
+  const bool same = current.main == model.main && current.combine == model.combine && current.splits == model.splits;
+  return same ? Decision::kNothing : Decision::kPinned;
+}
+
+TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& machine) {
+  const Standing& model = result.race.standings[0];
+  const Standing& chosen = decision == Decision::kRow ? *result.race.best() : model;
+  const Standing* runner_up = next_best(result, chosen.entrant);
+  TunedRow row;
+  row.arch = result.arch;
+  row.problem = result.named->config.problem;
+  row.tuning_class = tuning_class(row.problem);
+  row.schedule = without_arch(candidate_of(result, chosen).schedule);
+  Provenance& from = row.provenance;
+  from.gpu = result.device;
+  from.date = machine.date;
+  from.kernelwright = machine.kernelwright;
+  from.compiler = result.compiler;
+  from.driver = machine.driver;
+  from.config = result.named->config.name;
+  from.trials = static_cast<int>(result.race.standings.size());
+  from.clock_mhz = result.clock_mhz;
+  from.speedup = decision == Decision::kRow ? result.race.best_over_baseline.median : 1;
+  from.speedup_low = decision == Decision::kRow ? result.race.best_over_baseline.low : 1;
+  from.model = without_arch(result.candidates.kept[0].schedule);
+  if (runner_up) from.runner_up = without_arch(candidate_of(result, *runner_up).schedule);
+  for (std::size_t s = 0; s < result.shapes.size(); ++s)
+    from.shapes.push_back(
+        {result.shapes[s], chosen.median_us(s), model.median_us(s), runner_up ? runner_up->median_us(s) : 0});
+  return row;
+}
+
+std::string differences(const AttentionSchedule& schedule, const AttentionSchedule& base) {
+  AttentionSchedule mine = schedule, other = base;
+  const JsonValue a = detail::to_json(mine), b = detail::to_json(other);
+  std::string text;
+  for (const auto& [name, value] : a.members()) {
+    if (const JsonValue* there = b.find(name); there && *there == value) continue;
+    const std::string word = value.is_string() ? value.as_string() : value.dump(-1);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, word);
+  }
+  return text.empty() ? "the model's choice" : text;
+}
+
+std::string report_text(const TuneResult& result, Decision decision, const std::string& written,
+                        const TuneMachine& machine, const Style& style) {
+  const Candidates& candidates = result.candidates;
+  std::string out = fmt::format(
+      "{}  {}\n", style.bold(result.named->config.name),
+      style.dim(fmt::format("{} combinations, {} feasible kernels, {} kept, {} checked{}{}, on {}{}", candidates.tried,
+                            candidates.kept.size() + candidates.cut, candidates.kept.size(), result.verified,
+                            result.resumed ? fmt::format(", {} settled by the log", result.resumed) : "",
+                            result.left ? fmt::format(", {} left for --resume", result.left) : "", result.device,
+                            result.clock_mhz ? fmt::format(" at {} MHz", result.clock_mhz) : "")));
+  if (result.model_failed()) {
+    const Trial& trial = result.trials[0];
+    return out + fmt::format("  {}: {}\n", style.bad("the model's own choice " + std::string(to_string(trial.verdict))),
+                             trial.reason);
+  }
+  std::vector<std::string> header{"", "schedule"};
+  for (const AttentionShape& shape : result.shapes) header.push_back(shape.name);
+  header.insert(header.end(), {"mean", "vs model", "registers", "rounds"});
+  Table table(std::move(header));
+  const Race& race = result.race;
+  const double model_us = race.standings.empty() ? 0 : race.standings[0].mean_us();
+  std::size_t rank = 0, listed = 0;
+  for (const std::size_t i : race.order) {
+    const Standing& standing = race.standings[i];
+    ++rank;
+    if (standing.mean_us() == 0 || (listed >= kMostListed && standing.entrant != 0)) continue;
+    ++listed;
+    std::vector<std::string> cells{std::to_string(rank),
+                                   differences(candidate_of(result, standing).schedule, candidates.kept[0].schedule)};
+    for (std::size_t s = 0; s < result.shapes.size(); ++s) cells.push_back(duration_text(standing.median_us(s) / 1e3));
+    const Trial& trial = result.trials[standing.entrant];
+    cells.insert(cells.end(), {duration_text(standing.mean_us() / 1e3),
+                               fmt::format("{:.3f}", model_us / standing.mean_us()), std::to_string(trial.registers),
+                               std::to_string(standing.out_in_round < 0 ? race.rounds : standing.out_in_round + 1)});
+    table.row(std::move(cells));
+  }
+  if (listed) out += table.text(style);
+  if (race.standings.size() > listed && listed)
+    out += style.dim(fmt::format("  and {} more in the log\n", race.standings.size() - listed));
+  if (const std::string refusals = refusals_text(result); !refusals.empty())
+    out += fmt::format("  refused: {}\n", refusals);
+  switch (decision) {
+    case Decision::kRow:
+      out +=
+          fmt::format("  {} x the model's choice, beyond noise\n", style.good(interval_text(race.best_over_baseline)));
+      break;
+    case Decision::kPinned:
+    case Decision::kNothing:
+      out += fmt::format("  {} x the model's choice: within noise, or less than 1 %; the model stands{}\n",
+                         interval_text(race.best_over_baseline),
+                         decision == Decision::kPinned ? ", and a row keeps others away from it" : "");
+      break;
+    case Decision::kNone: out += race.interrupted ? "  interrupted: nothing was decided\n" : "  nothing to compare\n";
+  }
+  if (!written.empty()) out += fmt::format("  row: {}\n", written);
+  if (machine.emulator)
+    out += style.bad("  these times are the emulator's: they say nothing about any GPU") + std::string("\n");
+  return out;
+}
+
+JsonValue report_json(const TuneResult& result, Decision decision, const std::string& written,
+                      const TuneMachine& machine) {
+  JsonValue rows = JsonValue::array();
+  for (const std::size_t i : result.race.order) {
+    const Standing& standing = result.race.standings[i];
+    AttentionSchedule schedule = candidate_of(result, standing).schedule;
+    JsonValue times = JsonValue::object();
+    for (std::size_t s = 0; s < result.shapes.size(); ++s) times.set(result.shapes[s].name, standing.median_us(s));
+    rows.push(JsonValue::object()
+                  .set("schedule", detail::to_json(schedule))
+                  .set("is_model", standing.entrant == 0)
+                  .set("mean_us", standing.mean_us())
+                  .set("times_us", std::move(times))
+                  .set("out_in_round", standing.out_in_round)
+                  .set("registers", result.trials[standing.entrant].registers));
+  }
+  JsonValue refused = JsonValue::array();
+  for (const Trial& trial : result.trials)
+    if (!trial.key.empty() && trial.round < 0 && trial.is_settled())
+      refused.push(JsonValue::object()
+                       .set("schedule", JsonValue::parse(trial.schedule))
+                       .set("verdict", to_string(trial.verdict))
+                       .set("reason", trial.reason));
+  const Ratio& ratio = result.race.best_over_baseline;
+  JsonValue object = JsonValue::object();
+  object.set("config", result.named->config.name).set("device", result.device).set("arch", to_string(result.arch));
+  object.set("times_mean_something", !machine.emulator);
+  object.set("clock_mhz", result.clock_mhz ? JsonValue(result.clock_mhz) : JsonValue("unknown"));
+  object.set("combinations", result.candidates.tried).set("infeasible", result.candidates.infeasible);
+  object.set("kept", result.candidates.kept.size()).set("checked", result.verified);
+  object.set("resumed", result.resumed).set("left", result.left).set("interrupted", result.race.interrupted);
+  object.set("decision", decision_word(decision)).set("row", written);
+  object.set("best_over_model", JsonValue::object()
+                                    .set("median", ratio.median)
+                                    .set("low", ratio.low)
+                                    .set("high", ratio.high)
+                                    .set("pairs", ratio.pairs));
+  return object.set("seconds", result.seconds).set("trials", std::move(rows)).set("refused", std::move(refused));
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,42 @@
+/// What `tune` decided and says: the row, the table and the JSON object. No device is asked here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/tuned_row.h"
+#include "terminal.h"
+#include "tune_trials.h"
+
+namespace kernelwright::cli {
+
+/// What a row says beside the measurements.
+struct TuneMachine {
+  std::string driver, kernelwright, date;
+  bool emulator = false;
+};
+
+enum class Decision {
+  kRow,      // a schedule is faster than the model's choice beyond noise: its row
+  kPinned,   // none is, and another row would be taken for the problem: a row that holds the model's choice
+  kNothing,  // none is, and the model is what would be asked: no row
+  kNone,     // interrupted, or the model's choice could not be measured
+};
+
+/// `current`: what would be planned for the problem today, with all rows.
+Decision decide(const TuneResult& result, const AttentionPlan& current);
+
+/// The row of kRow and kPinned.
+TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& machine);
+
+/// The fields in which `schedule` differs from `base`: "block_n 96, num_stages 2"; "the model's choice" if none.
+std::string differences(const AttentionSchedule& schedule, const AttentionSchedule& base);
+
+/// The best few of the race with their times, what was refused and why, and what follows. `written`: the row's path.
+std::string report_text(const TuneResult& result, Decision decision, const std::string& written,
+                        const TuneMachine& machine, const Style& style);
+JsonValue report_json(const TuneResult& result, Decision decision, const std::string& written,
+                      const TuneMachine& machine);
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,326 @@
+#include "tune_trials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "cold_launches.h"
+#include "kernelwright/generator/config_json_value.h"
+#include "kernelwright/generator/digest.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/attention_bound.h"
+#include "kernelwright/verify/attention_device.h"
+#include "terminal.h"
+
+namespace kernelwright::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kShareOfChecks = 0.5;       // of the budget: compiling and checking end then, whoever is left
+constexpr std::size_t kBatch = 16;           // kernels that are compiled ahead of the one that is checked
+constexpr double kGraphMicroseconds = 2000;  // a graph holds launches of about so long in all
+constexpr int kMostPerGraph = 10;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+/// One shape on the device: inputs uploaded once, a graph for each kernel that is timed on it.
+class TimedShape {
+ public:
+  TimedShape(Device& device, const AttentionProblem& problem, const AttentionShape& shape, std::uint64_t seed,
+             Flusher& flusher)
+      : device_(device),
+        flusher_(flusher),
+        call_(make_inputs(problem, shape, {.seed = seed})),
+        on_device_(device, call_, AttentionKernel{}) {
+    // Uploaded: gigabytes that nobody reads again.
+    for (HostTensor* tensor : {&call_.q, &call_.k, &call_.v}) tensor->buffer.reset();
+  }
+
+  double sample(std::size_t entrant, const AttentionKernel& kernel) {
+    std::unique_ptr<ColdLaunches>& launches = launches_[entrant];
+    if (!launches) {
+      on_device_.use(kernel);
+      on_device_.launch();  // what a first launch does beside its work is not timed
+      on_device_.wait();
+      const auto make = [&](int per_graph) {
+        on_device_.use(kernel);
+        return std::make_unique<ColdLaunches>(
+            device_, on_device_.stream(), flusher_, [this] { on_device_.launch(); }, per_graph);
+      };
+      launches = make(1);
+      const double once = launches->sample();
+      const int per_graph = std::clamp(static_cast<int>(kGraphMicroseconds / once), 1, kMostPerGraph);
+      if (per_graph > 1) launches = make(per_graph);
+      launches->sample();  // a graph's first replay uploads it
+    }
+    return launches->sample();
+  }
+
+ private:
+  Device& device_;
+  Flusher& flusher_;
+  AttentionCase call_;
+  DeviceCase on_device_;
+  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // goes before the memory that it was captured with
+};
+
+class Tuning final : private Stopwatch {
+ public:
+  Tuning(const Place& place, const NamedConfig& named, const std::vector<AttentionShape>& shapes,
+         const std::vector<AttentionShape>& checks, const TuneOptions& options)
+      : place_(place), named_(named), checks_(checks), options_(options), log_(options.log), began_(Clock::now()) {
+    result_.named = &named;
+    result_.device = place.device.info().name;
+    result_.arch = place.device.info().arch.value();
+    result_.shapes = shapes;
+  }
+
+  TuneResult run() {
+    result_.candidates =
+        enumerate_candidates(named_.config.problem, named_.config.schedule, result_.arch, result_.shapes,
+                             {.num_sms = place_.device.info().num_sms, .most = options_.candidates});
+    kernels_.resize(kept().size());
+    result_.trials.resize(kept().size());
+    read_log();
+    check_all();
+    if (!options_.interrupted() && !result_.model_failed()) race_all();
+    result_.race.interrupted |= options_.interrupted();
+    result_.seconds = seconds_since(began_);
+    return std::move(result_);
+  }
+
+ private:
+  const std::vector<Candidate>& kept() const { return result_.candidates.kept; }
+
+  /// Equal keys: the same machine code, told to split keys alike, timed on the same shapes.
+  std::string key_of(const Candidate& candidate) const {
+    DigestBuilder digest;
+    digest.field(place_.engine.store().key(candidate.plan.main).digest().hex());
+    if (candidate.plan.combine) digest.field(place_.engine.store().key(*candidate.plan.combine).digest().hex());
+    digest.field(static_cast<std::uint64_t>(candidate.plan.splits));
+    std::vector<AttentionShape> shapes = result_.shapes;
+    digest.field(detail::to_json(shapes).dump(-1));
+    return digest.finish().hex();
+  }
+
+  void read_log() {
+    if (!options_.resume) return;
+    const TuningLog::Contents known = TuningLog::read(options_.log, result_.device);
+    for (std::size_t i = 0; i < kept().size(); ++i) {
+      const auto found = known.trials.find(key_of(kept()[i]));
+      if (found == known.trials.end()) continue;
+      // Times of another process cannot be paired with today's, so who was still in races again. What was found wrong
+      // stays wrong; and the model's choice is what the others are held against.
+      if (found->second.is_settled() && !(i == 0 && found->second.verdict == TrialVerdict::kSlower)) {
+        result_.trials[i] = found->second;
+        ++result_.resumed;
+      } else {
+        checked_before_.insert(i);
+      }
+    }
+  }
+
+  Trial trial_of(std::size_t i) const {
+    Trial trial;
+    trial.key = key_of(kept()[i]);
+    trial.device = result_.device;
+    trial.config = named_.config.name;
+    trial.arch = to_string(result_.arch);
+    AttentionSchedule schedule = kept()[i].schedule;
+    trial.schedule = detail::to_json(schedule).dump(-1);
+    trial.date = utc_now();
+    if (kernels_[i])
+      if (const auto binary = kernels_[i].binary()) {
+        trial.registers = binary->usage.registers;
+        trial.spill_bytes = binary->usage.spill_stores + binary->usage.spill_loads;
+      }
+    return trial;
+  }
+
+  void settle(std::size_t i, TrialVerdict verdict, std::string reason) {
+    Trial trial = trial_of(i);
+    trial.verdict = verdict;
+    trial.reason = std::move(reason);
+    log_.add(trial);
+    result_.trials[i] = std::move(trial);
+  }
+
+  bool time_is_left() const { return seconds_since(began_) < options_.budget_s * kShareOfChecks; }
+
+  /// Compiles on the engine's threads, a batch ahead, and checks one after the other. Two always get their turn: the
+  /// model's choice, and one to hold against it.
+  void check_all() {
+    std::vector<std::size_t> todo;
+    for (std::size_t i = 0; i < kept().size(); ++i)
+      if (result_.trials[i].key.empty()) todo.push_back(i);
+    std::vector<AttentionCase> cases;
+    for (const AttentionShape& shape : checks_)
+      cases.push_back(make_inputs(named_.config.problem, shape, {.seed = options_.seed}));
+    Progress progress("checking", todo.size());
+    for (std::size_t from = 0; from < todo.size(); from += kBatch) {
+      const std::size_t to = std::min(todo.size(), from + kBatch);
+      if (options_.interrupted() || (from > 0 && !time_is_left())) {
+        result_.left += todo.size() - from;
+        return;
+      }
+      for (std::size_t at = from; at < to; ++at) prepare_candidate(todo[at]);
+      for (std::size_t at = from; at < to; ++at) {
+        if (options_.interrupted() || (at > 1 && !time_is_left())) {
+          result_.left += todo.size() - at;
+          return;
+        }
+        check(todo[at], cases);
+        progress.step(fmt::format("{} {}", named_.config.name, at));
+      }
+    }
+  }
+
+  void prepare_candidate(std::size_t i) {
+    kernels_[i] = place_.engine.prepare(named_.config.problem, kept()[i].schedule,
+                                        {.device = place_.device.ordinal(), .background = true});
+  }
+
+  void check(std::size_t i, const std::vector<AttentionCase>& cases) {
+    try {
+      kernels_[i].wait();
+    } catch (const CompileError& error) {
+      return settle(i, TrialVerdict::kFailed, error.what());
+    } catch (const DeviceError& error) {
+      return settle(i, TrialVerdict::kFailed, error.what());
+    }
+    const auto binary = kernels_[i].binary();
+    if (const int spilled = binary->usage.spill_stores + binary->usage.spill_loads; spilled > 0 && i > 0)
+      return settle(i, TrialVerdict::kSpills, fmt::format("{} bytes", spilled));
+    if (!checked_before_.count(i))
+      for (std::size_t c = 0; c < cases.size(); ++c) try {
+          const LaunchedTwice launched = launch_twice(place_.device, cases[c], kernels_[i]);
+          const Verdict verdict = verify(cases[c], launched.output, {.seed = options_.seed});
+          std::string why = verdict.text;
+          if (why.empty() && !launched.repeats) why = "two launches of the same inputs differ";
+          if (why.empty() && !launched.guards_intact) why = "memory beside an output was written";
+          if (!why.empty()) return settle(i, TrialVerdict::kWrong, checks_[c].name + ": " + why);
+        } catch (const DeviceError& error) {
+          settle(i, TrialVerdict::kFailed, checks_[c].name + ": " + error.what());
+          if (!place_.emulator) throw;  // a GPU's context does not survive what went wrong
+          return;
+        }
+    if (!checked_before_.count(i)) settle(i, TrialVerdict::kRight, "");  // an interruption does not cost the check
+    ++result_.verified;
+    entrants_.push_back(i);
+  }
+
+  void race_all() {
+    if (entrants_.empty() || entrants_[0] != 0) return;  // the model's choice was not reached
+    flusher_ = std::make_unique<Flusher>(place_.device);
+    const std::vector<std::size_t> others(entrants_.begin() + 1, entrants_.end());
+    RaceOptions race_options;
+    race_options.budget_s = std::max(0.0, options_.budget_s - seconds_since(began_));
+    std::optional<Progress> progress;
+    race_options.on_round = [&](int round, const std::vector<const Standing*>& in) { log_round(round, in); };
+    race_options.on_pass = [&](int round, int pass, std::size_t in) {
+      const double share = seconds_since(began_) / std::max(options_.budget_s, 1e-3);
+      if (!progress) progress.emplace("measuring", 100);
+      progress->at(static_cast<std::size_t>(100 * std::min(1.0, share)),
+                   fmt::format("round {}, pass {}, {} in", round + 1, pass + 1, in));
+    };
+    result_.race = race(0, others, result_.shapes.size(), *this, race_options);
+    settle_standings();
+    if (const Standing* best = result_.race.best())
+      if (const auto binary = kernels_[best->entrant].binary()) result_.compiler = binary->compiler;
+    if (result_.compiler.empty() && kernels_[0].binary()) result_.compiler = kernels_[0].binary()->compiler;
+    shapes_on_device_.clear();
+  }
+
+  Trial trial_of(const Standing& standing, int round) const {
+    Trial trial = trial_of(standing.entrant);
+    trial.round = round;
+    trial.mean_us = standing.mean_us();
+    for (std::size_t s = 0; s < result_.shapes.size(); ++s)
+      trial.times.push_back({result_.shapes[s].name, standing.median_us(s), standing.samples[s].size()});
+    trial.clock_mhz = result_.clock_mhz;
+    return trial;
+  }
+
+  void log_round(int round, const std::vector<const Standing*>& in) {
+    result_.clock_mhz = clock_in_round_;
+    for (const Standing* standing : in) {
+      if (standing->mean_us() == 0) continue;  // interrupted before its first pass was whole
+      result_.trials[standing->entrant] = trial_of(*standing, round);
+      log_.add(result_.trials[standing->entrant]);
+    }
+    clock_in_round_ = 0;
+  }
+
+  /// Who is out is settled; finalists race again if someone resumes.
+  void settle_standings() {
+    for (const Standing& standing : result_.race.standings) {
+      if (standing.out_in_round < 0 || standing.entrant == 0) continue;
+      Trial& trial = result_.trials[standing.entrant];
+      trial.verdict = TrialVerdict::kSlower;
+      log_.add(trial);
+    }
+  }
+
+  double measure(std::size_t entrant, std::size_t shape) override {
+    if (shapes_on_device_.size() <= shape) shapes_on_device_.resize(result_.shapes.size());
+    auto& timed = shapes_on_device_[shape];
+    if (!timed)
+      timed = std::make_unique<TimedShape>(place_.device, named_.config.problem, result_.shapes[shape], options_.seed,
+                                           *flusher_);
+    double us = 0;
+    try {
+      us = timed->sample(entrant, kernels_[entrant]);
+    } catch (const DeviceError& error) {
+      settle(entrant, TrialVerdict::kFailed, result_.shapes[shape].name + ": " + error.what());
+      throw;
+    }
+    // Asked while the GPU has just worked; an idle one would tell another clock.
+    if (!clock_in_round_) clock_in_round_ = place_.device.sm_clock_mhz().value_or(0);
+    return us;
+  }
+  double now_s() override { return seconds_since(began_) - race_began(); }
+  bool interrupted() override { return options_.interrupted(); }
+  double race_began() {
+    if (race_began_ < 0) race_began_ = seconds_since(began_);
+    return race_began_;
+  }
+
+  const Place& place_;
+  const NamedConfig& named_;
+  const std::vector<AttentionShape>& checks_;
+  const TuneOptions& options_;
+  TuningLog log_;
+  const Clock::time_point began_;
+  double race_began_ = -1;
+  int clock_in_round_ = 0;
+  TuneResult result_;
+  std::vector<AttentionKernel> kernels_;  // as candidates.kept
+  std::vector<std::size_t> entrants_;     // indices that passed
+  std::set<std::size_t> checked_before_;  // by the log
+  std::unique_ptr<Flusher> flusher_;
+  std::vector<std::unique_ptr<TimedShape>> shapes_on_device_;
+};
+
+}  // namespace
+
+TuneResult tune_config(const Place& place, const NamedConfig& named, const std::vector<AttentionShape>& shapes,
+                       const std::vector<AttentionShape>& checks, const TuneOptions& options) {
+  return Tuning(place, named, shapes, checks, options).run();
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,22 @@
+# Writes OUT: an array of {name, arch, class, text} with one entry per file of FILES below ROOT. Architecture and class are
+# taken out here, so that a process reads through the rows of its own problem's class alone.
+set(body "// Generated from configs/tuned/ by cmake/EmbedTunedRows.cmake.\n#include <cstddef>\n")
+string(APPEND body "namespace kernelwright::detail {\nstruct EmbeddedRow { const char *name, *arch, *tuning_class, *text; };\n")
+string(APPEND body "extern const EmbeddedRow embedded_rows[];\nextern const std::size_t embedded_row_count;\n")
+string(APPEND body "const EmbeddedRow embedded_rows[] = {\n")
+set(count 0)
+foreach(file IN LISTS FILES)
+  file(READ ${ROOT}/${file} text)
+  foreach(field arch class)
+    string(JSON ${field} ERROR_VARIABLE fault GET "${text}" ${field})
+    if(fault)
+      message(FATAL_ERROR "${ROOT}/${file} is no tuned row: ${fault}")
+    endif()
+  endforeach()
+  string(REGEX REPLACE "\\.json$" "" name ${file})
+  string(APPEND body "{\"${name}\", \"${arch}\", R\"__kw__(${class})__kw__\",\nR\"__kw__(${text})__kw__\"},\n")
+  math(EXPR count "${count} + 1")
+endforeach()
+# An array has at least one element; this one is not counted.
+string(APPEND body "{\"\", \"\", \"\", \"\"}};\nconst std::size_t embedded_row_count = ${count};\n}  // namespace kernelwright::detail\n")
+file(WRITE ${OUT} "${body}")

@@ -1,0 +1,203 @@
+#include "kernelwright/generator/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/launch_plan.h"
+
+namespace kernelwright {
+namespace {
+
+// An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
+constexpr double kBytesInFlight = 40e3;
+constexpr double kStepsAnOctave = 4;  // estimates within a fifth of each other are alike
+constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
+
+struct FamilyAxes {
+  Family family;
+  AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
+};
+/// A family joins here when it can be tuned.
+constexpr FamilyAxes kFamilies[] = {{Family::kHopper, hopper_axes}, {Family::kPortable, portable_axes}};
+
+std::set<std::string> given_fields(AttentionSchedule schedule) {
+  std::set<std::string> names;
+  visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
+    if (!value.is_auto()) names.insert(name);
+  });
+  return names;
+}
+
+/// What makes two plans one kernel and one launch.
+std::string identity(const AttentionPlan& plan) {
+  return kernel_name(plan.main) + "\n" + canonical_text(Spec(plan.main)) + std::to_string(plan.splits);
+}
+
+/// Calls `visit` with every combination of `axes` over `schedule`; those of `given` keep their value.
+void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, std::size_t at,
+             const AttentionSchedule& schedule, const std::function<void(const AttentionSchedule&)>& visit) {
+  if (at == axes.size()) return visit(schedule);
+  if (given.count(axes[at].field)) return combine(axes, given, at + 1, schedule, visit);
+  for (const auto& set : axes[at].values) {
+    AttentionSchedule next = schedule;
+    set(next);
+    combine(axes, given, at + 1, next, visit);
+  }
+}
+
+AttentionExtent extent_of(const AttentionProblem& problem, const AttentionShape& shape) {
+  AttentionExtent extent{.batch = shape.batch, .q_heads = problem.heads.q, .kv_heads = problem.heads.kv};
+  extent.q_len = shape.q_lens.empty() ? shape.q_len : *std::max_element(shape.q_lens.begin(), shape.q_lens.end());
+  extent.kv_len = shape.kv_lens.empty() ? shape.kv_len : *std::max_element(shape.kv_lens.begin(), shape.kv_lens.end());
+  extent.q_tokens = std::int64_t{shape.batch} * extent.q_len;
+  return extent;
+}
+
+double mean_cost(const AttentionPlan& plan, const AttentionProblem& problem, const std::vector<AttentionShape>& shapes,
+                 int num_sms) {
+  double sum = 0;
+  for (const AttentionShape& shape : shapes)
+    sum += std::log(std::max(schedule_cost(plan, problem, shape, num_sms), 1e-9));
+  return shapes.empty() ? 1 : std::exp(sum / static_cast<double>(shapes.size()));
+}
+
+/// How many fields two schedules give different values.
+int fields_apart(AttentionSchedule a, AttentionSchedule b) {
+  int apart = 0;
+  visit_fields(a, [&](const char* name, const auto& value, const auto&, const char*) {
+    visit_fields(b, [&](const char* other_name, const auto& other, const auto&, const char*) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(other)>>)
+        apart += std::string_view(name) == other_name && !(value == other);
+    });
+  });
+  return apart;
+}
+
+/// Gives the model's own choice the fields that its family tunes, for a choice that is none of the combinations.
+void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchInfo& info,
+               const AttentionProblem& problem) {
+  AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
+  if (spelt.family.is_auto()) spelt.family = model.plan.main.family;
+  for (const auto& [family, axes] : kFamilies) {
+    if (spelt.family.value() != family) continue;
+    std::vector<std::string> fields;
+    for (const std::vector<Axis>& set : axes(problem, info))
+      for (const Axis& axis : set) fields.push_back(axis.field);
+    spelt = with_values_of(model.plan, spelt, fields);
+  }
+  model.schedule = spelt;
+}
+
+}  // namespace
+
+AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule schedule,
+                                 const std::vector<std::string>& fields) {
+  AttentionSpec spec = plan.main;
+  visit_fields(schedule, [&](const char* name, auto& value, const auto&, const char*) {
+    if (!value.is_auto() || std::find(fields.begin(), fields.end(), name) == fields.end()) return;
+    visit_fields(spec, [&](const char* spec_name, auto& from, const auto&, const char*) {
+      if constexpr (std::is_assignable_v<decltype(value), decltype(from)>)
+        if (std::string_view(name) == spec_name) value = from;
+    });
+  });
+  return schedule;
+}
+
+double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
+                     int num_sms) {
+  const AttentionSpec& spec = plan.main;
+  const AttentionLaunch launch = plan_launch(spec, extent_of(problem, shape), num_sms, plan.splits);
+  const Occupancy held = occupancy(arch_info(spec.arch), static_cast<int>(launch.main.shared_bytes),
+                                   static_cast<int>(launch.main.block), 0);
+  // Items of work, not CTAs: a persistent kernel's grid is as large as the machine.
+  const double heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
+  const double items = heads * shape.batch * launch.num_m_blocks * launch.num_splits;
+  if (items <= 0) return 0;
+  // Those of the busiest SM: full waves, and its share of the last one.
+  const double at_once = std::max(1, held.ctas), slots = num_sms * at_once;
+  const double full = std::floor(items / slots);
+  const double per_sm = full * at_once + std::ceil((items - full * slots) / num_sms);
+  const int kv_len = extent_of(problem, shape).kv_len;
+  const double tiles =
+      std::ceil(std::ceil(static_cast<double>(std::max(kv_len, 1)) / spec.block_n) / launch.num_splits);
+  const double ctas = std::min(at_once, std::ceil(items / num_sms));  // that an SM really holds
+  const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
+  if (spec.token_gen) {
+    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read.
+    const double in_flight = ctas * std::max(1, spec.num_stages - 1) * tile_bytes;
+    return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
+  }
+  // wgmma keeps the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its rate.
+  if (spec.family == Family::kHopper) return per_sm * tiles * tile_bytes * spec.block_m / 2;
+  const double warps = ctas * launch.main.block / 32.0;
+  return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);
+}
+
+Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                                const std::vector<AttentionShape>& shapes, const CandidateOptions& options) {
+  const ArchInfo& info = arch_info(arch);
+  const int num_sms = options.num_sms > 0 ? options.num_sms : info.typical_sms;
+  const std::set<std::string> given = given_fields(schedule);
+  Candidates result;
+  Candidate model{schedule, plan_by_model(problem, schedule, arch), 0};
+  model.cost = mean_cost(model.plan, problem, shapes, num_sms);
+  std::set<std::string> seen{identity(model.plan)};
+  std::vector<Candidate> others;
+  bool model_is_spelt = false;
+  for (const auto& [family, axes] : kFamilies) {
+    if (!family_exists_on(family, arch) || schedule.family.value_or(family) != family) continue;
+    AttentionSchedule base = schedule;
+    base.family = family;
+    for (const std::vector<Axis>& set : axes(problem, info))
+      combine(set, given, 0, base, [&](const AttentionSchedule& asked) {
+        ++result.tried;
+        try {
+          Candidate candidate{asked, plan_by_model(problem, asked, arch), 0};
+          const std::string name = identity(candidate.plan);
+          if (!seen.insert(name).second) {
+            // The model's own choice, met as a combination: that spells its fields out.
+            if (!model_is_spelt && name == identity(model.plan)) {
+              model.schedule = asked;
+              model_is_spelt = true;
+            } else {
+              ++result.same;
+            }
+            return;
+          }
+          candidate.cost = mean_cost(candidate.plan, problem, shapes, num_sms);
+          others.push_back(std::move(candidate));
+        } catch (const ConfigError&) {
+          ++result.infeasible;
+        }
+      });
+  }
+  if (!model_is_spelt) spell_out(model, schedule, info, problem);
+  double least = model.cost;
+  for (const Candidate& candidate : others) least = std::min(least, candidate.cost);
+  const auto rank = [&](const Candidate& candidate) {
+    const double octaves = least > 0 ? std::log2(candidate.cost / least) : 0;
+    return std::tuple(std::floor(kStepsAnOctave * octaves), fields_apart(candidate.schedule, model.schedule),
+                      candidate.cost);
+  };
+  std::stable_sort(others.begin(), others.end(),
+                   [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+  const double limit = options.within * least;
+  result.kept.push_back(std::move(model));
+  for (Candidate& candidate : others) {
+    const bool full = options.most && result.kept.size() >= options.most;
+    if (full || candidate.cost > limit)
+      ++result.cut;
+    else
+      result.kept.push_back(std::move(candidate));
+  }
+  return result;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,81 @@
+/// The schedules worth measuring for a problem. Each kernel family names the values worth trying of each of its fields;
+/// the planner itself judges every combination, so that nothing here knows what fits; and an estimate cuts what cannot
+/// be fast. A new family is one function and one line of the table in candidates.cpp.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+
+namespace kernelwright {
+
+/// The values worth trying of one field.
+struct Axis {
+  std::string field;
+  std::vector<std::function<void(AttentionSchedule&)>> values;
+};
+
+template <class T>
+Axis axis(const char* field, Auto<T> AttentionSchedule::*member, std::vector<T> values) {
+  Axis result{field, {}};
+  for (const T& value : values)
+    result.values.push_back([member, value](AttentionSchedule& schedule) { schedule.*member = value; });
+  return result;
+}
+
+/// What a family's function gives: the axes whose every combination is tried, in sets. Sets keep apart what shares no
+/// values: prefill and decode forms, say.
+using AxisSets = std::vector<std::vector<Axis>>;
+
+/// The portable family's.
+AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo& arch);
+/// The hopper family's.
+AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo& arch);
+
+struct Candidate {
+  AttentionSchedule schedule;  // the fields that were given, the family and every axis of its set
+  AttentionPlan plan;
+  double cost = 0;  // estimated: as schedule_cost()
+};
+
+struct CandidateOptions {
+  int num_sms = 0;        // 0: arch_info().typical_sms
+  std::size_t most = 64;  // kept; 0: all
+  double within = 2;      // kept if the estimate is at most so many times the least
+};
+
+struct Candidates {
+  std::vector<Candidate> kept;  // the model's own choice first, the others by estimate; of those within a fifth, those
+                                // that differ from the model's choice in fewer fields
+  std::size_t tried = 0;        // combinations
+  std::size_t infeasible = 0;   // of those: refused by the planner
+  std::size_t same = 0;         // of those: another combination gives the same kernel
+  std::size_t cut = 0;          // of those: by the estimate
+};
+
+/// Every feasible schedule of the families that run on `arch`. The fields that `schedule` gives stay as they are.
+/// `shapes` are those that will be measured; the estimate is the geometric mean over them. Throws ConfigError if the
+/// model itself finds no kernel.
+Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                                const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
+
+/// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has the most of it. It
+/// knows what is lost to rows and keys that pad the last tile, to the last wave of CTAs, and to an SM that holds too
+/// little to hide its latencies: fewer than eight warps that multiply or, where bytes decide, fewer than 40 KB of keys
+/// and values on their way. CTAs an SM follow from shared memory and threads; registers are not known before ptxas has
+/// spoken. It knows nothing of instructions or bank conflicts: a factor of two between estimates means something, a
+/// tenth does not.
+double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
+                     int num_sms);
+
+/// `schedule` with the values that `plan` gave to `fields`, where the Spec has a field of that name and type.
+AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule schedule,
+                                 const std::vector<std::string>& fields);
+
+}  // namespace kernelwright

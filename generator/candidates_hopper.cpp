@@ -1,0 +1,25 @@
+// What is worth trying of the hopper family: what docs/attention.md measured to win somewhere. Stages are the
+// planner's: as many as fit.
+#include <algorithm>
+
+#include "kernelwright/generator/candidates.h"
+
+namespace kernelwright {
+
+AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
+  using S = AttentionSchedule;
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128, 144, 160, 176, 192});
+  const Axis queries = axis("q_stages", &S::q_stages, {1, 2});
+  const Axis ring = axis("kv_ring", &S::kv_ring, {KvRing::kSplit, KvRing::kShared});
+  const Axis order = axis("scheduler", &S::scheduler,
+                          {problem.mask.kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
+  std::vector<int> several{2};
+  if (depth <= 128) several.push_back(3);
+  return {{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
+           axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order},
+          {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
+           axis("overlap", &S::overlap, {Overlap::kIntra}), order}};
+}
+
+}  // namespace kernelwright

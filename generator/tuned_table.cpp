@@ -1,0 +1,260 @@
+#include "kernelwright/generator/tuned_table.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/digest.h"
+#include "kernelwright/generator/error.h"
+
+namespace kernelwright {
+namespace detail {
+struct EmbeddedRow {
+  const char *name, *arch, *tuning_class, *text;
+};
+extern const EmbeddedRow embedded_rows[];
+extern const std::size_t embedded_row_count;
+}  // namespace detail
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double ratio_distance(double a, double b) { return std::abs(std::log2(std::max(a, 1.0) / std::max(b, 1.0))); }
+
+/// Keys that a window spans; one that is unbounded counts as wide.
+double width(const Window& window) {
+  constexpr int kWide = 1 << 17;
+  const auto side = [](int keys) { return keys < 0 ? kWide : keys; };
+  return 1.0 + side(window.left) + side(window.right);
+}
+
+/// Masks of one class have one shape: distances of their sizes.
+double mask_distance(const Mask& a, const Mask& b) {
+  double distance = ratio_distance(a.chunk, b.chunk) / 2;
+  if (a.kind == MaskKind::kSlidingWindow) distance += ratio_distance(width(a.window), width(b.window)) / 2;
+  for (std::size_t i = 0; i < std::min(a.operands.size(), b.operands.size()); ++i)
+    distance += mask_distance(a.operands[i], b.operands[i]);
+  return distance;
+}
+
+Family family_of(const TunedRow& row) { return row.schedule.family.value_or(Family::kPortable); }
+
+}  // namespace
+
+std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from) {
+  if (tuning_class(problem) != tuning_class(from)) return std::nullopt;
+  const auto differ = [](auto a, auto b, double weight) { return a == b ? 0 : weight; };
+  const double distance = ratio_distance(problem.group(), from.group()) +
+                          ratio_distance(problem.max_q_len, from.max_q_len) +
+                          ratio_distance(problem.heads.kv, from.heads.kv) / 4 +
+                          ratio_distance(problem.kv_layout.page_size, from.kv_layout.page_size) / 2 +
+                          mask_distance(problem.mask, from.mask) + differ(problem.q_layout, from.q_layout, 0.5) +
+                          differ(problem.dtype.out, from.dtype.out, 0.5) + differ(problem.sinks, from.sinks, 0.25) +
+                          differ(problem.lse, from.lse, 0.25) + differ(problem.kv_offsets, from.kv_offsets, 0.25);
+  if (distance > kFarthestRow) return std::nullopt;
+  return distance;
+}
+
+double mean_us(const TunedRow& row) {
+  double sum = 0;
+  for (const TunedShape& shape : row.provenance.shapes) sum += std::log(std::max(shape.us, 1e-9));
+  return row.provenance.shapes.empty() ? 0 : std::exp(sum / static_cast<double>(row.provenance.shapes.size()));
+}
+
+/// A row and, until it is needed, its text.
+struct TunedTable::Entry {
+  std::string name;
+  Arch arch = Arch::kSm80;
+  std::string tuning_class;
+  const char* text = nullptr;  // of a shipped row, which is read on first use
+
+  /// Null if it cannot be read; then `why` says why.
+  std::shared_ptr<const TunedRow> row(std::string* why = nullptr) const {
+    std::call_once(once, [this] {
+      if (known) return;
+      try {
+        known = std::make_shared<const TunedRow>(read_tuned_row(text));
+      } catch (const Error& error) {
+        reason = error.what();
+      }
+    });
+    if (why) *why = reason;
+    return known;
+  }
+
+  mutable std::once_flag once;
+  mutable std::shared_ptr<const TunedRow> known;
+  mutable std::string reason;
+};
+
+const TunedTable& TunedTable::shipped() {
+  static const TunedTable table = [] {
+    TunedTable rows;
+    for (std::size_t i = 0; i < detail::embedded_row_count; ++i) {
+      const detail::EmbeddedRow& embedded = detail::embedded_rows[i];
+      const auto arch = from_string<Arch>(embedded.arch);
+      if (!arch) {
+        rows.skipped_.push_back({embedded.name, std::string(embedded.arch) + " is no architecture here"});
+        continue;
+      }
+      auto entry = std::make_shared<Entry>();
+      entry->name = embedded.name;
+      entry->arch = *arch;
+      entry->tuning_class = embedded.tuning_class;
+      entry->text = embedded.text;
+      rows.add(std::move(entry));
+    }
+    return rows;
+  }();
+  return table;
+}
+
+TunedTable TunedTable::of(std::vector<std::pair<std::string, TunedRow>> rows) {
+  TunedTable table;
+  for (auto& [name, row] : rows) {
+    auto entry = std::make_shared<Entry>();
+    entry->name = name;
+    entry->arch = row.arch;
+    entry->tuning_class = row.tuning_class;
+    entry->known = std::make_shared<const TunedRow>(std::move(row));
+    table.add(std::move(entry));
+  }
+  return table;
+}
+
+TunedTable TunedTable::with_overlay(const std::string& directory) {
+  if (directory.empty()) return shipped();
+  TunedTable table;
+  table.directory_ = directory;
+  const auto skip = [&](const fs::path& path, const std::string& reason) {
+    table.skipped_.push_back({path.string(), reason});
+  };
+  std::error_code code;
+  if (!fs::is_directory(directory, code)) skip(directory, code ? code.message() : "is no directory");
+  for (const auto& [arch, word] : EnumTable<Arch>::entries) {
+    const fs::path folder = fs::path(directory) / word;
+    if (!fs::is_directory(folder, code)) continue;
+    std::vector<fs::path> files;
+    for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
+      if (at->path().extension() == ".json") files.push_back(at->path());
+    if (code) skip(folder, code.message());
+    std::sort(files.begin(), files.end());  // the order of a directory is nobody's choice
+    for (const fs::path& path : files) try {
+        auto row = std::make_shared<const TunedRow>(read_tuned_row(read_small_file(path.string())));
+        if (row->arch != arch) {
+          skip(path, "/arch: the row is for " + std::string(to_string(row->arch)) + " and lies in the folder of " +
+                         std::string(word));
+          continue;
+        }
+        const auto twin = std::find_if(table.entries_.begin(), table.entries_.end(), [&](const auto& other) {
+          return other->arch == arch && other->known->problem == row->problem &&
+                 family_of(*other->known) == family_of(*row);
+        });
+        if (twin != table.entries_.end()) {
+          skip(path, "/problem: " + (*twin)->name + " has a row for it already");
+          continue;
+        }
+        auto entry = std::make_shared<Entry>();
+        entry->name = path.string();
+        entry->arch = arch;
+        entry->tuning_class = row->tuning_class;
+        entry->known = std::move(row);
+        table.add(std::move(entry));
+      } catch (const ConfigError& error) {
+        // What cannot be opened names the file as its place already.
+        skip(path, error.what());
+      }
+  }
+  for (const auto& entry : shipped().entries_) table.add(entry);
+  table.skipped_.insert(table.skipped_.end(), shipped().skipped_.begin(), shipped().skipped_.end());
+  return table;
+}
+
+TunedTable TunedTable::from_environment(const std::string& directory) {
+  if (!directory.empty()) return with_overlay(directory);
+  // secure_getenv: a set-user-id program must not be steered by what its caller names.
+  const char* named = secure_getenv("KERNELWRIGHT_TUNED_DIR");
+  return with_overlay(named ? named : "");
+}
+
+std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, Arch arch,
+                                            std::optional<Family> family) const {
+  std::vector<TunedMatch> found;
+  if (problem.heads.kv < 1) return found;  // filled in by code and not judged yet: it has no group
+  std::string wanted;                      // made on first use: most tables have nothing for most architectures
+  for (const auto& entry : entries_) {
+    if (entry->arch != arch) continue;
+    if (wanted.empty()) wanted = tuning_class(problem);
+    if (entry->tuning_class != wanted) continue;
+    const std::shared_ptr<const TunedRow> row = entry->row();
+    if (!row || (family && family_of(*row) != *family)) continue;
+    const auto distance = row_distance(problem, row->problem);
+    if (!distance) continue;
+    // A row of the overlay stands before the shipped one that it replaces.
+    const bool replaced = std::any_of(found.begin(), found.end(), [&](const TunedMatch& match) {
+      return match.row->problem == row->problem && family_of(*match.row) == family_of(*row);
+    });
+    if (!replaced) found.push_back({row, entry->name, row->problem == problem, *distance});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const TunedMatch& a, const TunedMatch& b) {
+    const auto rank = [](const TunedMatch& match) {
+      return std::tuple(!match.exact, match.distance, mean_us(*match.row), -static_cast<int>(family_of(*match.row)));
+    };
+    return std::tuple_cat(rank(a), std::tie(a.name)) < std::tuple_cat(rank(b), std::tie(b.name));
+  });
+  return found;
+}
+
+std::vector<TunedMatch> TunedTable::rows(std::vector<SkippedRow>* unreadable) const {
+  std::vector<TunedMatch> all;
+  for (const auto& entry : entries_) {
+    std::string why;
+    if (auto row = entry->row(&why))
+      all.push_back({std::move(row), entry->name, true, 0});
+    else if (unreadable)
+      unreadable->push_back({entry->name, why});
+  }
+  return all;
+}
+
+std::string write_tuned_file(const std::string& directory, const std::string& name, const TunedRow& row) {
+  const fs::path folder = fs::path(directory) / to_string(row.arch);
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (!fs::is_directory(folder)) throw ConfigError(folder.string(), "cannot be made a folder: " + code.message());
+  fs::path path = folder / (name + ".json");
+  if (fs::exists(path, code)) try {
+      const TunedRow there = read_tuned_row(read_small_file(path.string()));
+      if (!(there.problem == row.problem) || family_of(there) != family_of(row)) {
+        const std::string text = canonical_text(row.problem) + std::string(to_string(family_of(row)));
+        path = folder / (name + "-" + sha256(text).hex().substr(0, 8) + ".json");
+      }
+    } catch (const ConfigError&) {
+      // No row: what is broken is replaced.
+    }
+  const fs::path fresh = path.string() + "." + std::to_string(::getpid()) + ".tmp";
+  {
+    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+    out << write_tuned_row(row);
+    if (!out.flush()) throw ConfigError(fresh.string(), "cannot be written");
+  }
+  fs::rename(fresh, path, code);
+  if (code) {
+    std::error_code ignored;
+    fs::remove(fresh, ignored);
+    throw ConfigError(path.string(), "cannot be written: " + code.message());
+  }
+  return path.string();
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,77 @@
+/// Which of many kernels is the fastest, within a budget of time: successive halving over interleaved measurements.
+/// It knows neither kernels nor devices: a Stopwatch says how long entrant e takes on shape s.
+///
+/// A pass measures every entrant that is still in on every shape, once; the order turns round from pass to pass, so
+/// that a clock that drifts favours nobody. A round is as many passes as its share of the budget allows; after it the
+/// slower half is out, by the geometric mean over shapes of each shape's median over all passes so far. Each round has
+/// the same share, so that the time for one entrant doubles. The baseline (the choice to beat) is never out: the last
+/// round pairs it with the finalists pass by pass.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace kernelwright {
+
+/// The measuring side. Called from the thread that runs the race.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  /// Microseconds of one launch of `entrant` on `shape`. What it throws ends the race with that exception.
+  virtual double measure(std::size_t entrant, std::size_t shape) = 0;
+  /// Seconds since some moment.
+  virtual double now_s() = 0;
+  /// True once the race shall stop as soon as it can: a person's Ctrl-C.
+  virtual bool interrupted() { return false; }
+};
+
+/// One entrant's measurements.
+struct Standing {
+  std::size_t entrant = 0;
+  std::vector<std::vector<double>> samples;  // [shape][pass], microseconds
+  int out_in_round = -1;                     // -1: still in at the end
+  double median_us(std::size_t shape) const;
+  /// Geometric mean of the shapes' medians; 0 if a shape has no sample.
+  double mean_us() const;
+};
+
+struct RaceOptions {
+  double budget_s = 120;
+  int finalists = 3;         // entrants of the last round, beside the baseline
+  int min_passes = 2;        // of a round, whatever the budget
+  int min_final_passes = 8;  // of the last round: an interval of 95 % needs six pairs
+  int max_passes = 200;      // of a round
+  /// After each round: everyone who was in it, the best first. For a log that an interruption may not cost anything.
+  std::function<void(int round, const std::vector<const Standing*>& in)> on_round;
+  /// After each pass: which, and how many are in. For a progress bar.
+  std::function<void(int round, int pass, std::size_t in)> on_pass;
+};
+
+/// The time of the baseline over that of an entrant, pass by pass of the last round: geometric mean over shapes, then
+/// the median over passes and its distribution-free 95 % interval (order statistics of the binomial). Fewer than six
+/// passes give no interval: low is 0.
+struct Ratio {
+  double median = 1, low = 0, high = 0;
+  std::size_t pairs = 0;
+};
+Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass = 0);
+
+struct Race {
+  std::vector<Standing> standings;  // as `entrants`, the baseline first
+  std::vector<std::size_t> order;   // indices of standings: those still in by mean, then the others, the last out first
+  Ratio best_over_baseline;         // of the fastest entrant that is not the baseline
+  std::size_t rounds = 0;
+  bool interrupted = false;
+  /// The fastest entrant but the baseline, and whether it is faster beyond noise: the interval lies above 1 and the
+  /// median is at least `least_gain`.
+  const Standing* best() const;
+  bool baseline_is_beaten(double least_gain = 1.01) const;
+};
+
+/// Races `entrants` (numbers of the caller's, without repeats) against `baseline`, which is not among them, over
+/// `shapes` shapes. Without entrants nothing is measured but the baseline.
+Race race(std::size_t baseline, const std::vector<std::size_t>& entrants, std::size_t shapes, Stopwatch& stopwatch,
+          const RaceOptions& options = {});
+
+}  // namespace kernelwright

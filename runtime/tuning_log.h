@@ -1,0 +1,73 @@
+/// The tuner's log: a line of JSON for each trial and round, so that what was measured outlives an interruption.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kernelwright {
+
+/// What became of a trial.
+enum class TrialVerdict {
+  kRight,     // compiled and held to the reference; not timed yet
+  kMeasured,  // timed in this round, and still in
+  kSlower,    // timed, and out
+  kWrong,     // its output is not the reference's, or differs from run to run
+  kSpills,    // its registers do not suffice
+  kFailed,    // not compiled, not loaded or not launched
+};
+std::string_view to_string(TrialVerdict verdict);
+
+struct Trial {
+  std::string key;  // of the kernel, the parts of its keys and the shapes: equal keys measure the same thing
+  std::string device, config, arch;
+  std::string schedule;  // one line of JSON
+  TrialVerdict verdict = TrialVerdict::kMeasured;
+  std::string reason;  // of kWrong, kSpills and kFailed
+  int round = -1;      // -1: it was never timed
+  int registers = 0, spill_bytes = 0;
+  int clock_mhz = 0;  // of the SMs, after the round; 0: not known
+  double mean_us = 0;
+  struct Time {
+    std::string shape;
+    double us = 0;  // median
+    std::size_t samples = 0;
+  };
+  std::vector<Time> times;
+  std::string date;  // of the line, UTC
+
+  /// Whether --resume need not try it again.
+  bool is_settled() const { return verdict != TrialVerdict::kMeasured && verdict != TrialVerdict::kRight; }
+};
+
+/// The trial as one line, without the newline; and back. read_trial() throws ConfigError.
+std::string write_trial(const Trial& trial);
+Trial read_trial(std::string_view line);
+
+/// Appends to a file. Every line is handed to the system whole before add() returns: a killed process loses none.
+class TuningLog {
+ public:
+  /// Opens `path` for appending; what is there stays, and a line that was cut off is ended. Throws ConfigError.
+  explicit TuningLog(std::string path);
+  ~TuningLog();
+  TuningLog(const TuningLog&) = delete;
+  TuningLog& operator=(const TuningLog&) = delete;
+  void add(const Trial& trial);
+  const std::string& path() const { return path_; }
+
+  struct Contents {
+    std::map<std::string, Trial> trials;  // by key: the last line of each
+    std::size_t lines = 0, unreadable = 0;
+  };
+  /// What a log says of `device`. A file that is not there has no lines; a line that cannot be read is counted and
+  /// passed over. Throws ConfigError if the file is there and cannot be read.
+  static Contents read(const std::string& path, const std::string& device);
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,120 @@
+// The schedules that the tuner measures: all feasible, no two alike, the model's own among them.
+#include "kernelwright/generator/candidates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernelwright/generator/error.h"
+#include "support/tuned_rows.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::paged_decode;
+using testing::prefill_of;
+
+AttentionShape shape(int batch, int q_len, int kv_len) {
+  return {.name = "s", .batch = batch, .q_len = q_len, .kv_len = kv_len};
+}
+const CandidateOptions kAll{.num_sms = 132, .most = 0, .within = 1e9};
+
+class CandidatesOf : public ::testing::TestWithParam<bool> {
+ protected:
+  AttentionProblem problem() const { return GetParam() ? paged_decode() : prefill_of(); }
+  std::vector<AttentionShape> shapes() const {
+    return {GetParam() ? shape(16, 1, 8192) : shape(1, 8192, 8192),
+            GetParam() ? shape(1, 1, 8192) : shape(8, 512, 512)};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(PrefillAndDecode, CandidatesOf, ::testing::Bool());
+
+TEST_P(CandidatesOf, EveryOneIsPlannedAsItSaysAndNoTwoAreOneKernel) {
+  const Candidates all = enumerate_candidates(problem(), {}, Arch::kSm90a, shapes(), kAll);
+  EXPECT_GT(all.kept.size(), 50u);
+  EXPECT_EQ(all.cut, 0u);
+  EXPECT_GT(all.infeasible, 0u) << "the values are named without asking what fits";
+  std::set<std::string> seen;
+  for (const Candidate& candidate : all.kept) {
+    const AttentionPlan plan = plan_by_model(problem(), candidate.schedule, Arch::kSm90a);
+    EXPECT_EQ(plan.main, candidate.plan.main);
+    EXPECT_TRUE(seen.insert(canonical_text(Spec(plan.main)) + std::to_string(plan.splits)).second);
+    EXPECT_GT(candidate.cost, 0);
+  }
+}
+
+TEST_P(CandidatesOf, TheModelsChoiceIsFirstWithItsFieldsSpeltOut) {
+  const Candidates few = enumerate_candidates(problem(), {}, Arch::kSm90a, shapes(), {.most = 4});
+  ASSERT_EQ(few.kept.size(), 4u);
+  EXPECT_GT(few.cut, 0u);
+  EXPECT_EQ(few.kept[0].plan.main, plan_by_model(problem(), {}, Arch::kSm90a).main);
+  EXPECT_EQ(few.kept[0].schedule.family.value(), Family::kPortable);
+  EXPECT_FALSE(few.kept[0].schedule.block_n.is_auto());
+  for (std::size_t i = 2; i < few.kept.size(); ++i) EXPECT_LE(few.kept[i - 1].cost, 1.2 * few.kept[i].cost);
+}
+
+TEST(Candidates, KeepTheFieldsThatAreGiven) {
+  AttentionSchedule schedule;
+  schedule.block_n = 64;
+  schedule.family = Family::kPortable;
+  for (const Candidate& candidate :
+       enumerate_candidates(prefill_of(), schedule, Arch::kSm80, {shape(1, 512, 512)}, kAll).kept)
+    EXPECT_EQ(candidate.plan.main.block_n, 64);
+}
+
+TEST(Candidates, AreRefusedWithTheModel) {
+  AttentionSchedule schedule;
+  schedule.block_m = 80;
+  EXPECT_THROW(enumerate_candidates(prefill_of(), schedule, Arch::kSm90a, {shape(1, 512, 512)}), ConfigError);
+}
+
+TEST(Candidates, TheEstimateCutsWhatIsFarFromTheLeast) {
+  const Candidates all = enumerate_candidates(prefill_of(), {}, Arch::kSm90a, {shape(1, 8192, 8192)}, kAll);
+  const Candidates near =
+      enumerate_candidates(prefill_of(), {}, Arch::kSm90a, {shape(1, 8192, 8192)}, {.most = 0, .within = 1.2});
+  EXPECT_LT(near.kept.size(), all.kept.size());
+  EXPECT_EQ(near.kept.size() + near.cut, all.kept.size());
+  double least = all.kept[0].cost;
+  for (const Candidate& candidate : all.kept) least = std::min(least, candidate.cost);
+  for (std::size_t i = 1; i < near.kept.size(); ++i) EXPECT_LE(near.kept[i].cost, 1.2 * least);
+}
+
+TEST(ScheduleCost, CountsPaddingAndTheLastWave) {
+  AttentionSchedule schedule;
+  schedule.num_warps = 4, schedule.block_m = 128, schedule.block_n = 64;
+  const AttentionPlan plan = plan_by_model(prefill_of(8, 8), schedule, Arch::kSm90a);
+  const auto cost = [&](int q_len, int kv_len, int batch = 1) {
+    return schedule_cost(plan, prefill_of(8, 8), shape(batch, q_len, kv_len), 132);
+  };
+  EXPECT_DOUBLE_EQ(cost(128, 64), cost(1, 1)) << "a tile is a tile";
+  EXPECT_DOUBLE_EQ(cost(128, 128), 2 * cost(128, 64));
+  EXPECT_GT(cost(128, 64, 132), cost(128, 64, 66)) << "twice the items";
+  EXPECT_EQ(cost(128, 64, 0), 0) << "no work";
+}
+
+TEST(ScheduleCost, WantsBytesInFlightOfADecode) {
+  AttentionSchedule shallow, deep;
+  shallow.num_stages = 2, deep.num_stages = 4;
+  shallow.num_warps = deep.num_warps = 1;
+  shallow.block_n = deep.block_n = 16;
+  shallow.splits = deep.splits = 1;  // eight CTAs: an SM holds one at most
+  const AttentionShape one = shape(1, 1, 8192);
+  const auto cost = [&](const AttentionSchedule& schedule) {
+    return schedule_cost(plan_by_model(paged_decode(), schedule, Arch::kSm90a), paged_decode(), one, 132);
+  };
+  EXPECT_NEAR(cost(shallow) / cost(deep), 3, 1e-9) << "8 KB on their way, and 24";
+}
+
+TEST(WithValuesOf, CopiesTheNamedFieldsAlone) {
+  AttentionSchedule schedule;
+  schedule.block_n = 32;
+  const AttentionPlan plan = plan_by_model(prefill_of(), {}, Arch::kSm90a);
+  const AttentionSchedule filled = with_values_of(plan, schedule, {"block_m", "block_n"});
+  EXPECT_EQ(filled.block_m.value(), plan.main.block_m);
+  EXPECT_EQ(filled.block_n.value(), 32) << "what is given stays";
+  EXPECT_TRUE(filled.num_warps.is_auto());
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,243 @@
+// Which row serves which problem, what an overlay changes, and what a bad file does to a server: nothing.
+#include "kernelwright/generator/tuned_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/planner.h"
+#include "support/tuned_rows.h"
+
+namespace kernelwright {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::paged_decode;
+using testing::prefill_of;
+using testing::row_for;
+
+namespace fs = std::filesystem;
+
+class Overlay : public ::testing::Test {
+ protected:
+  Overlay() {
+    std::string name = fs::temp_directory_path() / "kernelwright-tuned-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Overlay() override { fs::remove_all(folder_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    const fs::path path = fs::path(folder_) / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  std::string folder_;
+};
+
+TEST(TunedTable, PrefersTheVeryProblemToANearOne) {
+  const TunedTable table = TunedTable::of({{"near", row_for(paged_decode(32))}, {"exact", row_for(paged_decode(64))}});
+  const auto matches = table.matches(paged_decode(64), Arch::kSm90a);
+  ASSERT_EQ(matches.size(), 2u);
+  EXPECT_EQ(matches[0].name, "exact");
+  EXPECT_TRUE(matches[0].exact);
+  EXPECT_EQ(matches[1].name, "near");
+  EXPECT_DOUBLE_EQ(matches[1].distance, 0.5);
+}
+
+TEST(TunedTable, HasNothingForAnotherArchitectureClassOrFamily) {
+  const TunedTable table = TunedTable::of({{"row", row_for(prefill_of())}});
+  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a).size(), 1u);
+  EXPECT_TRUE(table.matches(prefill_of(), Arch::kSm80).empty());
+  EXPECT_TRUE(table.matches(paged_decode(), Arch::kSm90a).empty());
+  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a, Family::kPortable).size(), 1u);
+  EXPECT_TRUE(table.matches(prefill_of(), Arch::kSm90a, Family::kHopper).empty());
+}
+
+TEST(TunedTable, OfSeveralFamiliesTheFasterRowLeads) {
+  TunedRow hopper = row_for(prefill_of()), portable = row_for(prefill_of());
+  hopper.schedule = {};
+  hopper.schedule.family = Family::kHopper;
+  hopper.provenance.shapes[0].us = 120;
+  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), Arch::kSm90a)[0].name, "p");
+  hopper.provenance.shapes[0].us = 60;
+  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), Arch::kSm90a)[0].name, "h");
+}
+
+TEST(TunedTable, AProblemWithoutHeadsHasNoRow) {
+  AttentionProblem problem = prefill_of();
+  problem.heads = {8, 0};
+  EXPECT_TRUE(TunedTable::of({{"row", row_for(prefill_of())}}).matches(problem, Arch::kSm90a).empty());
+}
+
+TEST(RowDistance, AddsUpWhatDiffers) {
+  EXPECT_EQ(row_distance(prefill_of(8, 2), prefill_of(8, 2)), 0);
+  EXPECT_DOUBLE_EQ(*row_distance(prefill_of(16, 4), prefill_of(8, 2)), 0.25) << "KV heads: log2(2) / 4";
+  EXPECT_DOUBLE_EQ(*row_distance(prefill_of(8, 1), prefill_of(4, 1)), 1) << "heads of a group: log2(2)";
+  AttentionProblem other = prefill_of(8, 2);
+  other.q_layout = QLayout::kRagged;
+  other.lse = true;
+  EXPECT_DOUBLE_EQ(*row_distance(other, prefill_of(8, 2)), 0.75);
+  EXPECT_EQ(row_distance(prefill_of(64, 1), prefill_of(4, 1)), std::nullopt) << "16 times the group is too far";
+  AttentionProblem wide = prefill_of(8, 2);
+  wide.mask = {.kind = MaskKind::kSlidingWindow, .window = {1023, 0}};
+  AttentionProblem narrow = wide;
+  narrow.mask.window.left = 127;
+  EXPECT_DOUBLE_EQ(*row_distance(wide, narrow), 1.5) << "windows: log2(8) / 2";
+}
+
+TEST(PlanAttention, TakesTheRowsFieldsAndSaysSo) {
+  const TunedTable table = TunedTable::of({{"sm_90a/llama", row_for(prefill_of())}});
+  const AttentionPlan plan = plan_attention(prefill_of(), {}, Arch::kSm90a, table);
+  EXPECT_EQ(plan.main.rescale, Rescale::kAlways);
+  EXPECT_EQ(plan.row, "sm_90a/llama");
+  AttentionSpec model = plan_by_model(prefill_of(), {}, Arch::kSm90a).main;
+  EXPECT_EQ(model.rescale, Rescale::kLazy);
+  model.rescale = Rescale::kAlways;
+  EXPECT_EQ(plan.main, model) << "what the row leaves open is the model's";
+  for (const Choice& choice : plan.choices) {
+    EXPECT_EQ(choice.by, choice.field == "rescale" ? ChosenBy::kRow : ChosenBy::kModel) << choice.field;
+    if (choice.field == "rescale") {
+      EXPECT_EQ(choice.reason,
+                "tuned 2026-11-21, 1.07 x the model's choice on NVIDIA H100 80GB HBM3: row sm_90a/llama");
+    }
+  }
+}
+
+TEST(PlanAttention, TheSchedulesOwnFieldsWin) {
+  const TunedTable table = TunedTable::of({{"row", row_for(prefill_of())}});
+  AttentionSchedule schedule;
+  schedule.rescale = Rescale::kLazy;
+  const AttentionPlan plan = plan_attention(prefill_of(), schedule, Arch::kSm90a, table);
+  EXPECT_EQ(plan.main.rescale, Rescale::kLazy);
+  for (const Choice& choice : plan.choices)
+    if (choice.field == "rescale") EXPECT_EQ(choice.by, ChosenBy::kSchedule);
+}
+
+TEST(PlanAttention, TakesANeighboursRowWhereItFits) {
+  const TunedTable table = TunedTable::of({{"row", row_for(paged_decode(32))}});
+  const AttentionPlan plan = plan_attention(paged_decode(64), {}, Arch::kSm90a, table);
+  EXPECT_EQ(plan.main.rescale, Rescale::kAlways);
+  for (const Choice& choice : plan.choices)
+    if (choice.field == "rescale") {
+      EXPECT_EQ(choice.by, ChosenBy::kNeighbour);
+      EXPECT_THAT(choice.reason, HasSubstr("tuned for a neighbour at distance 0.50"));
+    }
+}
+
+TEST(PlanAttention, PassesOverARowThatDoesNotFitAndSaysWhy) {
+  TunedRow impossible = row_for(prefill_of());
+  impossible.schedule.num_stages = 32;
+  TunedRow foreign = row_for(prefill_of(16, 4));
+  foreign.schedule.kv_ring = KvRing::kSplit;  // the portable family has none
+  const TunedRow good = row_for(prefill_of(32, 8));
+  const TunedTable table = TunedTable::of({{"a", impossible}, {"b", foreign}, {"c", good}});
+  const AttentionPlan plan = plan_attention(prefill_of(), {}, Arch::kSm90a, table);
+  EXPECT_EQ(plan.row, "c");
+  ASSERT_EQ(plan.passed_over.size(), 2u);
+  EXPECT_EQ(plan.passed_over[0].name, "a");
+  EXPECT_THAT(plan.passed_over[0].reason, HasSubstr("/schedule/num_stages: attention_portable: needs"));
+  EXPECT_THAT(plan.passed_over[1].reason, HasSubstr("/schedule/kv_ring: the portable family has no kv_ring"));
+  const AttentionPlan alone = plan_attention(prefill_of(), {}, Arch::kSm90a, TunedTable::of({{"a", impossible}}));
+  EXPECT_EQ(alone.main, plan_by_model(prefill_of(), {}, Arch::kSm90a).main) << "the model is always there";
+  EXPECT_EQ(alone.row, "");
+}
+
+TEST(PlanAttention, ProvenanceDoesNotReachTheSpec) {
+  TunedRow row = row_for(prefill_of());
+  const AttentionPlan plan = plan_attention(prefill_of(), {}, Arch::kSm90a, TunedTable::of({{"a", row}}));
+  row.provenance = {};
+  row.provenance.gpu = "another";
+  const AttentionPlan other = plan_attention(prefill_of(), {}, Arch::kSm90a, TunedTable::of({{"b", row}}));
+  EXPECT_EQ(canonical_text(Spec(plan.main)), canonical_text(Spec(other.main)));
+}
+
+TEST(PlanAttention, AnInvalidProblemIsRefusedAsWithoutRows) {
+  AttentionProblem problem = prefill_of();
+  AttentionSchedule schedule;
+  schedule.block_m = 80;
+  const TunedTable table = TunedTable::of({{"row", row_for(prefill_of())}});
+  std::string with, without;
+  try {
+    plan_attention(problem, schedule, Arch::kSm90a, table);
+  } catch (const ConfigError& error) {
+    with = error.what();
+  }
+  try {
+    plan_by_model(problem, schedule, Arch::kSm90a);
+  } catch (const ConfigError& error) {
+    without = error.what();
+  }
+  EXPECT_EQ(with, without);
+  EXPECT_NE(with, "");
+}
+
+TEST_F(Overlay, TakesThePlaceOfARowForTheSameProblem) {
+  TunedRow row = row_for(prefill_of());
+  write_tuned_file(folder_, "first", row);
+  const TunedTable table = TunedTable::with_overlay(folder_);
+  EXPECT_TRUE(table.skipped().empty());
+  const auto matches = table.matches(prefill_of(), Arch::kSm90a);
+  ASSERT_GE(matches.size(), 1u);
+  EXPECT_EQ(matches[0].name, folder_ + "/sm_90a/first.json");
+  EXPECT_EQ(*matches[0].row, row);
+}
+
+TEST_F(Overlay, SetsBadFilesAsideAndKeepsTheGoodOnes) {
+  write_tuned_file(folder_, "good", row_for(prefill_of()));
+  const std::string bad = write("sm_90a/bad.json", "{\"version\": 1,}");
+  const std::string misplaced = write("sm_80/misplaced.json", write_tuned_row(row_for(paged_decode())));
+  const std::string twin = write("sm_90a/twin.json", write_tuned_row(row_for(prefill_of())));
+  write("sm_90a/notes.txt", "not a row, and nobody's business");
+  const TunedTable table = TunedTable::with_overlay(folder_);
+  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a)[0].name, folder_ + "/sm_90a/good.json");
+  std::map<std::string, std::string> reasons;
+  for (const SkippedRow& row : table.skipped()) reasons[row.name] = row.reason;
+  EXPECT_EQ(reasons.size(), 3u);
+  EXPECT_THAT(reasons[bad], HasSubstr("drop the comma before it"));
+  EXPECT_THAT(reasons[misplaced], HasSubstr("/arch: the row is for sm_90a and lies in the folder of sm_80"));
+  EXPECT_THAT(reasons[twin], HasSubstr("good.json has a row for it already"));
+}
+
+TEST_F(Overlay, AFolderThatIsNotThereIsReportedAndNothingElse) {
+  const TunedTable table = TunedTable::with_overlay(folder_ + "/none");
+  ASSERT_EQ(table.skipped().size(), 1u);
+  EXPECT_EQ(table.skipped()[0].name, folder_ + "/none");
+  EXPECT_THAT(table.skipped()[0].reason, HasSubstr("No such file or directory"));
+  EXPECT_NO_THROW(plan_attention(prefill_of(), {}, Arch::kSm90a, table));
+}
+
+TEST_F(Overlay, AFileOfAnotherProblemIsNotOverwritten) {
+  const std::string first = write_tuned_file(folder_, "name", row_for(prefill_of()));
+  const std::string again = write_tuned_file(folder_, "name", row_for(prefill_of()));
+  const std::string other = write_tuned_file(folder_, "name", row_for(paged_decode()));
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+  EXPECT_TRUE(TunedTable::with_overlay(folder_).skipped().empty());
+  EXPECT_THROW(write_tuned_file(write("file", ""), "name", row_for(prefill_of())), ConfigError);
+}
+
+TEST(ShippedRows, AreReadUsedAndNoTwoAreForOneProblem) {
+  const TunedTable& shipped = TunedTable::shipped();
+  std::vector<SkippedRow> unreadable;
+  std::set<std::string> problems;
+  EXPECT_TRUE(shipped.skipped().empty());
+  for (const TunedMatch& match : shipped.rows(&unreadable)) {
+    const TunedRow& row = *match.row;
+    EXPECT_EQ(match.name.substr(0, match.name.find('/')), to_string(row.arch)) << "the folder says the architecture";
+    const std::string id = std::string(to_string(row.arch)) + std::string(to_string(row.schedule.family.value())) +
+                           canonical_text(row.problem);
+    EXPECT_TRUE(problems.insert(id).second) << match.name << " is for the problem of another row";
+    EXPECT_NO_THROW(plan_by_model(row.problem, row.schedule, row.arch)) << match.name;
+    EXPECT_EQ(row.provenance.gpu.find("emulated"), std::string::npos) << match.name << ": those times mean nothing";
+    EXPECT_FALSE(row.provenance.shapes.empty()) << match.name;
+  }
+  EXPECT_TRUE(unreadable.empty()) << unreadable[0].name << ": " << unreadable[0].reason;
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,41 @@
+/// Problems and rows for the tests of tuning.
+#pragma once
+
+#include <string>
+
+#include "kernelwright/generator/tuned_row.h"
+
+namespace kernelwright::testing {
+
+inline AttentionProblem prefill_of(int q_heads = 8, int kv_heads = 2) {
+  AttentionProblem problem;
+  problem.head_dim = {128, 128};
+  problem.heads = {q_heads, kv_heads};
+  problem.mask.kind = MaskKind::kCausal;
+  return problem;
+}
+
+inline AttentionProblem paged_decode(int page_size = 64) {
+  AttentionProblem problem = prefill_of(32, 8);
+  problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+  problem.max_q_len = 1;
+  return problem;
+}
+
+/// A row that fits `problem`, and is not what the model would choose: rescale "always".
+inline TunedRow row_for(const AttentionProblem& problem, Arch arch = Arch::kSm90a) {
+  TunedRow row;
+  row.arch = arch;
+  row.problem = problem;
+  row.tuning_class = tuning_class(problem);
+  row.schedule.family = Family::kPortable;
+  row.schedule.rescale = Rescale::kAlways;
+  row.provenance.gpu = "NVIDIA H100 80GB HBM3";
+  row.provenance.date = "2026-11-21";
+  row.provenance.speedup = 1.07;
+  row.provenance.speedup_low = 1.05;
+  row.provenance.shapes = {{AttentionShape{.name = "8k", .batch = 1, .q_len = 8192, .kv_len = 8192}, 100, 107, 101}};
+  return row;
+}
+
+}  // namespace kernelwright::testing
