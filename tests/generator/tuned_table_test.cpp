@@ -95,12 +95,15 @@ TEST(PlanAttention, TakesTheRowsFieldsAndSaysSo) {
   const AttentionPlan plan = plan_attention(prefill_of(), {}, Arch::kSm90a, table);
   EXPECT_EQ(plan.main.rescale, Rescale::kAlways);
   EXPECT_EQ(plan.row, "sm_90a/llama");
-  AttentionSpec model = plan_by_model(prefill_of(), {}, Arch::kSm90a).main;
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  AttentionSpec model = plan_by_model(prefill_of(), portable, Arch::kSm90a).main;
   EXPECT_EQ(model.rescale, Rescale::kLazy);
   model.rescale = Rescale::kAlways;
   EXPECT_EQ(plan.main, model) << "what the row leaves open is the model's";
   for (const Choice& choice : plan.choices) {
-    EXPECT_EQ(choice.by, choice.field == "rescale" ? ChosenBy::kRow : ChosenBy::kModel) << choice.field;
+    const bool of_row = choice.field == "rescale" || choice.field == "family";
+    EXPECT_EQ(choice.by, of_row ? ChosenBy::kRow : ChosenBy::kModel) << choice.field;
     if (choice.field == "rescale") {
       EXPECT_EQ(choice.reason,
                 "tuned 2026-11-21, 1.07 x the model's choice on NVIDIA H100 80GB HBM3: row sm_90a/llama");
