@@ -31,11 +31,12 @@ class Arguments:
         self.problem, self.device, self.own_memory = problem, device, own_memory
         self.views = {}
 
-    def build(self, tensors, batch, q_len, kv_len, q_tokens, page_table_stride, workspace_bytes, scale, softcap, window):
+    def build(self, tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes, scale, softcap,
+              window):
         self.views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in self.views.items():
             self.check_place(name, view)
-        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens}
+        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens}
         c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
         for name in ("q", "o", "k", "v"):
             if name in self.views and self.views[name].shape is not None:
@@ -91,6 +92,8 @@ class Arguments:
             self.settle(known, length, shape[1], name)
         elif is_q:
             self.settle(known, "q_tokens", shape[0], name)
+        elif kind == "ragged":
+            self.settle(known, "kv_tokens", shape[0], name)
         # Of an extent of one a framework may say any stride; the library wants a sound one. Zero of all: contiguous.
         if is_contiguous(view):
             return lib.Strides()
@@ -158,6 +161,7 @@ class Arguments:
                        else "which addresses do not tell")
                 raise ConfigError(f"{name}: is missing; give the number, {why}")
             setattr(c, name, known[name])
+        c.kv_tokens = known["kv_tokens"] or 0
         view = self.views.get("workspace")
         if view is not None and view.shape is not None:
             c.workspace_bytes = view.bytes

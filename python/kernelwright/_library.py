@@ -106,7 +106,8 @@ class AttentionTensors(Struct):
                 + [("workspace_bytes", c_uint64), ("batch", c_int32), ("q_len", c_int32), ("kv_len", c_int32),
                    ("page_table_stride", c_int32), ("q_tokens", c_int64), ("q_strides", Strides), ("k_strides", Strides),
                    ("v_strides", Strides), ("o_strides", Strides), ("overrides", c_uint32), ("scale", c_float),
-                   ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32)])
+                   ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32),
+                   ("kv_tokens", c_int64)])
 
 
 SET_SCALE, SET_SOFTCAP, SET_WINDOW = 1, 2, 4

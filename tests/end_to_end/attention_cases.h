@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/schedule.h"
+#include "end_to_end/attention_problems.h"
+#include "kernelwright/generator/arch.h"
 #include "kernelwright/verify/attention_case.h"
 
 namespace kernelwright {
@@ -19,11 +20,17 @@ struct CudaCase {
   std::function<void(AttentionCase&)> change = {};  // values and run-time parameters, after the inputs are made
 };
 
-/// All of them, in the order of attention.md's list; names begin with its numbers.
+/// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
 std::vector<CudaCase> all_cuda_cases();
 
-/// bf16, 8 query and 2 KV heads of 128, padded, no mask, with LSE.
-AttentionProblem default_problem(DType dtype = DType::kBf16);
-AttentionShape shape_of(int batch, int q_len, int kv_len);
+/// attention_sm90's own: small, of every head size, tile and schedule, and of what its rings and its order of items
+/// could get wrong. Their schedules name the family.
+std::vector<CudaCase> hopper_cases();
+
+/// `test` on one family; its name begins with the family's.
+CudaCase of_family(CudaCase test, Family family);
+
+/// Whether its problem and schedule have a kernel for `arch`.
+bool is_taken(const CudaCase& test, Arch arch);
 
 }  // namespace kernelwright

@@ -1,0 +1,161 @@
+// attention_sm90 on the emulator, with every check on: each case right against the fp64 reference, without a report,
+// with nothing written beside its outputs, and with the same bits from two machines that differ in all that a kernel
+// must not depend on: SMs, the moment at which copies land, the order in which warps run. Needs NVRTC and no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include "end_to_end/attention_cases.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine.h"
+#include "kernelwright/verify/attention_bound.h"
+#include "kernelwright/verify/attention_device.h"
+
+namespace kernelwright {
+namespace {
+
+/// PTX alone, with lines: the emulator runs no machine code, and shipped_kernels_test.cpp makes all of it.
+class PtxStore final : public KernelStore {
+ public:
+  PtxStore() : KernelStore(memory_only()) {}
+
+ private:
+  static CacheOptions memory_only() {
+    CacheOptions options;
+    options.disk = false;
+    return options;
+  }
+  Binary build(const SourceUnit& unit) override {
+    Binary binary;
+    binary.entry = unit.entry;
+    binary.arch = unit.arch;
+    binary.ptx = compiler().compile_with_lines(unit);
+    return binary;
+  }
+  std::string build_with_lines(const SourceUnit&) override { return ""; }
+};
+
+std::shared_ptr<PtxStore> store() {
+  static const auto one = std::make_shared<PtxStore>();
+  return one;
+}
+
+Engine make_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
+  EngineOptions options;
+  options.backend = "emulator";
+  options.emulator.arch = Arch::kSm90a;
+  options.emulator.hazards = true;
+  options.emulator.num_sms = num_sms;
+  options.emulator.completion = completion;
+  options.emulator.seed = seed;
+  options.custom_store = store();
+  return Engine(options);
+}
+
+/// Products of whole tiles: what a case costs here.
+double tile_operations(const CudaCase& test) {
+  const AttentionPlan plan = plan_attention(test.problem, test.schedule, Arch::kSm90a);
+  const AttentionCase call = shape_only(test.problem, test.shape);
+  double tiles = 0;
+  for (int b = 0; b < call.batch; ++b) {
+    const std::size_t at = static_cast<std::size_t>(b);
+    for (int first = 0; first < call.q_lens[at]; first += plan.main.block_m) {
+      const int last = std::min(first + plan.main.block_m, call.q_lens[at]) - 1;
+      const int keys = call.visible(b, last).last - call.visible(b, first).first;
+      tiles += (std::max(0, keys) + plan.main.block_n - 1) / plan.main.block_n;
+    }
+  }
+  return tiles * test.problem.heads.q * 2.0 * plan.main.block_m * plan.main.block_n *
+         (test.problem.head_dim.qk + test.problem.head_dim.v);
+}
+
+constexpr double kLargest = 1e9;  // a second or two
+
+/// Those of the list that all families share and that are small enough, and attention_sm90's own, by what they are
+/// about: a number of attention.md. A test runs all of one number, so that each kernel is made once.
+const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
+  static const std::map<std::string, std::vector<CudaCase>> groups = [] {
+    std::map<std::string, std::vector<CudaCase>> made;
+    const auto group_of = [](const CudaCase& test) {
+      const std::string name = test.name.substr(std::strlen("hopper_"));
+      std::string group = name.substr(0, name.find('_'));
+      if (group.starts_with("schedule"))
+        return std::string("schedules_of_") + std::to_string(test.schedule.math_warpgroups.value()) + "_warpgroups";
+      if (group == "c12") group += fmt::format("_up_to_{}", (test.problem.head_dim.qk + 63) / 64 * 64);
+      return group;
+    };
+    for (const CudaCase& shared : all_cuda_cases()) {
+      CudaCase test = of_family(shared, Family::kHopper);
+      if (test.problem.max_q_len > 0 || !is_taken(test, Arch::kSm90a) || tile_operations(test) > kLargest) continue;
+      made[group_of(test)].push_back(test);
+    }
+    for (const CudaCase& test : hopper_cases()) made[group_of(test)].push_back(test);
+    return made;
+  }();
+  return groups;
+}
+
+std::vector<std::string> numbers() {
+  std::vector<std::string> names;
+  for (const auto& [name, cases] : cases_by_number()) names.push_back(name);
+  return names;
+}
+
+AttentionOutput run(Engine& engine, const CudaCase& test, const AttentionCase& call) {
+  const AttentionKernel kernel = engine.prepare(test.problem, test.schedule);
+  DeviceCase on_device(engine.device(0), call, kernel);
+  on_device.poison();
+  on_device.launch();
+  const AttentionOutput output = on_device.download();
+  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
+  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
+    ADD_FAILURE() << name << ": " << report.text();
+  return output;
+}
+
+class HopperAttentionOnTheEmulator : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+TEST_P(HopperAttentionOnTheEmulator, IsRightHoweverItIsScheduled) {
+  // Three SMs: each persistent CTA walks several items.
+  Engine few = make_engine(3, emulator::Completion::kRandom, 5),
+         many = make_engine(132, emulator::Completion::kLazy, 0);
+  for (const CudaCase& test : cases_by_number().at(GetParam())) {
+    SCOPED_TRACE(test.name);
+    AttentionCase call = make_inputs(test.problem, test.shape, test.options);
+    if (test.change) {
+      test.change(call);
+      call.random_values = call.random_values && test.name.find("c36") == std::string::npos;
+    }
+    const AttentionOutput output = run(few, test, call), again = run(many, test, call);
+    EXPECT_EQ(output.o, again.o) << "two machines differ";
+    ASSERT_EQ(output.lse.size(), again.lse.size());
+    EXPECT_EQ(std::memcmp(output.lse.data(), again.lse.data(), output.lse.size() * sizeof(float)), 0)
+        << "two machines differ in lse";
+    const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
+    EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
+                                << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
+                                << verdict.rms_limit;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, HopperAttentionOnTheEmulator, testing::ValuesIn(numbers()),
+                         [](const auto& info) { return info.param; });
+
+/// A list that had lost a number would go unnoticed.
+TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
+  for (const char* number : {"c01", "c03", "c04", "c05", "c06", "c07", "c08", "c09", "c12_up_to_64", "c12_up_to_256",
+                             "c13", "c15", "c18", "c19", "c20", "c21", "c23", "c35", "c36",          "c39"})
+    EXPECT_TRUE(cases_by_number().contains(number)) << number;
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,192 @@
+// attention_sm90's own cases: small ones, for what its tiles, rings, roles and order of items could get wrong.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "end_to_end/attention_cases.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/verify/attention_bound.h"
+#include "kernelwright/verify/float_formats.h"
+#include "support/simulated_attention.h"
+
+namespace kernelwright {
+namespace {
+
+AttentionSchedule hopper() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  return schedule;
+}
+
+// Four query heads of one KV head: the emulator runs these.
+AttentionProblem small(DType dtype = DType::kBf16) { return heads(default_problem(dtype), 4, 1); }
+
+class List {
+ public:
+  CudaCase& add(std::string name, AttentionProblem problem, AttentionShape shape,
+                AttentionSchedule schedule = hopper()) {
+    cases_.push_back({"hopper_" + std::move(name), std::move(problem), std::move(shape), schedule});
+    return cases_.back();
+  }
+  std::vector<CudaCase> take() { return std::move(cases_); }
+
+ private:
+  std::vector<CudaCase> cases_;
+};
+
+/// Lengths around every tile: rows and keys that are one short of it, fill it, and begin the next.
+void lengths(List& list) {
+  for (const int keys : {16, 48, 80, 112, 144, 176}) {
+    AttentionSchedule schedule = hopper();
+    schedule.block_n = keys;
+    list.add(
+        fmt::format("c04_tile_of_{}_keys", keys), heads(dims(small(), 64, 64), 2, 1),
+        [&] {
+          AttentionShape shape = lists({}, {keys - 1, keys, keys + 1, 2 * keys - 1, 2 * keys, 2 * keys + 1, 1, 0});
+          shape.q_len = 65;
+          return shape;
+        }(),
+        schedule);
+  }
+  const std::vector<int> rows = {63, 64, 65, 127, 128, 129, 191, 192, 193};
+  list.add("c04_rows", heads(ragged(small()), 2, 1), lists(rows, {80, 79, 81, 64, 1, 160, 161, 159, 241}));
+  list.add("c05_empty_rows", causal(small()), shape_of(1, 799, 3));
+  for (const int kv : {6, 2, 1})
+    for (const auto& [q_len, kv_len] : {std::pair{256, 255}, std::pair{255, 256}, std::pair{108, 256}}) {
+      const bool is_causal = kv != 1;
+      const AttentionProblem problem = heads(small(), 6, kv);
+      list.add(fmt::format("c06_{}_{}_{}_6_{}", q_len, kv_len, is_causal ? "causal" : "dense", kv),
+               is_causal ? causal(problem) : problem, shape_of(1, q_len, kv_len));
+    }
+  std::vector<int> one_long{700};
+  for (int i = 1; i < 24; ++i) one_long.push_back(i * 5 % 64);
+  list.add("c09_one_long_of_24", causal(heads(ragged(small()), 2, 1)), lists(one_long, one_long));
+}
+
+/// Every multiple of 8: the last slab of 64 columns is part zeros, the last store part of a vector of lanes.
+void head_sizes(List& list) {
+  for (int d = 16; d <= 256; d += 8) {
+    const DType dtype = d % 16 == 0 ? DType::kF16 : DType::kBf16;
+    list.add(fmt::format("c12_d{}", d), causal(heads(dims(small(dtype), d, d), 2, 1)), shape_of(1, 70, 150));
+  }
+  for (const auto& [qk, v] : {std::pair{192, 128}, std::pair{256, 64}, std::pair{96, 80}, std::pair{136, 16}})
+    for (const DType dtype : {DType::kBf16, DType::kF16})
+      list.add(fmt::format("c13_{}_{}_{}", qk, v, to_string(dtype)), causal(heads(dims(small(dtype), qk, v), 2, 1)),
+               shape_of(1, 150, 260));
+}
+
+void masks(List& list) {
+  for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}})
+    for (const auto& [left, right] :
+         {std::pair{0, 0}, std::pair{1, 0}, std::pair{127, 0}, std::pair{128, 0}, std::pair{129, 0}, std::pair{64, 64},
+          std::pair{2000, 0}, std::pair{-1, 3}, std::pair{5, -1}})
+      list.add(fmt::format("c15_window_{}_{}_{}_{}", q_len, kv_len, left < 0 ? "all" : std::to_string(left),
+                           right < 0 ? "all" : std::to_string(right)),
+               windowed(heads(small(), 2, 1), left, right), shape_of(1, q_len, kv_len));
+  list.add("c15_window_empty_rows", windowed(small(), 16, 0), shape_of(2, 200, 40));
+  list.add("c18_sinks_and_no_keys", with_sinks(causal(small())), [] {
+    AttentionShape shape = lists({}, {0, 1, 60, 300});
+    shape.q_len = 100;
+    return shape;
+  }());
+  list.add("c19_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 700, 700));
+  list.add("c19_gpt_oss_paged", windowed(with_sinks(paged(heads(dims(small(), 64, 64), 8, 1), 16))),
+           lists({}, {700, 100, 1, 129}));
+}
+
+void pages(List& list) {
+  for (const int page : {8, 16, 24, 32, 48, 64, 128, 256}) {
+    AttentionShape shape = lists({}, {700, 1, 257, 64, 0});
+    shape.q_len = 65;
+    list.add(fmt::format("c21_page{}", page), causal(paged(small(), page)), shape);
+    list.add(fmt::format("c21_page{}_shared", page), causal(paged(small(), page)), shape_of(3, 20, 600))
+        .options.share_pages = true;
+  }
+}
+
+/// Each pair of warpgroups and overlap, and with it in turn every ring, count of stages, order and rescale.
+void schedules(List& list) {
+  constexpr Overlap overlaps[] = {Overlap::kNone, Overlap::kIntra, Overlap::kPingPong, Overlap::kBoth};
+  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst};
+  int i = 0;
+  for (const bool again : {false, true})
+    for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
+      for (const Overlap overlap : overlaps) {
+        if (warpgroups == 1 && overlap != Overlap::kNone && overlap != Overlap::kIntra) continue;
+        const bool shared = (i + (again ? 1 : 0)) % 2 == 0;
+        AttentionSchedule schedule = hopper();
+        schedule.math_warpgroups = warpgroups;
+        schedule.overlap = overlap;
+        schedule.block_n = 48;
+        schedule.kv_ring = shared ? KvRing::kShared : KvRing::kSplit;
+        schedule.num_kv_stages = shared ? 2 + i % 4 : 1 + i % 3;
+        schedule.num_qk_stages = shared ? 1 : 1 + i / 2 % 2;
+        schedule.q_stages = 1 + i / 3 % 2;
+        schedule.scheduler = orders[i % 3];
+        schedule.rescale = i / 4 % 2 ? Rescale::kAlways : Rescale::kLazy;
+        AttentionProblem problem = heads(small(i % 5 == 0 ? DType::kF16 : DType::kBf16), 2, 1);
+        if (i % 3 == 1) problem = causal(problem);
+        if (i % 3 == 2) problem = windowed(problem, 70, 9);
+        AttentionShape shape = lists({}, {333, 40});
+        shape.q_len = 200;
+        list.add(fmt::format("schedule{}_{}_warpgroups_{}", i, warpgroups, to_string(overlap)), problem, shape,
+                 schedule);
+        ++i;
+      }
+}
+
+}  // namespace
+
+std::vector<CudaCase> hopper_cases() {
+  List list;
+  lengths(list);
+  head_sizes(list);
+  masks(list);
+  pages(list);
+  schedules(list);
+  return list.take();
+}
+
+namespace {
+
+TEST(HopperCases, HaveNamesOfTheirOwnAndKernels) {
+  std::set<std::string> names;
+  for (const CudaCase& test : hopper_cases()) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name;
+    ASSERT_TRUE(is_taken(test, Arch::kSm90a)) << test.name;
+    EXPECT_EQ(plan_attention(test.problem, test.schedule, Arch::kSm90a).main.family, Family::kHopper) << test.name;
+    EXPECT_NO_THROW(shape_only(test.problem, test.shape)) << test.name;
+  }
+}
+
+/// Every value of every field that the family's schedule has.
+TEST(HopperCases, TryEveryWordOfTheSchedule) {
+  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages;
+  std::set<Overlap> overlaps;
+  std::set<KvRing> rings;
+  std::set<Scheduler> orders;
+  std::set<Rescale> rescales;
+  for (const CudaCase& test : hopper_cases()) {
+    const AttentionSpec spec = plan_attention(test.problem, test.schedule, Arch::kSm90a).main;
+    warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
+    kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
+    overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
+    rescales.insert(spec.rescale);
+  }
+  EXPECT_EQ(warpgroups, (std::set{1, 2, 3}));
+  EXPECT_GE(block_n.size(), 6u);
+  EXPECT_EQ(q_stages, (std::set{1, 2}));
+  for (const int stages : {1, 2, 3, 4, 5}) EXPECT_TRUE(kv_stages.contains(stages)) << stages;
+  EXPECT_TRUE(qk_stages.contains(2));
+  EXPECT_EQ(overlaps.size(), 4u);
+  EXPECT_EQ(rings.size(), 2u);
+  EXPECT_EQ(orders.size(), 3u);
+  EXPECT_EQ(rescales.size(), 2u);
+}
+
+}  // namespace
+}  // namespace kernelwright
