@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 class TunedEngine : public EngineTest {
  protected:
   TunedEngine() {
-    row.arch = Arch::kSm90a;
+    row.arch = kFakeArch;
     row.problem = prefill_problem();
     row.tuning_class = tuning_class(row.problem);
     row.schedule = other_schedule();
