@@ -105,7 +105,8 @@ __device__ __forceinline__ policy::ItemWalk walk_of(const HopperAttentionParams&
 /// Where the keys of a tile lie, in coordinates of the maps.
 struct KvTile {
   const int32_t* pages;  // of the sequence
-  int first_key, kv_len;
+  int first_key;
+  int low, high;    // keys that some row of the item sees
   int start;        // ragged: token of the sequence's first key
   int head, batch;  // batch 0 if ragged
 };
@@ -120,8 +121,8 @@ __device__ __forceinline__ void load_tile(const contract::TensorMap& map, const 
 #pragma unroll 1
     for (int row = 0; row < spec::kBlockN; row += kBoxRows) {
       const int key = tile.first_key + row;
-      // The table ends with the sequence. A page that no tensor has reads as zeros.
-      const int page = key < tile.kv_len ? tile.pages[key / kPage] : -1;
+      // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
+      const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab)
         ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes + row * kRowBytes, map,
@@ -182,7 +183,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     items.step();
     KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride,
                 0,
-                work.sequence.kv_len,
+                tiles.keys.low,
+                tiles.keys.high,
                 static_cast<int>(work.sequence.kv_start),
                 work.row_map.kv_head(),
                 spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
