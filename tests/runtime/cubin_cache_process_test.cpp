@@ -244,21 +244,31 @@ TEST(CubinCacheFork, AChildForkedInsideACompilationMayFinishIt) {
 }
 
 TEST(CubinCacheFork, ForksAmongBusyThreadsNeverHang) {
+  constexpr int kThreads = 3, kKeysOfAThread = 50, kRounds = 30;
+  // Made before the threads: a key asks GoogleTest for the test's name, and GoogleTest's mutex is not one that a child
+  // finds free after a fork.
+  std::vector<CacheKey> keys, child_keys;
+  for (int i = 0; i < kThreads * kKeysOfAThread; ++i) keys.push_back(test_key(i));
+  for (int i = 0; i < kRounds; ++i) child_keys.push_back(test_key(5000 + i));
   TempFolder folder;
   CubinCache cache({.directory = folder / "cache"});
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t)
+  for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
-      for (int i = 0; !stop; ++i) cache.get_or_compile(test_key(1000 * t + i % 50), [&] { return test_binary(i); });
+      for (int i = 0; !stop; ++i)
+        cache.get_or_compile(keys[static_cast<std::size_t>(kKeysOfAThread * t + i % kKeysOfAThread)],
+                             [&] { return test_binary(i); });
     });
-  for (int round = 0; round < 30; ++round) {
+  for (std::size_t round = 0; round < kRounds; ++round) {
     const pid_t child = start_child([&] {
-      cache.find(test_key(1));
-      cache.get_or_compile(test_key(5000 + round), [] { return test_binary(); });
+      cache.find(keys[1]);
+      cache.get_or_compile(child_keys[round], [] { return test_binary(); });
       return 0;
     });
-    ASSERT_EQ(wait_for(child, 30), 0) << "round " << round;
+    const int status = wait_for(child, 30);
+    EXPECT_EQ(status, 0) << "round " << round;
+    if (status != 0) break;
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
