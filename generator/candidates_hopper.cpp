@@ -16,10 +16,13 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
                           {problem.mask.kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
   std::vector<int> several{2};
   if (depth <= 128) several.push_back(3);
+  std::vector<bool> packs{false};
+  if (problem.group() > 1 && 64 % problem.group() == 0) packs.push_back(true);
+  const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
   return {{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-           axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order},
+           axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
           {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
-           axis("overlap", &S::overlap, {Overlap::kIntra}), order}};
+           axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
 }
 
 }  // namespace kernelwright

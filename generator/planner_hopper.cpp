@@ -128,6 +128,7 @@ class Tile {
                              : target_.overlap == Overlap::kBoth
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
                                  : "the tile's own products hide the exponentials");
+    spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, false, "tiles of one head store whole rows");
     const bool uneven = spec_.mask != MaskKind::kNone;
     spec_.scheduler =
         resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,

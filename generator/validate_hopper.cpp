@@ -52,7 +52,6 @@ void check_problem(const AttentionProblem& problem, FamilyRules& hopper) {
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kHopperFields);
   if (schedule.token_gen.value_or(false)) hopper.refuse("/schedule/token_gen", "true", "false");
-  if (schedule.pack_gqa.value_or(false)) hopper.refuse("/schedule/pack_gqa", "true", "false");
   if (!schedule.splits.is_auto()) hopper.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
@@ -102,6 +101,9 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
     refuse("block_m",
            fmt::format("{} is not 64 rows for each math warpgroup, of which there {} {}; {} would do", spec.block_m,
                        spec.math_warpgroups == 1 ? "is" : "are", spec.math_warpgroups, 64 * spec.math_warpgroups));
+  if (spec.pack_gqa && spec.block_m % spec.group != 0)
+    refuse("pack_gqa", fmt::format("true: {} rows of a tile are not whole groups of {} heads; false would do",
+                                   spec.block_m, spec.group));
   const bool takes_turns = spec.overlap == Overlap::kPingPong || spec.overlap == Overlap::kBoth;
   if (takes_turns && spec.math_warpgroups < 2)
     refuse("overlap", fmt::format("\"{}\" has warpgroups take turns, and there is 1; {} would do",

@@ -38,6 +38,28 @@ TensorMapRequest request_for(const Operand& operand) {
   return request;
 }
 
+/// Rows of a tile of packed heads are tokens x the heads of a group: (depth, head of the group, token, KV head, batch).
+TensorMapRequest packed_queries(const Operand& operand, int group) {
+  TensorMapRequest request = request_for(operand);
+  const std::uint64_t tokens = request.dims[1], heads = request.dims[2], batches = request.dims[3];
+  const std::uint64_t token = request.strides_bytes[0], head = request.strides_bytes[1],
+                      batch = request.strides_bytes[2];
+  const auto members = static_cast<std::uint64_t>(group);
+  request.rank = 5;
+  request.dims[1] = members;
+  request.dims[2] = tokens;
+  request.dims[3] = heads / members;
+  request.dims[4] = batches;
+  request.strides_bytes[0] = head;
+  request.strides_bytes[1] = token;
+  request.strides_bytes[2] = heads > members ? head * members : head;
+  request.strides_bytes[3] = batch;
+  request.box[1] = static_cast<std::uint32_t>(group);
+  request.box[2] = static_cast<std::uint32_t>(operand.box_rows / group);
+  request.box[3] = request.box[4] = 1;
+  return request;
+}
+
 }  // namespace
 
 HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
@@ -54,8 +76,9 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 
   HopperTensorMaps maps;
-  maps.q =
-      request_for({tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, spec.block_m});
+  const Operand queries{tensors.q, spec.q,         spec.head_dim_qk, q_rows,
+                        kernel.q_heads, q_batches, strides.q,        spec.block_m};
+  maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
   maps.k = request_for(
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
   maps.v = request_for(

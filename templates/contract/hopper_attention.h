@@ -14,6 +14,7 @@ namespace kernelwright::contract {
 ///   paged   (depth, token of a page, head, page): k and v
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
+/// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
 /// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n for k and v
 /// (the largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()). Extents that a
 /// launch does not know, and those that are zero, are never loaded past the sequence's length. The output is stored row

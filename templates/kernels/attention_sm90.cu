@@ -44,6 +44,9 @@ constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
 constexpr uint32_t kCleanBarrier = 5;  // named barriers 1 to 3 are the turns'
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
+static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
+// With packed heads a decoding sequence is a tile of few rows: warpgroups that have none of them do not multiply.
+constexpr bool kSkipsRows = spec::kPackGqa && spec::kMathWarpgroups > 1;
 
 constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
 constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
@@ -73,6 +76,7 @@ using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is not used
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
 using Mask = policy::Mask<spec::kMask>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
@@ -89,14 +93,31 @@ struct Shared {
   __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
 };
 
-/// Key tiles of an item: none if a shorter sequence of a ragged batch ends before it, or no key is seen.
-__device__ __forceinline__ policy::TileList tiles_of(const contract::AttentionParams& params, const WorkItem& work) {
-  if (work.num_rows <= 0) return {{0, 0}, 0, 0, 0, 0};
-  return policy::tile_list<spec::kBlockN>(work.template mask<Mask>(params), work.query(0),
-                                          work.query(work.num_rows - 1));
+/// Key tiles of an item, counted from `origin`: none if a shorter sequence of a ragged batch ends before it, or no key
+/// is seen.
+struct ItemTiles {
+  policy::TileList list;
+  int origin;
+  __device__ bool empty() const { return list.begin == list.end; }
+};
+
+/// Under a window, tiles begin with the first key that the item sees: a window of 128 keys and a few queries are then
+/// two tiles of 80 and not three. Where keys are paged they begin with a box.
+__device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItem& work) {
+  if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
+  const Mask mask = work.template mask<Mask>(params);
+  const int first = work.query(0), last = work.query(work.num_rows - 1);
+  int origin = 0;
+  if constexpr (spec::kMask == MaskKind::kSlidingWindow) {
+    constexpr int kStep = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
+    origin = mask.visible(first).low;
+    if constexpr (spec::kKvLayout == KvLayoutKind::kPaged) origin = origin / kStep * kStep;
+  }
+  return {policy::tile_list<spec::kBlockN>(mask.counted_from(origin), first, last), origin};
 }
 
-__device__ __forceinline__ policy::ItemWalk walk_of(const HopperAttentionParams& params) {
+using Walk = policy::WalkOf<spec::kScheduler, spec::kQLayout, Rows, spec::kBlockM>;
+__device__ __forceinline__ Walk walk_of(const HopperAttentionParams& params) {
   return {params, spec::kPackGqa ? params.attention.kv_heads : params.attention.q_heads};
 }
 
@@ -148,6 +169,21 @@ __device__ __forceinline__ void load_keys(const HopperAttentionParams& params, K
     keys.commit_step();
 }
 
+__device__ __forceinline__ void load_queries(const HopperAttentionParams& params, uint32_t to, const WorkItem& work,
+                                             uint32_t full) {
+  const int token = static_cast<int>(work.sequence.q_start) + work.query(0);
+  const int batch = spec::kQLayout == QLayout::kRagged ? 0 : work.coord.batch;
+#pragma unroll
+  for (int slab = 0; slab < kSlabsQk; ++slab) {
+    const int column = slab * contract::kSlabColumns;
+    if constexpr (spec::kPackGqa)
+      ptx::cp_async_bulk_tensor_5d(to + slab * kQuerySlabBytes, params.q, column, 0, token, work.coord.head, batch,
+                                   full);
+    else
+      ptx::cp_async_bulk_tensor_4d(to + slab * kQuerySlabBytes, params.q, column, token, work.coord.head, batch, full);
+  }
+}
+
 __device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
@@ -163,33 +199,29 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     load_tile<0, kSlabsV>(params.v, values.get_v(true), before);
     values.commit_step();
   };
-  policy::ItemWalk walk = walk_of(params);
+  Walk walk = walk_of(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
     const WorkItem work(attention, coord);
-    const policy::TileList tiles = tiles_of(attention, work);
-    if (tiles.begin == tiles.end) continue;  // fill_unseen()'s
+    const ItemTiles item = tiles_of(attention, work);
+    if (item.empty()) continue;  // fill_unseen()'s
+    const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
-    policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles));
+    policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles, item.origin));
     const uint32_t full = queries.template full<>(queries.state.index);
     ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
-#pragma unroll
-    for (int slab = 0; slab < kSlabsQk; ++slab)
-      ptx::cp_async_bulk_tensor_4d(shared.queries(queries.state.index) + slab * kQuerySlabBytes, params.q,
-                                   slab * contract::kSlabColumns,
-                                   static_cast<int>(work.sequence.q_start) + work.first_row, coord.head,
-                                   spec::kQLayout == QLayout::kRagged ? 0 : coord.batch, full);
+    load_queries(params, shared.queries(queries.state.index), work, full);
     queries.step();
     items.step();
     KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride,
                 0,
-                tiles.keys.low,
-                tiles.keys.high,
+                item.origin + tiles.keys.low,
+                item.origin + tiles.keys.high,
                 static_cast<int>(work.sequence.kv_start),
                 work.row_map.kv_head(),
                 spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
-      tile.first_key = j * spec::kBlockN;
+      tile.first_key = item.origin + j * spec::kBlockN;
       load_keys<0>(params, keys, tile);
       if (pending) load_values();
       before = tile;
@@ -211,12 +243,11 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
 __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
-  policy::ItemWalk walk = walk_of(params);
+  Walk walk = walk_of(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
     const WorkItem work(attention, coord);
-    const policy::TileList tiles = tiles_of(attention, work);
-    if (tiles.begin < tiles.end) continue;
+    if (!tiles_of(attention, work).empty()) continue;
     for (int row = 0; row < work.num_rows; ++row) {
       uint16_t* const to = static_cast<uint16_t*>(attention.o) + work.offset(attention.o_strides, row);
       for (int column = lane * 8; column < spec::kHeadDimV; column += 32 * 8) ptx::st_global_v4(to + column, {});
@@ -245,6 +276,15 @@ class MathWarpgroup {
         turns_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
+    if constexpr (kSkipsRows)
+      run_where_rows_are();
+    else
+      run_all();
+    turns_.finish();
+  }
+
+ private:
+  __device__ __forceinline__ void run_all() {
     if (take_item()) {
       issue_first_scores();
       for (;;) {
@@ -252,20 +292,48 @@ class MathWarpgroup {
         const policy::PostedItem done = item_;
         release_queries();
         if (!take_item()) {
-          const uint32_t values = take_values<true>();
-          fence();
-          issue_output(values);
-          end_output();
-          store(done, softmax_, output_);
+          end_item(done, false);
           break;
         }
         cross_over(done);
       }
     }
-    turns_.finish();
   }
 
- private:
+  /// The same where items may have no rows of this warpgroup: it then only keeps step with the others.
+  __device__ __forceinline__ void run_where_rows_are() {
+    policy::PostedItem done{};
+    bool started = false, worked = false;
+    for (;;) {
+      const bool more = take_item();
+      const bool works = more && ptx::uniform(item_.num_rows()) > static_cast<int>(warpgroup_ * 64);
+      if (worked && works) {
+        cross_over(done);
+      } else {
+        const bool idles = more && !works;
+        if (idles) pass_keys();
+        if (worked) {
+          end_item(done, idles);
+        } else if (!works) {
+          if (started) pass_values();
+          if (idles) pass_turn();
+        }
+        if (works)
+          issue_first_scores(started && !worked);
+        else
+          note_last_keys();
+      }
+      if (!more) break;
+      if (works)
+        walk_tiles();
+      else
+        pass_tiles();
+      done = item_;
+      release_queries();
+      started = true, worked = works;
+    }
+  }
+
   // ---- items ----
 
   /// On to the next item; false: there is none.
@@ -289,21 +357,27 @@ class MathWarpgroup {
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {
     if constexpr (spec::kSinks) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) softmax.add_sink(r, params_.sinks[item_.rows().head], scale_, lane_ % 4 == 0);
+      for (int r = 0; r < 2; ++r)
+        softmax.add_sink(r, params_.sinks[Rows{item_.rows().head}.q_head(row() + r * 8)], scale_, lane_ % 4 == 0);
     }
   }
 
   // ---- steps ----
 
-  __device__ __forceinline__ void issue_first_scores() {
+  /// The first step after an item whose rows were others', or of all.
+  __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
     const uint32_t keys = tiles_.wait_k();
+    if constexpr (kSkipsRows) {
+      if (passes_values) pass_values();
+      softmax_ = Softmax{};
+    }
     turns_.wait();
     fence();
     issue_scores(keys);
     turns_.pass();
     ptx::wgmma_wait_group<0>();
     end_scores();
-    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
+    note_last_keys();
     mask_if_partial(walk_.end - 1);
     add_sinks(softmax_);
     softmax_.exponentiate(scores_, scale_);
@@ -335,7 +409,7 @@ class MathWarpgroup {
   /// The first step of an item, and the last product of the one before.
   __device__ __forceinline__ void cross_over(policy::PostedItem done) {
     issue_both<true>();
-    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
+    note_last_keys();
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
     add_sinks(fresh);
@@ -345,6 +419,43 @@ class MathWarpgroup {
     softmax_ = fresh;
     pack();
     accumulate_ = false;
+  }
+
+  /// The last product of an item that no other follows at once.
+  __device__ __forceinline__ void end_item(policy::PostedItem done, bool takes_turn) {
+    const uint32_t values = take_values<true>();
+    if (takes_turn) turns_.wait();
+    fence();
+    issue_output(values);
+    if (takes_turn) turns_.pass();
+    end_output();
+    store(done, softmax_, output_);
+    accumulate_ = false;
+  }
+
+  // ---- steps of an item whose rows are others' ----
+
+  // In the order of a step: whoever waits to clean values together with the others must not hold a turn back.
+
+  __device__ __forceinline__ void pass_keys() {
+    tiles_.wait_k();
+    tiles_.release_k();
+  }
+  __device__ __forceinline__ void pass_values() {
+    take_values<true>();
+    tiles_.release_v();
+  }
+  __device__ __forceinline__ void pass_turn() {
+    turns_.wait();
+    turns_.pass();
+  }
+  __device__ __forceinline__ void pass_tiles() {
+#pragma unroll 1
+    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
+      pass_keys();
+      pass_values();
+      pass_turn();
+    }
   }
 
   template <bool kCleans>
@@ -403,6 +514,9 @@ class MathWarpgroup {
     }
     return values;
   }
+  __device__ __forceinline__ void note_last_keys() {
+    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
+  }
   /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor.
   __device__ __forceinline__ bool foreign_keys() const {
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
@@ -433,11 +547,10 @@ class MathWarpgroup {
   __device__ __forceinline__ void mask(int tile) {
     const policy::ItemRecord::Rows item = item_.rows();
     const Mask limits{item.kv_len, item.diagonal, params_.window_left, params_.window_right};
-    const policy::RowMap<spec::kPackGqa, spec::kGroup> rows{item.head};
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const policy::KeyRange range = limits.visible(rows.query(item.first_row + row() + r * 8));
+      const policy::KeyRange range = limits.visible(Rows::query(item.first_row + row() + r * 8));
       policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores_, r, range.low - origin, range.high - origin);
     }
   }
@@ -447,21 +560,21 @@ class MathWarpgroup {
   using Output = float[spec::kHeadDimV / 2];
 
   __device__ __forceinline__ void store(policy::PostedItem item, Softmax& softmax, const Output& output) {
-    static_assert(!spec::kPackGqa, "rows of one head are evenly spaced");
     softmax.finish();
-    const int first = row(), num_rows = item.num_rows();
+    const int num_rows = item.num_rows();
     const policy::ItemRecord::Target target = item.target();
-    uint16_t* to = static_cast<uint16_t*>(params_.o) + target.output + first * params_.o_strides.token;
+    uint16_t* const first = static_cast<uint16_t*>(params_.o) + target.output;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const bool exists = first + r * 8 < num_rows;
+      const int at = row() + r * 8, query = Rows::query(at), head = Rows::head_in_group(at);
+      const bool exists = at < num_rows;
+      uint16_t* const to = first + query * params_.o_strides.token + head * params_.o_strides.head;
       tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to, exists, lane_);
-      to += 8 * params_.o_strides.token;
       if constexpr (spec::kLse) {
-        const int step = spec::kQLayout == QLayout::kRagged ? params_.q_heads : 1;
-        if (lane_ % 4 == 0 && exists)
-          params_.lse[target.lse + static_cast<int64_t>(first + r * 8) * step] =
-              softmax.log2_sum(r, scale_) * policy::kLn2;
+        constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
+        const int64_t lse = target.lse + static_cast<int64_t>(query) * (kRagged ? params_.q_heads : 1) +
+                            static_cast<int64_t>(head) * (kRagged ? 1 : params_.q_len);
+        if (lane_ % 4 == 0 && exists) params_.lse[lse] = softmax.log2_sum(r, scale_) * policy::kLn2;
       }
     }
   }

@@ -54,7 +54,8 @@ struct Sequence {
 template <bool kPackGqa, int kGroup>
 struct RowMap {
   int head;  // query head, or KV head if packed
-  __device__ int query(int row) const { return kPackGqa ? row / kGroup : row; }
+  __device__ static int query(int row) { return kPackGqa ? row / kGroup : row; }
+  __device__ static int head_in_group(int row) { return kPackGqa ? row % kGroup : 0; }
   __device__ int q_head(int row) const { return kPackGqa ? head * kGroup + row % kGroup : head; }
   __device__ int kv_head() const { return kPackGqa ? head : head / kGroup; }
   __device__ static int rows(int q_len) { return kPackGqa ? q_len * kGroup : q_len; }

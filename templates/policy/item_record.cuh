@@ -16,7 +16,7 @@ struct alignas(16) ItemRecord {
     int begin, end, full_begin, full_end;
     __device__ bool is_partial(int tile) const { return tile < full_begin || tile >= full_end; }
   } walk;
-  // What the mask starts from. first_row counts queries, or queries and heads if packed.
+  // What the mask starts from, keys counted as the tiles are. first_row counts queries, or queries and heads if packed.
   struct alignas(16) Rows {
     int first_row, head, kv_len, diagonal;
   } rows;
@@ -30,14 +30,16 @@ struct alignas(16) ItemRecord {
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
+/// `origin`: the key that tiles are counted from.
 template <int kBlockN, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,
-                                               const TileList& tiles) {
+                                               const TileList& tiles, int origin) {
+  const int kv_len = work.sequence.kv_len - origin;
   return {{tiles.begin, tiles.end, tiles.full_begin, tiles.full_end},
-          {work.first_row, work.coord.head, work.sequence.kv_len, work.sequence.kv_len - work.sequence.q_len},
+          {work.first_row, work.coord.head, kv_len, kv_len - work.sequence.q_len},
           {work.offset(params.o_strides, 0), work.lse_index(params, 0)},
           work.num_rows,
-          min(kBlockN, work.sequence.kv_len - (tiles.end - 1) * kBlockN),
+          min(kBlockN, kv_len - (tiles.end - 1) * kBlockN),
           {}};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/hopper_attention.h"
+#include "contract/spec_words.h"
 #include "policy/attention_item.cuh"
 
 namespace kernelwright::policy {
@@ -39,5 +40,64 @@ class ItemWalk {
     return true;
   }
 };
+
+/// Ragged queries, in the order of the batch: only the tiles that sequences have. Every other CTA walks its items
+/// backwards: where a batch begins with long chunks and ends with sequences that decode, or the other way round, half
+/// of the SMs multiply while the other half waits for memory.
+template <class RowMapT, int kBlockM>
+class RaggedWalk {
+  const int32_t* offsets_;
+  int heads_;
+  int item_, step_, left_;   // the next item, the way to the one after it, how many there are
+  int batch_ = 0, begin_ = 0;  // a sequence and its first item
+
+  __device__ int tiles(int batch) const {
+    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kBlockM - 1) / kBlockM;
+  }
+
+ public:
+  __device__ RaggedWalk(const contract::HopperAttentionParams& params, int heads)
+      : offsets_(params.attention.q_offsets), heads_(heads), item_(static_cast<int>(blockIdx.x)) {
+    int items = 0;
+#pragma unroll 4
+    for (int batch = 0; batch < params.attention.batch; ++batch) items += tiles(batch) * heads;
+    const int ctas = static_cast<int>(gridDim.x);
+    left_ = (items - item_ + ctas - 1) / ctas;
+    step_ = ctas;
+    if (item_ % 2 == 0 || left_ < 2) return;
+    item_ += (left_ - 1) * ctas;
+    step_ = -ctas;
+  }
+
+  /// As ItemWalk's.
+  __device__ bool next(TileCoord& coord) {
+    if (left_ <= 0) return false;
+    --left_;
+    while (item_ < begin_) begin_ -= tiles(--batch_) * heads_;
+    int count = tiles(batch_);
+    while (item_ >= begin_ + count * heads_) {
+      begin_ += count * heads_;
+      count = tiles(++batch_);
+    }
+    const int rest = item_ - begin_;
+    coord = TileCoord(count - 1 - rest % count, rest / count, batch_);
+    item_ += step_;
+    return true;
+  }
+};
+
+template <bool kTrue, class A, class B>
+struct Either {
+  using type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using type = B;
+};
+
+/// The walk of a schedule.
+template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM>
+using WalkOf = typename Either<kQLayout == QLayout::kRagged && kScheduler == Scheduler::kPersistent,
+                               RaggedWalk<RowMapT, kBlockM>, ItemWalk>::type;
 
 }  // namespace kernelwright::policy

@@ -34,6 +34,11 @@ struct Mask {
     if (range.high < range.low) range.high = range.low;
     return range;
   }
+
+  /// The same mask with keys counted from `origin`, which is at most the first key that any of the queries sees.
+  __device__ Mask counted_from(int origin) const {
+    return {kv_len - origin, diagonal - origin, window_left, window_right};
+  }
 };
 
 /// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end)

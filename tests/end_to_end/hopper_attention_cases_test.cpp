@@ -139,6 +139,41 @@ void schedules(List& list) {
       }
 }
 
+/// Tiles of packed heads: sequences of one query beside long ones, so that warpgroups without rows, next to ones with
+/// rows, come at the start, in the middle and at the end; and tiles that begin with a window.
+void packed(List& list) {
+  int i = 0;
+  for (const auto& [q, kv] : {std::pair{8, 2}, std::pair{6, 2}, std::pair{16, 1}, std::pair{2, 2}})
+    for (const bool is_ragged : {false, true}) {
+      AttentionSchedule schedule = hopper();
+      schedule.pack_gqa = true;
+      schedule.math_warpgroups = q / kv == 3 ? 3 : 2 + i % 2;
+      schedule.block_n = 48 + 16 * (i % 3);
+      schedule.scheduler = i % 3 == 2 ? Scheduler::kLongestFirst : Scheduler::kPersistent;
+      AttentionProblem problem = heads(small(), q, kv);
+      problem = i % 4 == 0 ? problem : i % 4 == 3 ? windowed(problem, 40, 0) : causal(problem);
+      if (i % 2 == 0) problem = with_sinks(problem);
+      if (i % 4 >= 2) problem = paged(problem, 16);
+      AttentionShape shape;
+      if (is_ragged) {
+        problem = problem.kv_layout.kind == KvLayoutKind::kPaged ? [&] {
+          problem.q_layout = QLayout::kRagged;
+          return problem;
+        }()
+                                                                 : ragged(problem);
+        shape = lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150});
+      } else {
+        shape = lists({}, {130, 1, 257, 0});
+        shape.q_len = i % 4 < 2 ? 50 : 3;
+      }
+      list.add(fmt::format("packed_{}_{}_{}", q, kv, is_ragged ? "ragged" : "padded"), problem, shape, schedule);
+      ++i;
+    }
+  AttentionSchedule schedule = hopper();
+  schedule.pack_gqa = true;
+  list.add("packed_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 400, 400), schedule);
+}
+
 }  // namespace
 
 std::vector<CudaCase> hopper_cases() {
@@ -148,6 +183,7 @@ std::vector<CudaCase> hopper_cases() {
   masks(list);
   pages(list);
   schedules(list);
+  packed(list);
   return list.take();
 }
 
