@@ -29,6 +29,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "tile/quad_store.cuh"
+#include "tile/staged_store.cuh"
 
 namespace kernelwright {
 namespace {
@@ -42,6 +43,9 @@ constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps 
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 3 ? 32 : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
 constexpr uint32_t kCleanBarrier = 5;  // named barriers 1 to 3 are the turns'
+constexpr uint32_t kStageBarrier = 6;  // and those of the warpgroups behind it
+// An item's output leaves by way of the slot of its queries, if that slot need not be free before it is stored.
+constexpr bool kStagesOutput = spec::kQStages > 1;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
@@ -289,8 +293,7 @@ class MathWarpgroup {
       issue_first_scores();
       for (;;) {
         walk_tiles();
-        const policy::PostedItem done = item_;
-        release_queries();
+        const DoneItem done = leave_item();
         if (!take_item()) {
           end_item(done, false);
           break;
@@ -302,7 +305,7 @@ class MathWarpgroup {
 
   /// The same where items may have no rows of this warpgroup: it then only keeps step with the others.
   __device__ __forceinline__ void run_where_rows_are() {
-    policy::PostedItem done{};
+    DoneItem done{};
     bool started = false, worked = false;
     for (;;) {
       const bool more = take_item();
@@ -328,8 +331,8 @@ class MathWarpgroup {
         walk_tiles();
       else
         pass_tiles();
-      done = item_;
-      release_queries();
+      done = leave_item();
+      if (kStagesOutput && !works) release(done);
       started = true, worked = works;
     }
   }
@@ -347,11 +350,21 @@ class MathWarpgroup {
     return walk_.end >= 0;
   }
 
-  /// Q has been read for the last time, and so has the record.
-  __device__ __forceinline__ void release_queries() {
-    __syncwarp();
-    pipeline::WarpRelease<>{lane_}(queries_.template empty<>(queries_.state.index));
+  /// An item all of whose products but the last are done.
+  struct DoneItem {
+    policy::PostedItem record;
+    uint32_t slot;  // of Q
+  };
+  /// Q has been read for the last time. Its slot goes back once the output has left by it.
+  __device__ __forceinline__ DoneItem leave_item() {
+    const DoneItem done{item_, queries_.state.index};
+    if constexpr (!kStagesOutput) release(done);
     queries_.step();
+    return done;
+  }
+  __device__ __forceinline__ void release(const DoneItem& done) {
+    __syncwarp();
+    pipeline::WarpRelease<>{lane_}(queries_.template empty<>(done.slot));
   }
 
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {
@@ -407,7 +420,7 @@ class MathWarpgroup {
   }
 
   /// The first step of an item, and the last product of the one before.
-  __device__ __forceinline__ void cross_over(policy::PostedItem done) {
+  __device__ __forceinline__ void cross_over(const DoneItem& done) {
     issue_both<true>();
     note_last_keys();
     mask_if_partial(walk_.end - 1);
@@ -422,7 +435,7 @@ class MathWarpgroup {
   }
 
   /// The last product of an item that no other follows at once.
-  __device__ __forceinline__ void end_item(policy::PostedItem done, bool takes_turn) {
+  __device__ __forceinline__ void end_item(const DoneItem& done, bool takes_turn) {
     const uint32_t values = take_values<true>();
     if (takes_turn) turns_.wait();
     fence();
@@ -548,10 +561,17 @@ class MathWarpgroup {
     const policy::ItemRecord::Rows item = item_.rows();
     const Mask limits{item.kv_len, item.diagonal, params_.window_left, params_.window_right};
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
+    policy::KeyRange range[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const policy::KeyRange range = limits.visible(Rows::query(item.first_row + row() + r * 8));
-      policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores_, r, range.low - origin, range.high - origin);
+    for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + r * 8));
+    // A narrow window's tiles have an end each: looking for both in both would double the work.
+    if (spec::kMask == MaskKind::kSlidingWindow && tile < walk_.full_begin) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kBefore>(scores_, r, range[r].low - origin);
+    }
+    if (spec::kMask != MaskKind::kSlidingWindow || tile >= walk_.full_end) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kFrom>(scores_, r, range[r].high - origin);
     }
   }
 
@@ -559,22 +579,41 @@ class MathWarpgroup {
   using Probabilities = uint32_t[spec::kBlockN / 16][4];
   using Output = float[spec::kHeadDimV / 2];
 
-  __device__ __forceinline__ void store(policy::PostedItem item, Softmax& softmax, const Output& output) {
+  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, const Output& output) {
     softmax.finish();
-    const int num_rows = item.num_rows();
-    const policy::ItemRecord::Target target = item.target();
+    const int num_rows = done.record.num_rows();
+    const policy::ItemRecord::Target target = done.record.target();
     uint16_t* const first = static_cast<uint16_t*>(params_.o) + target.output;
+    const auto row_of_output = [&](int at) {
+      return first + Rows::query(at) * params_.o_strides.token + Rows::head_in_group(at) * params_.o_strides.head;
+    };
+    if constexpr (kStagesOutput) {
+      const int own = row() - static_cast<int>(lane_ / 4);  // the warp's first row
+      ptx::bar_sync(kStageBarrier + warpgroup_, 128);       // no product of the warpgroup reads Q any more
+      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
+          shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane_);
+      rows.put(output, softmax.inverse(0), softmax.inverse(1));
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int at = row() + r * 8, query = Rows::query(at), head = Rows::head_in_group(at);
-      const bool exists = at < num_rows;
-      uint16_t* const to = first + query * params_.o_strides.token + head * params_.o_strides.head;
-      tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to, exists, lane_);
-      if constexpr (spec::kLse) {
-        constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
-        const int64_t lse = target.lse + static_cast<int64_t>(query) * (kRagged ? params_.q_heads : 1) +
-                            static_cast<int64_t>(head) * (kRagged ? 1 : params_.q_len);
-        if (lane_ % 4 == 0 && exists) params_.lse[lse] = softmax.log2_sum(r, scale_) * policy::kLn2;
+      for (int round = 0; round < rows.kRounds; ++round) {
+        const int at = own + rows.row(round);
+        rows.store(round, row_of_output(at), at < num_rows);
+      }
+      ptx::fence_proxy_async_shared();  // TMA writes the slot next
+      release(done);
+    } else {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), row_of_output(row() + r * 8),
+                                                          row() + r * 8 < num_rows, lane_);
+    }
+    if constexpr (spec::kLse) {
+      constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int at = row() + r * 8;
+        const int64_t lse = target.lse + static_cast<int64_t>(Rows::query(at)) * (kRagged ? params_.q_heads : 1) +
+                            static_cast<int64_t>(Rows::head_in_group(at)) * (kRagged ? 1 : params_.q_len);
+        if (lane_ % 4 == 0 && at < num_rows) params_.lse[lse] = softmax.log2_sum(r, scale_) * policy::kLn2;
       }
     }
   }
@@ -610,6 +649,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
     Consumer::init(shared.kv_barriers(), 1, kMathWarps);
+  } else if (threadIdx.x == 32) {  // the first copies find their maps at hand
+    ptx::prefetch_tensormap(params.q);
+    ptx::prefetch_tensormap(params.k);
+    ptx::prefetch_tensormap(params.v);
   }
   __syncthreads();
   if (warp < 4) {

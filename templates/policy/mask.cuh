@@ -86,15 +86,17 @@ __device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, i
   }
 }
 
-/// As above for a wgmma accumulator: registers 4j + 2 row + e are columns 8j + e.
-template <bool kLowToo, int kCount>
-__device__ __forceinline__ void hide_keys(float (&scores)[kCount], int row, int low, int high) {
+/// As above for a wgmma accumulator, whose registers 4j + 2 row + e are columns 8j + e: keys on one side of `limit`.
+enum class Side { kBefore, kFrom };
+template <Side kSide, int kCount>
+__device__ __forceinline__ void hide_keys(float (&scores)[kCount], int row, int limit) {
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int column = j * 8 + e;
-      if (column >= high || (kLowToo && column < low)) scores[j * 4 + row * 2 + e] = ptx::minus_infinity();
+      if (kSide == Side::kBefore ? column < limit : column >= limit)
+        scores[j * 4 + row * 2 + e] = ptx::minus_infinity();
     }
   }
 }
