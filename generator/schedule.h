@@ -49,7 +49,7 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("num_stages", schedule.num_stages, range{1, 32}, "stages of the KV buffer (portable family)");
   field("token_gen", schedule.token_gen, any{}, "the KV buffer's decode form: each warp walks keys of its own");
   field("num_warps", schedule.num_warps, range{1, 32}, "warps of a CTA (portable family)");
-  field("q_stages", schedule.q_stages, range{1, 2}, "slots of query tiles: 2 loads the next tile behind this one");
+  field("q_stages", schedule.q_stages, range{1, 4}, "slots of query tiles: 2 loads the next tile behind this one");
   field("num_kv_stages", schedule.num_kv_stages, range{1, 32}, "slots of the K/V ring");
   field("num_qk_stages", schedule.num_qk_stages, range{1, 32}, "depth chunks that K arrives in");
   field("num_mma_stages", schedule.num_mma_stages, range{1, 32}, "sub-stages of one MMA operand");

@@ -327,12 +327,14 @@ class MathWarpgroup {
           note_last_keys();
       }
       if (!more) break;
+      // Here for every item, whoever worked on it: ptxas takes a branch around this for one that lanes may differ in,
+      // and moves what products start from out of uniform registers. (In run_all() it does so here, and not in store().)
+      if constexpr (kStagesOutput) release(done, started);
       if (works)
         walk_tiles();
       else
         pass_tiles();
       done = leave_item();
-      if (kStagesOutput && !works) release(done);
       started = true, worked = works;
     }
   }
@@ -362,9 +364,9 @@ class MathWarpgroup {
     queries_.step();
     return done;
   }
-  __device__ __forceinline__ void release(const DoneItem& done) {
+  __device__ __forceinline__ void release(const DoneItem& done, bool exists = true) {
     __syncwarp();
-    pipeline::WarpRelease<>{lane_}(queries_.template empty<>(done.slot));
+    if (exists && lane_ == 0) ptx::mbarrier_arrive(queries_.template empty<>(done.slot));
   }
 
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {
@@ -599,7 +601,7 @@ class MathWarpgroup {
         rows.store(round, row_of_output(at), at < num_rows);
       }
       ptx::fence_proxy_async_shared();  // TMA writes the slot next
-      release(done);
+      if constexpr (!kSkipsRows) release(done);
     } else {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
