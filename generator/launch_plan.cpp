@@ -22,11 +22,12 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return floor_div(a + b - 1, b); }
 
 /// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
-/// more (Q, the prologue of the ring, the merge of its warps); a second kernel costs about four. Candidates are the
-/// counts that just fill one, two or three waves of CTAs.
-int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots) {
+/// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
+/// kernel. Candidates are the counts that just fill one, two or three waves of CTAs.
+int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Merge merge) {
+  const std::int64_t merging = merge == Merge::kInKernel ? 2 : 4;
   const auto cost = [&](std::int64_t splits) {
-    return ceil_div(items * splits, slots) * (ceil_div(tiles, splits) + 2) + (splits > 1 ? 4 : 0);
+    return ceil_div(items * splits, slots) * (ceil_div(tiles, splits) + 2) + (splits > 1 ? merging : 0);
   };
   std::int64_t best = 1, least = cost(1);
   for (std::int64_t waves = 1; waves <= 3; ++waves) {
@@ -90,7 +91,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
                floor_div(arch.max_threads_per_sm, launch.main.block)));
     const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n));
     launch.num_splits = forced_splits > 0 ? std::min(forced_splits, contract::kMaxSplits)
-                                          : choose_splits(pairs * m_blocks, tiles, ctas * num_sms);
+                                          : choose_splits(pairs * m_blocks, tiles, ctas * num_sms, spec.merge);
   }
 
   // (sequence, head) pairs whose keys fit the L2 together; heads of one KV head stay together.
@@ -115,6 +116,10 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
     launch.partial_lse_offset = static_cast<std::uint64_t>(launch.num_splits) * output_rows * spec.head_dim_v * 4;
     launch.workspace_bytes =
         launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4;
+    if (spec.merge == Merge::kInKernel) {
+      launch.merge_counters_offset = (launch.workspace_bytes + 7) / 8 * 8;
+      launch.workspace_bytes = launch.merge_counters_offset + static_cast<std::uint64_t>(items) * 8;
+    }
   }
   return launch;
 }

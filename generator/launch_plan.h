@@ -24,14 +24,15 @@ struct LaunchPlan {
 
 struct AttentionLaunch {
   LaunchPlan main;
-  LaunchPlan combine;  // unused if num_splits is 1
+  LaunchPlan combine;  // unused if num_splits is 1, or the kernel merges itself
   int num_splits = 1;
   int num_m_blocks = 1;
   int num_items = 1;  // hopper: query tiles of all heads and sequences
   int m_chunk = 1;    // hopper: those of one head that follow each other
   int head_section = 1;
-  std::uint64_t workspace_bytes = 0;  // partial_o, then partial_lse; needs no zeroing
+  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; needs no zeroing
   std::uint64_t partial_lse_offset = 0;
+  std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.

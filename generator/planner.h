@@ -26,7 +26,7 @@ struct Choice {
 
 struct AttentionPlan {
   AttentionSpec main;
-  std::optional<CombineSpec> combine;  // present if the keys may be split
+  std::optional<CombineSpec> combine;  // present if the keys may be split and a kernel of its own merges
   int splits = 0;                      // schedule.splits; 0: decided at launch from the shape
   std::vector<Choice> choices;
   std::string row;                      // the tuned row that filled fields, by name; "": none

@@ -107,7 +107,11 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
     choose_decode_tile(spec, schedule, machine, std::max(1, max_rows), resolve);
     plan.splits = schedule.splits.value_or(0);
     resolve.derived("splits", plan.splits, plan.splits > 0 ? "the schedule says so" : "0: from the shape, at launch");
-    if (plan.splits != 1) plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
+    spec.merge = resolve("merge", schedule.merge, plan.splits == 1 ? Merge::kCombine : Merge::kInKernel,
+                         plan.splits == 1 ? "one part: there is nothing to merge"
+                                          : "the last CTA merges the parts: a second launch costs more");
+    if (plan.splits != 1 && spec.merge == Merge::kCombine)
+      plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
   } else {
     choose_prefill_tile(spec, schedule, machine, resolve);
     plan.splits = 1;

@@ -36,7 +36,8 @@ struct AttentionSpec {
   bool register_staged = false;  // K and V pass through registers, converted on the way
   int block_k = 128;
   int num_warps = 4, num_stages = 1;
-  int min_ctas = 1;  // CTAs that an SM shall hold: bounds the registers
+  int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
+  Merge merge = Merge::kCombine;  // token_gen
   // hopper
   int math_warpgroups = 2;  // and one that loads
   int q_stages = 1;
@@ -91,6 +92,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
+    if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
   }
 }
 

@@ -43,6 +43,7 @@ std::string enum_type_name(ScoreModKind) { return "ScoreModKind"; }
 std::string enum_type_name(QLayout) { return "QLayout"; }
 std::string enum_type_name(KvLayoutKind) { return "KvLayoutKind"; }
 std::string enum_type_name(ScaleKind) { return "ScaleKind"; }
+std::string enum_type_name(Merge) { return "Merge"; }
 std::string enum_type_name(Rescale) { return "Rescale"; }
 std::string enum_type_name(Family) { return "Family"; }
 std::string enum_type_name(KvRing) { return "KvRing"; }

@@ -38,7 +38,6 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
   portable.has_only(schedule, kPortableFields);
-  if (!schedule.merge.is_auto()) portable.takes("/schedule/merge", schedule.merge.value(), {Merge::kCombine});
   if (!schedule.scheduler.is_auto())
     portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
 }

@@ -78,10 +78,10 @@ class AttentionKernel {
   AttentionKernel() = default;
   explicit operator bool() const { return slot_ != nullptr; }
 
-  /// Queues the attention of `tensors` on `stream`, one launch or two (split keys are merged by a second one that
-  /// starts as the first drains). Allocates nothing once a kernel serves, and waits for nothing (tensor maps are looked
-  /// up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues nothing.
-  /// `stream` belongs to the kernel's device.
+  /// Queues the attention of `tensors` on `stream`, one launch or, where split keys are merged by a second one
+  /// that starts as the first drains, two. Allocates nothing once a kernel serves, and waits for nothing (tensor maps
+  /// are looked up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues
+  /// nothing. `stream` belongs to the kernel's device.
   ///
   /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
   /// refuses (if it refuses the second of two launches, the first one is queued and o is not written). While the kernel
@@ -113,7 +113,7 @@ class AttentionKernel {
   /// Hex of the cache key of the main kernel.
   const std::string& key() const;
   int device() const;
-  /// The main kernel and the merging one (null if keys are never split); both null unless the state is kReady.
+  /// The main kernel and the merging one (null if there is none); both null unless the state is kReady.
   std::shared_ptr<const Binary> binary() const;
   std::shared_ptr<const Binary> combine_binary() const;
 

@@ -64,6 +64,9 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .lse = pointer<float>(tensors.lse),
       .partial_o = split ? pointer<float>(tensors.workspace) : nullptr,
       .partial_lse = split ? pointer<float>(tensors.workspace + launch.partial_lse_offset) : nullptr,
+      .merge_counters = launch.merge_counters_offset
+                            ? pointer<std::uint64_t>(tensors.workspace + launch.merge_counters_offset)
+                            : nullptr,
       .q_offsets = pointer<const std::int32_t>(tensors.q_offsets),
       .kv_offsets = pointer<const std::int32_t>(tensors.kv_offsets),
       .kv_lengths = pointer<const std::int32_t>(tensors.kv_lengths),
@@ -112,7 +115,7 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
 
 }  // namespace
 
-int forced_splits(const AttentionPlan& plan) noexcept { return plan.combine ? plan.splits : 1; }
+int forced_splits(const AttentionPlan& plan) noexcept { return plan.main.token_gen ? plan.splits : 1; }
 
 LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device) {
   LoadedAttention loaded;
@@ -174,7 +177,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
   const AttentionParams params = main_params(kernel, tensors, strides, launch);
   if (kernel.tensor_maps) return launch_hopper(kernel, tensors, strides, launch, params, stream);
   kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
-  if (!split) return;
+  if (!split || !kernel.combine) return;
 
   const CombineParams combine{
       .partial_o = params.partial_o,

@@ -29,7 +29,7 @@ struct LoadedAttention {
   bool fallback = false;                             // the portable kernel in another one's place
   Device* device = nullptr;
   const LoadedKernel* main = nullptr;
-  const LoadedKernel* combine = nullptr;  // null: keys are never split
+  const LoadedKernel* combine = nullptr;  // null: keys are never split, or `main` merges
   std::shared_ptr<const Binary> main_binary, combine_binary;
 };
 

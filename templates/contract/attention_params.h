@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 1;
+constexpr int kContractVersion = 2;
 
 /// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
 struct Strides {
@@ -25,6 +25,9 @@ struct AttentionParams {
   float* lse;          // null: not wanted
   float* partial_o;    // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
   float* partial_lse;  // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key
+  // [batch * kv_heads * num_m_blocks] words of the workspace, as policy/merge_parts.cuh leaves and finds them: whatever
+  // they hold will do. Only if num_splits > 1 and the last CTA merges.
+  uint64_t* merge_counters;
   const int32_t* q_offsets;   // [batch + 1], ragged queries
   const int32_t* kv_offsets;  // [batch + 1], ragged keys
   const int32_t* kv_lengths;  // [batch]; null: kv_len for all. Padded and paged keys

@@ -10,6 +10,7 @@ enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
+enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };
 enum class Family { kPortable, kHopper, kBlackwell };
 enum class KvRing { kShared, kSplit };

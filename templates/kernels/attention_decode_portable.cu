@@ -3,7 +3,7 @@
 /// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share
 /// nothing while keys stream: each walks 16 keys (or a multiple) of every tile through a cp.async ring of its own and
 /// keeps a softmax and an output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at
-/// the end, in shared memory. Parts of split keys are merged by attention_combine.
+/// the end, in shared memory. Parts of split keys are merged by the CTA that finishes last, or by attention_combine.
 #include "spec.h"
 
 #include "contract/attention_layout.h"
@@ -12,6 +12,7 @@
 #include "mma/sm80.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
+#include "policy/merge_parts.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/launch.cuh"
@@ -55,7 +56,7 @@ using Accumulator = float[kRowTiles][kOutputTiles][4];
 
 /// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised
 /// output.
-struct Merge {
+struct WarpResults {
   float* statistics;  // [num_warps][2][block_m]
   float* partials;    // [num_warps][block_m][head_dim.v]
   __device__ float& maximum(int warp, int row) const { return statistics[(warp * 2) * spec::kBlockM + row]; }
@@ -105,6 +106,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   constexpr int kAhead = kLate ? 0 : Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
 #pragma unroll 1
   for (int ahead = 0; ahead < kAhead; ++ahead) load_tile(tiles.begin + ahead, ahead);
+
+  const bool merges = spec::kMerge == Merge::kInKernel && params.num_splits > 1;
+  const policy::LastArrival last_arrival(merges ? params.merge_counters + blockIdx.x / params.num_splits : nullptr);
+  if (merges && thread == 0) last_arrival.open();  // while the first keys are on their way
 
   float key_scale = 1, value_scale = 1;
   if constexpr (spec::kScales != ScaleKind::kNone) {
@@ -219,24 +224,25 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     stage = stage == Keys::num_slots - 1 ? 0 : stage + 1;
   }
   ptx::cp_async_wait_group<0>();
-  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
+  if constexpr (spec::kArch >= 90 && spec::kMerge == Merge::kCombine)
+    ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
 
   // The warps' results, each relative to a maximum of its own, over the rings.
   softmax.finish();
   __syncthreads();  // no warp streams into its ring any more
-  const Merge merge{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
-                    reinterpret_cast<float*>(shared_memory + kLayout.partials)};
+  const WarpResults results{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
+                            reinterpret_cast<float*>(shared_memory + kLayout.partials)};
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
     const int row = row_of(r);
     if (lane % 4 == 0) {
-      merge.maximum(warp, row) =
+      results.maximum(warp, row) =
           softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
-      merge.sum(warp, row) = softmax.sum[r];
+      results.sum(warp, row) = softmax.sum[r];
     }
 #pragma unroll
     for (int n = 0; n < kOutputTiles; ++n)
-      *reinterpret_cast<float2*>(merge.output(warp, row) + n * 8 + lane % 4 * 2) =
+      *reinterpret_cast<float2*>(results.output(warp, row) + n * 8 + lane % 4 * 2) =
           make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
   }
   __syncthreads();
@@ -244,22 +250,25 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   // Each warp finishes rows of its own, pairs of columns at a time.
   const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch]
                                                                 : static_cast<int64_t>(params.batch) * params.q_len;
+  const int64_t partial_rows = token_rows * params.q_heads;  // of each part
+  const auto first_partial_row = [&](int row) {
+    const int64_t padded_start =
+        spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
+    return (padded_start + item.token(row)) * params.q_heads + item.q_head(row);
+  };
   for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
     float largest = ptx::minus_infinity();
 #pragma unroll
-    for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, merge.maximum(w, row));
+    for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, results.maximum(w, row));
     float weight[spec::kNumWarps], sum = 0;
 #pragma unroll
     for (int w = 0; w < spec::kNumWarps; ++w) {
-      weight[w] = largest == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz(merge.maximum(w, row) - largest);
-      sum += weight[w] * merge.sum(w, row);
+      weight[w] = largest == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz(results.maximum(w, row) - largest);
+      sum += weight[w] * results.sum(w, row);
     }
     const float inverse = sum == 0 ? 0 : value_scale / sum;
     const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
-    const int64_t padded_start =
-        spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
-    const int64_t partial_row =
-        (coord.split * token_rows + padded_start + item.token(row)) * params.q_heads + item.q_head(row);
+    const int64_t partial_row = first_partial_row(row) + coord.split * partial_rows;
     if (lane == 0) {
       if (params.num_splits > 1) {
         params.partial_lse[partial_row] = log2_sum;
@@ -271,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       float low = 0, high = 0;
 #pragma unroll
       for (int w = 0; w < spec::kNumWarps; ++w) {
-        const float2 part = *reinterpret_cast<const float2*>(merge.output(w, row) + column);
+        const float2 part = *reinterpret_cast<const float2*>(results.output(w, row) + column);
         low += weight[w] * part.x, high += weight[w] * part.y;
       }
       low *= inverse, high *= inverse;
@@ -281,5 +290,16 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
         tile::store_pair<spec::kOutDType>(params.o, item.offset(params.o_strides, row) + column, low, high);
       }
     }
+  }
+  if (!merges) return;
+
+  __syncthreads();  // this part is written
+  if (!__syncthreads_or(thread == 0 && last_arrival.arrive(params.num_splits))) return;
+  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
+    const int64_t from = first_partial_row(row);
+    const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
+                                                    params.partial_lse + from, partial_rows, params.num_splits, lane);
+    merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);
+    if (spec::kLse && lane == 0) params.lse[item.lse_index(params, row)] = merged.log2_sum * policy::kLn2;
   }
 }

@@ -31,6 +31,22 @@ __device__ __forceinline__ Vector16 ld_global_nc_v4(const void* address) {
   return value;
 }
 
+/// ld.global.cg: past the L1, where a line may be older than what another CTA of the grid has written since.
+__device__ __forceinline__ float ld_global_cg_f32(const float* address) {
+  float value;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void ld_global_cg(float (&value)[2], const float* address) {
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(value[0]), "=f"(value[1]) : "l"(address) : "memory");
+}
+__device__ __forceinline__ void ld_global_cg(float (&value)[4], const float* address) {
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+               : "l"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ void st_global_v4(void* address, const Vector16& value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])

@@ -1,0 +1,41 @@
+/// Words of global memory through which CTAs of one grid talk (PTX ISA 6.0, sm_70). Scope is the GPU.
+#pragma once
+
+#include "contract/integers.h"
+
+namespace kernelwright::ptx {
+
+/// ld.relaxed.gpu: orders nothing.
+__device__ __forceinline__ unsigned long long ld_relaxed_gpu_u64(const unsigned long long* address) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+
+/// st.relaxed.gpu: orders nothing.
+__device__ __forceinline__ void st_relaxed_gpu_u64(unsigned long long* address, unsigned long long value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+/// atom.cas: `value` if the word is `expected`; returns what it was. Orders nothing.
+__device__ __forceinline__ unsigned long long atom_cas_relaxed_gpu_u64(unsigned long long* address,
+                                                                       unsigned long long expected,
+                                                                       unsigned long long value) {
+  unsigned long long before;
+  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(before)
+               : "l"(address), "l"(expected), "l"(value)
+               : "memory");
+  return before;
+}
+
+/// atom.add: returns what the word was. Releases what this thread has written, and what others of its CTA wrote ahead
+/// of a barrier; acquires what those had who added before.
+__device__ __forceinline__ unsigned long long atom_add_acq_rel_gpu_u64(unsigned long long* address,
+                                                                       unsigned long long value) {
+  unsigned long long before;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(address), "l"(value) : "memory");
+  return before;
+}
+
+}  // namespace kernelwright::ptx
