@@ -21,21 +21,45 @@ constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth},
                                {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
                                {192, 2, 112, 1, KvRing::kSplit, Overlap::kIntra},
                                {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth}};
-/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked.
-constexpr Target kShortTargets[] = {{64, 2, 128, 2, KvRing::kSplit, Overlap::kBoth},
-                                    {128, 2, 128, 2, KvRing::kSplit, Overlap::kBoth}};
-constexpr int kShort = 512, kShortCausal = 2048;  // queries
+/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked. Their queries are on
+/// the way two items ahead, for an item is over soon after its output has left the slot that they come to.
+struct ShortTarget {
+  int longest, longest_causal;  // queries
+  Target target;
+};
+constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSplit, Overlap::kBoth}},
+                                         {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
+/// Ragged batches of packed heads, whose sequences may be chunks or decode.
+constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
+constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
+constexpr int kNarrowQueryStages = 3;
 
-const Target& target_for(const AttentionProblem& problem) {
+const Target& target_for(const AttentionProblem& problem, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  const int longest = problem.max_q_len;  // 0: any
-  const bool is_short = longest > 0 && longest <= (problem.mask.kind == MaskKind::kNone ? kShort : kShortCausal);
-  if (is_short)
-    for (const Target& target : kShortTargets)
-      if (depth <= target.max_depth) return target;
+  const bool mixed = packs && problem.q_layout == QLayout::kRagged && problem.mask.kind != MaskKind::kSlidingWindow;
+  if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
+  const int queries = problem.max_q_len;  // 0: any
+  for (const auto& [longest, longest_causal, target] : kShortTargets) {
+    if (depth > target.max_depth) continue;
+    if (queries > 0 && queries <= (problem.mask.kind == MaskKind::kNone ? longest : longest_causal)) return target;
+    break;
+  }
   for (const Target& target : kTargets)
     if (depth <= target.max_depth) return target;
   return *std::rbegin(kTargets);
+}
+
+/// Whether the heads of a group shall share tiles: the same keys are then read by fewer tiles, and a window's by far
+/// fewer. 64 rows of a warpgroup must be whole groups.
+bool packs_well(const AttentionProblem& problem) { return problem.group() > 1 && 64 % problem.group() == 0; }
+
+/// Keys that a tile of `rows` sees under a window with two ends; 0 without one.
+int window_span(const AttentionProblem& problem, int rows) {
+  const Window& window = problem.mask.window;
+  if (problem.mask.kind != MaskKind::kSlidingWindow || window.left < 0 || window.right < 0) return 0;
+  constexpr int kWide = 1 << 20;
+  if (window.left > kWide || window.right > kWide) return 0;
+  return window.left + window.right + rows;
 }
 
 class Tile {
@@ -44,10 +68,16 @@ class Tile {
       : spec_(spec),
         schedule_(schedule),
         resolve_(resolve),
+        problem_(problem),
         machine_(arch_info(spec.arch)),
-        target_(target_for(problem)) {}
+        packs_(schedule.pack_gqa.value_or(packs_well(problem))),
+        target_(target_for(problem, packs_)) {}
 
   void choose() {
+    spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
+                              packs_                   ? "the heads of a group read the same keys: one tile for all"
+                              : problem_.group() == 1 ? "each head has keys of its own"
+                                                       : "64 rows of a warpgroup are not whole groups");
     choose_rows();
     choose_rings();
     choose_keys();
@@ -86,7 +116,7 @@ class Tile {
                              : splits ? "one ring would hold K whole, and two tiles"
                                       : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
-    spec_.q_stages = schedule_.q_stages.value_or(target_.q_stages);
+    spec_.q_stages = schedule_.q_stages.value_or(std::min(target_.q_stages, 2));
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
   }
 
@@ -98,6 +128,11 @@ class Tile {
     spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;
+    // A narrow window: as few tiles, and no wider than they must be.
+    const int span = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
+    const int tiles = (span + spec_.block_n - 1) / spec_.block_n;
+    const bool narrow = span > 0 && tiles < kNarrowTiles;
+    if (narrow && schedule_.block_n.is_auto()) spec_.block_n = ((span + tiles - 1) / tiles + step - 1) / step * step;
     spec_.block_n = resolve_("block_n", schedule_.block_n, spec_.block_n,
                              fmt::format("{} keys of scores and exponentials fit the registers beside the output, and "
                                          "their stages shared memory",
@@ -110,10 +145,11 @@ class Tile {
         break;
       }
     };
-    if (schedule_.q_stages.is_auto()) raise(spec_.q_stages, 2);
+    if (schedule_.q_stages.is_auto()) raise(spec_.q_stages, std::max(narrow ? kNarrowQueryStages : 2, target_.q_stages));
     spec_.q_stages = resolve_("q_stages", schedule_.q_stages, spec_.q_stages,
-                              spec_.q_stages == 2 ? "the next tile's queries arrive behind this one's keys"
-                                                  : "a second slot would not fit shared memory");
+                              spec_.q_stages == 1   ? "a second slot would not fit shared memory"
+                              : spec_.q_stages == 2 ? "the next tile's queries arrive behind this one's keys"
+                                                    : "tiles of few keys: queries are on the way two tiles ahead");
     const bool shared_ring = spec_.kv_ring == KvRing::kShared;
     const int most = shared_ring ? 8 : 4;
     if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, most);
@@ -128,12 +164,13 @@ class Tile {
                              : target_.overlap == Overlap::kBoth
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
                                  : "the tile's own products hide the exponentials");
-    spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, false, "tiles of one head store whole rows");
-    const bool uneven = spec_.mask != MaskKind::kNone;
-    spec_.scheduler =
-        resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
-                 uneven ? "the mask makes tiles of unequal length: long ones first end together"
-                        : "tiles are alike: a CTA an SM walks its share");
+    const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
+    const bool uneven = spec_.mask != MaskKind::kNone && !mixed;
+    spec_.scheduler = resolve_(
+        "scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
+        mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
+        : uneven ? "the mask makes tiles of unequal length: long ones first end together"
+                 : "tiles are alike: a CTA an SM walks its share");
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
@@ -142,7 +179,9 @@ class Tile {
   AttentionSpec& spec_;
   const AttentionSchedule& schedule_;
   Resolver& resolve_;
+  const AttentionProblem& problem_;
   const ArchInfo& machine_;
+  const bool packs_;
   const Target& target_;
 };
 

@@ -47,6 +47,8 @@ class Row:
         if self.is_decode or part == "decodes":
             # One query at the end of its keys sees them all: the mask would cost and change nothing.
             problem |= {"max_q_len": 1, "mask": {"kind": "none"}}
+        elif self.chunks == 0:
+            problem["max_q_len"] = self.q_len  # who prepares a kernel for a shape knows it
         return problem
 
     def kv_bytes(self):

@@ -49,8 +49,9 @@ constexpr bool kStagesOutput = spec::kQStages > 1;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
-// With packed heads a decoding sequence is a tile of few rows: warpgroups that have none of them do not multiply.
-constexpr bool kSkipsRows = spec::kPackGqa && spec::kMathWarpgroups > 1;
+// With packed heads a sequence that decodes in a ragged batch is a tile of few rows: warpgroups that have none of them
+// do not multiply.
+constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
 
 constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
 constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
