@@ -81,21 +81,15 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
   static const std::map<std::string, std::vector<CudaCase>> groups = [] {
     std::map<std::string, std::vector<CudaCase>> made;
     const auto group_of = [](const CudaCase& test) {
-      const std::string name = test.name.substr(std::strlen("hopper_"));
+      const std::string name = test.name.substr(test.name.find('_') + 1);
       std::string group = name.substr(0, name.find('_'));
       if (group.starts_with("schedule"))
         return std::string("schedules_of_") + std::to_string(test.schedule.math_warpgroups.value()) + "_warpgroups";
       if (group == "c12") group += fmt::format("_up_to_{}", (test.problem.head_dim.qk + 63) / 64 * 64);
       return group;
     };
-    for (const CudaCase& shared : all_cuda_cases()) {
-      CudaCase test = of_family(shared, Family::kHopper);
-      // docs/attention.md: a key of the sequence that shares a tile with one that is seen is multiplied by 0, not
-      // cleaned.
-      if (shared.name.starts_with("c36_outside_every_union")) continue;
-      if (test.problem.max_q_len > 0 || !is_taken(test, Arch::kSm90a) || tile_operations(test) > kLargest) continue;
-      made[group_of(test)].push_back(test);
-    }
+    for (const CudaCase& test : shared_cases_on_hopper())
+      if (test.problem.max_q_len == 0 && tile_operations(test) <= kLargest) made[group_of(test)].push_back(test);
     for (const CudaCase& test : hopper_cases()) made[group_of(test)].push_back(test);
     return made;
   }();

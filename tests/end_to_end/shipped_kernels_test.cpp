@@ -1,5 +1,6 @@
 // Every kernel that a shipped config asks for, and a matrix of what can be combined, compiled for real: right ELF,
-// entry in place, no spill, no local memory. Needs NVRTC and no GPU; skipped by name where no NVRTC is.
+// entry in place, no spill, no local memory, no serialised wgmma. Needs NVRTC and no GPU; skipped by name where no
+// NVRTC is.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -229,6 +230,35 @@ TEST_F(ShippedKernels, OfEveryPairOfFeaturesCompileWithoutSpills) {
   }
   expect_sound(wanted);
 }
+
+// ---- Every tile of attention_sm90 -----------------------------------------------------------------------------------
+
+/// Head sizes: of keys, of values.
+class HopperKernelsOfHeadSize : public ShippedKernels, public ::testing::WithParamInterface<std::pair<int, int>> {};
+
+// faults() counts ptxas' remarks too: a wgmma that it serialises (C7510 to C7519) costs half the speed and no result.
+TEST_P(HopperKernelsOfHeadSize, CompileWithoutSpillsAndWithoutSerialisedProducts) {
+  std::vector<Wanted> wanted;
+  for (const MaskKind mask : {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow})
+    for (const int max_q_len : {0, 512}) {
+      AttentionProblem problem;
+      problem.head_dim = {GetParam().first, GetParam().second};
+      problem.heads = {8, 2};
+      problem.mask.kind = mask;
+      problem.max_q_len = max_q_len;
+      problem.lse = mask != MaskKind::kNone;
+      AttentionSchedule schedule;
+      schedule.family = Family::kHopper;
+      wanted.push_back({name_of(problem), plan_attention(problem, schedule, Arch::kSm90a).main});
+    }
+  expect_sound(wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(, HopperKernelsOfHeadSize,
+                         ::testing::Values(std::pair{64, 64}, std::pair{72, 72}, std::pair{80, 80}, std::pair{96, 96},
+                                           std::pair{112, 112}, std::pair{128, 128}, std::pair{160, 160},
+                                           std::pair{192, 192}, std::pair{192, 128}, std::pair{256, 256}),
+                         [](const auto& info) { return fmt::format("{}x{}", info.param.first, info.param.second); });
 
 // ---- The same bytes everywhere -----------------------------------------------------------------------------------
 
