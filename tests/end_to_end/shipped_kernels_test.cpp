@@ -249,7 +249,7 @@ TEST_P(HopperKernelsOfHeadSize, CompileWithoutSpillsAndWithoutSerialisedProducts
       problem.lse = mask != MaskKind::kNone;
       AttentionSchedule schedule;
       schedule.family = Family::kHopper;
-      wanted.push_back({name_of(problem), plan_attention(problem, schedule, Arch::kSm90a).main});
+      wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
     }
   expect_sound(wanted);
 }
