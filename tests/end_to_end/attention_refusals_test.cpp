@@ -223,10 +223,6 @@ TEST(HopperRefusals, AWayToMerge) {
   EXPECT_THAT(hopper_refusal([](AttentionProblem&, AttentionSchedule& schedule) { schedule.merge = Merge::kInKernel; }),
               HasSubstr("/schedule/merge: the hopper family has no merge"));
 }
-TEST(HopperRefusals, PackedHeads) {  // case 14
-  EXPECT_EQ(hopper_refusal([](AttentionProblem&, AttentionSchedule& schedule) { schedule.pack_gqa = true; }),
-            lacks("/schedule/pack_gqa: true", "false"));
-}
 
 }  // namespace
 }  // namespace kernelwright
