@@ -9,40 +9,14 @@
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/specialize.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
+#include "support/ptx_store.h"
 
 namespace kernelwright {
 namespace {
-
-/// PTX alone, with lines: the emulator runs no machine code, and shipped_kernels_test.cpp makes all of it.
-class PtxStore final : public KernelStore {
- public:
-  PtxStore() : KernelStore(memory_only()) {}
-
- private:
-  static CacheOptions memory_only() {
-    CacheOptions options;
-    options.disk = false;
-    return options;
-  }
-  Binary build(const SourceUnit& unit) override {
-    Binary binary;
-    binary.entry = unit.entry;
-    binary.arch = unit.arch;
-    binary.ptx = compiler().compile_with_lines(unit);
-    return binary;
-  }
-  std::string build_with_lines(const SourceUnit&) override { return ""; }
-};
-
-std::shared_ptr<PtxStore> store() {
-  static const auto one = std::make_shared<PtxStore>();
-  return one;
-}
 
 Engine make_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
   EngineOptions options;
@@ -52,7 +26,7 @@ Engine make_engine(int num_sms, emulator::Completion completion, std::uint64_t s
   options.emulator.num_sms = num_sms;
   options.emulator.completion = completion;
   options.emulator.seed = seed;
-  options.custom_store = store();
+  options.custom_store = test::ptx_store();
   return Engine(options);
 }
 
