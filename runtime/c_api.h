@@ -235,6 +235,7 @@ typedef struct kernelwright_attention_tensors {
   float scale, softcap;
   int32_t window_left, window_right;
   int64_t kv_tokens; /* rows of ragged k and v */
+  int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

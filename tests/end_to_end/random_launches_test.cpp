@@ -138,6 +138,9 @@ class RandomRun {
   void launch(const std::vector<std::unique_ptr<Job>>& jobs, Random& random) {
     for (const auto& job : jobs) {
       job->on_device->use(streams_[random.below(2)]);
+      // Which changes no bit.
+      const int sms = device_.info().num_sms;
+      job->on_device->tensors().sm_budget = static_cast<int>(random.below(2) ? random.below(sms + 1) : 0);
       // The emulator runs a launch where it is queued.
       watchdog_.watch([&] { return name_of(*job); },
                       [&] {
