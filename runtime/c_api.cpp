@@ -153,6 +153,8 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   read_word(c.scales, "/problem/scales", problem.scales);
   problem.max_q_len = c.max_q_len;
   problem.kv_offsets = c.kv_offsets != 0;
+  problem.deterministic = c.deterministic != 0;
+  problem.batch_invariant = c.batch_invariant != 0;
   return problem;
 }
 

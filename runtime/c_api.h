@@ -187,6 +187,7 @@ typedef struct kernelwright_attention_problem {
   const char* scales; /* "none", "per_tensor", "per_head" */
   int32_t max_q_len;
   int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
+  int32_t deterministic, batch_invariant;
 } kernelwright_attention_problem;
 
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,

@@ -99,9 +99,9 @@ void pages(List& list) {
   for (const int page : {8, 16, 24, 32, 48, 64, 128, 256}) {
     AttentionShape shape = lists({}, {700, 1, 257, 64, 0});
     shape.q_len = 65;
-    list.add(fmt::format("c21_page{}", page), causal(paged(small(), page)), shape);
-    list.add(fmt::format("c21_page{}_shared", page), causal(paged(small(), page)), shape_of(3, 20, 600))
-        .options.share_pages = true;
+    const AttentionProblem problem = causal(paged(heads(small(), 2, 1), page));
+    list.add(fmt::format("c21_page{}", page), problem, shape);
+    list.add(fmt::format("c21_page{}_shared", page), problem, shape_of(3, 20, 600)).options.share_pages = true;
   }
 }
 
