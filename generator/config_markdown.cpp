@@ -59,6 +59,8 @@ offsets); paged keys and values are `[pages, page_size, heads, head_dim]`. Causa
 query sees the last key. A window counts keys besides the diagonal, and -1 is unbounded. `and` shows a key where every operand
 does, `or` where any does. The softmax scale is a run-time number, 1/sqrt(head_dim.qk) by default. LSE is the natural logarithm,
 f32, `[batch, heads, q_len]` or `[tokens, heads]`. A row that sees no key gives O = 0 and LSE = -inf; with a sink, LSE is the sink.
+`deterministic` changes nothing today: every kernel repeats its bits. `batch_invariant` fixes the number of parts that a decode's
+keys are cut into, which otherwise follows the batch: one part, unless the schedule gives `splits`.
 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`

@@ -57,8 +57,9 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
   launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
   // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
   const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
-  launch.main.grid[0] = static_cast<std::uint32_t>(
-      std::min<std::int64_t>(items, one_each ? 0xffffffff : std::int64_t{std::max(1, num_sms)}));
+  const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;
+  launch.main.grid[0] =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(items, one_each ? 0xffffffff : std::int64_t{std::max(1, sms)}));
 }
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace kernelwright {
 
-/// The run-time shape that a launch is planned for.
+/// The run-time shape that a launch is planned for, and how much of the device it may take.
 struct AttentionExtent {
   int batch = 1;
   int q_heads = 1, kv_heads = 1;
   int q_len = 1;              // queries of a sequence; the longest one if ragged
   int kv_len = 1;             // keys of the longest sequence: only the split count depends on it
   std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
+  int sm_budget = 0;          // SMs that a persistent kernel takes at most; 0: all. Changes the grid and nothing else
 };
 
 struct LaunchPlan {

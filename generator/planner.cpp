@@ -46,6 +46,30 @@ std::vector<Candidate> candidates(const AttentionProblem& problem, const Attenti
   return list;
 }
 
+/// What a problem demands of its result beyond being right, and what that takes. Tiles and their order within a
+/// sequence follow from the Spec and from the sequence's own lengths in every kernel; what a launch chooses from the
+/// whole batch is the number of parts alone, so batch_invariant fixes it.
+AttentionSchedule demanded(const AttentionProblem& problem, AttentionSchedule schedule) {
+  if (problem.batch_invariant && schedule.splits.is_auto()) schedule.splits = 1;
+  return schedule;
+}
+void explain_demands(const AttentionProblem& problem, bool splits_were_auto, AttentionPlan& plan) {
+  Resolver resolve(plan.choices);
+  if (problem.deterministic)
+    resolve.derived("deterministic", true,
+                    "sums have one order, and parts are merged in theirs: as in every kernel here");
+  if (!problem.batch_invariant) return;
+  for (Choice& choice : plan.choices)
+    if (choice.field == "splits" && splits_were_auto)
+      choice.reason =
+          "batch_invariant: a number that follows the batch would change sums; the schedule may give another";
+  resolve.derived(
+      "batch_invariant", true,
+      plan.splits > 1
+          ? fmt::format("tiles follow a sequence's own lengths, and its keys are cut into {} parts always", plan.splits)
+          : "tiles follow a sequence's own lengths, and its keys are never cut into parts");
+}
+
 AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem& problem,
                        const AttentionSchedule& schedule, Arch arch, Violations& violations) {
   AttentionPlan plan;
@@ -61,7 +85,8 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;
   spec.mask = problem.mask.kind, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
-  (family == Family::kHopper ? plan_hopper : plan_portable)(problem, schedule, plan, violations);
+  (family == Family::kHopper ? plan_hopper : plan_portable)(problem, demanded(problem, schedule), plan, violations);
+  explain_demands(problem, schedule.splits.is_auto(), plan);
   return plan;
 }
 

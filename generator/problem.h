@@ -120,6 +120,11 @@ struct AttentionProblem {
   bool kv_offsets = false;
   CacheLength cache_length = CacheLength::kAccurate;
   int max_q_len = 0;  // 0: any; 1: decode
+  /// The same inputs give the same bits, launch after launch. Every kernel of today does so without being asked; the
+  /// word holds those of tomorrow to it.
+  bool deterministic = false;
+  /// A sequence's result is the same to the bit whatever else is in the batch.
+  bool batch_invariant = false;
   bool operator==(const AttentionProblem&) const = default;
   int group() const { return heads.q / heads.kv; }
 };
@@ -141,6 +146,9 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("cache_length", problem.cache_length, any{}, "whether lengths count the cache alone or the prompt too");
   field("max_q_len", problem.max_q_len, range{0, 1 << 20},
         "static bound on the queries of a sequence; 1 is decode, 0 is any");
+  field("deterministic", problem.deterministic, any{}, "the same inputs give the same bits, launch after launch");
+  field("batch_invariant", problem.batch_invariant, any{},
+        "a sequence's result is the same to the bit whatever else is in the batch");
 }
 
 struct GemmDTypes {

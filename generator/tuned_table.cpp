@@ -47,6 +47,13 @@ double mask_distance(const Mask& a, const Mask& b) {
   return distance;
 }
 
+/// Equal but for what they demand of the result beyond being right: the fastest tile is the same.
+bool computes_the_same(AttentionProblem a, const AttentionProblem& b) {
+  a.deterministic = b.deterministic;
+  a.batch_invariant = b.batch_invariant;
+  return a == b;
+}
+
 Family family_of(const TunedRow& row) { return row.schedule.family.value_or(Family::kPortable); }
 
 }  // namespace
@@ -204,7 +211,7 @@ std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, Arc
     const bool replaced = std::any_of(found.begin(), found.end(), [&](const TunedMatch& match) {
       return match.row->problem == row->problem && family_of(*match.row) == family_of(*row);
     });
-    if (!replaced) found.push_back({row, entry->name, row->problem == problem, *distance});
+    if (!replaced) found.push_back({row, entry->name, computes_the_same(row->problem, problem), *distance});
   }
   std::stable_sort(found.begin(), found.end(), [](const TunedMatch& a, const TunedMatch& b) {
     const auto rank = [](const TunedMatch& match) {

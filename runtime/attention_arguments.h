@@ -55,7 +55,8 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
                         std::int64_t rows) noexcept {
   // Branches that always go the same way cost less than flags that are gathered.
   const AttentionSpec& spec = kernel.spec;
-  if ((t.batch | t.q_len | t.kv_len) < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len)) return false;
+  if ((t.batch | t.q_len | t.kv_len | t.sm_budget) < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len))
+    return false;
   if (rows < 0 || rows > std::int64_t{t.batch} * t.q_len) return false;
   if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
   if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & 15)) return false;
@@ -102,6 +103,8 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   bad(tensors.kv_len < 0, "/kv_len", [&] { return fmt::format("{} is negative", tensors.kv_len); });
   bad((kernel.max_q_len > 0) & (tensors.q_len > kernel.max_q_len), "/q_len",
       [&] { return fmt::format("{} is above the problem's max_q_len of {}", tensors.q_len, kernel.max_q_len); });
+  bad(tensors.sm_budget < 0, "/sm_budget",
+      [&] { return fmt::format("{} is negative; 0 takes all SMs", tensors.sm_budget); });
   const std::int64_t all_queries = std::int64_t{tensors.batch} * tensors.q_len;
   bad(ragged_q & ((tensors.q_tokens < 0) | (tensors.q_tokens > all_queries)), "/q_tokens", [&] {
     return fmt::format(

@@ -59,6 +59,11 @@ struct AttentionTensors {
 
   TensorStrides q_strides, k_strides, v_strides, o_strides;
 
+  /// SMs that this launch takes at most, so that others are left to communication; 0: all. Persistent kernels keep to
+  /// it (attention_sm90, but for "scheduler": "grid"); those that launch a CTA for each tile take no notice. The result
+  /// is the same to the bit.
+  int sm_budget = 0;
+
   float scale = std::numeric_limits<float>::quiet_NaN();    // of Q K^T; NaN: 1 / sqrt(head_dim.qk)
   float softcap = std::numeric_limits<float>::quiet_NaN();  // NaN: the problem's
   std::optional<Window> window;                             // absent: the problem's. Kind sliding_window alone

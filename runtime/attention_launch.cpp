@@ -149,13 +149,14 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
 }
 
 AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept {
-  return {.batch = tensors.batch,
-          .q_heads = problem.heads.q,
-          .kv_heads = problem.heads.kv,
-          .q_len = tensors.q_len,
-          .kv_len = tensors.kv_len,
-          .q_tokens =
-              problem.q_layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len};
+  return {
+      .batch = tensors.batch,
+      .q_heads = problem.heads.q,
+      .kv_heads = problem.heads.kv,
+      .q_len = tensors.q_len,
+      .kv_len = tensors.kv_len,
+      .q_tokens = problem.q_layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len,
+      .sm_budget = tensors.sm_budget};
 }
 
 void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
@@ -167,7 +168,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
 
   if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
 
-  const AttentionExtent extent{tensors.batch, kernel.q_heads, kernel.kv_heads, tensors.q_len, tensors.kv_len, rows};
+  const AttentionExtent extent{tensors.batch,  kernel.q_heads, kernel.kv_heads,  tensors.q_len,
+                               tensors.kv_len, rows,           tensors.sm_budget};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
   const bool split = launch.num_splits > 1;
   if (split && (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15)))

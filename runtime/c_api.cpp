@@ -105,6 +105,7 @@ constexpr std::size_t kProblem1 = KERNELWRIGHT_END_OF(kernelwright_attention_pro
 constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_tensors, window_right);
 constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
 constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
+// What is appended begins at a multiple of 8: the padding at an old struct's end holds anything.
 #undef KERNELWRIGHT_END_OF
 
 PrepareOptions options_of(const kernelwright_prepare_options* given) {
@@ -152,6 +153,8 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   read_word(c.scales, "/problem/scales", problem.scales);
   problem.max_q_len = c.max_q_len;
   problem.kv_offsets = c.kv_offsets != 0;
+  problem.deterministic = c.deterministic != 0;
+  problem.batch_invariant = c.batch_invariant != 0;
   return problem;
 }
 
@@ -181,7 +184,8 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .q_strides = strides(c.q_strides),
                            .k_strides = strides(c.k_strides),
                            .v_strides = strides(c.v_strides),
-                           .o_strides = strides(c.o_strides)};
+                           .o_strides = strides(c.o_strides),
+                           .sm_budget = c.sm_budget};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",
                       fmt::format("{:#x} has bits that mean nothing here", c.overrides));

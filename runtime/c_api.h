@@ -187,6 +187,7 @@ typedef struct kernelwright_attention_problem {
   const char* scales; /* "none", "per_tensor", "per_head" */
   int32_t max_q_len;
   int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
+  int32_t deterministic, batch_invariant;
 } kernelwright_attention_problem;
 
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
@@ -235,6 +236,7 @@ typedef struct kernelwright_attention_tensors {
   float scale, softcap;
   int32_t window_left, window_right;
   int64_t kv_tokens; /* rows of ragged k and v */
+  int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

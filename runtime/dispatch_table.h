@@ -58,6 +58,8 @@ struct DispatchKey {
     pack(problem.scales, 4);
     pack(problem.kv_offsets, 1);
     pack(problem.cache_length, 2);
+    pack(problem.deterministic, 1);
+    pack(problem.batch_invariant, 1);
     pack(device, 16);
     key.words = {packed,
                  word(head_dim.qk | head_dim.v << 16,

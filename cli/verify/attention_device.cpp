@@ -55,7 +55,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     : device_(device), call_(call), kernel_(kernel) {
   try {
     const AttentionProblem& problem = call.problem;
-    stream_ = device.create_stream();
+    own_stream_ = stream_ = device.create_stream();
     tensors_.q = upload(call.q);
     tensors_.k = upload(call.k);
     tensors_.v = upload(call.v);
@@ -87,14 +87,14 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     make_workspace();
   } catch (...) {
     for (const DevicePtr address : owned_) device_.free(address);
-    if (stream_) device_.destroy_stream(stream_);
+    if (own_stream_) device_.destroy_stream(own_stream_);
     throw;
   }
 }
 
 DeviceCase::~DeviceCase() {
   for (const DevicePtr address : owned_) device_.free(address);
-  if (stream_) device_.destroy_stream(stream_);
+  if (own_stream_) device_.destroy_stream(own_stream_);
 }
 
 void DeviceCase::make_workspace() {

@@ -23,6 +23,8 @@ class DeviceCase {
   /// From now on launches are of `kernel`, of the same problem and device. Its workspace may be larger; the old one
   /// stays valid for graphs that were captured with it.
   void use(AttentionKernel kernel);
+  /// From now on everything is queued on `stream`, which the caller owns, instead of on a stream of its own.
+  void use(Stream stream) { stream_ = stream; }
 
   /// Fills outputs and workspace with NaN; renews the guards.
   void poison();
@@ -56,7 +58,7 @@ class DeviceCase {
   Device& device_;
   const AttentionCase& call_;
   AttentionKernel kernel_;
-  Stream stream_ = nullptr;
+  Stream own_stream_ = nullptr, stream_ = nullptr;
   std::vector<DevicePtr> owned_;
   std::map<const void*, DevicePtr> uploaded_;  // tensors that share a buffer share its copy
   Guarded o_, lse_;

@@ -212,20 +212,24 @@ class Kernel:
 
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
-             kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None):
+             kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
+             sm_budget=0):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
         attention_kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
         kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...]. What shapes do not tell must be given: q_len
         (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses
-        (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q).
+        (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q). sm_budget bounds the SMs that a
+        persistent kernel takes; 0: all.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
                        page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, workspace=workspace)
         arguments = Arguments(self._problem, self.device, self._own_memory)
-        return Launch(self, tensors, arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens,
-                                                     page_table_stride, workspace_bytes, scale, softcap, window))
+        built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes,
+                                scale, softcap, window)
+        built.sm_budget = sm_budget
+        return Launch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):
         """Queues the attention of the tensors, as bind() takes them, on `stream`: an address, an object with __cuda_stream__ or

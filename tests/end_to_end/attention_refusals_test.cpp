@@ -1,6 +1,8 @@
-// What the portable family does not compute is refused, by path and with what would do. No GPU needed.
+// What a family does not compute is refused, by path and with what would do. No GPU needed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <functional>
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/error.h"
@@ -149,6 +151,77 @@ TEST(AttentionRefusals, SplitKeysOutsideTheDecodeForm) {
   AttentionSchedule schedule;
   schedule.splits = 4;
   EXPECT_THAT(refusal(default_problem(), schedule), HasSubstr("/schedule/splits"));
+}
+
+// ---- hopper ----
+
+std::string hopper_refusal(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
+  AttentionProblem problem = default_problem();
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  change(problem, schedule);
+  return refusal(problem, schedule);
+}
+std::string hopper_refusal(const std::function<void(AttentionProblem&)>& change) {
+  return hopper_refusal([&](AttentionProblem& problem, AttentionSchedule&) { change(problem); });
+}
+std::string lacks(const std::string& what, const std::string& has) {
+  return what + " is not built yet for the hopper family; it has " + has;
+}
+
+TEST(HopperRefusals, HeadSizesThatNoTileHolds) {  // case 12
+  for (const int d : {8, 111, 260, 512})
+    EXPECT_THAT(hopper_refusal([d](AttentionProblem& problem) {
+                  problem.head_dim = {d, d};
+                }),
+                HasSubstr(lacks("/problem/head_dim/qk: " + std::to_string(d), "multiples of 8 from 16 to 256")));
+  EXPECT_EQ(hopper_refusal([](AttentionProblem& problem) {
+              problem.head_dim = {64, 256};  // case 13
+            }),
+            lacks("/problem/head_dim/v: 256", "values no wider than keys, 64"));
+}
+
+TEST(HopperRefusals, PagesThatABoxDoesNotFit) {  // case 21
+  for (const int page : {1, 5, 12})
+    EXPECT_EQ(hopper_refusal([page](AttentionProblem& problem) {
+                problem.kv_layout = {KvLayoutKind::kPaged, page};
+              }),
+              lacks("/problem/kv_layout/page_size: " + std::to_string(page), "multiples of 8"));
+}
+
+// Each mask, and each way to divide the work, is refused by a test of its own, which goes when its kernel comes.
+void expect_mask_is_refused(MaskKind kind) {
+  EXPECT_THAT(hopper_refusal([kind](AttentionProblem& problem) {
+                problem.mask.kind = kind;
+                if (kind == MaskKind::kChunked) problem.mask.chunk = 100;
+                if (kind == MaskKind::kAnd || kind == MaskKind::kOr) problem.mask.operands.resize(2);
+              }),
+              HasSubstr(lacks("/problem/mask/kind: \"" + std::string(to_string(kind)) + "\"", "none, causal")));
+}
+TEST(HopperRefusals, ChunkedMask) { expect_mask_is_refused(MaskKind::kChunked); }  // case 17
+TEST(HopperRefusals, PaddingMask) { expect_mask_is_refused(MaskKind::kPadding); }  // case 29
+TEST(HopperRefusals, AndMask) { expect_mask_is_refused(MaskKind::kAnd); }
+TEST(HopperRefusals, OrMask) { expect_mask_is_refused(MaskKind::kOr); }
+TEST(HopperRefusals, MasksInMemory) {  // cases 29, 30
+  for (const MaskKind kind : {MaskKind::kTree, MaskKind::kTensor, MaskKind::kBits}) expect_mask_is_refused(kind);
+}
+
+TEST(HopperRefusals, KeysOfAnotherDType) {  // cases 33 to 35
+  EXPECT_THAT(hopper_refusal([](AttentionProblem& problem) {
+                problem.dtype.kv = DType::kE4m3;
+                problem.scales = ScaleKind::kPerTensor;
+              }),
+              testing::AllOf(HasSubstr(lacks("/problem/dtype/kv: \"e4m3\"", "bf16")),
+                             HasSubstr(lacks("/problem/scales: \"per_tensor\"", "none"))));
+}
+
+TEST(HopperRefusals, SplitKeys) {  // cases 25, 26
+  EXPECT_EQ(hopper_refusal([](AttentionProblem&, AttentionSchedule& schedule) { schedule.splits = 4; }),
+            lacks("/schedule/splits: 4", "1"));
+}
+TEST(HopperRefusals, AWayToMerge) {
+  EXPECT_THAT(hopper_refusal([](AttentionProblem&, AttentionSchedule& schedule) { schedule.merge = Merge::kInKernel; }),
+              HasSubstr("/schedule/merge: the hopper family has no merge"));
 }
 
 }  // namespace

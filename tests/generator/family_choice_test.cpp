@@ -68,6 +68,39 @@ TEST(FamilyChoice, IsHopperForWhatPortableLacks) {
   EXPECT_THAT(validate(config, Arch::kSm80), testing::SizeIs(2)) << "hopper kernels do not run there";
 }
 
+TEST(Demands, ABatchInvariantDecodeNeverCutsKeysByTheBatch) {
+  AttentionProblem decode = prefill();
+  decode.max_q_len = 1;
+  EXPECT_EQ(plan_attention(decode, {}, Arch::kSm80).splits, 0) << "from the shape, at launch";
+  decode.batch_invariant = decode.deterministic = true;
+  AttentionSchedule schedule;
+  for (const int parts : {1, 5}) {
+    const AttentionPlan plan = plan_attention(decode, schedule, Arch::kSm80);
+    EXPECT_EQ(plan.splits, parts);
+    EXPECT_EQ(plan.combine.has_value(), parts > 1);
+    const auto reason = [&](std::string_view field) {
+      for (const Choice& choice : plan.choices)
+        if (choice.field == field) return choice.reason;
+      return std::string("no choice");
+    };
+    EXPECT_EQ(reason("splits"), parts == 1 ? "batch_invariant: a number that follows the batch would change sums; the "
+                                             "schedule may give another"
+                                           : "the schedule says so");
+    EXPECT_THAT(reason("batch_invariant"), HasSubstr(parts == 1 ? "never cut into parts" : "cut into 5 parts always"));
+    EXPECT_THAT(reason("deterministic"), HasSubstr("one order"));
+    schedule.splits = 5;  // the same for every batch
+  }
+}
+
+TEST(Demands, ChangeNoKernelAndNoRow) {
+  AttentionProblem problem = prefill();
+  const AttentionPlan plain = plan_attention(problem, {}, Arch::kSm90a);
+  problem.deterministic = problem.batch_invariant = true;
+  const AttentionPlan demanded = plan_attention(problem, {}, Arch::kSm90a);
+  EXPECT_EQ(demanded.main, plain.main);
+  EXPECT_EQ(demanded.row, plain.row);
+}
+
 TEST(FamilyChoice, FollowsTheFieldsThatTheScheduleNames) {
   AttentionSchedule schedule;
   schedule.num_warps = 8;

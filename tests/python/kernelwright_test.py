@@ -159,6 +159,16 @@ class OnTheEmulator(unittest.TestCase):
             launch()
             self.assert_near(self.values(tensors["o"]), want, size, "o")
 
+    def test_a_budget_of_sms_changes_no_bit(self):
+        tensors, *_ = self.operands()
+        self.kernel.launch(**tensors)
+        whole = tensors["o"].read()
+        tensors["o"].write(b"\xff\x7f" * (5 * 2 * HEAD))
+        self.kernel.launch(**tensors, sm_budget=1)
+        self.assertEqual(tensors["o"].read(), whole)
+        with self.assertRaisesRegex(ConfigError, "/tensors/sm_budget: -1 is negative"):
+            self.kernel.launch(**tensors, sm_budget=-1)
+
     def test_says_which_tensor_does_not_fit_and_what_would(self):
         tensors, *_ = self.operands()
         empty = self.engine.empty

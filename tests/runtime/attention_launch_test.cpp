@@ -255,6 +255,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadArgument{"batch", [](AttentionTensors& t) { t.batch = -2; }, "/tensors/batch: -2 is negative"},
         BadArgument{"q_len", [](AttentionTensors& t) { t.q_len = -1; }, "/tensors/q_len: -1 is negative"},
+        BadArgument{"sm_budget", [](AttentionTensors& t) { t.sm_budget = -3; },
+                    "/tensors/sm_budget: -3 is negative; 0 takes all SMs"},
         BadArgument{"v", [](AttentionTensors& t) { t.v = 0; }, "/tensors/v: is null; give a device address"},
         BadArgument{"o", [](AttentionTensors& t) { t.o += 2; },
                     "/tensors/o: address 0x40002 is not a multiple of 16; give an aligned one"},

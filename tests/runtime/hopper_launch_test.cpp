@@ -184,6 +184,28 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(launch.config.shared_bytes, launch.kernel->max_shared_bytes);
 }
 
+TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
+  const auto ctas = [&](int sm_budget, Scheduler scheduler) {
+    AttentionSchedule schedule = hopper();
+    schedule.scheduler = scheduler;
+    AttentionTensors tensors = some_tensors();
+    tensors.batch = 40;  // 320 tiles
+    tensors.sm_budget = sm_budget;
+    device().forget_launches();
+    engine.prepare(prefill_problem(), schedule).launch(tensors, some_stream());
+    const FakeLaunch launch = device().launches().at(0);
+    EXPECT_EQ(launch.as<HopperAttentionParams>().num_items, 320);
+    return launch.config.grid[0];
+  };
+  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kLongestFirst}) {
+    EXPECT_EQ(ctas(0, scheduler), 132u) << "all SMs";
+    EXPECT_EQ(ctas(100, scheduler), 100u);
+    EXPECT_EQ(ctas(1, scheduler), 1u);
+    EXPECT_EQ(ctas(1000, scheduler), 132u) << "more than there are";
+  }
+  EXPECT_EQ(ctas(100, Scheduler::kGrid), 320u) << "no persistent kernel";
+}
+
 TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {
   AttentionTensors tensors = some_tensors();
   tensors.k_strides = {.batch = 0, .token = 256, .head = 128};

@@ -1,0 +1,222 @@
+// Random launches: drawn kernels with drawn calls, several in flight on two streams, each launched twice into poisoned
+// outputs, compared bit for bit and with the fp64 reference. A watchdog ends the process, naming the launch, if one
+// does not end. On a GPU and, with few launches, on the emulator. Needs no file of the repository.
+//
+//   KERNELWRIGHT_RANDOM_LAUNCHES  how many; 200 on a GPU, 40 on the emulator
+//   KERNELWRIGHT_RANDOM_SEED      of kernels and calls; 1
+//   KERNELWRIGHT_RANDOM_KERNELS   how many kernels to draw; 24, and 8
+//   KERNELWRIGHT_RANDOM_FIRST     the number of the first launch; 0. A failure names it, and then it runs alone
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "end_to_end/random_calls.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine.h"
+#include "kernelwright/verify/attention_bound.h"
+#include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/random.h"
+#include "support/ptx_store.h"
+#include "support/watchdog.h"
+
+namespace kernelwright {
+namespace {
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Bits: NaN would differ from itself.
+bool same_bits(const AttentionOutput& a, const AttentionOutput& b) {
+  return a.o == b.o && a.lse.size() == b.lse.size() &&
+         (a.lse.empty() || std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0);
+}
+
+struct RunOptions {
+  std::uint64_t launches = 200, first = 0, seed = 1;
+  int kernels = 24, in_flight = 8;
+  CallLimits limits{};
+  std::chrono::milliseconds limit{20000};
+};
+
+class RandomRun {
+ public:
+  RandomRun(Engine& engine, const RunOptions& options)
+      : engine_(engine),
+        device_(engine.device(0)),
+        options_(options),
+        drawn_(draw_kernels(options.kernels, options.seed, *device_.info().arch)),
+        watchdog_(options.limit) {
+    for (Stream& stream : streams_) stream = device_.create_stream();
+  }
+  ~RandomRun() {
+    for (Stream stream : streams_) device_.destroy_stream(stream);
+  }
+  RandomRun(const RandomRun&) = delete;
+  RandomRun& operator=(const RandomRun&) = delete;
+
+  void run() {
+    prepare();
+    const std::uint64_t end = options_.first + options_.launches;
+    for (std::uint64_t number = options_.first; number < end && !testing::Test::HasFailure();)
+      number += run_some(number, std::min<std::uint64_t>(end - number, static_cast<std::uint64_t>(options_.in_flight)));
+  }
+
+ private:
+  struct Job {
+    std::uint64_t number;
+    const DrawnKernel* kernel;
+    DrawnCall drawn;
+    AttentionCase call;
+    std::unique_ptr<DeviceCase> on_device;
+    AttentionOutput first;
+  };
+
+  /// Compiles on all cores, and nothing later.
+  void prepare() {
+    for (const DrawnKernel& kernel : drawn_) {
+      PrepareOptions background;
+      background.background = true;
+      kernels_.push_back(engine_.prepare(kernel.problem, kernel.schedule, background));
+    }
+    for (const AttentionKernel& kernel : kernels_) kernel.wait();
+  }
+
+  std::string name_of(const Job& job) const {
+    return fmt::format(
+        "launch {} of seed {}, alone with KERNELWRIGHT_RANDOM_FIRST={} KERNELWRIGHT_RANDOM_LAUNCHES=1\n{}", job.number,
+        options_.seed, job.number, describe(*job.kernel, job.drawn));
+  }
+
+  /// A stream is waited for as a whole, so a launch that does not end is the one that is named or one behind it.
+  std::string name_of(const std::vector<std::unique_ptr<Job>>& jobs, std::size_t from) const {
+    std::string text = name_of(*jobs[from]);
+    if (from + 1 < jobs.size())
+      text += fmt::format("\nor of one queued behind it, up to launch {}", jobs.back()->number);
+    return text;
+  }
+
+  std::uint64_t run_some(std::uint64_t number, std::uint64_t count) {
+    Random random(options_.seed, ~number);
+    std::vector<std::unique_ptr<Job>> jobs;
+    for (std::uint64_t i = number; i < number + count; ++i) {
+      const std::size_t which = Random(options_.seed, i + 1).below(drawn_.size());
+      const DrawnKernel& kernel = drawn_[which];
+      auto job = std::make_unique<Job>(Job{i, &kernel, draw_call(kernel.problem, options_.limits, options_.seed, i)});
+      job->call = job->drawn.make(kernel.problem);
+      job->on_device = std::make_unique<DeviceCase>(device_, job->call, kernels_[which]);
+      jobs.push_back(std::move(job));
+    }
+    launch(jobs, random);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      Job& job = *jobs[i];
+      job.first = watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return job.on_device->download(); });
+      EXPECT_TRUE(job.on_device->guards_are_intact()) << "memory beside an output was written by " << name_of(job);
+    }
+    // Again in another order, beside other neighbours.
+    for (std::size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random.below(i)]);
+    launch(jobs, random);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const Job& job = *jobs[i];
+      const AttentionOutput again =
+          watchdog_.watch([&] { return name_of(jobs, i); }, [&] { return job.on_device->download(); });
+      EXPECT_TRUE(same_bits(job.first, again)) << "two launches differ: " << name_of(job);
+      const Verdict verdict = verify(job.call, job.first, {.budget_operations = 4e6, .seed = job.number});
+      EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
+                                  << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
+                                  << verdict.rms_limit << "\n"
+                                  << name_of(job);
+    }
+    return count;
+  }
+
+  void launch(const std::vector<std::unique_ptr<Job>>& jobs, Random& random) {
+    for (const auto& job : jobs) {
+      job->on_device->use(streams_[random.below(2)]);
+      // Which changes no bit.
+      const int sms = device_.info().num_sms;
+      job->on_device->tensors().sm_budget = static_cast<int>(random.below(2) ? random.below(sms + 1) : 0);
+      // The emulator runs a launch where it is queued.
+      watchdog_.watch([&] { return name_of(*job); },
+                      [&] {
+                        job->on_device->poison();
+                        job->on_device->launch();
+                      });
+    }
+  }
+
+  Engine& engine_;
+  Device& device_;
+  const RunOptions options_;
+  const std::vector<DrawnKernel> drawn_;
+  std::vector<AttentionKernel> kernels_;
+  Stream streams_[2] = {};
+  test::Watchdog watchdog_;
+};
+
+/// What the environment says, else `launches` of `kernels` kernels.
+RunOptions asked_for(std::uint64_t launches, int kernels) {
+  RunOptions options;
+  options.launches = from_environment("KERNELWRIGHT_RANDOM_LAUNCHES", launches);
+  options.first = from_environment("KERNELWRIGHT_RANDOM_FIRST", 0);
+  options.seed = from_environment("KERNELWRIGHT_RANDOM_SEED", 1);
+  options.kernels =
+      static_cast<int>(from_environment("KERNELWRIGHT_RANDOM_KERNELS", static_cast<std::uint64_t>(kernels)));
+  return options;
+}
+
+TEST(RandomLaunchesOnCuda, AreRightAndRepeatToTheBitOnTwoStreams) {
+  std::unique_ptr<Engine> engine;
+  try {
+    EngineOptions options;
+    options.backend = "cuda";
+    engine = std::make_unique<Engine>(options);
+    if (!engine->device(0).info().arch) GTEST_SKIP() << "no kernel is compiled for " << engine->device(0).info().name;
+  } catch (const MissingError& error) {
+    GTEST_SKIP() << "no GPU: " << error.what();
+  }
+  RunOptions options = asked_for(200, 24);
+  options.limits = {.queries = 400, .keys = 4000, .batch = 6, .tokens = 8000};
+  RandomRun(*engine, options).run();
+}
+
+TEST(RandomLaunchesOnTheEmulator, AreRightAndRepeatToTheBitWithoutAReport) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  EngineOptions engine_options;
+  engine_options.backend = "emulator";
+  engine_options.emulator.hazards = true;
+  engine_options.emulator.num_sms = 4;
+  engine_options.emulator.completion = emulator::Completion::kRandom;
+  engine_options.emulator.seed = 3;
+  engine_options.custom_store = test::ptx_store();
+  Engine engine(engine_options);
+  RunOptions options = asked_for(40, 8);  // each family and form twice
+  options.in_flight = 4;
+  options.limits = {.queries = 70, .keys = 200, .batch = 3, .tokens = 300};
+  options.limit = std::chrono::minutes(4);
+  RandomRun(engine, options).run();
+  for (const auto& [kernel, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
+    ADD_FAILURE() << kernel << ": " << report.text();
+}
+
+TEST(WatchdogDeathTest, EndsAProcessThatWaitsForWhatDoesNotEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto wait = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
+  EXPECT_EXIT(
+      {
+        test::Watchdog watchdog(std::chrono::milliseconds(50));
+        watchdog.watch([] { return "launch 17"; }, [&] { wait(std::chrono::minutes(1)); });
+      },
+      testing::ExitedWithCode(test::Watchdog::kExitCode), "watchdog: no end after 50 ms of launch 17");
+  test::Watchdog watchdog(std::chrono::milliseconds(200));
+  for (int i = 0; i < 3; ++i) watchdog.watch([] { return "short work"; }, [&] { wait(std::chrono::milliseconds(1)); });
+  wait(std::chrono::milliseconds(300));  // nothing is watched
+}
+
+}  // namespace
+}  // namespace kernelwright
