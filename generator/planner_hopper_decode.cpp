@@ -7,6 +7,21 @@
 #include "kernelwright/generator/launch_plan.h"
 
 namespace kernelwright {
+namespace {
+
+/// CTAs that an SM shall hold: what shared memory does, as far as the registers last without spills. Those were counted
+/// for 16 rows and 16 keys a warp.
+int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
+  constexpr int kRegistersOfAnSm = 65536;
+  const int depth = std::max(spec.head_dim_qk, spec.head_dim_v);
+  if (depth > 128 || spec.block_m > 16 || spec.block_n > 16 * spec.num_warps) return 1;
+  const int registers = kRegistersOfAnSm / (32 * spec.num_warps * (depth > 64 ? 168 : 128));
+  const int shared =
+      machine.shared_bytes_per_sm / (static_cast<int>(shared_bytes(spec)) + machine.reserved_shared_bytes_per_cta);
+  return std::max(1, std::min(registers, shared));
+}
+
+}  // namespace
 
 void detail::plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                                 std::vector<Violation>& violations) {
@@ -42,8 +57,8 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
     }
   spec.num_stages = resolve("num_stages", schedule.num_stages, spec.num_stages,
                             "as many as fit, 4 at most: all of them are on their way");
-  spec.min_ctas = 1;
-  resolve.derived("min_ctas", spec.min_ctas, "shared memory bounds the CTAs of an SM");
+  spec.min_ctas = resident_ctas(spec, machine);
+  resolve.derived("min_ctas", spec.min_ctas, "what shared memory holds, where the registers last");
   choose_merge(schedule, plan, resolve);
   check_portable_tile(spec, machine, violations);
 }

@@ -87,8 +87,6 @@ class Stream {
 
   __device__ __forceinline__ void prefetch() {
     if (lane_ == 0) {
-      ptx::prefetch_tensormap(operands_.k);
-      ptx::prefetch_tensormap(operands_.v);
 #pragma unroll
       for (int i = 0; i < 2 * spec::kNumStages; ++i) ptx::mbarrier_init(barriers_ + i * contract::kBarrierBytes, 1);
       ptx::fence_mbarrier_init();
@@ -184,5 +182,9 @@ class Stream {
 
 extern "C" __global__ void __launch_bounds__(kernelwright::decode::kNumThreads, kernelwright::spec::kMinCtas)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperDecodeParams params) {
+  if (threadIdx.x == 0) {
+    kernelwright::ptx::prefetch_tensormap(params.k);
+    kernelwright::ptx::prefetch_tensormap(params.v);
+  }
   kernelwright::decode::attend<kernelwright::Stream>(params.attention, params);
 }
