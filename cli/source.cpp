@@ -26,7 +26,11 @@ Spec spec_of(const Options& options) {
   const AttentionPlan plan = plan_for(named, choose_arch(named, options), tuned_rows(options));
   if (options.kernel == "main") return plan.main;
   if (!plan.combine)
-    throw ConfigError("--kernel", fmt::format("combine: {} never splits its keys; main would do", named.config.name));
+    throw ConfigError("--kernel",
+                      fmt::format("combine: {} {} would do", named.config.name,
+                                  plan.splits == 1 ? "never splits its keys; main"
+                                                   : "merges the parts of its keys itself; main, or the schedule's "
+                                                     "\"merge\": \"combine\","));
   return *plan.combine;
 }
 

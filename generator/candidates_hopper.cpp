@@ -19,10 +19,16 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<bool> packs{false};
   if (problem.group() > 1 && 64 % problem.group() == 0) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
-  return {{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-           axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
-          {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
-           axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
+  AxisSets sets{{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
+                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
+                {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
+                 axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
+  // The decode form, where portable_axes() tries its own.
+  if (problem.max_q_len > 0 && problem.max_q_len * problem.group() <= 128)
+    sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),
+                    axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128, 256}),
+                    axis("num_stages", &S::num_stages, {2, 3, 4, 5, 6, 8})});
+  return sets;
 }
 
 }  // namespace kernelwright

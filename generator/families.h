@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "contract/hopper_attention.h"
+#include "contract/hopper_decode.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/planner.h"
@@ -59,6 +60,12 @@ void plan_portable(const AttentionProblem& problem, const AttentionSchedule& sch
 void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                  std::vector<Violation>& violations);
 
+void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                        std::vector<Violation>& violations);
+
+/// Parts of split keys, and who merges them, for the decode forms of all families.
+void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
+
 /// At most so many rows share each KV head's keys: below, a decode form beats every prefill. 0: no bound is known.
 inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return problem.max_q_len * problem.group(); }
 inline constexpr int kMaxDecodeRows = 64;
@@ -69,6 +76,11 @@ inline bool is_decode(const AttentionProblem& problem) {
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
                                  spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+}
+
+inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
+  return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
+                                        spec.num_stages);
 }
 
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row

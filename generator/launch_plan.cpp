@@ -65,7 +65,8 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
 }  // namespace
 
 std::uint32_t shared_bytes(const AttentionSpec& spec) {
-  if (spec.family == Family::kHopper) return detail::hopper_layout_of(spec).total;
+  if (spec.has_warpgroups()) return detail::hopper_layout_of(spec).total;
+  if (spec.family == Family::kHopper) return detail::hopper_decode_layout_of(spec).total;
   const int slots = spec.register_staged ? 1 : spec.num_stages;
   if (spec.token_gen)
     return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v, slots)
@@ -103,7 +104,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
 
   const std::int64_t items = pairs * m_blocks;
-  if (spec.family == Family::kHopper) {
+  if (spec.has_warpgroups()) {
     order_items(spec, extent, num_sms, items, launch);
     return launch;
   }

@@ -189,6 +189,7 @@ class Tile {
 
 void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                          std::vector<Violation>& violations) {
+  if (schedule.token_gen.value_or(false)) return plan_hopper_decode(problem, schedule, plan, violations);
   Resolver resolve(plan.choices);
   plan.splits = 1;
   Tile(problem, plan.main, schedule, resolve).choose();

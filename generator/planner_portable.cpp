@@ -76,6 +76,17 @@ void choose_decode_tile(AttentionSpec& spec, const AttentionSchedule& schedule, 
 
 }  // namespace
 
+void detail::choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve) {
+  AttentionSpec& spec = plan.main;
+  plan.splits = schedule.splits.value_or(0);
+  resolve.derived("splits", plan.splits, plan.splits > 0 ? "the schedule says so" : "0: from the shape, at launch");
+  spec.merge = resolve("merge", schedule.merge, plan.splits == 1 ? Merge::kCombine : Merge::kInKernel,
+                       plan.splits == 1 ? "one part: there is nothing to merge"
+                                        : "the last CTA merges the parts: a second launch costs more");
+  if (plan.splits != 1 && spec.merge == Merge::kCombine)
+    plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
+}
+
 void detail::plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                            std::vector<Violation>& violations) {
   AttentionSpec& spec = plan.main;
@@ -105,13 +116,7 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
               chunked ? "one swizzle wide: a thread keeps one row pointer for all chunks of K" : "K arrives whole");
   if (spec.token_gen) {
     choose_decode_tile(spec, schedule, machine, std::max(1, max_rows), resolve);
-    plan.splits = schedule.splits.value_or(0);
-    resolve.derived("splits", plan.splits, plan.splits > 0 ? "the schedule says so" : "0: from the shape, at launch");
-    spec.merge = resolve("merge", schedule.merge, plan.splits == 1 ? Merge::kCombine : Merge::kInKernel,
-                         plan.splits == 1 ? "one part: there is nothing to merge"
-                                          : "the last CTA merges the parts: a second launch costs more");
-    if (plan.splits != 1 && spec.merge == Merge::kCombine)
-      plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
+    choose_merge(schedule, plan, resolve);
   } else {
     choose_prefill_tile(spec, schedule, machine, resolve);
     plan.splits = 1;

@@ -55,45 +55,62 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   return regions;
 }
 
-}  // namespace
+// Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
+SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth) {
+  return {.name = std::move(name),
+          .offset = static_cast<std::uint32_t>(begin),
+          .bytes = bytes_between(begin, end),
+          .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * 2) : 0,
+          .use = fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth)};
+}
 
-std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
-  if (spec.family == Family::kHopper) return hopper_map(spec);
-  const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
-  // Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
-  const auto ring = [&](std::string name, std::int32_t begin, std::int32_t end, int tokens, int depth) {
-    return SharedRegion{.name = std::move(name),
-                        .offset = static_cast<std::uint32_t>(begin),
-                        .bytes = bytes_between(begin, end),
-                        .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * 2) : 0,
-                        .use = fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth)};
-  };
-  const auto region = [](std::string name, std::int32_t begin, std::int32_t end, std::string use) {
-    return SharedRegion{.name = std::move(name),
-                        .offset = static_cast<std::uint32_t>(begin),
-                        .bytes = bytes_between(begin, end),
-                        .use = std::move(use)};
-  };
-  if (!spec.token_gen) {
-    const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
-    return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
-            ring("keys", map.keys, map.values, spec.block_n, qk),
-            ring("values", map.values, map.total, spec.block_n, v)};
-  }
-  const contract::DecodeLayout map = contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots);
+SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std::string use) {
+  return {.name = std::move(name),
+          .offset = static_cast<std::uint32_t>(begin),
+          .bytes = bytes_between(begin, end),
+          .use = std::move(use)};
+}
+
+/// The decode forms'. `qk` and `v`: columns of a tile in shared memory.
+std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
+  const int slots = spec.register_staged ? 1 : spec.num_stages;
   std::vector<SharedRegion> regions{
       region("queries", map.queries, map.rings, fmt::format("[{}][{}]", spec.block_m, qk))};
   const int warp_keys = spec.block_n / spec.num_warps;
   for (int warp = 0; warp < spec.num_warps; ++warp) {
     const std::int32_t base = map.rings + warp * map.ring_bytes;
-    regions.push_back(ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, warp_keys, qk));
+    regions.push_back(ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, slots, warp_keys, qk));
     regions.push_back(
-        ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, warp_keys, v));
+        ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, slots, warp_keys, v));
   }
   regions.push_back(region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
   regions.push_back(region("partial outputs", map.partials, map.partials + spec.num_warps * spec.block_m * v * 4,
                            fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)));
   return regions;
+}
+
+std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec) {
+  const contract::HopperDecodeLayout map = detail::hopper_decode_layout_of(spec);
+  std::vector<SharedRegion> regions =
+      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk), contract::padded_depth(spec.head_dim_v));
+  regions.push_back(region("barriers", map.barriers, map.total,
+                           fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
+  return regions;
+}
+
+}  // namespace
+
+std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
+  if (spec.has_warpgroups()) return hopper_map(spec);
+  if (spec.family == Family::kHopper) return hopper_decode_map(spec);
+  const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
+  if (!spec.token_gen) {
+    const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
+    return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
+            ring("keys", map.keys, map.values, slots, spec.block_n, qk),
+            ring("values", map.values, map.total, slots, spec.block_n, v)};
+  }
+  return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
 }
 
 }  // namespace kernelwright

@@ -14,8 +14,9 @@ std::string value_text(E value) {
 
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
-  if (std::get<AttentionSpec>(spec).family == Family::kHopper) return "attention_sm90";
-  return std::get<AttentionSpec>(spec).token_gen ? "attention_decode_portable" : "attention_portable";
+  const auto& attention = std::get<AttentionSpec>(spec);
+  if (attention.family == Family::kHopper) return attention.token_gen ? "attention_decode_sm90" : "attention_sm90";
+  return attention.token_gen ? "attention_decode_portable" : "attention_portable";
 }
 
 std::string canonical_text(const Spec& spec) {

@@ -12,8 +12,8 @@
 namespace kernelwright {
 
 /// One attention kernel of any family: attention_portable (token_gen false), attention_decode_portable (token_gen true)
-/// and attention_sm90 (family hopper). Fields of another family are left at their defaults and are no part of the
-/// Spec's text.
+/// and, of family hopper, attention_sm90 and attention_decode_sm90. Fields of another family are left at their defaults
+/// and are no part of the Spec's text.
 struct AttentionSpec {
   Family family = Family::kPortable;
   Arch arch = Arch::kSm80;
@@ -32,13 +32,13 @@ struct AttentionSpec {
   int block_m = 128, block_n = 64;
   Swizzle swizzle = Swizzle::k128B;
   Rescale rescale = Rescale::kLazy;
-  // portable
+  // portable, and decode of any family
   bool register_staged = false;  // K and V pass through registers, converted on the way
   int block_k = 128;
   int num_warps = 4, num_stages = 1;
   int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
   Merge merge = Merge::kCombine;  // token_gen
-  // hopper
+  // hopper prefill
   int math_warpgroups = 2;  // and one that loads
   int q_stages = 1;
   int num_kv_stages = 2, num_qk_stages = 1;
@@ -49,8 +49,10 @@ struct AttentionSpec {
   int multicast = 1;  // CTAs of a cluster that each load of K and V serves
   bool operator==(const AttentionSpec&) const = default;
 
+  /// A warpgroup that loads beside those that multiply: attention_sm90. Else warps are alike.
+  bool has_warpgroups() const { return family == Family::kHopper && !token_gen; }
   /// Threads of a CTA.
-  int threads() const { return family == Family::kHopper ? 128 * (1 + math_warpgroups) : 32 * num_warps; }
+  int threads() const { return has_warpgroups() ? 128 * (1 + math_warpgroups) : 32 * num_warps; }
 };
 template <class Visitor>
 void visit_fields(AttentionSpec& spec, Visitor&& field) {
@@ -76,7 +78,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("block_n", spec.block_n, any{}, "keys of a tile");
   field("swizzle", spec.swizzle, any{}, "widest shared-memory swizzle");
   field("rescale", spec.rescale, any{}, "when the output is rescaled to a new row maximum");
-  if (spec.family == Family::kHopper) {
+  if (spec.has_warpgroups()) {
     field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
     field("q_stages", spec.q_stages, any{}, "slots of query tiles");
     field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
@@ -87,8 +89,10 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the queries");
     field("multicast", spec.multicast, any{}, "CTAs that each load of K and V serves");
   } else {
-    field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");
-    field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
+    if (spec.family == Family::kPortable) {
+      field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");
+      field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
+    }
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
@@ -115,7 +119,7 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
 using Spec = std::variant<AttentionSpec, CombineSpec>;
 
 /// The template that a Spec specialises: "attention_portable", "attention_decode_portable", "attention_sm90",
-/// "attention_combine".
+/// "attention_decode_sm90", "attention_combine".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order: what the key hashes and `explain` prints.
 std::string canonical_text(const Spec& spec);

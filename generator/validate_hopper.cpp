@@ -17,9 +17,14 @@ const std::vector<std::string_view> kHopperFields = {
     "arch",          "family",        "block_m",  "block_n",         "token_gen", "q_stages",
     "num_kv_stages", "num_qk_stages", "kv_ring",  "math_warpgroups", "overlap",   "swizzle",
     "cluster",       "scheduler",     "pack_gqa", "splits",          "rescale"};
+const std::vector<std::string_view> kDecodeFields = {"arch",      "family",    "block_m",    "block_n",
+                                                     "token_gen", "num_warps", "num_stages", "swizzle",
+                                                     "pack_gqa",  "splits",    "merge",      "rescale"};
 constexpr int kMaxHeadDim = 256, kHeadDimStep = 8, kMinHeadDim = 16;
 
-void check_problem(const AttentionProblem& problem, FamilyRules& hopper) {
+void check_problem(const AttentionProblem& problem, bool decode, FamilyRules& hopper) {
+  // Decode multiplies with mma.sync, 16 columns at a time.
+  const int step = decode ? 16 : kHeadDimStep;
   hopper.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
   // K, V and O pass through the same instructions as Q, whose dtype they share.
   if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16})) {
@@ -27,10 +32,10 @@ void check_problem(const AttentionProblem& problem, FamilyRules& hopper) {
     hopper.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
   }
   const auto check_depth = [&](const char* path, int depth) {
-    const bool fits = depth >= kMinHeadDim && depth <= kMaxHeadDim && depth % kHeadDimStep == 0;
+    const bool fits = depth >= kMinHeadDim && depth <= kMaxHeadDim && depth % step == 0;
     if (!fits)
       hopper.refuse(path, std::to_string(depth),
-                    fmt::format("multiples of {} from {} to {}", kHeadDimStep, kMinHeadDim, kMaxHeadDim));
+                    fmt::format("multiples of {} from {} to {}", step, kMinHeadDim, kMaxHeadDim));
     return fits;
   };
   const bool qk_fits = check_depth("/problem/head_dim/qk", problem.head_dim.qk);
@@ -49,9 +54,13 @@ void check_problem(const AttentionProblem& problem, FamilyRules& hopper) {
     hopper.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
 }
 
+void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
+  hopper.has_only(schedule, kDecodeFields);
+  if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+}
+
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kHopperFields);
-  if (schedule.token_gen.value_or(false)) hopper.refuse("/schedule/token_gen", "true", "false");
   if (!schedule.splits.is_auto()) hopper.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
@@ -89,8 +98,9 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
 
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
-  check_problem(problem, hopper);
-  check_schedule(schedule, hopper);
+  const bool decode = schedule.token_gen.value_or(false);
+  check_problem(problem, decode, hopper);
+  (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
 void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {

@@ -4,6 +4,7 @@
 
 #include "contract/attention_params.h"
 #include "contract/hopper_attention.h"
+#include "contract/hopper_decode.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/runtime/attention_arguments.h"
 #include "kernelwright/runtime/hopper_tensor_maps.h"
@@ -95,18 +96,27 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
   };
 }
 
+void encode(const LoadedAttention& kernel, contract::TensorMap& to, const TensorMapRequest& request) {
+  const TensorMap map = kernel.device->encode_tensor_map(request);
+  static_assert(sizeof to == sizeof map && alignof(contract::TensorMap) == alignof(TensorMap));
+  std::memcpy(&to, &map, sizeof map);
+}
+
+/// attention_sm90 and attention_decode_sm90.
 void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
   const HopperTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
+  if (kernel.spec.token_gen) {
+    contract::HopperDecodeParams decode{};
+    encode(kernel, decode.k, wanted.k);
+    encode(kernel, decode.v, wanted.v);
+    decode.attention = params;
+    return kernel.device->launch(*kernel.main, config_of(launch.main), &decode, sizeof decode, stream);
+  }
   contract::HopperAttentionParams hopper{};
-  const auto encode = [&](contract::TensorMap& to, const TensorMapRequest& request) {
-    const TensorMap map = kernel.device->encode_tensor_map(request);
-    static_assert(sizeof to == sizeof map && alignof(contract::TensorMap) == alignof(TensorMap));
-    std::memcpy(&to, &map, sizeof map);
-  };
-  encode(hopper.q, wanted.q);
-  encode(hopper.k, wanted.k);
-  encode(hopper.v, wanted.v);
+  encode(kernel, hopper.q, wanted.q);
+  encode(kernel, hopper.k, wanted.k);
+  encode(kernel, hopper.v, wanted.v);
   hopper.attention = params;
   hopper.num_items = launch.num_items;
   hopper.m_chunk = launch.m_chunk;
@@ -177,8 +187,10 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
     refuse_workspace(tensors, launch);
 
   const AttentionParams params = main_params(kernel, tensors, strides, launch);
-  if (kernel.tensor_maps) return launch_hopper(kernel, tensors, strides, launch, params, stream);
-  kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
+  if (kernel.tensor_maps)
+    launch_hopper(kernel, tensors, strides, launch, params, stream);
+  else
+    kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
   if (!split || !kernel.combine) return;
 
   const CombineParams combine{

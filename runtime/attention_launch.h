@@ -22,7 +22,7 @@ struct LoadedAttention {
   float scale = 1, softcap = 0;  // where the caller gives none
   Window window;
   bool pdl = false;          // the merging kernel may start early
-  bool tensor_maps = false;  // the kernel reads its operands through tensor maps: attention_sm90
+  bool tensor_maps = false;  // the kernel reads its keys and values through tensor maps: family hopper
   // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two

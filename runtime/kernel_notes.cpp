@@ -13,7 +13,7 @@ KernelNotes notes_of(const Spec& spec) {
   KernelNotes notes;
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
-  if (attention->family == Family::kHopper) {
+  if (attention->has_warpgroups()) {
     notes.roles.push_back({.first_warp = 0, .num_warps = kWarpsOfAWarpgroup, .name = "load"});
     for (int i = 0; i < attention->math_warpgroups; ++i)
       notes.roles.push_back({.first_warp = static_cast<std::uint32_t>(i + 1) * kWarpsOfAWarpgroup,

@@ -12,13 +12,13 @@
 
 namespace kernelwright::policy {
 
-/// One row, merged by one warp. What it waits for is memory, so the loads of kBatch parts are issued before the first
-/// is used, and those of the first batch before anything is known of the weights.
-template <int kDepth>
+/// One row, merged by one warp. What it waits for is memory, so the loads of kBatch parts, as many as kRegisters hold,
+/// are issued before the first is used, and those of the first batch before anything is known of the weights.
+template <int kDepth, int kRegisters>
 class MergedRow {
   static constexpr int kVector = kDepth % 128 == 0 ? 4 : 2;                      // columns of one load
   static constexpr int kVectors = (kDepth + 32 * kVector - 1) / (32 * kVector);  // loads of a lane for one part
-  static constexpr int kRoom = 64 / (kVector * kVectors);                        // parts that 64 registers hold
+  static constexpr int kRoom = kRegisters / (kVector * kVectors);                // parts that fit
   static constexpr int kBatch = kRoom >= 32 ? 32 : kRoom >= 16 ? 16 : 8;  // divides 32, the parts that lanes weigh
   static constexpr bool kRagged = kDepth % (32 * kVector) != 0;
 
@@ -48,8 +48,8 @@ class MergedRow {
           }
         }
     };
-    fetch(0);
     float lse = lse_of(lane);
+    fetch(0);
     float largest = lse;
     bool seen = lse != ptx::minus_infinity();  // some part saw a key; its lse may be NaN, which fmaxf would drop
 #pragma unroll 1

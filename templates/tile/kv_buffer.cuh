@@ -6,8 +6,11 @@
 /// One type serves keys and values; a trait says how each is cut:
 ///   keys    [BN][BK]      a tile walks axis 1, the depth; B operand as it lies
 ///   values  [BN][depth]   a tile walks axis 0, the keys; B operand transposed by ldmatrix
-/// and one of two forms how it travels:
+/// and one of three forms how it travels:
 ///   kCpAsync           cp.async straight to one of num_stages shared slots; copy_to_shared only waits
+///   kTma               boxes of TMA to one of num_stages shared slots: the caller copies and waits, and reads
+///   fragments
+///                      here
 ///   kRegisterStaged    through registers, converted on the way (fp8 under 16-bit queries), to the one shared slot
 /// Threads: kNumThreads of them act together; `thread` counts them from 0. In the token_gen form that is one warp,
 /// which needs no CTA barrier; otherwise it is the CTA. After copy_to_shared the caller synchronises those threads, and
@@ -60,7 +63,7 @@ struct Unbounded {
   __device__ static int nearest(int key) { return key; }
 };
 
-enum class KvForm { kCpAsync, kRegisterStaged };
+enum class KvForm { kCpAsync, kTma, kRegisterStaged };
 
 template <class Trait, KvForm kForm, DType kStored, DType kComputed, int kNumStages, int kNumThreads, int kSwizzleBytes,
           int kArch>
@@ -78,7 +81,7 @@ class KvBuffer {
   // Registers are indexed by constants. Copies are not: more than 8 addresses at once would only crowd the registers.
   static constexpr int kUnroll = kForm == KvForm::kRegisterStaged || kThreadLoads <= 8 ? kThreadLoads : 8;
   static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile that one load becomes
-  static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "cp.async cannot convert");
+  static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "only registers can convert");
 
  public:
   static constexpr int num_chunks = Trait::num_chunks;  // of the depth, in a slot
@@ -89,7 +92,7 @@ class KvBuffer {
   static constexpr int num_repeats = Trait::btile_dim1 / 8;              // 16-byte pieces in a row of the shared tile
   static constexpr int chunk_bytes = Tile::bytes;
   static constexpr int slot_bytes = chunk_bytes * Trait::num_chunks;
-  static constexpr int num_slots = kForm == KvForm::kCpAsync ? kNumStages : 1;
+  static constexpr int num_slots = kForm == KvForm::kRegisterStaged ? 1 : kNumStages;
   static constexpr int bytes = slot_bytes * num_slots;  // shared memory of the whole buffer
 
   /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled.
@@ -105,6 +108,7 @@ class KvBuffer {
   /// tile, none for a row: the loop around carries its accumulators across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
+    static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
     if (bound.holds_all(first_key, Trait::btile_dim0)) {
       load_rows(rows, first_key, Unbounded{}, stage);
     } else {

@@ -136,8 +136,14 @@ TEST_F(Verbs, SassWithoutADisassemblerIsExit3) {
 }
 
 TEST_F(Verbs, CombineIsAskedForByName) {
-  const std::string decode = write("decode.json", config(R"(, "max_q_len": 8)"));
-  EXPECT_THAT(run({"source", decode, "--arch", "sm_80", "--kernel", "combine"}).out, HasSubstr("attention_combine_"));
+  const std::string own = config(R"(, "max_q_len": 8)");
+  const CommandResult merging = run({"source", write("own.json", own), "--arch", "sm_80", "--kernel", "combine"});
+  EXPECT_EQ(merging.exit_code, 2);
+  EXPECT_THAT(merging.err, HasSubstr("--kernel: combine: tiny merges the parts of its keys itself; main, or the "
+                                     "schedule's \"merge\": \"combine\", would do"));
+  const std::string decode = config(R"(, "max_q_len": 8)", R"(, "schedule": {"merge": "combine"})");
+  EXPECT_THAT(run({"source", write("decode.json", decode), "--arch", "sm_80", "--kernel", "combine"}).out,
+              HasSubstr("attention_combine_"));
   const CommandResult prefill = run({"source", write("a.json", config()), "--arch", "sm_80", "--kernel", "combine"});
   EXPECT_EQ(prefill.exit_code, 2);
   EXPECT_THAT(prefill.err, HasSubstr("--kernel: combine: tiny never splits its keys; main would do"));

@@ -53,15 +53,6 @@ TEST(AttentionRefusals, MasksThatAreNotBuilt) {  // cases 17, 29, 30
   }
 }
 
-TEST(AttentionRefusals, MergingInTheKernel) {  // case 26
-  AttentionProblem problem = default_problem();
-  problem.max_q_len = 1;
-  AttentionSchedule schedule;
-  schedule.merge = Merge::kInKernel;
-  EXPECT_EQ(refusal(problem, schedule),
-            "/schedule/merge: \"in_kernel\" is not built yet for the portable family; it has combine");
-}
-
 TEST(AttentionRefusals, ScalesThatAreNotBuilt) {  // case 33
   for (const ScaleKind kind : {ScaleKind::kPerBlock, ScaleKind::kPerToken}) {
     AttentionProblem problem = default_problem();

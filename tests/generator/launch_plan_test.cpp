@@ -44,7 +44,8 @@ TEST(LaunchPlan, SplitsTheKeysOfASmallBatchAndNotOfALargeOne) {
   EXPECT_GT(small.num_splits, 1);
   EXPECT_LE(small.num_splits * 8, 132) << "one wave";
   EXPECT_EQ(small.main.grid[0], 8u * small.num_splits);
-  EXPECT_EQ(small.workspace_bytes, small.num_splits * 32u * (128 + 1) * 4);
+  EXPECT_EQ(small.workspace_bytes, small.num_splits * 32u * (128 + 1) * 4 + 8 * sizeof(std::uint64_t))
+      << "the parts, their LSEs, and a counter for each KV head";
   AttentionExtent many = one;
   many.batch = 512, many.q_tokens = 512;
   EXPECT_EQ(plan_launch(planned(128, 1), many, 132, 0).num_splits, 1);

@@ -35,6 +35,7 @@ AttentionSpec decode() {
   spec.page_size = 16;
   spec.token_gen = spec.pack_gqa = spec.register_staged = true;
   spec.block_m = 16;
+  spec.merge = Merge::kInKernel;
   return spec;
 }
 

@@ -57,9 +57,10 @@ struct LaunchTest : EngineTest {
   Engine engine;
 };
 
-AttentionSchedule four_parts() {
+AttentionSchedule four_parts(Merge merge = Merge::kCombine) {
   AttentionSchedule schedule;
   schedule.splits = 4;
+  schedule.merge = merge;
   return schedule;
 }
 
@@ -175,6 +176,34 @@ TEST_F(LaunchTest, SplitKeysAreMergedByASecondLaunchThatMayStartEarly) {
   EXPECT_EQ(combine.q_len, 1);
   EXPECT_EQ(combine.lse, reinterpret_cast<float*>(0x90000));
   expect_strides(combine.o_strides, 8 * 128, 8 * 128, 128);
+}
+
+TEST_F(LaunchTest, TheLastCtaMergesWithCountersBehindTheParts) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts(Merge::kInKernel));
+  EXPECT_EQ(kernel.plan().combine, std::nullopt);
+  AttentionTensors tensors = decode_tensors();
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  kernel.launch(tensors, some_stream());
+  const auto launches = device().launches();
+  ASSERT_THAT(launches, SizeIs(1));
+  const auto main = launches[0].as<AttentionParams>();
+  EXPECT_EQ(main.num_splits, 4);
+  const auto counters = reinterpret_cast<std::uint64_t>(main.merge_counters);
+  const std::uint64_t parts_end = reinterpret_cast<std::uint64_t>(main.partial_lse) + 4 * 2 * 8 * sizeof(float);
+  const std::uint64_t items = launches[0].config.grid[0] / 4;
+  EXPECT_GE(counters, parts_end);
+  EXPECT_EQ(counters % 8, 0u);
+  EXPECT_EQ(counters + items * 8, 0x80000 + tensors.workspace_bytes);
+}
+
+TEST_F(LaunchTest, OnePartHasNoCounters) {
+  AttentionSchedule schedule = four_parts(Merge::kInKernel);
+  schedule.splits = 1;
+  const AttentionKernel kernel = engine.prepare(decode_problem(), schedule);
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(decode_tensors())), 0u);
+  kernel.launch(decode_tensors(), some_stream());
+  EXPECT_EQ(device().launches().back().as<AttentionParams>().merge_counters, nullptr);
 }
 
 TEST_F(LaunchTest, ARefusedSecondLaunchIsReported) {

@@ -94,7 +94,9 @@ TEST(KernelNotesOf, NameEveryWarpAndPlace) {
 
   AttentionProblem decode = prefill_problem();
   decode.max_q_len = 1;
-  const AttentionPlan plan = plan_attention(decode, {}, Arch::kSm90a);
+  AttentionSchedule schedule;
+  schedule.merge = Merge::kCombine;
+  const AttentionPlan plan = plan_attention(decode, schedule, Arch::kSm90a);
   ASSERT_TRUE(plan.main.token_gen);
   const KernelNotes rings = notes_of(plan.main);
   EXPECT_EQ(rings.shared.size(), 3u + 2u * static_cast<std::size_t>(plan.main.num_warps));
