@@ -60,6 +60,8 @@ Family family_of(const TunedRow& row) { return row.schedule.family.value_or(Fami
 
 std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from) {
   if (tuning_class(problem) != tuning_class(from)) return std::nullopt;
+  // Heads that share tiles are walked in another order where sequences differ in length.
+  if (problem.q_layout != from.q_layout && problem.group() > 1) return std::nullopt;
   const auto differ = [](auto a, auto b, double weight) { return a == b ? 0 : weight; };
   const double distance = ratio_distance(problem.group(), from.group()) +
                           ratio_distance(problem.max_q_len, from.max_q_len) +
