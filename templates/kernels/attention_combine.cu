@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(128)
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
-  const policy::MergedRow<spec::kHeadDimV, 64> merged(params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV,
-                                                      params.partial_lse + row, params.rows, params.num_splits, lane);
+  const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV,
+                                                  params.partial_lse + row, params.rows, params.num_splits, lane);
   const int q_head = row % params.q_heads;
   const int64_t token = row / params.q_heads;  // over the whole batch
   const int64_t batch = params.q_len > 0 ? token / params.q_len : 0;

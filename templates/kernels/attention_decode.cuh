@@ -261,8 +261,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   if (!__syncthreads_or(thread == 0 && last_arrival().arrive(params.num_splits))) return;
   for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
     const int64_t from = first_partial_row(row);
-    const policy::MergedRow<spec::kHeadDimV, 128> merged(
-        params.partial_o + from * spec::kHeadDimV, params.partial_lse + from, partial_rows, params.num_splits, lane);
+    const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
+                                                    params.partial_lse + from, partial_rows, params.num_splits, lane);
     merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);
     if (spec::kLse && lane == 0) params.lse[item.lse_index(params, row)] = merged.log2_sum * policy::kLn2;
   }

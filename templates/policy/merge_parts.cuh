@@ -12,14 +12,14 @@
 
 namespace kernelwright::policy {
 
-/// One row, merged by one warp. What it waits for is memory, so the loads of kBatch parts, as many as kRegisters hold,
-/// are issued before the first is used, and those of the first batch before anything is known of the weights.
-template <int kDepth, int kRegisters>
+/// One row, merged by one warp. What it waits for is memory, so the loads of kBatch parts are issued before the first
+/// is used, and those of the first batch before anything is known of the weights.
+template <int kDepth>
 class MergedRow {
   static constexpr int kVector = kDepth % 128 == 0 ? 4 : 2;                      // columns of one load
   static constexpr int kVectors = (kDepth + 32 * kVector - 1) / (32 * kVector);  // loads of a lane for one part
-  static constexpr int kRoom = kRegisters / (kVector * kVectors);                // parts that fit
-  static constexpr int kBatch = kRoom >= 32 ? 32 : kRoom >= 16 ? 16 : 8;  // divides 32, the parts that lanes weigh
+  static constexpr int kRoom = 64 / (kVector * kVectors);                        // parts that 64 registers hold
+  static constexpr int kBatch = kRoom >= 16 ? 16 : 8;  // divides 32, the parts that lanes weigh
   static constexpr bool kRagged = kDepth % (32 * kVector) != 0;
 
  public:
@@ -33,55 +33,48 @@ class MergedRow {
     const auto lse_of = [&](int part) {
       return part < parts ? ptx::ld_global_cg_f32(lses + part * rows) : ptx::minus_infinity();
     };
-    float held[kBatch][kVectors][kVector];
-    const auto fetch = [&](int first) {
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i)
-#pragma unroll
-        for (int j = 0; j < kVectors; ++j) {
-          const int column = column_of(j, lane);
-          if (first + i < parts && (!kRagged || column < kDepth)) {
-            ptx::ld_global_cg(held[i][j], outputs + (first + i) * rows * kDepth + column);
-          } else {
-#pragma unroll
-            for (int e = 0; e < kVector; ++e) held[i][j][e] = 0;
-          }
-        }
-    };
-    float lse = lse_of(lane);
-    fetch(0);
-    float largest = lse;
-    bool seen = lse != ptx::minus_infinity();  // some part saw a key; its lse may be NaN, which fmaxf would drop
+    const float* part = outputs;
+    const int64_t stride = rows * kDepth;
+    float lse = lse_of(lane), largest = 0, weight = 0, total = 0;
 #pragma unroll 1
-    for (int part = lane + 32; part < parts; part += 32) {
-      const float other = lse_of(part);
-      seen |= other != ptx::minus_infinity();
-      largest = fmaxf(largest, other);
-    }
+    for (int first = 0; first < parts; first += kBatch) {
+      float held[kBatch][kVectors][kVector];
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
-    if (!(largest > ptx::minus_infinity())) largest = 0;  // nothing was seen, or only NaN
-
-    float total = 0;
-    if (__any_sync(0xffffffff, seen)) {
-      float weight = 0;
+      for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+        for (int j = 0; j < kVectors; ++j)
+          if (first + i < parts && (!kRagged || column_of(j, lane) < kDepth))
+            ptx::ld_global_cg(held[i][j], part + column_of(j, lane));
+        part += stride;
+      }
+      if (first == 0) {
+        largest = lse;
+        bool seen = lse != ptx::minus_infinity();  // some part saw a key; its lse may be NaN, which fmaxf would drop
 #pragma unroll 1
-      for (int first = 0; first < parts; first += kBatch) {
-        if (first > 0) fetch(first);
-        if (first % 32 == 0) {  // a lane weighs one part of 32 for all
-          if (first > 0) lse = lse_of(first + lane);
-          weight = ptx::ex2_approx_ftz(lse - largest);
-          total += weight;
+        for (int other = lane + 32; other < parts; other += 32) {
+          const float other_lse = lse_of(other);
+          seen |= other_lse != ptx::minus_infinity();
+          largest = fmaxf(largest, other_lse);
         }
+        if (!__any_sync(0xffffffff, seen)) break;
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const float share = __shfl_sync(0xffffffff, weight, first % 32 + i);
+        for (int distance = 16; distance > 0; distance /= 2)
+          largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
+        if (!(largest > ptx::minus_infinity())) largest = 0;  // only NaN was seen
+      }
+      if (first % 32 == 0) {  // a lane weighs one part of 32 for all
+        if (first > 0) lse = lse_of(first + lane);
+        weight = ptx::ex2_approx_ftz(lse - largest);
+        total += weight;
+      }
 #pragma unroll
-          for (int j = 0; j < kVectors; ++j)
+      for (int i = 0; i < kBatch; ++i) {
+        if (first + i >= parts) break;
+        const float share = __shfl_sync(0xffffffff, weight, first % 32 + i);
 #pragma unroll
-            for (int e = 0; e < kVector; ++e) sum[j][e] += share * held[i][j][e];
-        }
+        for (int j = 0; j < kVectors; ++j)
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) sum[j][e] += share * held[i][j][e];
       }
     }
 #pragma unroll

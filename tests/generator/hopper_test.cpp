@@ -172,7 +172,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.kv_layout = {KvLayoutKind::kPaged, 12};
         problem.mask = {.kind = MaskKind::kChunked, .chunk = 64};
         problem.score_mod.kind = ScoreModKind::kAlibi;
-        schedule.token_gen = true;
         schedule.splits = 2;
         schedule.swizzle = Swizzle::k64B;
         schedule.cluster = ClusterShape{2, 1};
@@ -192,7 +191,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, kv_ring, math_warpgroups, overlap, swizzle, cluster, "
           "scheduler, pack_gqa, splits, rescale",
-          "/schedule/token_gen: true is not built yet for the hopper family; it has false",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
           "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "

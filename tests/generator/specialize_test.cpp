@@ -50,6 +50,18 @@ AttentionSpec hopper() {
   return spec;
 }
 
+AttentionSpec hopper_decode() {
+  AttentionSpec spec;
+  spec.family = Family::kHopper;
+  spec.arch = Arch::kSm90a;
+  spec.group = 4;
+  spec.token_gen = spec.pack_gqa = true;
+  spec.block_m = 16;
+  spec.num_stages = 4;
+  spec.merge = Merge::kInKernel;
+  return spec;
+}
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -67,12 +79,13 @@ void expect_golden(const Spec& spec, const std::string& name) {
 TEST(SpecHeader, OfAPrefillIsAsShipped) { expect_golden(prefill(), "attention_portable.spec.h"); }
 TEST(SpecHeader, OfADecodeIsAsShipped) { expect_golden(decode(), "attention_decode_portable.spec.h"); }
 TEST(SpecHeader, OfAHopperPrefillIsAsShipped) { expect_golden(hopper(), "attention_sm90.spec.h"); }
+TEST(SpecHeader, OfAHopperDecodeIsAsShipped) { expect_golden(hopper_decode(), "attention_decode_sm90.spec.h"); }
 TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
 
 TEST(CanonicalText, HasALineForEveryField) {
-  for (AttentionSpec spec : {prefill(), hopper()}) {
+  for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode()}) {
     int fields = 0;
     const std::string text = "\n" + canonical_text(spec);
     visit_fields(spec, [&](const char* name, auto&, const auto&, const char*) {
@@ -121,10 +134,12 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
   EXPECT_THAT(specialize(prefill()).spec_header,
               HasSubstr("#define KERNELWRIGHT_ENTRY " + specialize(prefill()).entry));
   EXPECT_TRUE(specialize(decode()).entry.starts_with("attention_decode_portable_"));
+  EXPECT_TRUE(specialize(hopper_decode()).entry.starts_with("attention_decode_sm90_"));
 }
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
-  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(CombineSpec{})}) {
+  for (const Spec& spec :
+       {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(CombineSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);
@@ -144,7 +159,7 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
 }
 
 TEST(Specialize, HasTheDigestOfEachTemplateFromTheBuild) {
-  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(CombineSpec{})})
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(CombineSpec{})})
     for (const TemplateFile& file : specialize(spec).headers) EXPECT_EQ(file.digest, sha256(file.text)) << file.path;
 }
 

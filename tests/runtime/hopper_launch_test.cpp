@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "contract/hopper_attention.h"
+#include "contract/hopper_decode.h"
 #include "kernelwright/runtime/hopper_tensor_maps.h"
 #include "kernelwright/runtime/kernel_notes.h"
 #include "runtime/engine_fixture.h"
@@ -142,6 +143,37 @@ TEST(HopperTensorMaps, AreLegalWhereThereIsNothingToLoad) {
     for (const std::uint64_t stride : strides(map)) EXPECT_GE(stride, 128u);
 }
 
+AttentionSchedule hopper_decode() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.token_gen = true;
+  schedule.num_warps = 4;
+  schedule.block_n = 128;
+  schedule.splits = 3;
+  return schedule;
+}
+
+AttentionProblem short_queries() {
+  AttentionProblem problem = prefill_problem();
+  problem.max_q_len = 4;
+  return problem;
+}
+
+TEST(HopperTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
+  AttentionProblem problem = short_queries();
+  const auto rows_of = [&] {
+    const HopperTensorMaps maps = maps_of(
+        problem, [](AttentionTensors& tensors) { tensors.q_len = 4; }, hopper_decode());
+    EXPECT_EQ(maps.k.box[1], maps.v.box[1]);
+    return maps.k.box[1];
+  };
+  EXPECT_EQ(rows_of(), 32u);
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  EXPECT_EQ(rows_of(), 32u);
+  problem.kv_layout.page_size = 24;
+  EXPECT_EQ(rows_of(), 8u);
+}
+
 struct HopperLaunchTest : EngineTest {
   HopperLaunchTest() : engine(options()) {
     DeviceInfo& info = device().mutable_info();
@@ -161,6 +193,28 @@ struct HopperLaunchTest : EngineTest {
   }
   Engine engine;
 };
+
+TEST_F(HopperLaunchTest, DecodeTakesTheMapsOfItsKeysAndMergesInOneLaunch) {
+  AttentionTensors tensors = some_tensors();
+  tensors.q_len = 4;
+  const AttentionKernel kernel = engine.prepare(short_queries(), hopper_decode());
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  EXPECT_GT(tensors.workspace_bytes, 0u);
+  kernel.launch(tensors, some_stream());
+  ASSERT_THAT(device().launches(), SizeIs(1));
+  const FakeLaunch launch = device().launches()[0];
+  EXPECT_TRUE(launch.kernel->entry.starts_with("attention_decode_sm90_"));
+  const auto params = launch.as<contract::HopperDecodeParams>();
+  const HopperTensorMaps expected = maps_of(
+      short_queries(), [](AttentionTensors& t) { t.q_len = 4; }, hopper_decode());
+  EXPECT_EQ(device().tensor_map(&params.k), expected.k);
+  EXPECT_EQ(device().tensor_map(&params.v), expected.v);
+  EXPECT_EQ(params.attention.num_splits, 3);
+  EXPECT_NE(params.attention.merge_counters, nullptr);
+  EXPECT_EQ(launch.config.block, 128u);
+  EXPECT_EQ(launch.config.grid[0], 2u * 2 * 3) << "sequences, KV heads, parts: one tile of rows";
+}
 
 TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   const AttentionKernel kernel = engine.prepare(prefill_problem(), hopper());
