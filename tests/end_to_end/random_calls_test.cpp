@@ -100,6 +100,7 @@ AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, For
   }
   if (form != kAnyDecode) schedule.family = Family::kPortable;
   if (form != kPortablePrefill && draw.chance(0.4)) schedule.splits = draw.between(1, 9);
+  if (form != kPortablePrefill && draw.chance(0.3)) schedule.merge = Merge::kCombine;
   return schedule;
 }
 
