@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/range_mask.h"
 
 namespace kernelwright {
 
@@ -12,8 +13,9 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128, 144, 160, 176, 192});
   const Axis queries = axis("q_stages", &S::q_stages, {1, 2});
   const Axis ring = axis("kv_ring", &S::kv_ring, {KvRing::kSplit, KvRing::kShared});
-  const Axis order = axis("scheduler", &S::scheduler,
-                          {problem.mask.kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
+  const Axis order =
+      axis("scheduler", &S::scheduler,
+           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
   std::vector<int> several{2};
   if (depth <= 128) several.push_back(3);
   std::vector<bool> packs{false};

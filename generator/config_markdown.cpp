@@ -47,20 +47,29 @@ name it in the editor's settings, as a config itself has no `$schema` key.
 default; all errors of a file are reported at once, each with its JSON path (`/schedule/stages: 40 is outside [1, 32]`). A file
 has at most 1 MiB of UTF-8 without a byte order mark, nested at most 64 deep, with at most 1024 shapes and masks at most 8 deep.
 
-**Static and run-time.** A kernel is specialised for the dtypes, head sizes, head counts, layouts, page size, mask kind, score
-modifier kind and the schedule. Batch, lengths, page tables, scales, window sizes, the softcap and a GEMM's m are run-time
+**Static and run-time.** A kernel is specialised for the dtypes, head sizes, head counts, layouts, page size, mask kind, chunk,
+score modifier kind and the schedule. Batch, lengths, page tables, scales, window sizes, the softcap and a GEMM's m are run-time
 parameters: one kernel serves all shapes of a config.
 
 **Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner. A field that a kernel family does not have is
 refused for it by name.
 
 **Meaning.** Queries and output are `[batch, q_len, heads, head_dim]` (padded) or `[tokens, heads, head_dim]` (ragged, with
-offsets); paged keys and values are `[pages, page_size, heads, head_dim]`. Causal masks are aligned to the bottom right: the last
-query sees the last key. A window counts keys besides the diagonal, and -1 is unbounded. `and` shows a key where every operand
-does, `or` where any does. The softmax scale is a run-time number, 1/sqrt(head_dim.qk) by default. LSE is the natural logarithm,
-f32, `[batch, heads, q_len]` or `[tokens, heads]`. A row that sees no key gives O = 0 and LSE = -inf; with a sink, LSE is the sink.
+offsets); paged keys and values are `[pages, page_size, heads, head_dim]`. The softmax scale is a run-time number,
+1/sqrt(head_dim.qk) by default. LSE is the natural logarithm, f32, `[batch, heads, q_len]` or `[tokens, heads]`. A row that sees no
+key gives O = 0 and LSE = -inf; with a sink, LSE is the sink.
 `deterministic` changes nothing today: every kernel repeats its bits. `batch_invariant` fixes the number of parts that a decode's
 keys are cut into, which otherwise follows the batch: one part, unless the schedule gives `splits`.
+
+**Masks** are aligned to the bottom right: the last query's diagonal key is the last key. A window counts keys besides the diagonal,
+and -1 is unbounded; where it is the whole mask, a launch may give another. `chunked` cuts the keys into chunks of `chunk`, counted
+from the sequence's first, and shows a query those of its diagonal key's chunk up to the diagonal. `padding` hides what lies past a
+sequence's own length (`kv_lengths`), as every mask does. `and` shows a key where every operand does, `or` where any does; joined
+masks of these kinds are one range of keys for each query, as long as their chunks have one size.
+
+**ALiBi** adds slope * (key - diagonal key) to the scaled score. Slopes are a tensor of a launch, f32, one for each query head.
+Without it they are the paper's: for n heads, a power of two, 2^(-8 (head + 1) / n); of other counts, n is the largest power of two
+below, and the heads from there on take 2^(-4 (2 (head - n) + 1) / n).
 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`

@@ -89,7 +89,8 @@ inline int hopper_registers(const AttentionSpec& spec) {
   // Tiles of packed heads in a ragged batch, of which some warpgroups may have no row, take a second way from item to
   // item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
-  const int rest = may_skip ? 40 : 32;
+  const bool slopes = spec.score_mod == ScoreModKind::kAlibi && spec.pack_gqa;  // one for each row
+  const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0);
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
 /// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads.

@@ -5,6 +5,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/families.h"
+#include "kernelwright/generator/range_mask.h"
 #include "kernelwright/generator/validate.h"
 
 namespace kernelwright {
@@ -83,7 +84,10 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.group = problem.group();
   spec.q_layout = problem.q_layout;
   spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;
-  spec.mask = problem.mask.kind, spec.score_mod = problem.score_mod.kind;
+  const RangeMask mask = range_mask(problem.mask);
+  if (mask.kind != problem.mask.kind)
+    resolve.derived("mask", mask.kind, fmt::format("what \"{}\" comes to", to_string(problem.mask.kind)));
+  spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   (family == Family::kHopper ? plan_hopper : plan_portable)(problem, demanded(problem, schedule), plan, violations);
   explain_demands(problem, schedule.splits.is_auto(), plan);

@@ -5,6 +5,7 @@
 
 #include "kernelwright/generator/families.h"
 #include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/range_mask.h"
 
 namespace kernelwright {
 namespace {
@@ -34,14 +35,14 @@ constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra}
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
 constexpr int kNarrowQueryStages = 3;
 
-const Target& target_for(const AttentionProblem& problem, bool packs) {
+const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  const bool mixed = packs && problem.q_layout == QLayout::kRagged && problem.mask.kind != MaskKind::kSlidingWindow;
+  const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
   if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
   const int queries = problem.max_q_len;  // 0: any
   for (const auto& [longest, longest_causal, target] : kShortTargets) {
     if (depth > target.max_depth) continue;
-    if (queries > 0 && queries <= (problem.mask.kind == MaskKind::kNone ? longest : longest_causal)) return target;
+    if (queries > 0 && queries <= (mask == MaskKind::kNone ? longest : longest_causal)) return target;
     break;
   }
   for (const Target& target : kTargets)
@@ -55,8 +56,9 @@ bool packs_well(const AttentionProblem& problem) { return problem.group() > 1 &&
 
 /// Keys that a tile of `rows` sees under a window with two ends; 0 without one.
 int window_span(const AttentionProblem& problem, int rows) {
-  const Window& window = problem.mask.window;
-  if (problem.mask.kind != MaskKind::kSlidingWindow || window.left < 0 || window.right < 0) return 0;
+  const RangeMask mask = range_mask(problem.mask);
+  const Window& window = mask.window;
+  if (mask.kind != MaskKind::kSlidingWindow || window.left < 0 || window.right < 0) return 0;
   constexpr int kWide = 1 << 20;
   if (window.left > kWide || window.right > kWide) return 0;
   return window.left + window.right + rows;
@@ -71,13 +73,13 @@ class Tile {
         problem_(problem),
         machine_(arch_info(spec.arch)),
         packs_(schedule.pack_gqa.value_or(packs_well(problem))),
-        target_(target_for(problem, packs_)) {}
+        target_(target_for(problem, spec.mask, packs_)) {}
 
   void choose() {
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
-                              packs_                   ? "the heads of a group read the same keys: one tile for all"
+                              packs_                  ? "the heads of a group read the same keys: one tile for all"
                               : problem_.group() == 1 ? "each head has keys of its own"
-                                                       : "64 rows of a warpgroup are not whole groups");
+                                                      : "64 rows of a warpgroup are not whole groups");
     choose_rows();
     choose_rings();
     choose_keys();
@@ -145,7 +147,8 @@ class Tile {
         break;
       }
     };
-    if (schedule_.q_stages.is_auto()) raise(spec_.q_stages, std::max(narrow ? kNarrowQueryStages : 2, target_.q_stages));
+    if (schedule_.q_stages.is_auto())
+      raise(spec_.q_stages, std::max(narrow ? kNarrowQueryStages : 2, target_.q_stages));
     spec_.q_stages = resolve_("q_stages", schedule_.q_stages, spec_.q_stages,
                               spec_.q_stages == 1   ? "a second slot would not fit shared memory"
                               : spec_.q_stages == 2 ? "the next tile's queries arrive behind this one's keys"
@@ -166,11 +169,11 @@ class Tile {
                                  : "the tile's own products hide the exponentials");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
     const bool uneven = spec_.mask != MaskKind::kNone && !mixed;
-    spec_.scheduler = resolve_(
-        "scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
-        mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
-        : uneven ? "the mask makes tiles of unequal length: long ones first end together"
-                 : "tiles are alike: a CTA an SM walks its share");
+    spec_.scheduler =
+        resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
+                 mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
+                 : uneven ? "the mask makes tiles of unequal length: long ones first end together"
+                          : "tiles are alike: a CTA an SM walks its share");
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");

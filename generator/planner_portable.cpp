@@ -25,8 +25,8 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   spec.block_m = resolve("block_m", schedule.block_m, two_row_tiles ? 128 : rows,
                          rows == 128 ? "128 rows share each key tile" : "64 rows, so that the tile fits shared memory");
   // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
-  const bool crowded =
-      depth > 96 && two_row_tiles && (spec.mask == MaskKind::kSlidingWindow || spec.score_mod != ScoreModKind::kNone);
+  const bool low_limits = spec.mask == MaskKind::kSlidingWindow || spec.mask == MaskKind::kChunked;
+  const bool crowded = depth > 96 && two_row_tiles && (low_limits || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
   spec.block_n = resolve("block_n", schedule.block_n, keys,
                          fmt::format("{} keys of scores fit the registers beside the accumulators", keys));

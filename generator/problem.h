@@ -66,7 +66,7 @@ void visit_fields(Window& window, Visitor&& field) {
 struct Mask {
   MaskKind kind = MaskKind::kNone;
   Window window;               // sliding_window
-  int chunk = 0;               // chunked: keys in one chunk
+  int chunk = 0;               // chunked: keys in one chunk; a query sees its diagonal's, up to the diagonal
   std::vector<Mask> operands;  // and: visible where every operand is; or: where any is
   bool operator==(const Mask&) const = default;
 };

@@ -23,7 +23,8 @@ struct AttentionSpec {
   QLayout q_layout = QLayout::kPadded;
   KvLayoutKind kv_layout = KvLayoutKind::kPadded;
   int page_size = 0;
-  MaskKind mask = MaskKind::kNone;
+  MaskKind mask = MaskKind::kNone;  // as range_mask() has it
+  int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
   bool sinks = false, lse = false;
   ScaleKind scales = ScaleKind::kNone;
@@ -68,6 +69,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("kv_layout", spec.kv_layout, any{}, "layout of keys and values");
   field("page_size", spec.page_size, any{}, "keys of a page; 0 unless paged");
   field("mask", spec.mask, any{}, "visibility");
+  field("chunk", spec.chunk, any{}, "keys of a chunk; 0 unless the mask is chunked");
   field("score_mod", spec.score_mod, any{}, "score modifier");
   field("sinks", spec.sinks, any{}, "a logit per query head joins the softmax");
   field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");

@@ -46,8 +46,9 @@ void check_problem(const AttentionProblem& problem, bool decode, FamilyRules& ho
   if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % contract::kMinPagedBoxRows != 0)
     hopper.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                   fmt::format("multiples of {}", contract::kMinPagedBoxRows));
-  hopper.takes("/problem/mask/kind", problem.mask.kind, {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow});
-  hopper.takes("/problem/score_mod/kind", problem.score_mod.kind, {ScoreModKind::kNone, ScoreModKind::kSoftcap});
+  hopper.takes_ranges("/problem/mask", problem.mask);
+  hopper.takes("/problem/score_mod/kind", problem.score_mod.kind,
+               {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
   hopper.takes("/problem/scales", problem.scales, {ScaleKind::kNone});
   hopper.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   if (problem.rope.width != 0)

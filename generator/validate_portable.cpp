@@ -30,9 +30,9 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
-  portable.takes("/problem/mask/kind", problem.mask.kind,
-                 {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow});
-  portable.takes("/problem/score_mod/kind", problem.score_mod.kind, {ScoreModKind::kNone, ScoreModKind::kSoftcap});
+  portable.takes_ranges("/problem/mask", problem.mask);
+  portable.takes("/problem/score_mod/kind", problem.score_mod.kind,
+                 {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
   portable.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead});
   portable.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   if (problem.rope.width != 0)

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/field_rules.h"
+#include "kernelwright/generator/problem.h"
 
 namespace kernelwright::detail {
 
@@ -144,6 +145,11 @@ class FamilyRules {
       if (one == found) return;
     refuse(path, std::to_string(found), join_numbers(built));
   }
+  /// Masks of ranges, over chunks of one size: what range_mask() takes.
+  void takes_ranges(const std::string& path, const Mask& mask) {
+    int chunk = 0;
+    takes_ranges(path, mask, chunk);
+  }
   /// "112 is not built yet for the portable family; it has 64, 80"
   void refuse(const std::string& path, const std::string& found, const std::string& built) {
     violations_.push_back(
@@ -161,6 +167,18 @@ class FamilyRules {
   }
 
  private:
+  void takes_ranges(const std::string& path, const Mask& mask, int& chunk) {
+    takes(path + "/kind", mask.kind,
+          {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked, MaskKind::kPadding,
+           MaskKind::kAnd, MaskKind::kOr});
+    if (mask.kind == MaskKind::kChunked && chunk != 0 && mask.chunk != chunk)
+      refuse(path + "/chunk", std::to_string(mask.chunk) + " beside chunks of " + std::to_string(chunk),
+             "chunks of one size");
+    else if (mask.kind == MaskKind::kChunked)
+      chunk = mask.chunk;
+    for (std::size_t i = 0; i < mask.operands.size(); ++i)
+      takes_ranges(pointer_to(path + "/operands", i), mask.operands[i], chunk);
+  }
   static bool is_among(std::string_view name, const std::vector<std::string_view>& fields) {
     for (const std::string_view field : fields)
       if (field == name) return true;

@@ -45,8 +45,8 @@ inline std::int64_t kv_tokens_of(const AttentionTensors& tensors) noexcept {
 }
 
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
-inline std::array<DevicePtr, 8> optional_operands(const AttentionTensors& t) noexcept {
-  return {t.lse, t.q_offsets, t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale, t.v_scale};
+inline std::array<DevicePtr, 9> optional_operands(const AttentionTensors& t) noexcept {
+  return {t.lse, t.q_offsets, t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale, t.v_scale, t.alibi_slopes};
 }
 
 /// True only if no rule of check_arguments() is broken; may be false for arguments that are fine too (broadcasts, no
@@ -195,6 +195,7 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   extra("/kv_lengths", tensors.kv_lengths, !ragged_kv, false, "padded or paged keys");
   extra("/page_table", tensors.page_table, paged, true, "paged keys");
   extra("/sinks", tensors.sinks, spec.sinks, true, "\"sinks\": true");
+  extra("/alibi_slopes", tensors.alibi_slopes, spec.score_mod == ScoreModKind::kAlibi, false, "score_mod alibi");
   extra("/k_scale", tensors.k_scale, scaled, true, "\"scales\"");
   extra("/v_scale", tensors.v_scale, scaled, true, "\"scales\"");
   bad(paged && std::int64_t{tensors.page_table_stride} * spec.page_size < tensors.kv_len, "/page_table_stride", [&] {
@@ -210,8 +211,7 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
       [&] { return fmt::format("{} is not a finite number above 0", tensors.softcap); });
   bad(has_cap & !softcapped, "/softcap",
       [] { return std::string("is given, and the problem's score_mod is not softcap; leave it NaN"); });
-  const bool windowed = spec.mask == MaskKind::kSlidingWindow;
-  bad(tensors.window.has_value() & !windowed, "/window",
+  bad(tensors.window.has_value() & !kernel.takes_window, "/window",
       [] { return std::string("is given, and the problem's mask is not sliding_window; leave it absent"); });
   bad(tensors.window && (tensors.window->left < -1 || tensors.window->right < -1), "/window", [&] {
     return fmt::format("[{}, {}] has a number below -1; -1 is unbounded", tensors.window->left, tensors.window->right);

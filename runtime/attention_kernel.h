@@ -66,7 +66,10 @@ struct AttentionTensors {
 
   float scale = std::numeric_limits<float>::quiet_NaN();    // of Q K^T; NaN: 1 / sqrt(head_dim.qk)
   float softcap = std::numeric_limits<float>::quiet_NaN();  // NaN: the problem's
-  std::optional<Window> window;                             // absent: the problem's. Kind sliding_window alone
+  /// [q_heads] f32, for score_mod alibi; 0: the geometric series, 2^(-8 (head + 1) / q_heads) where q_heads is a power
+  /// of two (docs/config.md).
+  DevicePtr alibi_slopes = 0;
+  std::optional<Window> window;  // absent: the problem's. Kind sliding_window alone
 };
 
 enum class KernelState {

@@ -6,6 +6,7 @@
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
 #include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/range_mask.h"
 #include "kernelwright/runtime/attention_arguments.h"
 #include "kernelwright/runtime/hopper_tensor_maps.h"
 
@@ -93,6 +94,8 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .num_splits = launch.num_splits,
       .num_m_blocks = launch.num_m_blocks,
       .head_section = launch.head_section,
+      .alibi_slopes = pointer<const float>(tensors.alibi_slopes),
+      .chunk_reach = kernel.chunk_reach,
   };
 }
 
@@ -137,17 +140,21 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.max_q_len = problem.max_q_len;
   loaded.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim.qk)));
   loaded.softcap = static_cast<float>(problem.score_mod.cap);
-  loaded.window = problem.mask.window;
+  const RangeMask mask = range_mask(problem.mask);
+  loaded.window = mask.window;
+  loaded.chunk_reach = mask.chunk_reach;
+  loaded.takes_window = problem.mask.kind == MaskKind::kSlidingWindow;
   const AttentionSpec& spec = plan.main;
   const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
-  const auto bits = [](std::array<bool, 8> wanted) {  // in the order of optional_operands()
+  const auto bits = [](std::array<bool, 9> wanted) {  // in the order of optional_operands()
     unsigned set = 0;
     for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
     return set;
   };
-  loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled});
-  loaded.needs = bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled});
+  loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
+                       spec.score_mod == ScoreModKind::kAlibi});
+  loaded.needs = bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled, false});
   const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);

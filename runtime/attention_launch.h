@@ -20,9 +20,11 @@ struct LoadedAttention {
   int q_heads = 1, kv_heads = 1;
   int max_q_len = 0;
   float scale = 1, softcap = 0;  // where the caller gives none
-  Window window;
-  bool pdl = false;          // the merging kernel may start early
-  bool tensor_maps = false;  // the kernel reads its keys and values through tensor maps: family hopper
+  Window window;                 // as range_mask() has it
+  int chunk_reach = 0;
+  bool takes_window = false;  // the caller may give another
+  bool pdl = false;           // the merging kernel may start early
+  bool tensor_maps = false;   // the kernel reads its keys and values through tensor maps: family hopper
   // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two

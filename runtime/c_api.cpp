@@ -146,6 +146,7 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   problem.kv_layout.page_size = c.page_size;
   read_word(c.mask, "/problem/mask/kind", problem.mask.kind);
   if (problem.mask.kind == MaskKind::kSlidingWindow) problem.mask.window = {c.window_left, c.window_right};
+  problem.mask.chunk = c.mask_chunk;
   read_word(c.score_mod, "/problem/score_mod/kind", problem.score_mod.kind);
   problem.score_mod.cap = c.softcap;
   problem.sinks = c.sinks != 0;
@@ -185,7 +186,8 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .k_strides = strides(c.k_strides),
                            .v_strides = strides(c.v_strides),
                            .o_strides = strides(c.o_strides),
-                           .sm_budget = c.sm_budget};
+                           .sm_budget = c.sm_budget,
+                           .alibi_slopes = c.alibi_slopes};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",
                       fmt::format("{:#x} has bits that mean nothing here", c.overrides));

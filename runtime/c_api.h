@@ -179,15 +179,16 @@ typedef struct kernelwright_attention_problem {
   const char* q_layout;  /* "padded", "ragged" */
   const char* kv_layout; /* "padded", "ragged", "paged" */
   int32_t page_size;
-  const char* mask;                  /* "none", "causal", "sliding_window" */
+  const char* mask;                  /* "none", "causal", "sliding_window", "chunked", "padding" */
   int32_t window_left, window_right; /* read for "sliding_window" alone */
-  const char* score_mod;             /* "none", "softcap" */
+  const char* score_mod;             /* "none", "softcap", "alibi" */
   double softcap;
   int32_t sinks, lse;
   const char* scales; /* "none", "per_tensor", "per_head" */
   int32_t max_q_len;
   int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
   int32_t deterministic, batch_invariant;
+  int32_t mask_chunk; /* keys of a chunk, for "chunked" */
 } kernelwright_attention_problem;
 
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
@@ -237,6 +238,7 @@ typedef struct kernelwright_attention_tensors {
   int32_t window_left, window_right;
   int64_t kv_tokens; /* rows of ragged k and v */
   int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
+  uint64_t alibi_slopes;
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

@@ -80,6 +80,7 @@ class Reader {
     unread("kv_offsets", ragged_kv(), "kv_layout.kind is not ragged");
     unread("kv_lengths", !ragged_kv(), "ragged keys have kv_offsets");
     unread("sinks", problem_.sinks, "the problem has no sinks");
+    unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
     unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
     unread("v_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
     unread("q_scale", false, "queries have no scale");
@@ -192,6 +193,8 @@ class Reader {
       if (const auto array = read_array<float>(name, {{count, std::move(why)}})) to = array->values;
     };
     if (problem_.sinks) list("sinks", problem_.heads.q, fmt::format("heads.q is {}", problem_.heads.q), call_.sinks);
+    if (problem_.score_mod.kind == ScoreModKind::kAlibi && there("alibi_slopes"))
+      list("alibi_slopes", problem_.heads.q, fmt::format("heads.q is {}", problem_.heads.q), call_.alibi_slopes);
     if (problem_.scales == ScaleKind::kNone) return;
     const bool per_head = problem_.scales == ScaleKind::kPerHead;
     const std::int64_t count = per_head ? problem_.heads.kv : 1;

@@ -7,6 +7,7 @@
 ///   page_table   [batch, max_pages], paged keys
 ///   q_offsets, kv_offsets  [batch + 1], ragged queries, ragged keys (without kv_offsets.npy keys share the queries')
 ///   kv_lengths   [batch]; paged keys need it, padded ones may have it
+///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
 ///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
 /// and out: o as q with head_dim.v, lse [batch, q_heads, q_len] or [tokens, q_heads].
 #pragma once

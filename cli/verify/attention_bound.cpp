@@ -42,6 +42,10 @@ ScoreErrorModel score_error_model(const AttentionProblem& problem) {
   model.tanh_error =
       0x1p-20;  // by ex2 and rcp: their errors, and that of an argument below 10, both damped by the slope
   model.exp_error = kExpError;
+  // ALiBi: a slope by ex2, and each sum that the bias is part of; the bias at a tile's first key, up to 256 keys from
+  // the one meant, is rounded too.
+  model.bias_relative = kExpError + 6 * kUnit;
+  model.bias_step = 256 * (kExpError + 2 * kUnit);
   model.p_floor = dtype_of_p(problem) == DType::kF32 ? 0x1p-126 : float_format(dtype_of_p(problem)).half_smallest;
   return model;
 }

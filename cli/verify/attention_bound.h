@@ -8,7 +8,8 @@
 ///
 /// 1. Scores. |ds_j| <= delta_j = gamma(head_dim + 8, 2u) * sum_i |scale q_i k_ij|. The 8 stands for the scalings, the
 ///    base change and the rounding of s - m. A softcap is 1-Lipschitz: it passes on what its slope lets through, and
-///    adds cap times the error of tanh. exp2 adds a relative 2^-22 to each p_j (PTX ISA, ex2.approx).
+///    adds cap times the error of tanh. ALiBi adds the error of its bias, which grows with the distance. exp2 adds a
+///    relative 2^-22 to each p_j (PTX ISA, ex2.approx).
 /// 2. From scores to output. Let p be exact, w_j the factor that p_j is off by, |ln w_j| <= e_j. Then exactly
 ///      O' - O = sum_j p_j (w_j - 1)(v_j - O) / sum_j p_j w_j
 ///    so |O' - O| <= (sum c_j |v_j| + |O| sum c_j) / sum p_j exp(-e_j) with c_j = p_j (exp(e_j) - 1). A factor common

@@ -2,8 +2,10 @@
 #include "kernelwright/verify/attention_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "kernelwright/generator/error.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
@@ -13,17 +15,63 @@ std::byte* HostTensor::row(std::int64_t batch, std::int64_t token, int head) con
   return buffer->data() + offset_bytes + static_cast<std::size_t>(at) * bytes_of(dtype);
 }
 
-AttentionCase::Range AttentionCase::visible(int sequence, int query) const {
-  const std::int64_t keys = kv_lens[sequence];
-  const std::int64_t diagonal = query + keys - q_lens[sequence];  // bottom right: the last query's is the last key
+namespace {
+
+using KeyRange = AttentionCase::Range;
+
+// The keys of [0, keys) that `mask` shows a query whose diagonal key is `diagonal`. `window` is the outermost mask's.
+KeyRange keys_seen(const Mask& mask, const Window& window, std::int64_t diagonal, std::int64_t keys) {
   std::int64_t first = 0, last = keys;
-  if (problem.mask.kind == MaskKind::kCausal) last = diagonal + 1;
-  if (problem.mask.kind == MaskKind::kSlidingWindow) {
-    if (window.left >= 0) first = diagonal - window.left;
-    if (window.right >= 0) last = diagonal + window.right + 1;
+  switch (mask.kind) {
+    case MaskKind::kCausal: last = diagonal + 1; break;
+    case MaskKind::kSlidingWindow:
+      if (window.left >= 0) first = diagonal - window.left;
+      if (window.right >= 0) last = diagonal + window.right + 1;
+      break;
+    case MaskKind::kChunked:
+      first = diagonal < 0 ? 0 : diagonal - diagonal % mask.chunk;
+      last = diagonal + 1;
+      break;
+    case MaskKind::kAnd:
+      for (const Mask& operand : mask.operands) {
+        const KeyRange one = keys_seen(operand, operand.window, diagonal, keys);
+        first = std::max<std::int64_t>(first, one.first);
+        last = std::min<std::int64_t>(last, one.last);
+      }
+      break;
+    case MaskKind::kOr:
+      first = last = 0;
+      for (const Mask& operand : mask.operands) {
+        const KeyRange one = keys_seen(operand, operand.window, diagonal, keys);
+        if (!one.size()) continue;
+        const bool none_before = first == last;
+        if (!none_before && (one.first > last || one.last < first))
+          throw Error("AttentionCase::visible: an \"or\" of masks that share no key is no range");
+        first = none_before ? one.first : std::min<std::int64_t>(first, one.first);
+        last = none_before ? one.last : std::max<std::int64_t>(last, one.last);
+      }
+      break;
+    default: break;
   }
   first = std::clamp<std::int64_t>(first, 0, keys);
   return {static_cast<int>(first), static_cast<int>(std::clamp(last, first, keys))};
+}
+
+}  // namespace
+
+AttentionCase::Range AttentionCase::visible(int sequence, int query) const {
+  const std::int64_t keys = kv_lens[sequence];
+  // Bottom right: the last query's diagonal key is the last key.
+  return keys_seen(problem.mask, window, diagonal_key(sequence, query), keys);
+}
+
+double AttentionCase::alibi_slope(int head) const {
+  if (!alibi_slopes.empty()) return alibi_slopes[static_cast<std::size_t>(head)];
+  // The paper's: for a power of two of heads 2^(-8/n), its square, ...; the heads beyond it take the first, third, ...
+  // slope of twice as many.
+  int n = 1;
+  while (2 * n <= problem.heads.q) n *= 2;
+  return head < n ? std::pow(2.0, -8.0 * (head + 1) / n) : std::pow(2.0, -8.0 * (2 * (head - n) + 1) / (2 * n));
 }
 
 std::byte* AttentionCase::q_row(int sequence, int query, int head) const {

@@ -41,6 +41,7 @@ struct AttentionCase {
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]
   std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]
+  std::vector<float> alibi_slopes;      // [q_heads]; empty: the geometric series
 
   float scale = 1;
   float softcap = 0;  // used if the problem has one
@@ -54,6 +55,10 @@ struct AttentionCase {
     int size() const { return last - first; }
   };
   Range visible(int sequence, int query) const;
+
+  /// ALiBi's slope of a query head; the bias of a score is slope * (key - diagonal_key()).
+  double alibi_slope(int head) const;
+  std::int64_t diagonal_key(int sequence, int query) const { return query + kv_lens[sequence] - q_lens[sequence]; }
 
   std::byte* q_row(int sequence, int query, int head) const;
   std::byte* k_row(int sequence, int key, int kv_head) const { return kv_row(k, sequence, key, kv_head); }

@@ -65,6 +65,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.page_table = upload(call.page_table);
     tensors_.page_table_stride = call.page_table_stride;
     tensors_.sinks = upload(call.sinks);
+    tensors_.alibi_slopes = upload(call.alibi_slopes);
     tensors_.k_scale = upload(call.k_scale);
     tensors_.v_scale = upload(call.v_scale);
     o_ = guarded(call.o_elems() * bytes_of(problem.dtype.out));

@@ -143,6 +143,14 @@ class Chunk {
           value = cap * std::tanh(value / cap);
           state.row.score_noise = std::max(state.row.score_noise, cap * 0x1p-22);
         }
+        if (call_.problem.score_mod.kind == ScoreModKind::kAlibi) {
+          const double slope = call_.alibi_slope(state.row.id.head);
+          const double bias =
+              slope * static_cast<double>(j - call_.diagonal_key(state.row.id.sequence, state.row.id.query));
+          value += bias;
+          error += model_.bias_relative * std::fabs(bias) + model_.bias_step * std::fabs(slope);
+          state.row.score_noise = std::max(state.row.score_noise, 0x1p-24 * std::fabs(bias));
+        }
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
         state.error[static_cast<std::size_t>(j - state.range.first)] = error + model_.exp_error;
       }

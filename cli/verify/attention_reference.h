@@ -36,10 +36,12 @@ struct ReferenceRow {
 
 /// How a kernel's scores may differ from exact ones; attention_bound.h derives the numbers.
 struct ScoreErrorModel {
-  double relative = 0;    // of the sum of |scale q_i k_i|
-  double tanh_error = 0;  // absolute, of tanh
-  double exp_error = 0;   // relative, of a probability
-  double p_floor = 0;     // absolute rounding error of a probability relative to the largest one
+  double relative = 0;       // of the sum of |scale q_i k_i|
+  double tanh_error = 0;     // absolute, of tanh
+  double exp_error = 0;      // relative, of a probability
+  double bias_relative = 0;  // of a bias
+  double bias_step = 0;      // of a bias, absolute for a slope of 1
+  double p_floor = 0;        // absolute rounding error of a probability relative to the largest one
 };
 
 /// Which rows to compute. All of them where that costs at most `budget_operations`; else first, last and seeded random

@@ -121,7 +121,7 @@ class Arguments:
         return view.strides[0] if view.shape[0] > 1 else view.shape[1]
 
     def small_operands(self, known):
-        """Offsets, lengths, sinks, scales, the LSE and the workspace: contiguous, of one dtype and one shape."""
+        """Offsets, lengths, sinks, slopes, scales, the LSE and the workspace: contiguous, of one dtype and one shape."""
         problem = self.problem
         for name in ("q_offsets", "kv_offsets", "kv_lengths"):
             view = self.views.get(name)
@@ -129,7 +129,8 @@ class Arguments:
                 continue
             self.vector(name, view, "i32", "batch + 1" if name != "kv_lengths" else "batch", None)
             self.settle(known, "batch", view.shape[0] - (name != "kv_lengths"), name)
-        heads = {"sinks": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]), "v_scale": (1, problem.heads["v"])}
+        heads = {"sinks": (problem.heads["q"],), "alibi_slopes": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]),
+                 "v_scale": (1, problem.heads["v"])}
         for name, sizes in heads.items():
             view = self.views.get(name)
             if view is not None and view.shape is not None:

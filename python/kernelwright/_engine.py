@@ -211,7 +211,7 @@ class Kernel:
         self._own_memory = engine.is_emulated(device)
 
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
-             k_scale=None, v_scale=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
+             k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
              sm_budget=0):
         """A Launch of these tensors: read and checked once, launched any number of times.
@@ -224,7 +224,8 @@ class Kernel:
         persistent kernel takes; 0: all.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
-                       page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, workspace=workspace)
+                       page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
+                       workspace=workspace)
         arguments = Arguments(self._problem, self.device, self._own_memory)
         built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes,
                                 scale, softcap, window)

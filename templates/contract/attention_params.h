@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 2;
+constexpr int kContractVersion = 3;
 
 /// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
 struct Strides {
@@ -43,11 +43,13 @@ struct AttentionParams {
   int32_t q_heads, kv_heads;
   int32_t q_len;                      // queries of a sequence; the longest one if ragged
   int32_t kv_len;                     // keys of a sequence if kv_lengths is null and keys are not ragged
-  int32_t window_left, window_right;  // sliding_window; -1 is unbounded
+  int32_t window_left, window_right;  // sliding_window and chunked; -1 is unbounded
   int32_t page_table_stride;
-  int32_t num_splits;    // parts that each sequence's keys are cut into
-  int32_t num_m_blocks;  // query tiles of the longest sequence (and KV head, when heads are packed)
-  int32_t head_section;  // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
+  int32_t num_splits;         // parts that each sequence's keys are cut into
+  int32_t num_m_blocks;       // query tiles of the longest sequence (and KV head, when heads are packed)
+  int32_t head_section;       // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
+  const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/alibi.cuh
+  int32_t chunk_reach;        // chunked: keys left of the diagonal that are seen across the chunk's start
 };
 
 constexpr int kMaxSplits = 256;

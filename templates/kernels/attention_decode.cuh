@@ -25,6 +25,7 @@
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
 #include "mma/sm80.cuh"
+#include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/merge_parts.cuh"
@@ -48,8 +49,8 @@ static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
 
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, true, spec::kGroup, spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask>;
-using Bound = tile::RowBound<spec::kMask == MaskKind::kSlidingWindow>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
@@ -120,6 +121,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
 
+  const policy::AlibiRows<true, Softmax::kRows> alibi(params, item, lane / 4);
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
   ptx::cp_async_wait_group<Stream::groups_ahead>();
   __syncthreads();  // Q has landed
@@ -150,7 +152,18 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
         }
       }
     }
-    if constexpr (ScoreMod::changes_scores) {
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const int key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const float slope = alibi.slope(r), start = alibi.at(r, key);
+#pragma unroll
+        for (int i = 0; i < 4 * kKeySteps; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
@@ -163,8 +176,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = mask.visible(item.query(row_of(r)));
-        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin,
-                                                                   range.high - origin);
+        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
     uint32_t exponentials[kRowTiles][kKeySteps][4];

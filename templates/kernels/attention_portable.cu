@@ -13,6 +13,7 @@
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
 #include "mma/sm80.cuh"
+#include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/score_mod.cuh"
@@ -49,10 +50,11 @@ static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= k
               "the host counts the same");
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
 using Scores = float[kRowTiles][spec::kBlockN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 using Accumulator = float[kRowTiles][kOutputTiles][4];
@@ -143,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
-  const tile::RowBound<spec::kMask == MaskKind::kSlidingWindow> bound{tiles.keys.low, tiles.keys.high};
+  const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
   const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
     buffer.load_from_dram(rows, key_tile * spec::kBlockN, bound, stage);
   };
@@ -176,11 +178,24 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
 
+  const Alibi alibi(params, item, warp_row + lane / 4);
+
   /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
     Scores scores;
     multiply_keys(scores, queries, keys, stage);
-    if constexpr (ScoreMod::changes_scores) {
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const int key = key_tile * spec::kBlockN + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const float slope = alibi.slope(r), start = alibi.at(r, key);
+#pragma unroll
+        for (int i = 0; i < spec::kBlockN / 4; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
@@ -198,8 +213,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
-        policy::hide_keys<spec::kMask == MaskKind::kSlidingWindow>(scores[r / 2], r % 2, range.low - origin,
-                                                                   range.high - origin);
+        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
       }
     }
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);

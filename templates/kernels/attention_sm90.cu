@@ -18,6 +18,7 @@
 #include "mma/sm90.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tma_producer_pipeline.cuh"
+#include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_record.cuh"
 #include "policy/item_walk.cuh"
@@ -82,7 +83,7 @@ using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of recor
 
 using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
 using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
-using Mask = policy::Mask<spec::kMask>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
@@ -107,16 +108,18 @@ struct ItemTiles {
 };
 
 /// Under a window, tiles begin with the first key that the item sees: a window of 128 keys and a few queries are then
-/// two tiles of 80 and not three. Where keys are paged they begin with a box.
+/// two tiles of 80 and not three. Where keys are paged they begin with a box; under a chunked mask with a chunk, so
+/// that chunks can be counted from there; and with key 0 if a box and a chunk do not begin together.
 __device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItem& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
   const Mask mask = work.template mask<Mask>(params);
   const int first = work.query(0), last = work.query(work.num_rows - 1);
   int origin = 0;
-  if constexpr (spec::kMask == MaskKind::kSlidingWindow) {
-    constexpr int kStep = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
-    origin = mask.visible(first).low;
-    if constexpr (spec::kKvLayout == KvLayoutKind::kPaged) origin = origin / kStep * kStep;
+  if constexpr (Mask::hides_low) {
+    constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
+    constexpr int kBox = kPaged ? contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize) : 1;
+    constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1, kStep = kChunk > kBox ? kChunk : kBox;
+    if constexpr (kStep % kChunk == 0 && kStep % kBox == 0) origin = mask.visible(first).low / kStep * kStep;
   }
   return {policy::tile_list<spec::kBlockN>(mask.counted_from(origin), first, last), origin};
 }
@@ -329,7 +332,8 @@ class MathWarpgroup {
       }
       if (!more) break;
       // Here for every item, whoever worked on it: ptxas takes a branch around this for one that lanes may differ in,
-      // and moves what products start from out of uniform registers. (In run_all() it does so here, and not in store().)
+      // and moves what products start from out of uniform registers. (In run_all() it does so here, and not in
+      // store().)
       if constexpr (kStagesOutput) release(done, started);
       if (works)
         walk_tiles();
@@ -350,6 +354,11 @@ class MathWarpgroup {
     walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
              ptx::uniform(walk_.full_end)};
     items_.step();
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+#pragma unroll
+      for (int r = 0; r < kSlopes; ++r)
+        slopes_[r] = policy::alibi_slope(params_, Rows{item_.rows().head}.q_head(row() + r * 8));
+    }
     return walk_.end >= 0;
   }
 
@@ -392,7 +401,7 @@ class MathWarpgroup {
     issue_scores(keys);
     turns_.pass();
     ptx::wgmma_wait_group<0>();
-    end_scores();
+    end_scores(walk_.end - 1);
     note_last_keys();
     mask_if_partial(walk_.end - 1);
     add_sinks(softmax_);
@@ -414,7 +423,7 @@ class MathWarpgroup {
 
   template <bool kMasked, bool kCleans>
   __device__ __forceinline__ void step(int tile) {
-    issue_both<kCleans>();
+    issue_both<kCleans>(tile);
     if constexpr (kMasked) mask(tile);
     softmax_.exponentiate(scores_, scale_);
     end_output();
@@ -424,7 +433,7 @@ class MathWarpgroup {
 
   /// The first step of an item, and the last product of the one before.
   __device__ __forceinline__ void cross_over(const DoneItem& done) {
-    issue_both<true>();
+    issue_both<true>(walk_.end - 1);
     note_last_keys();
     mask_if_partial(walk_.end - 1);
     Softmax fresh;
@@ -475,7 +484,7 @@ class MathWarpgroup {
   }
 
   template <bool kCleans>
-  __device__ __forceinline__ void issue_both() {
+  __device__ __forceinline__ void issue_both(int tile) {
     const uint32_t keys = tiles_.wait_k(), values = take_values<kCleans>();
     turns_.wait();
     fence();
@@ -483,7 +492,7 @@ class MathWarpgroup {
     issue_output(values);
     turns_.pass();
     ptx::wgmma_wait_group<1>();
-    end_scores();
+    end_scores(tile);
   }
 
   // ---- products ----
@@ -498,11 +507,24 @@ class MathWarpgroup {
     mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN>(
         scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
   }
-  __device__ __forceinline__ void end_scores() {
+  __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
     tiles_.release_k();
     const ScoreMod score_mod{params_.scale, params_.softcap};
-    if constexpr (ScoreMod::changes_scores) {
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const policy::ItemRecord::Rows item = item_.rows();
+      const int key = tile * spec::kBlockN + lane_ % 4 * 2 - item.diagonal;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float slope = slopes_[spec::kPackGqa ? r : 0];
+        const float start = slope * static_cast<float>(key - Rows::query(item.first_row + row() + r * 8));
+#pragma unroll
+        for (int i = 0; i < spec::kBlockN / 4; ++i) {
+          float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
 #pragma unroll
       for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] = score_mod(scores_[i]);
     } else if (score_mod.changes_queries()) {
@@ -562,17 +584,17 @@ class MathWarpgroup {
   }
   __device__ __forceinline__ void mask(int tile) {
     const policy::ItemRecord::Rows item = item_.rows();
-    const Mask limits{item.kv_len, item.diagonal, params_.window_left, params_.window_right};
+    const Mask limits{params_, item.kv_len, item.diagonal};
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
     policy::KeyRange range[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + r * 8));
     // A narrow window's tiles have an end each: looking for both in both would double the work.
-    if (spec::kMask == MaskKind::kSlidingWindow && tile < walk_.full_begin) {
+    if (Mask::hides_low && tile < walk_.full_begin) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kBefore>(scores_, r, range[r].low - origin);
     }
-    if (spec::kMask != MaskKind::kSlidingWindow || tile >= walk_.full_end) {
+    if (!Mask::hides_low || tile >= walk_.full_end) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kFrom>(scores_, r, range[r].high - origin);
     }
@@ -632,6 +654,8 @@ class MathWarpgroup {
   policy::PostedItem item_;
   policy::ItemRecord::Walk walk_;  // of the item
   int last_keys_;                  // of the tile of V that is multiplied next: fewer than block_n before it is cleaned
+  static constexpr int kSlopes = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
+  float slopes_[kSlopes];                                 // ALiBi's, of the item
   Softmax softmax_;
   bool accumulate_ = false;  // whether P V adds to the output
   // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).

@@ -109,7 +109,7 @@ struct WorkItem {
   }
   template <class MaskT>
   __device__ MaskT mask(const contract::AttentionParams& params) const {
-    return {sequence.kv_len, sequence.kv_len - sequence.q_len, params.window_left, params.window_right};
+    return {params, sequence.kv_len, sequence.kv_len - sequence.q_len};
   }
 };
 

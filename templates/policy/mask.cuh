@@ -13,32 +13,38 @@ struct KeyRange {
   int low, high;
 };
 
-/// The mask of one sequence. Causal and windows are aligned to the bottom right: the last query sees the last key.
-template <MaskKind kMask>
+/// The mask of one sequence. All are aligned to the bottom right: the last query's diagonal key is the last key.
+/// kChunk: keys of a chunk, chunked alone.
+template <MaskKind kMask, int kChunk>
 struct Mask {
-  static_assert(kMask == MaskKind::kNone || kMask == MaskKind::kCausal || kMask == MaskKind::kSlidingWindow,
-                "the portable family has no other mask");
+  static_assert(kMask == MaskKind::kNone || kMask == MaskKind::kCausal || kMask == MaskKind::kSlidingWindow ||
+                    kMask == MaskKind::kChunked,
+                "the host folds every other mask into one of these");
+  /// Whether a row may see no key at the beginning.
+  static constexpr bool hides_low = kMask == MaskKind::kSlidingWindow || kMask == MaskKind::kChunked;
+  const contract::AttentionParams& params;
   int kv_len;
   int diagonal;  // kv_len - q_len: key of query 0's diagonal
-  int window_left, window_right;
 
   __device__ KeyRange visible(int query) const {
     KeyRange range{0, kv_len};
     const int own = query + diagonal;  // the query's diagonal key; negative where queries outnumber keys
     if constexpr (kMask == MaskKind::kCausal) range.high = min(kv_len, own + 1);
-    if constexpr (kMask == MaskKind::kSlidingWindow) {
+    if constexpr (kMask == MaskKind::kChunked)
+      range.low = max(0, min(own / (kChunk > 0 ? kChunk : 1) * kChunk, own - params.chunk_reach));
+    if constexpr (hides_low) {
       // Compared before added: a window may be as wide as an int.
-      if (window_left >= 0 && own > window_left) range.low = own - window_left;
-      if (window_right >= 0 && window_right < kv_len - 1 - own) range.high = own + window_right + 1;
+      if (params.window_left >= 0 && own > params.window_left) range.low = max(range.low, own - params.window_left);
+      if (params.window_right >= 0 && params.window_right < kv_len - 1 - own)
+        range.high = own + params.window_right + 1;
     }
     if (range.high < range.low) range.high = range.low;
     return range;
   }
 
-  /// The same mask with keys counted from `origin`, which is at most the first key that any of the queries sees.
-  __device__ Mask counted_from(int origin) const {
-    return {kv_len - origin, diagonal - origin, window_left, window_right};
-  }
+  /// The same mask with keys counted from `origin`, which is at most the first key that any of the queries sees, and
+  /// begins a chunk.
+  __device__ Mask counted_from(int origin) const { return {params, kv_len - origin, diagonal - origin}; }
 };
 
 /// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end)

@@ -25,6 +25,10 @@ struct ScoreMod {
     return scale == 0 ? kLog2e : fabsf(scale) * kLog2e;
   }
   __device__ bool changes_queries() const { return !changes_scores && !(scale > 0); }
+  /// ALiBi. `start` is the row's bias at the thread's first column, and `column` is counted from there.
+  __device__ float biased(float score, float slope, float start, int column) const {
+    return fmaf(score, scale, fmaf(slope, static_cast<float>(column), start));
+  }
   __device__ float operator()(float score) const {
     if constexpr (kKind == ScoreModKind::kSoftcap) {
       // cap * tanh(x / cap) = cap * (1 - 2 / (1 + exp(2 x / cap))): tanh.approx would lose 13 bits of the logit.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "end_to_end/attention_problems.h"
@@ -19,6 +20,12 @@ struct CudaCase {
   InputOptions options = {};
   std::function<void(AttentionCase&)> change = {};  // values and run-time parameters, after the inputs are made
 };
+
+/// Masks that and/or make of others, by a name for each.
+std::vector<std::pair<std::string, Mask>> joined_masks();
+
+/// A slope for each query head that is not its default.
+void give_slopes(AttentionCase& call);
 
 /// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
 std::vector<CudaCase> all_cuda_cases();

@@ -134,6 +134,23 @@ void masks(std::vector<CudaCase>& cases) {
           test.change = [window](AttentionCase& call) { call.window = {window, 0}; };
           cases.push_back(test);
         }
+  for (const int chunk : {1, 100, 8192})
+    for (const Variant& v : three_dtypes([chunk](auto p) { return masked(p, chunks(chunk)); })) {
+      cases.push_back({fmt::format("c17_chunk_{}_{}", chunk, v.name), v.problem, shape_of(3, 16, 20000)});
+      cases.push_back({fmt::format("c17_chunk_{}_decode_{}", chunk, v.name), decode(v.problem, 4),
+                       lists({}, {20000, 8193, 8192, 1, 0})});
+    }
+  for (const int chunk : {1, 64, 100})
+    for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}, std::pair{200, 40}})
+      cases.push_back({fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len),
+                       masked(default_problem(), chunks(chunk)), shape_of(2, q_len, kv_len)});
+  for (const auto& [name, mask] : joined_masks()) {
+    AttentionShape shape = lists({}, {333, 40, 0, 129});
+    shape.q_len = 150;
+    cases.push_back({"c17_" + name, masked(heads(default_problem(), 4, 2), mask), shape});
+    cases.push_back({"c17_" + name + "_decode", decode(masked(default_problem(), mask), 3),
+                     lists({}, {333, 40, 0, 129, 1000}), splits(3)});
+  }
   for (const DType dtype : kBoth) {
     CudaCase test{fmt::format("c18_sinks_{}", to_string(dtype)), causal(with_sinks(default_problem(dtype))),
                   shape_of(2, 100, 60)};
@@ -166,6 +183,37 @@ void masks(std::vector<CudaCase>& cases) {
       test.shape = shape_of(2, 1, 1000);
       cases.push_back(test);
     }
+}
+
+void biases(std::vector<CudaCase>& cases) {
+  for (const Variant& v : three_dtypes([](auto p) { return causal(with_alibi(p)); })) {
+    cases.push_back({"alibi_causal_" + v.name, v.problem, shape_of(2, 150, 300)});
+    cases.push_back({"alibi_decode_" + v.name, decode(v.problem, 3), lists({}, {300, 2, 0, 20000}), splits(5)});
+    cases.push_back({"alibi_given_" + v.name, v.problem, shape_of(2, 90, 140), {}, {}, give_slopes});
+  }
+  const AttentionProblem problem = with_alibi(default_problem());
+  for (const int q_heads : {1, 2, 6, 12, 40})  // where they are no power of two the series has two parts
+    cases.push_back({fmt::format("alibi_{}_heads", q_heads), causal(heads(problem, q_heads, q_heads > 1 ? 2 : 1)),
+                     shape_of(1, 70, 130)});
+  cases.push_back({"alibi_keys_right_of_the_diagonal", problem, shape_of(2, 70, 200)});
+  cases.push_back({"alibi_more_queries_than_keys", problem, shape_of(2, 200, 40)});
+  cases.push_back({"alibi_empty_rows", causal(problem), shape_of(2, 200, 40)});
+  cases.push_back({"alibi_window_sinks_pages", windowed(with_sinks(paged(problem, 16)), 100, 3), [] {
+                     AttentionShape shape = lists({}, {333, 40, 0, 129});
+                     shape.q_len = 150;
+                     return shape;
+                   }()});
+  cases.push_back({"alibi_chunks_ragged",
+                   masked(ragged(problem), chunks(100)),
+                   lists({113, 0, 64, 3}, {203, 17, 64, 257}),
+                   {},
+                   {},
+                   give_slopes});
+  cases.push_back({"alibi_d64", causal(dims(problem, 64, 64)), shape_of(1, 200, 260)});
+  cases.push_back({"alibi_d256", causal(dims(problem, 256, 256)), shape_of(1, 70, 130)});
+  cases.push_back({"alibi_negative_scale", causal(problem), shape_of(1, 100, 100), {}, {}, [](AttentionCase& call) {
+                     call.scale = -0.09f;
+                   }});
 }
 
 void memory(std::vector<CudaCase>& cases) {
@@ -398,11 +446,30 @@ std::vector<CudaCase> shared_cases_on_hopper() {
   return cases;
 }
 
+void give_slopes(AttentionCase& call) {
+  for (int h = 0; h < call.problem.heads.q; ++h)
+    call.alibi_slopes.push_back(h % 5 == 3 ? 0.f : 0.3f / static_cast<float>(1 + h) * (h % 4 == 2 ? -1.f : 1.f));
+}
+
+std::vector<std::pair<std::string, Mask>> joined_masks() {
+  const Mask causal{MaskKind::kCausal, {}, 0, {}}, padding{MaskKind::kPadding, {}, 0, {}};
+  return {{"padding", padding},
+          {"causal_and_padding", all_of({causal, padding})},
+          {"causal_or_padding", any_of({causal, padding})},
+          {"windows_and", all_of({window(100, 9), window(7, -1)})},
+          {"windows_or", any_of({window(100, 0), window(7, 30)})},
+          {"chunk_and_window", all_of({chunks(64), window(40)})},
+          {"chunk_or_window", any_of({chunks(64), window(40, 5)})},
+          {"chunk_or_causal", any_of({chunks(64), causal})},
+          {"nested", all_of({any_of({chunks(50), window(20)}), window(60, 3), any_of({causal, window(0, 2)})})}};
+}
+
 std::vector<CudaCase> all_cuda_cases() {
   std::vector<CudaCase> cases;
   lengths(cases);
   head_sizes(cases);
   masks(cases);
+  biases(cases);
   memory(cases);
   needles(cases);
   extreme_weights(cases);
@@ -462,6 +529,19 @@ TEST(AttentionCases, CatchALostNeedleAndALostHotKey) {
   const AttentionCase needle = made("c34_needle_one_head_bf16"), hot = made("c35_one_hot_157_decode_fp8");
   EXPECT_FALSE(verify(needle, simulate_attention(needle, {.dropped_key = 20001})).passed);
   EXPECT_FALSE(verify(hot, simulate_attention(hot, {.dropped_key = 157})).passed);
+}
+
+// Slopes that are 5 % off, or the neighbouring head's, are seen.
+TEST(AttentionCases, CatchAWrongSlope) {
+  const AttentionCase call = make_inputs(causal(with_alibi(default_problem())), shape_of(2, 150, 300));
+  AttentionCase steeper = call, shifted = call;
+  for (int h = 0; h < 8; ++h) {
+    steeper.alibi_slopes.push_back(static_cast<float>(call.alibi_slope(h)) * 1.05f);
+    shifted.alibi_slopes.push_back(static_cast<float>(call.alibi_slope((h + 1) % 8)));
+  }
+  EXPECT_TRUE(verify(call, simulate_attention(call)).passed);
+  EXPECT_FALSE(verify(call, simulate_attention(steeper)).passed);
+  EXPECT_FALSE(verify(call, simulate_attention(shifted)).passed);
 }
 
 TEST(AttentionCases, CatchANanThatIsHiddenOrSpread) {

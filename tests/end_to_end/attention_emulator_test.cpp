@@ -72,6 +72,15 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
     for (const CudaCase& test : shared_cases_on_hopper())
       if (test.problem.max_q_len == 0 && tile_operations(test) <= kLargest)
         made[group_of(test)].push_back(with_one_kv_head(test));
+    // What the two families work out alike: masks and biases.
+    for (const CudaCase& shared : all_cuda_cases()) {
+      CudaCase test = of_family(shared, Family::kPortable);
+      // Left open, the number of parts follows the machine's SMs.
+      if (test.problem.max_q_len > 0 && test.schedule.splits.is_auto()) test.schedule.splits = 3;
+      const std::string number = shared.name.substr(0, shared.name.find('_'));
+      if ((number == "c17" || number == "alibi") && tile_operations(test) <= kLargest)
+        made["portable_" + number + (test.problem.max_q_len > 0 ? "_decode" : "")].push_back(test);
+    }
     for (const CudaCase& test : hopper_cases()) made[group_of(test)].push_back(test);
     return made;
   }();
@@ -131,8 +140,32 @@ INSTANTIATE_TEST_SUITE_P(, HopperAttentionOnTheEmulator, testing::ValuesIn(numbe
 
 /// A list that had lost a number would go unnoticed.
 TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
-  for (const char* number : {"c01", "c03", "c04", "c05", "c06", "c07", "c08", "c09", "c12_up_to_64", "c12_up_to_256",
-                             "c13", "c15", "c18", "c19", "c20", "c21", "c23", "c35", "c36",          "c39"})
+  for (const char* number : {"c01",
+                             "c03",
+                             "c04",
+                             "c05",
+                             "c06",
+                             "c07",
+                             "c08",
+                             "c09",
+                             "c12_up_to_64",
+                             "c12_up_to_256",
+                             "c13",
+                             "c15",
+                             "c17",
+                             "portable_c17",
+                             "portable_c17_decode",
+                             "alibi",
+                             "portable_alibi",
+                             "portable_alibi_decode",
+                             "c18",
+                             "c19",
+                             "c20",
+                             "c21",
+                             "c23",
+                             "c35",
+                             "c36",
+                             "c39"})
     EXPECT_TRUE(cases_by_number().contains(number)) << number;
 }
 

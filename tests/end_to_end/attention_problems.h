@@ -42,6 +42,14 @@ inline AttentionProblem windowed(AttentionProblem problem, int left = 128, int r
   problem.mask = {MaskKind::kSlidingWindow, {left, right}, 0, {}};
   return problem;
 }
+inline Mask chunks(int keys) { return {MaskKind::kChunked, {}, keys, {}}; }
+inline Mask window(int left, int right = 0) { return {MaskKind::kSlidingWindow, {left, right}, 0, {}}; }
+inline Mask all_of(std::vector<Mask> masks) { return {MaskKind::kAnd, {}, 0, std::move(masks)}; }
+inline Mask any_of(std::vector<Mask> masks) { return {MaskKind::kOr, {}, 0, std::move(masks)}; }
+inline AttentionProblem masked(AttentionProblem problem, Mask mask) {
+  problem.mask = std::move(mask);
+  return problem;
+}
 inline AttentionProblem decode(AttentionProblem problem, int max_q_len = 1) {
   problem.max_q_len = max_q_len;
   return problem;
@@ -76,6 +84,10 @@ inline AttentionProblem with_sinks(AttentionProblem problem) {
 }
 inline AttentionProblem capped(AttentionProblem problem, double cap) {
   problem.score_mod = {ScoreModKind::kSoftcap, cap, ""};
+  return problem;
+}
+inline AttentionProblem with_alibi(AttentionProblem problem) {
+  problem.score_mod.kind = ScoreModKind::kAlibi;
   return problem;
 }
 inline AttentionSchedule splits(int count) {

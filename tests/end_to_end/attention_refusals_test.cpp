@@ -1,4 +1,5 @@
 // What a family does not compute is refused, by path and with what would do. No GPU needed.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,15 +42,32 @@ TEST(AttentionRefusals, ValuesOf512) {  // case 13, and 37: 576 and 512
   EXPECT_THAT(refusal(problem), HasSubstr("/problem/head_dim/qk: 576 is not built yet"));
 }
 
-TEST(AttentionRefusals, MasksThatAreNotBuilt) {  // cases 17, 29, 30
-  for (const MaskKind kind : {MaskKind::kChunked, MaskKind::kTree, MaskKind::kTensor, MaskKind::kBits,
-                              MaskKind::kPadding, MaskKind::kAnd, MaskKind::kOr}) {
-    AttentionProblem problem = default_problem();
-    problem.mask.kind = kind;
-    if (kind == MaskKind::kChunked) problem.mask.chunk = 100;
-    if (kind == MaskKind::kAnd || kind == MaskKind::kOr) problem.mask.operands.resize(2);
-    EXPECT_EQ(refusal(problem), "/problem/mask/kind: \"" + std::string(to_string(kind)) +
-                                    "\" is not built yet for the portable family; it has none, causal, sliding_window");
+TEST(AttentionRefusals, MasksThatAreNoRanges) {  // cases 29, 30
+  for (const Family family : {Family::kPortable, Family::kHopper})
+    for (const MaskKind kind : {MaskKind::kTree, MaskKind::kTensor, MaskKind::kBits}) {
+      AttentionSchedule schedule;
+      schedule.family = family;
+      const std::string why = fmt::format(
+          "\"{}\" is not built yet for the {} family; it has none, causal, sliding_window, chunked, padding, and, or",
+          to_string(kind), to_string(family));
+      const Mask alone{kind, {}, 0, {}};
+      EXPECT_EQ(refusal(masked(default_problem(), alone), schedule), "/problem/mask/kind: " + why);
+      // An "or" with one has holes, whatever the others are.
+      EXPECT_EQ(refusal(masked(default_problem(), any_of({window(4), all_of({chunks(8), alone})})), schedule),
+                "/problem/mask/operands/1/operands/1/kind: " + why);
+    }
+}
+
+TEST(AttentionRefusals, ChunksOfSeveralSizes) {
+  for (const Family family : {Family::kPortable, Family::kHopper}) {
+    AttentionSchedule schedule;
+    schedule.family = family;
+    EXPECT_EQ(refusal(masked(default_problem(), any_of({chunks(100), window(4), chunks(64)})), schedule),
+              fmt::format("/problem/mask/operands/2/chunk: 64 beside chunks of 100 is not built yet for the {} family; "
+                          "it has chunks of one size",
+                          to_string(family)));
+    EXPECT_EQ(refusal(masked(default_problem(), any_of({chunks(100), all_of({window(4), chunks(100)})})), schedule),
+              "");
   }
 }
 
@@ -98,12 +116,15 @@ TEST(AttentionRefusals, DTypesThatNoFamilyTakes) {
 }
 
 TEST(AttentionRefusals, ScoreModifiersThatAreNotBuilt) {
-  for (const ScoreModKind kind : {ScoreModKind::kAlibi, ScoreModKind::kExpr}) {
+  for (const Family family : {Family::kPortable, Family::kHopper}) {
     AttentionProblem problem = default_problem();
-    problem.score_mod.kind = kind;
-    if (kind == ScoreModKind::kExpr) problem.score_mod.expr = "score + 1";
-    EXPECT_EQ(refusal(problem), "/problem/score_mod/kind: \"" + std::string(to_string(kind)) +
-                                    "\" is not built yet for the portable family; it has none, softcap");
+    problem.score_mod = {ScoreModKind::kExpr, 0, "score + 1"};
+    AttentionSchedule schedule;
+    schedule.family = family;
+    EXPECT_EQ(refusal(problem, schedule),
+              fmt::format("/problem/score_mod/kind: \"expr\" is not built yet for the {} family; it has none, softcap, "
+                          "alibi",
+                          to_string(family)));
   }
 }
 

@@ -85,6 +85,16 @@ void masks(List& list) {
                            right < 0 ? "all" : std::to_string(right)),
                windowed(heads(small(), 2, 1), left, right), shape_of(1, q_len, kv_len));
   list.add("c15_window_empty_rows", windowed(small(), 16, 0), shape_of(2, 200, 40));
+  for (const int chunk : {7, 80})
+    for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}, std::pair{200, 40}})
+      list.add(fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len), masked(heads(small(), 2, 1), chunks(chunk)),
+               shape_of(1, q_len, kv_len));
+  list.add("c17_chunk_8192", masked(heads(small(), 2, 1), chunks(8192)), shape_of(1, 16, 9000));
+  for (const auto& [name, mask] : joined_masks()) {
+    AttentionShape shape = lists({}, {333, 40, 0, 129});
+    shape.q_len = 150;
+    list.add("c17_" + name + "_paged", masked(heads(paged(small(), 16), 2, 1), mask), shape);
+  }
   list.add("c18_sinks_and_no_keys", with_sinks(causal(small())), [] {
     AttentionShape shape = lists({}, {0, 1, 60, 300});
     shape.q_len = 100;
@@ -121,6 +131,16 @@ void values(List& list) {
       }
     };
   }
+}
+
+/// Biases of rows that lie apart: the shared list has rows of one head alone.
+void biases(List& list) {
+  AttentionSchedule packed = hopper();
+  packed.pack_gqa = true;
+  const AttentionProblem problem = with_alibi(heads(default_problem(), 8, 2));
+  list.add("alibi_packed", causal(problem), shape_of(1, 60, 200), packed);
+  list.add("alibi_packed_window", windowed(ragged(problem), 50, 2), lists({40, 1, 7, 0}, {90, 200, 3, 5}), packed)
+      .change = give_slopes;
 }
 
 /// Each pair of warpgroups and overlap, and with it in turn every ring, count of stages, order and rescale.
@@ -198,6 +218,7 @@ std::vector<CudaCase> hopper_cases() {
   masks(list);
   pages(list);
   values(list);
+  biases(list);
   schedules(list);
   packed(list);
   return list.take();

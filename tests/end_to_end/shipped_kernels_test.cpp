@@ -130,12 +130,12 @@ INSTANTIATE_TEST_SUITE_P(, ShippedKernelsOnArch,
 // ---- What can be combined ----------------------------------------------------------------------------------------
 
 /// One choice of each factor below, by index.
-constexpr std::array<int, 8> kLevels = {3, 2, 5, 5, 5, 4, 2, 2};
+constexpr std::array<int, 8> kLevels = {4, 3, 5, 5, 5, 4, 2, 2};
 enum Factor { kMask, kMod, kLayout, kDTypes, kHead, kRows, kSinks, kLse };
 using Row = std::array<int, kLevels.size()>;
 
 AttentionProblem problem_of(const Row& row) {
-  constexpr MaskKind masks[] = {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow};
+  constexpr MaskKind masks[] = {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked};
   constexpr DType dtypes[][3] = {{DType::kBf16, DType::kBf16, DType::kBf16},
                                  {DType::kF16, DType::kF16, DType::kF16},
                                  {DType::kBf16, DType::kE4m3, DType::kBf16},
@@ -145,7 +145,9 @@ AttentionProblem problem_of(const Row& row) {
   constexpr HeadDim heads[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
   AttentionProblem problem;
   problem.mask.kind = masks[row[kMask]];
-  if (row[kMod]) problem.score_mod = {ScoreModKind::kSoftcap, 30.0, ""};
+  if (problem.mask.kind == MaskKind::kChunked) problem.mask.chunk = 8192;
+  if (row[kMod] == 2) problem.score_mod.kind = ScoreModKind::kAlibi;
+  if (row[kMod] == 1) problem.score_mod = {ScoreModKind::kSoftcap, 30.0, ""};
   if (row[kLayout] == 1) {
     problem.q_layout = QLayout::kRagged;
     problem.kv_layout.kind = KvLayoutKind::kRagged;

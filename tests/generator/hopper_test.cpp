@@ -170,8 +170,8 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.scales = ScaleKind::kPerTensor;
         problem.head_dim = {100, 260};
         problem.kv_layout = {KvLayoutKind::kPaged, 12};
-        problem.mask = {.kind = MaskKind::kChunked, .chunk = 64};
-        problem.score_mod.kind = ScoreModKind::kAlibi;
+        problem.mask.kind = MaskKind::kTree;
+        problem.score_mod = {ScoreModKind::kExpr, 0, "score"};
         schedule.splits = 2;
         schedule.swizzle = Swizzle::k64B;
         schedule.cluster = ClusterShape{2, 1};
@@ -185,8 +185,9 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/kv_layout/page_size: 12 is not built yet for the hopper family; it has multiples of 8",
-          "/problem/mask/kind: \"chunked\" is not built yet for the hopper family; it has none, causal, sliding_window",
-          "/problem/score_mod/kind: \"alibi\" is not built yet for the hopper family; it has none, softcap",
+          "/problem/mask/kind: \"tree\" is not built yet for the hopper family; it has none, causal, sliding_window, "
+          "chunked, padding, and, or",
+          "/problem/score_mod/kind: \"expr\" is not built yet for the hopper family; it has none, softcap, alibi",
           "/problem/scales: \"per_tensor\" is not built yet for the hopper family; it has none",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, kv_ring, math_warpgroups, overlap, swizzle, cluster, "

@@ -41,12 +41,14 @@ std::vector<std::string> changed(const std::function<void(AttentionConfig&)>& ch
 
 TEST(ValidateAttention, IsContentWithWhatThePortableFamilyHas) {
   for (const int head_dim : {64, 80, 96, 128, 192, 256})
-    for (const MaskKind mask : {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow})
+    for (const MaskKind mask :
+         {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked, MaskKind::kPadding})
       for (const auto& [arch, word] : EnumTable<Arch>::entries)
         EXPECT_THAT(changed(
                         [&](AttentionConfig& config) {
                           config.problem.head_dim = {head_dim, 128};
                           config.problem.mask.kind = mask;
+                          if (mask == MaskKind::kChunked) config.problem.mask.chunk = 8192;
                           config.problem.kv_layout = {KvLayoutKind::kPaged, 1};
                         },
                         arch),
@@ -119,9 +121,7 @@ TEST(ValidateAttention, ChecksTheFieldsOfEachMask) {
           "/problem/mask/chunk: 3 has no meaning for kind \"none\"; leave it out, or make the kind \"chunked\""));
   EXPECT_THAT(
       changed([](auto& config) { config.problem.mask.kind = MaskKind::kChunked; }),
-      ElementsAre("/problem/mask/chunk: is missing for kind \"chunked\"; it takes the keys of one chunk, 1 or more",
-                  "/problem/mask/kind: \"chunked\" is not built yet for the portable family; it has none, causal, "
-                  "sliding_window"));
+      ElementsAre("/problem/mask/chunk: is missing for kind \"chunked\"; it takes the keys of one chunk, 1 or more"));
   EXPECT_THAT(
       changed([](auto& config) { config.problem.mask.operands.resize(2); }),
       ElementsAre("/problem/mask/operands: has no meaning for kind \"none\"; leave it out, or make the kind \"and\" or "
@@ -147,7 +147,8 @@ TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
         config.problem.score_mod = {ScoreModKind::kExpr, 0, ""};
       }),
       ElementsAre("/problem/score_mod/expr: is missing for kind \"expr\"; it takes an expression of the score",
-                  "/problem/score_mod/kind: \"expr\" is not built yet for the portable family; it has none, softcap"));
+                  "/problem/score_mod/kind: \"expr\" is not built yet for the portable family; it has none, softcap, "
+                  "alibi"));
   EXPECT_THAT(
       changed([](auto& config) { config.problem.scales = ScaleKind::kPerTensor; }),
       ElementsAre("/problem/scales: \"per_tensor\" has no meaning for bf16 keys and values; leave it out, or make "

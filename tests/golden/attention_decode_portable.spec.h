@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_decode_portable_cc1620eeda485f76
+#define KERNELWRIGHT_ENTRY attention_decode_portable_c9518e2316458a91
 
 namespace kernelwright::spec {
 
@@ -19,6 +19,7 @@ constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPaged;  // layout of keys and values
 constexpr int kPageSize = 16;  // keys of a page; 0 unless paged
 constexpr MaskKind kMask = MaskKind::kNone;  // visibility
+constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
 constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier
 constexpr bool kSinks = false;  // a logit per query head joins the softmax
 constexpr bool kLse = false;  // the log of the sum of exponentials is returned

@@ -4,7 +4,7 @@
 #include "contract/spec_words.h"
 
 #define KERNELWRIGHT_WGMMA_N0 128
-#define KERNELWRIGHT_ENTRY attention_sm90_39fbe482d1144cec
+#define KERNELWRIGHT_ENTRY attention_sm90_76b3ae14ad88375a
 
 namespace kernelwright::spec {
 
@@ -20,6 +20,7 @@ constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPadded;  // layout of keys and values
 constexpr int kPageSize = 0;  // keys of a page; 0 unless paged
 constexpr MaskKind kMask = MaskKind::kCausal;  // visibility
+constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
 constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier
 constexpr bool kSinks = false;  // a logit per query head joins the softmax
 constexpr bool kLse = false;  // the log of the sum of exponentials is returned

@@ -49,6 +49,8 @@ inline AttentionOutput simulate_attention(const AttentionCase& call, const Simul
         for (std::size_t e = 0; e < d; ++e) score += static_cast<float>(q[e]) * static_cast<float>(k[e]);
         score *= scale;
         if (problem.score_mod.kind == ScoreModKind::kSoftcap) score = call.softcap * std::tanh(score / call.softcap);
+        if (problem.score_mod.kind == ScoreModKind::kAlibi)
+          score += static_cast<float>(call.alibi_slope(h)) * static_cast<float>(j - call.diagonal_key(b, i));
         if (j == faults.dropped_key) score = -infinity;
         scores[j - first] = score;
         new_top = std::max(new_top, score);
