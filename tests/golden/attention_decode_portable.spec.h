@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_decode_portable_c9518e2316458a91
+#define KERNELWRIGHT_ENTRY attention_decode_portable_aad94376d85b8a15
 
 namespace kernelwright::spec {
 
@@ -35,5 +35,6 @@ constexpr int kBlockK = 128;  // depth chunk of a key tile
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kNumStages = 1;  // stages of the KV buffer
 constexpr int kMinCtas = 1;  // CTAs that an SM shall hold
+constexpr Merge kMerge = Merge::kInKernel;  // who merges the parts of split keys
 
 }  // namespace kernelwright::spec
