@@ -8,6 +8,7 @@
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/float_formats.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright {
@@ -33,12 +34,15 @@ std::vector<Subject> subjects() {
   pages.q_layout = QLayout::kRagged;
   AttentionSchedule packed = on(Family::kHopper);
   packed.pack_gqa = true;
-  AttentionSchedule parts = on(Family::kPortable);
-  parts.splits = 3;
+  AttentionSchedule parts = on(Family::kPortable), one_part = on(Family::kHopper);
+  one_part.token_gen = true;
+  AttentionSchedule hopper_parts = one_part;
+  parts.splits = hopper_parts.splits = 3;
   return {{"hopper_prefill", pages, on(Family::kHopper), 210, 300},
           {"hopper_prefill_packed", windowed(pages, 100), packed, 70, 300},
           {"portable_prefill", pages, on(Family::kPortable), 150, 200},
-          {"decode", decode(heads(paged(small, 16), 4, 1)), {}, 1, 700},
+          {"hopper_decode", decode(heads(paged(small, 16), 4, 1)), one_part, 1, 700},
+          {"hopper_decode_in_three_parts", decode(heads(small, 4, 1)), hopper_parts, 1, 700},
           {"portable_decode", decode(heads(small, 4, 1), 2), on(Family::kPortable), 2, 700},
           {"portable_decode_in_three_parts", decode(heads(small, 4, 1)), parts, 1, 700}};
 }

@@ -40,7 +40,7 @@ class Draw {
   Random random_;
 };
 
-enum Form { kHopperPrefill, kPortablePrefill, kAnyDecode, kPortableDecode, kForms };
+enum Form { kHopperPrefill, kPortablePrefill, kHopperDecode, kPortableDecode, kForms };
 
 AttentionProblem draw_problem(Draw& draw, Form form) {
   AttentionProblem problem;
@@ -52,7 +52,7 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
   const int groups[] = {1, 1, 2, 3, 4, 4, 8};
   problem.heads.kv = draw.between(1, 3);
   problem.heads.q = problem.heads.kv * draw.one_of(groups);
-  const bool hopper = form == kHopperPrefill || form == kAnyDecode;
+  const bool hopper = form == kHopperPrefill || form == kHopperDecode;
   switch (draw.between(0, 4)) {
     case 0: break;
     case 1:
@@ -80,7 +80,7 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
     problem.dtype.kv = draw.chance(0.5) ? DType::kE4m3 : DType::kE5m2;
     problem.scales = draw.chance(0.5) ? ScaleKind::kPerTensor : ScaleKind::kPerHead;
   }
-  if (form == kAnyDecode || form == kPortableDecode) problem.max_q_len = draw.chance(0.6) ? 1 : draw.between(2, 4);
+  if (form == kHopperDecode || form == kPortableDecode) problem.max_q_len = draw.chance(0.6) ? 1 : draw.between(2, 4);
   return problem;
 }
 
@@ -98,7 +98,8 @@ AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, For
     if (problem.group() > 1 && draw.chance(0.4)) schedule.pack_gqa = true;
     return schedule;
   }
-  if (form != kAnyDecode) schedule.family = Family::kPortable;
+  schedule.family = form == kHopperDecode ? Family::kHopper : Family::kPortable;
+  if (form != kPortablePrefill) schedule.token_gen = true;
   if (form != kPortablePrefill && draw.chance(0.4)) schedule.splits = draw.between(1, 9);
   if (form != kPortablePrefill && draw.chance(0.3)) schedule.merge = Merge::kCombine;
   return schedule;
@@ -111,7 +112,9 @@ std::vector<DrawnKernel> draw_kernels(int count, std::uint64_t seed, Arch arch) 
   Draw draw(seed, 0);
   for (int i = 0; i < count; ++i) {
     auto form = static_cast<Form>(i % kForms);
-    if (form == kHopperPrefill && !family_exists_on(Family::kHopper, arch)) form = kPortablePrefill;
+    const bool hopper = family_exists_on(Family::kHopper, arch);
+    if (form == kHopperPrefill && !hopper) form = kPortablePrefill;
+    if (form == kHopperDecode && !hopper) form = kPortableDecode;
     for (int attempt = 0;; ++attempt) {
       if (attempt == 10000) throw std::logic_error("no problem that was drawn has a kernel: is_taken() refuses all");
       const AttentionProblem problem = draw_problem(draw, form);
@@ -189,8 +192,8 @@ TEST(RandomCalls, AreOfEveryFamilyAndFormAndTheSameForTheSameSeed) {
     masks.insert(kernel.problem.mask.kind);
     layouts.insert(kernel.problem.kv_layout.kind);
   }
-  EXPECT_TRUE(names.contains("attention_sm90") && names.contains("attention_portable") &&
-              names.contains("attention_decode_portable"))
+  EXPECT_EQ(names, (std::set<std::string>{"attention_decode_portable", "attention_decode_sm90", "attention_portable",
+                                          "attention_sm90"}))
       << "a family or form is never drawn";
   EXPECT_GE(masks.size(), 3u);
   EXPECT_EQ(layouts.size(), 3u);
