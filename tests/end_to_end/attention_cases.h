@@ -40,8 +40,7 @@ CudaCase of_family(CudaCase test, Family family);
 /// Whether its problem and schedule have a kernel for `arch`.
 bool is_taken(const CudaCase& test, Arch arch);
 
-/// Those of all_cuda_cases() that attention_sm90 takes, on it. Not those with a NaN in V between what a block's rows
-/// see and the end of its tiles: attention_sm90 multiplies whole tiles.
+/// Those of all_cuda_cases() that attention_sm90 takes, on it.
 std::vector<CudaCase> shared_cases_on_hopper();
 
 }  // namespace kernelwright

@@ -441,7 +441,7 @@ std::vector<CudaCase> shared_cases_on_hopper() {
   std::vector<CudaCase> cases;
   for (const CudaCase& test : all_cuda_cases()) {
     CudaCase hopper = of_family(test, Family::kHopper);
-    if (is_taken(hopper, Arch::kSm90a) && !test.name.starts_with("c36_outside_every_union")) cases.push_back(hopper);
+    if (is_taken(hopper, Arch::kSm90a)) cases.push_back(hopper);
   }
   return cases;
 }
