@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/families.h"
 #include "kernelwright/generator/range_mask.h"
@@ -18,6 +20,7 @@ using Violations = std::vector<Violation>;
 struct Candidate {
   Family family;
   std::string reason;
+  bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
 };
 
 /// Why hopper does not come first; "" if it does.
@@ -31,6 +34,19 @@ std::string why_not_hopper(const AttentionProblem& problem, const AttentionSched
   return violations.empty() ? "" : "hopper will not do: " + violations[0].text();
 }
 
+/// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16 tile,
+/// docs/attention.md.
+bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedule, Arch arch) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  if (!family_exists_on(Family::kHopper, arch) || !is_decode(problem) || !schedule.token_gen.value_or(true) ||
+      max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)
+    return false;
+  schedule.token_gen = true;
+  Violations violations;
+  check_hopper(problem, schedule, violations);
+  return violations.empty();
+}
+
 /// Best first. What validate() found fit for one family may still not be fit for the other.
 std::vector<Candidate> candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (!schedule.family.is_auto()) return {{schedule.family.value(), ""}};
@@ -39,6 +55,8 @@ std::vector<Candidate> candidates(const AttentionProblem& problem, const Attenti
   check_hopper(problem, schedule, of_hopper);
   const std::string why_not = why_not_hopper(problem, schedule, arch);
   std::vector<Candidate> list;
+  if (decodes_on_hopper(problem, schedule, arch))
+    list.push_back({Family::kHopper, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
   if (why_not.empty())
     list.push_back({Family::kHopper, "TMA and wgmma: products decide, and their tensor cores take them fastest"});
   if (of_portable.empty()) list.push_back({Family::kPortable, why_not});
@@ -72,7 +90,7 @@ void explain_demands(const AttentionProblem& problem, bool splits_were_auto, Att
 }
 
 AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem& problem,
-                       const AttentionSchedule& schedule, Arch arch, Violations& violations) {
+                       const AttentionSchedule& schedule, Arch arch, Violations& violations, bool decodes) {
   AttentionPlan plan;
   Resolver resolve(plan.choices);
   AttentionSpec& spec = plan.main;
@@ -89,6 +107,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
     resolve.derived("mask", mask.kind, fmt::format("what \"{}\" comes to", to_string(problem.mask.kind)));
   spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
+  spec.token_gen = schedule.token_gen.value_or(decodes);
   (family == Family::kHopper ? plan_hopper : plan_portable)(problem, demanded(problem, schedule), plan, violations);
   explain_demands(problem, schedule.splits.is_auto(), plan);
   return plan;
@@ -104,7 +123,7 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
   for (Candidate& candidate : candidates(problem, schedule, arch)) {
     Violations violations;
     std::string reason = before.empty() ? std::move(candidate.reason) : before;
-    AttentionPlan plan = plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations);
+    AttentionPlan plan = plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
     if (violations.empty()) return plan;
     before = fmt::format("{} will not do: {}", to_string(candidate.family), violations[0].text());
     if (first.empty()) first = std::move(violations);

@@ -155,9 +155,11 @@ class Tile {
                                                     : "tiles of few keys: queries are on the way two tiles ahead");
     const bool shared_ring = spec_.kv_ring == KvRing::kShared;
     const int most = shared_ring ? 8 : 4;
-    if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, most);
+    // A narrow window's item is over after its two or three tiles, whatever else is on its way.
+    const int wanted = narrow && !shared_ring ? kNarrowTiles : most;
+    if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, wanted);
     spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, spec_.num_kv_stages,
-                                   fmt::format("as many as fit shared memory, {} at most", most));
+                                   fmt::format("as many as fit shared memory, {} at most", wanted));
   }
 
   void choose_order() {
@@ -192,7 +194,7 @@ class Tile {
 
 void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                          std::vector<Violation>& violations) {
-  if (schedule.token_gen.value_or(false)) return plan_hopper_decode(problem, schedule, plan, violations);
+  if (plan.main.token_gen) return plan_hopper_decode(problem, schedule, plan, violations);
   Resolver resolve(plan.choices);
   plan.splits = 1;
   Tile(problem, plan.main, schedule, resolve).choose();

@@ -30,7 +30,8 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
   const int max_rows = max_rows_of_a_kv_head(problem), depth = std::max(spec.head_dim_qk, spec.head_dim_v);
-  spec.token_gen = resolve("token_gen", schedule.token_gen, true, "");
+  spec.token_gen = resolve("token_gen", schedule.token_gen, true,
+                           fmt::format("at most {} rows a KV head: bandwidth decides", max_rows));
   spec.pack_gqa = resolve("pack_gqa", schedule.pack_gqa, true, "the group's heads read the same keys");
   spec.swizzle = resolve("swizzle", schedule.swizzle, Swizzle::k128B, "what TMA writes and ldmatrix reads");
   spec.rescale =
@@ -46,9 +47,19 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
     spec.block_n = schedule.block_n.value_or(16 * spec.num_warps);
     return fits();
   };
-  if (!with_warps(4)) with_warps(2);
+  // Twice the keys a warp were a little faster everywhere on an H100, with heads of 128 and three stages.
+  const auto with_keys = [&](int keys, int stages) {
+    spec.num_warps = schedule.num_warps.value_or(4);
+    spec.block_n = schedule.block_n.value_or(keys * spec.num_warps);
+    spec.num_stages = schedule.num_stages.value_or(stages);
+    return fits();
+  };
+  const bool wide = depth > 64 && depth <= 128 && spec.block_m == 16 && with_keys(32, 3);
+  if (!wide) spec.num_stages = schedule.num_stages.value_or(2);
+  if (!wide && !with_warps(4) && schedule.num_stages.is_auto()) with_warps(2);
   spec.num_warps = resolve("num_warps", schedule.num_warps, spec.num_warps, "each warp walks keys of its own");
-  spec.block_n = resolve("block_n", schedule.block_n, spec.block_n, "16 keys a warp");
+  spec.block_n = resolve("block_n", schedule.block_n, spec.block_n,
+                         fmt::format("{} keys a warp", spec.block_n / std::max(1, spec.num_warps)));
   if (schedule.num_stages.is_auto())
     while (spec.num_stages < 4) {
       ++spec.num_stages;

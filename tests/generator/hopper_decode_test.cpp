@@ -63,6 +63,7 @@ TEST(HopperDecodePlan, AsksForTheCtasThatItsSharedMemoryHolds) {
   schedule.num_stages = 4;
   EXPECT_EQ(planned(decode(128), schedule).min_ctas, 1) << "132 KiB each";
   schedule.num_stages = 2;
+  schedule.block_n = 64;
   EXPECT_EQ(planned(decode(128), schedule).min_ctas, 3) << "68 KiB each, 168 registers a thread";
   schedule.block_n = 128;
   EXPECT_EQ(planned(decode(128), schedule).min_ctas, 1) << "32 keys a warp take more registers";
@@ -78,7 +79,7 @@ TEST(HopperDecodePlan, MapsSharedMemoryWithoutGaps) {
   // Boxes begin where the swizzle's pattern does, and columns are padded to whole slabs.
   for (std::size_t i = 1; i <= 2u * static_cast<std::size_t>(spec.num_warps); ++i) {
     EXPECT_EQ(map[i].offset % 1024, 0u) << map[i].name;
-    EXPECT_EQ(map[i].stage_bytes, 16u * 128 * 2) << map[i].name;
+    EXPECT_EQ(map[i].stage_bytes, 32u * 128 * 2) << map[i].name;
   }
   EXPECT_GE(map.back().offset, map[map.size() - 2].offset + map[map.size() - 2].bytes);
 }
@@ -125,11 +126,20 @@ TEST(HopperDecodePlan, RefusesWhatItLacksByName) {
                   "6 stages would fit"));
 }
 
-TEST(HopperDecodePlan, IsWhatTheFamilyIsAskedForAndNotItsDefault) {
+TEST(HopperDecodePlan, IsChosenWhereItWasMeasuredToBeFaster) {
+  EXPECT_EQ(kernel_name(planned(decode(128), {})), "attention_decode_sm90");
+  EXPECT_EQ(kernel_name(planned(decode(80), {})), "attention_decode_sm90");
+  EXPECT_EQ(kernel_name(planned(decode(64), {})), "attention_decode_portable");
+  EXPECT_EQ(kernel_name(planned(decode(256), {})), "attention_decode_portable");
+  AttentionProblem problem = decode(128);
+  problem.max_q_len = 5;
+  EXPECT_EQ(kernel_name(planned(problem, {})), "attention_decode_portable") << "20 rows a KV head";
+  problem = decode(128);
+  problem.kv_layout = {KvLayoutKind::kPaged, 12};
+  EXPECT_EQ(kernel_name(planned(problem, {})), "attention_decode_portable") << "no box lies within such a page";
   AttentionSchedule schedule;
   schedule.family = Family::kHopper;
-  EXPECT_EQ(kernel_name(planned(decode(128), schedule)), "attention_sm90");
-  EXPECT_EQ(kernel_name(planned(decode(128), {})), "attention_decode_portable");
+  EXPECT_EQ(kernel_name(planned(decode(128), schedule)), "attention_sm90") << "whose schedule it is, unless it says so";
 }
 
 }  // namespace

@@ -340,6 +340,7 @@ AttentionExtent extent(int batch, int q_len) {
 AttentionSchedule rows_of_128() {
   AttentionSchedule schedule = hopper();
   schedule.block_m = 128;
+  schedule.pack_gqa = false;
   return schedule;
 }
 
@@ -357,6 +358,14 @@ TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
   EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
 }
 
+TEST(HopperLaunch, OfPackedHeadsCountsTheirRowsTogether) {
+  AttentionSchedule schedule = rows_of_128();
+  schedule.pack_gqa = true;
+  const AttentionLaunch launch = plan_launch(planned(prefill(128, 128), schedule), extent(3, 130), 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 5) << "130 queries of 4 heads";
+  EXPECT_EQ(launch.num_items, 5 * 8 * 3);
+}
+
 TEST(HopperLaunch, WalksPairAfterPairWhereTilesAreAlike) {
   const AttentionLaunch launch = plan_launch(planned(128, 128), extent(2, 8192), 132, 0);
   EXPECT_EQ(launch.m_chunk, launch.num_m_blocks);
@@ -365,11 +374,13 @@ TEST(HopperLaunch, WalksPairAfterPairWhereTilesAreAlike) {
 TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
   AttentionProblem problem = prefill(128, 128);
   problem.mask.kind = MaskKind::kCausal;
+  AttentionSchedule schedule = hopper();
+  schedule.pack_gqa = false;
   const auto chunk = [&](int q_heads, int kv_heads, int batch, int q_len) {
     problem.heads = {q_heads, kv_heads};
     AttentionExtent e = extent(batch, q_len);
     e.q_heads = q_heads, e.kv_heads = kv_heads;
-    return plan_launch(planned(problem), e, 132, 0).m_chunk;
+    return plan_launch(planned(problem, schedule), e, 132, 0).m_chunk;
   };
   EXPECT_EQ(chunk(16, 16, 4, 8192), 4) << "four tiles read the same keys at a time";
   EXPECT_EQ(chunk(32, 16, 4, 8192), 2) << "each KV head has two readers already";
@@ -377,6 +388,8 @@ TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
   EXPECT_EQ(chunk(32, 32, 1, 8192), 1) << "32 KV heads have four readers each among 132 SMs";
   EXPECT_EQ(chunk(16, 16, 4, 1), 1) << "no more than there are";
   EXPECT_EQ(chunk(16, 16, 4, 0), 1) << "the kernel divides by it";
+  schedule.pack_gqa = true;
+  EXPECT_EQ(chunk(64, 16, 4, 8192), 4) << "a group's heads are in one tile";
 }
 
 TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
@@ -390,7 +403,8 @@ TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
 TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
   AttentionExtent huge = extent(1 << 20, 256);
   huge.q_heads = 4096;
-  EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles
+  huge.kv_heads = 4096;
+  EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles and more
 }
 
 }  // namespace

@@ -79,9 +79,15 @@ TEST(RowDistance, AddsUpWhatDiffers) {
   EXPECT_DOUBLE_EQ(*row_distance(prefill_of(16, 4), prefill_of(8, 2)), 0.25) << "KV heads: log2(2) / 4";
   EXPECT_DOUBLE_EQ(*row_distance(prefill_of(8, 1), prefill_of(4, 1)), 1) << "heads of a group: log2(2)";
   AttentionProblem other = prefill_of(8, 2);
-  other.q_layout = QLayout::kRagged;
+  other.sinks = true;
   other.lse = true;
-  EXPECT_DOUBLE_EQ(*row_distance(other, prefill_of(8, 2)), 0.75);
+  EXPECT_DOUBLE_EQ(*row_distance(other, prefill_of(8, 2)), 0.5);
+  other = prefill_of(8, 8);
+  other.q_layout = QLayout::kRagged;
+  EXPECT_DOUBLE_EQ(*row_distance(other, prefill_of(8, 8)), 0.5);
+  other = prefill_of(8, 2);
+  other.q_layout = QLayout::kRagged;
+  EXPECT_EQ(row_distance(other, prefill_of(8, 2)), std::nullopt) << "heads that share tiles are walked in another order";
   EXPECT_EQ(row_distance(prefill_of(64, 1), prefill_of(4, 1)), std::nullopt) << "16 times the group is too far";
   AttentionProblem wide = prefill_of(8, 2);
   wide.mask = {.kind = MaskKind::kSlidingWindow, .window = {1023, 0}};
@@ -117,8 +123,11 @@ TEST(PlanAttention, TheSchedulesOwnFieldsWin) {
   schedule.rescale = Rescale::kLazy;
   const AttentionPlan plan = plan_attention(prefill_of(), schedule, Arch::kSm90a, table);
   EXPECT_EQ(plan.main.rescale, Rescale::kLazy);
-  for (const Choice& choice : plan.choices)
-    if (choice.field == "rescale") EXPECT_EQ(choice.by, ChosenBy::kSchedule);
+  for (const Choice& choice : plan.choices) {
+    if (choice.field == "rescale") {
+      EXPECT_EQ(choice.by, ChosenBy::kSchedule);
+    }
+  }
 }
 
 TEST(PlanAttention, TakesANeighboursRowWhereItFits) {

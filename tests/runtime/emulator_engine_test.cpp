@@ -96,6 +96,7 @@ TEST(KernelNotesOf, NameEveryWarpAndPlace) {
   decode.max_q_len = 1;
   AttentionSchedule schedule;
   schedule.merge = Merge::kCombine;
+  schedule.family = Family::kPortable;
   const AttentionPlan plan = plan_attention(decode, schedule, Arch::kSm90a);
   ASSERT_TRUE(plan.main.token_gen);
   const KernelNotes rings = notes_of(plan.main);

@@ -31,6 +31,7 @@ AttentionSchedule hopper() {
   schedule.math_warpgroups = 2;
   schedule.block_n = 128;
   schedule.kv_ring = KvRing::kSplit;
+  schedule.pack_gqa = false;
   return schedule;
 }
 
@@ -68,6 +69,17 @@ TEST(HopperTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
   EXPECT_THAT(box(maps.k), ElementsAre(64, 128, 1, 1));
   EXPECT_EQ(maps.v.address, 0x30000u);
   EXPECT_THAT(dims(maps.v), ElementsAre(128, 300, 2, 2));
+}
+
+TEST(HopperTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
+  AttentionSchedule schedule = hopper();
+  schedule.pack_gqa = true;
+  const HopperTensorMaps maps = maps_of(
+      prefill_problem(), [](AttentionTensors&) {}, schedule);
+  EXPECT_THAT(dims(maps.q), ElementsAre(128, 4, 100, 2, 2));
+  EXPECT_THAT(strides(maps.q), ElementsAre(128, 8 * 128, 4 * 128, 100 * 8 * 128));
+  EXPECT_THAT(box(maps.q), ElementsAre(64, 4, 32, 1, 1)) << "128 rows: 32 tokens of 4 heads";
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
 }
 
 TEST(HopperTensorMaps, HaveTheDepthOfEachOperand) {
