@@ -604,42 +604,60 @@ class MathWarpgroup {
   using Probabilities = uint32_t[spec::kBlockN / 16][4];
   using Output = float[spec::kHeadDimV / 2];
 
+  /// Where an item's rows go. Made anew for every item from an opaque thread index: what follows from the row alone
+  /// would otherwise sit in registers through the loop over keys.
+  struct OutputRows {
+    const contract::AttentionParams& params;
+    policy::ItemRecord::Target target;
+    int num_rows;
+    __device__ __forceinline__ OutputRows(const contract::AttentionParams& params, const policy::PostedItem& item)
+        : params(params), target(item.target()), num_rows(item.num_rows()) {}
+    __device__ bool exists(int row) const { return row < num_rows; }
+    __device__ uint16_t* row(int row) const {
+      return static_cast<uint16_t*>(params.o) + target.output + Rows::query(row) * params.o_strides.token +
+             Rows::head_in_group(row) * params.o_strides.head;
+    }
+    __device__ float* lse(int row) const {
+      constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
+      return params.lse + target.lse + static_cast<int64_t>(Rows::query(row)) * (kRagged ? params.q_heads : 1) +
+             static_cast<int64_t>(Rows::head_in_group(row)) * (kRagged ? 1 : params.q_len);
+    }
+  };
+
   __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, const Output& output) {
     softmax.finish();
-    const int num_rows = done.record.num_rows();
-    const policy::ItemRecord::Target target = done.record.target();
-    uint16_t* const first = static_cast<uint16_t*>(params_.o) + target.output;
-    const auto row_of_output = [&](int at) {
-      return first + Rows::query(at) * params_.o_strides.token + Rows::head_in_group(at) * params_.o_strides.head;
-    };
+    const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
+    const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
+    const int mine = own + static_cast<int>(lane / 4);                         // the thread's; the second is 8 on
     if constexpr (kStagesOutput) {
-      const int own = row() - static_cast<int>(lane_ / 4);  // the warp's first row
-      ptx::bar_sync(kStageBarrier + warpgroup_, 128);       // no product of the warpgroup reads Q any more
+      ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
       const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
-          shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane_);
+          shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
       rows.put(output, softmax.inverse(0), softmax.inverse(1));
+      const OutputRows to(params_, done.record);
 #pragma unroll
       for (int round = 0; round < rows.kRounds; ++round) {
         const int at = own + rows.row(round);
-        rows.store(round, row_of_output(at), at < num_rows);
+        rows.store(round, to.row(at), to.exists(at));
       }
+      store_lse(to, softmax, mine, lane);
       ptx::fence_proxy_async_shared();  // TMA writes the slot next
       if constexpr (!kSkipsRows) release(done);
     } else {
+      const OutputRows to(params_, done.record);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), row_of_output(row() + r * 8),
-                                                          row() + r * 8 < num_rows, lane_);
+        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to.row(mine + r * 8),
+                                                          to.exists(mine + r * 8), lane);
+      store_lse(to, softmax, mine, lane);
     }
+  }
+  __device__ __forceinline__ void store_lse(const OutputRows& to, const Softmax& softmax, int first, uint32_t lane) {
     if constexpr (spec::kLse) {
-      constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int at = row() + r * 8;
-        const int64_t lse = target.lse + static_cast<int64_t>(Rows::query(at)) * (kRagged ? params_.q_heads : 1) +
-                            static_cast<int64_t>(Rows::head_in_group(at)) * (kRagged ? 1 : params_.q_len);
-        if (lane_ % 4 == 0 && at < num_rows) params_.lse[lse] = softmax.log2_sum(r, scale_) * policy::kLn2;
-      }
+      for (int r = 0; r < 2; ++r)
+        if (lane % 4 == 0 && to.exists(first + r * 8))
+          *to.lse(first + r * 8) = softmax.log2_sum(r, scale_) * policy::kLn2;
     }
   }
 
