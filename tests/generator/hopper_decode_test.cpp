@@ -119,6 +119,7 @@ TEST(HopperDecodePlan, RefusesWhatItLacksByName) {
   EXPECT_THAT(refused(decode(128), schedule),
               ElementsAre("/schedule/pack_gqa: false, but the decode form packs the heads of a group; true would do"));
   schedule = hopper_decode();
+  schedule.num_warps = 4;
   schedule.num_stages = 16;
   EXPECT_THAT(
       refused(decode(128), schedule),
