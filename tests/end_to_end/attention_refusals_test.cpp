@@ -201,21 +201,10 @@ TEST(HopperRefusals, PagesThatABoxDoesNotFit) {  // case 21
               lacks("/problem/kv_layout/page_size: " + std::to_string(page), "multiples of 8"));
 }
 
-// Each mask, and each way to divide the work, is refused by a test of its own, which goes when its kernel comes.
-void expect_mask_is_refused(MaskKind kind) {
-  EXPECT_THAT(hopper_refusal([kind](AttentionProblem& problem) {
-                problem.mask.kind = kind;
-                if (kind == MaskKind::kChunked) problem.mask.chunk = 100;
-                if (kind == MaskKind::kAnd || kind == MaskKind::kOr) problem.mask.operands.resize(2);
-              }),
-              HasSubstr(lacks("/problem/mask/kind: \"" + std::string(to_string(kind)) + "\"", "none, causal")));
-}
-TEST(HopperRefusals, ChunkedMask) { expect_mask_is_refused(MaskKind::kChunked); }  // case 17
-TEST(HopperRefusals, PaddingMask) { expect_mask_is_refused(MaskKind::kPadding); }  // case 29
-TEST(HopperRefusals, AndMask) { expect_mask_is_refused(MaskKind::kAnd); }
-TEST(HopperRefusals, OrMask) { expect_mask_is_refused(MaskKind::kOr); }
 TEST(HopperRefusals, MasksInMemory) {  // cases 29, 30
-  for (const MaskKind kind : {MaskKind::kTree, MaskKind::kTensor, MaskKind::kBits}) expect_mask_is_refused(kind);
+  for (const MaskKind kind : {MaskKind::kTree, MaskKind::kTensor, MaskKind::kBits})
+    EXPECT_THAT(hopper_refusal([kind](AttentionProblem& problem) { problem.mask.kind = kind; }),
+                HasSubstr(lacks("/problem/mask/kind: \"" + std::string(to_string(kind)) + "\"", "none, causal")));
 }
 
 TEST(HopperRefusals, KeysOfAnotherDType) {  // cases 33 to 35

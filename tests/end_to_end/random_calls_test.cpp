@@ -70,10 +70,19 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
       problem.kv_layout = {KvLayoutKind::kPaged, sizes[draw.between(0, hopper ? 4 : 6)]};
     }
   }
-  const MaskKind masks[] = {MaskKind::kNone, MaskKind::kCausal, MaskKind::kCausal, MaskKind::kSlidingWindow};
+  const MaskKind masks[] = {MaskKind::kNone,    MaskKind::kCausal,  MaskKind::kCausal, MaskKind::kSlidingWindow,
+                            MaskKind::kChunked, MaskKind::kPadding, MaskKind::kAnd,    MaskKind::kOr};
   problem.mask.kind = draw.one_of(masks);
+  if (problem.mask.kind == MaskKind::kChunked) problem.mask.chunk = draw.between(1, 200);
+  if (problem.mask.kind == MaskKind::kAnd || problem.mask.kind == MaskKind::kOr) {
+    Mask causal{.kind = MaskKind::kCausal}, chunked{.kind = MaskKind::kChunked, .chunk = draw.between(1, 200)};
+    problem.mask.operands = {causal, chunked};
+  }
   if (problem.mask.kind == MaskKind::kSlidingWindow) problem.mask.window = {draw.between(0, 150), draw.between(0, 9)};
-  if (draw.chance(0.25)) problem.score_mod = {ScoreModKind::kSoftcap, 20.0, ""};
+  if (draw.chance(0.2))
+    problem.score_mod = {ScoreModKind::kSoftcap, 20.0, ""};
+  else if (draw.chance(0.15))
+    problem.score_mod.kind = ScoreModKind::kAlibi;
   problem.sinks = draw.chance(0.25);
   problem.lse = draw.chance(0.6);
   if (!hopper && draw.chance(0.3)) {
