@@ -34,8 +34,8 @@ std::string why_not_hopper(const AttentionProblem& problem, const AttentionSched
   return violations.empty() ? "" : "hopper will not do: " + violations[0].text();
 }
 
-/// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16 tile,
-/// docs/attention.md.
+/// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16
+/// tile, docs/attention.md.
 bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedule, Arch arch) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
   if (!family_exists_on(Family::kHopper, arch) || !is_decode(problem) || !schedule.token_gen.value_or(true) ||
@@ -123,7 +123,8 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
   for (Candidate& candidate : candidates(problem, schedule, arch)) {
     Violations violations;
     std::string reason = before.empty() ? std::move(candidate.reason) : before;
-    AttentionPlan plan = plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
+    AttentionPlan plan =
+        plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
     if (violations.empty()) return plan;
     before = fmt::format("{} will not do: {}", to_string(candidate.family), violations[0].text());
     if (first.empty()) first = std::move(violations);

@@ -1,4 +1,5 @@
-/// The tensor maps that a launch of attention_sm90 passes, or attention_decode_sm90 but for q, as requests: contract/hopper_attention.h says what each is.
+/// The tensor maps that a launch of attention_sm90 passes, or attention_decode_sm90 but for q, as requests:
+/// contract/hopper_attention.h says what each is.
 #pragma once
 
 #include <optional>

@@ -48,7 +48,7 @@ template <class RowMapT, int kBlockM>
 class RaggedWalk {
   const int32_t* offsets_;
   int heads_;
-  int item_, step_, left_;   // the next item, the way to the one after it, how many there are
+  int item_, step_, left_;     // the next item, the way to the one after it, how many there are
   int batch_ = 0, begin_ = 0;  // a sequence and its first item
 
   __device__ int tiles(int batch) const {

@@ -87,7 +87,8 @@ TEST(RowDistance, AddsUpWhatDiffers) {
   EXPECT_DOUBLE_EQ(*row_distance(other, prefill_of(8, 8)), 0.5);
   other = prefill_of(8, 2);
   other.q_layout = QLayout::kRagged;
-  EXPECT_EQ(row_distance(other, prefill_of(8, 2)), std::nullopt) << "heads that share tiles are walked in another order";
+  EXPECT_EQ(row_distance(other, prefill_of(8, 2)), std::nullopt)
+      << "heads that share tiles are walked in another order";
   EXPECT_EQ(row_distance(prefill_of(64, 1), prefill_of(4, 1)), std::nullopt) << "16 times the group is too far";
   AttentionProblem wide = prefill_of(8, 2);
   wide.mask = {.kind = MaskKind::kSlidingWindow, .window = {1023, 0}};
