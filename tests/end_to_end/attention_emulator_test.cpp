@@ -4,31 +4,20 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/planner.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "support/ptx_store.h"
+#include "support/emulated_attention.h"
 
 namespace kernelwright {
 namespace {
 
-Engine make_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
-  EngineOptions options;
-  options.backend = "emulator";
-  options.emulator.arch = Arch::kSm90a;
-  options.emulator.hazards = true;
-  options.emulator.num_sms = num_sms;
-  options.emulator.completion = completion;
-  options.emulator.seed = seed;
-  options.custom_store = test::ptx_store();
-  return Engine(options);
-}
+using test::expect_right;
+using test::expect_same_bits;
+using test::inputs_of;
+using test::make_checking_engine;
+using test::run_checked;
 
 /// Products of whole tiles: what a case costs here.
 double tile_operations(const CudaCase& test) {
@@ -93,18 +82,6 @@ std::vector<std::string> numbers() {
   return names;
 }
 
-AttentionOutput run(Engine& engine, const CudaCase& test, const AttentionCase& call) {
-  const AttentionKernel kernel = engine.prepare(test.problem, test.schedule);
-  DeviceCase on_device(engine.device(0), call, kernel);
-  on_device.poison();
-  on_device.launch();
-  const AttentionOutput output = on_device.download();
-  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
-  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
-    ADD_FAILURE() << name << ": " << report.text();
-  return output;
-}
-
 class HopperAttentionOnTheEmulator : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -114,24 +91,14 @@ class HopperAttentionOnTheEmulator : public testing::TestWithParam<std::string> 
 
 TEST_P(HopperAttentionOnTheEmulator, IsRightHoweverItIsScheduled) {
   // Three SMs: each persistent CTA walks several items.
-  Engine few = make_engine(3, emulator::Completion::kRandom, 5),
-         many = make_engine(132, emulator::Completion::kLazy, 0);
+  Engine few = make_checking_engine(3, emulator::Completion::kRandom, 5),
+         many = make_checking_engine(132, emulator::Completion::kLazy, 0);
   for (const CudaCase& test : cases_by_number().at(GetParam())) {
     SCOPED_TRACE(test.name);
-    AttentionCase call = make_inputs(test.problem, test.shape, test.options);
-    if (test.change) {
-      test.change(call);
-      call.random_values = call.random_values && test.name.find("c36") == std::string::npos;
-    }
-    const AttentionOutput output = run(few, test, call), again = run(many, test, call);
-    EXPECT_EQ(output.o, again.o) << "two machines differ";
-    ASSERT_EQ(output.lse.size(), again.lse.size());
-    EXPECT_EQ(std::memcmp(output.lse.data(), again.lse.data(), output.lse.size() * sizeof(float)), 0)
-        << "two machines differ in lse";
-    const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
-    EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
-                                << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
-                                << verdict.rms_limit;
+    const AttentionCase call = inputs_of(test);
+    const AttentionOutput output = run_checked(few, test, call);
+    expect_same_bits(output, run_checked(many, test, call), "two machines differ");
+    expect_right(call, output);
   }
 }
 

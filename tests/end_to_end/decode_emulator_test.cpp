@@ -3,68 +3,21 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/planner.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "support/ptx_store.h"
+#include "support/emulated_attention.h"
 
 namespace kernelwright {
 namespace {
 
-Engine make_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
-  EngineOptions options;
-  options.backend = "emulator";
-  options.emulator.arch = Arch::kSm90a;
-  options.emulator.hazards = true;
-  options.emulator.num_sms = num_sms;
-  options.emulator.completion = completion;
-  options.emulator.seed = seed;
-  options.custom_store = test::ptx_store();
-  return Engine(options);
-}
-
-void expect_no_reports(Engine& engine) {
-  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
-    ADD_FAILURE() << name << ": " << report.text();
-}
-
-AttentionOutput run(Engine& engine, const CudaCase& test, const AttentionCase& call) {
-  DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
-  on_device.poison();
-  on_device.launch();
-  const AttentionOutput output = on_device.download();
-  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
-  expect_no_reports(engine);
-  return output;
-}
-
-void expect_same_bits(const AttentionOutput& one, const AttentionOutput& other, const char* what) {
-  EXPECT_EQ(one.o, other.o) << what;
-  ASSERT_EQ(one.lse.size(), other.lse.size()) << what;
-  EXPECT_EQ(std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)), 0) << what << ", in lse";
-}
-
-void expect_right(const AttentionCase& call, const AttentionOutput& output) {
-  const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
-  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
-                              << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
-                              << verdict.rms_limit;
-}
-
-AttentionCase inputs_of(const CudaCase& test) {
-  AttentionCase call = make_inputs(test.problem, test.shape, test.options);
-  if (test.change) {
-    test.change(call);
-    call.random_values = call.random_values && test.name.find("c36") == std::string::npos;
-  }
-  return call;
-}
+using test::expect_no_reports;
+using test::expect_right;
+using test::expect_same_bits;
+using test::inputs_of;
+using test::make_checking_engine;
+using test::run_checked;
 
 /// Keys times heads: what a case costs here.
 double keys_times_heads(const CudaCase& test) {
@@ -113,15 +66,15 @@ class NeedsNvrtc : public testing::Test {
 class HopperDecodeOnTheEmulator : public NeedsNvrtc, public testing::WithParamInterface<std::string> {};
 
 TEST_P(HopperDecodeOnTheEmulator, IsRightHoweverItIsScheduled) {
-  Engine few = make_engine(3, emulator::Completion::kRandom, 5),
-         many = make_engine(132, emulator::Completion::kLazy, 0);
+  Engine few = make_checking_engine(3, emulator::Completion::kRandom, 5),
+         many = make_checking_engine(132, emulator::Completion::kLazy, 0);
   for (CudaCase test : cases_by_number().at(GetParam())) {
     SCOPED_TRACE(test.name);
     // The planner would cut for the machine, and another number of parts rounds differently.
     if (test.schedule.splits.is_auto()) test.schedule.splits = 3;
     const AttentionCase call = inputs_of(test);
-    const AttentionOutput output = run(few, test, call);
-    expect_same_bits(output, run(many, test, call), "two machines differ");
+    const AttentionOutput output = run_checked(few, test, call);
+    expect_same_bits(output, run_checked(many, test, call), "two machines differ");
     expect_right(call, output);
   }
 }
@@ -140,7 +93,7 @@ TEST(HopperDecodeCases, HaveEveryNumberThatTheFamilyTakes) {
 class HopperDecodeTiles : public NeedsNvrtc {};
 
 TEST_F(HopperDecodeTiles, AreRightOfEveryShape) {
-  Engine engine = make_engine(3, emulator::Completion::kRandom, 9);
+  Engine engine = make_checking_engine(3, emulator::Completion::kRandom, 9);
   struct Tile {
     int num_warps, block_m, block_n, num_stages, head_dim, page;
   };
@@ -159,7 +112,7 @@ TEST_F(HopperDecodeTiles, AreRightOfEveryShape) {
     test.schedule.splits = 2;
     SCOPED_TRACE(test.name);
     const AttentionCase call = inputs_of(test);
-    expect_right(call, run(engine, test, call));
+    expect_right(call, run_checked(engine, test, call));
   }
 }
 
@@ -189,8 +142,8 @@ class DecodeMerge : public NeedsNvrtc, public testing::WithParamInterface<Family
 };
 
 TEST_P(DecodeMerge, GivesTheSameBitsInTheKernelAndBehindIt) {
-  Engine few = make_engine(2, emulator::Completion::kRandom, 1),
-         many = make_engine(40, emulator::Completion::kRandom, 2);
+  Engine few = make_checking_engine(2, emulator::Completion::kRandom, 1),
+         many = make_checking_engine(40, emulator::Completion::kRandom, 2);
   for (const CudaCase& shared : cases())
     for (const int parts : {3, 40}) {
       CudaCase inside = on_family(shared);
@@ -200,22 +153,22 @@ TEST_P(DecodeMerge, GivesTheSameBitsInTheKernelAndBehindIt) {
       behind.schedule.merge = Merge::kCombine;
       SCOPED_TRACE(fmt::format("{} in {} parts", inside.name, parts));
       const AttentionCase call = inputs_of(inside);
-      const AttentionOutput output = run(few, inside, call);
+      const AttentionOutput output = run_checked(few, inside, call);
       expect_right(call, output);
-      expect_same_bits(output, run(many, inside, call), "the order in which CTAs arrive shows");
-      expect_same_bits(output, run(few, behind, call), "attention_combine differs");
+      expect_same_bits(output, run_checked(many, inside, call), "the order in which CTAs arrive shows");
+      expect_same_bits(output, run_checked(few, behind, call), "attention_combine differs");
     }
 }
 
 TEST_P(DecodeMerge, LeavesTheWorkspaceReadyForTheNextLaunch) {
-  Engine engine = make_engine(2, emulator::Completion::kRandom, 3);
+  Engine engine = make_checking_engine(2, emulator::Completion::kRandom, 3);
   Device& device = engine.device(0);
   // The second kernel finds the first one's counters and parts where its own will be, and others' leftovers.
   CudaCase first = on_family(cases()[0]), second = on_family(cases()[1]);
   first.schedule.splits = 5;
   second.schedule.splits = 3;
   const AttentionCase calls[2] = {inputs_of(first), inputs_of(second)};
-  const AttentionOutput expected[2] = {run(engine, first, calls[0]), run(engine, second, calls[1])};
+  const AttentionOutput expected[2] = {run_checked(engine, first, calls[0]), run_checked(engine, second, calls[1])};
   DeviceCase cases[2] = {{device, calls[0], engine.prepare(first.problem, first.schedule)},
                          {device, calls[1], engine.prepare(second.problem, second.schedule)}};
   const std::uint64_t bytes = std::max(cases[0].tensors().workspace_bytes, cases[1].tensors().workspace_bytes);

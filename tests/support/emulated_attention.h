@@ -1,0 +1,69 @@
+/// What tests of kernels on the emulator share: an engine with every check on, and a launch that must leave no report.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "end_to_end/attention_cases.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine.h"
+#include "kernelwright/verify/attention_bound.h"
+#include "kernelwright/verify/attention_device.h"
+#include "support/ptx_store.h"
+
+namespace kernelwright::test {
+
+/// An emulated sm_90a of `num_sms` SMs, whose copies land and warps run as `completion` and `seed` have it.
+inline Engine make_checking_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
+  EngineOptions options;
+  options.backend = "emulator";
+  options.emulator.arch = Arch::kSm90a;
+  options.emulator.hazards = true;
+  options.emulator.num_sms = num_sms;
+  options.emulator.completion = completion;
+  options.emulator.seed = seed;
+  options.custom_store = ptx_store();
+  return Engine(options);
+}
+
+inline void expect_no_reports(Engine& engine) {
+  for (const auto& [name, report] : dynamic_cast<EmulatorBackend&>(engine.backend()).take_reports())
+    ADD_FAILURE() << name << ": " << report.text();
+}
+
+/// The inputs of a case, changed as it asks. Case 36 puts NaN into random values, which then are none.
+inline AttentionCase inputs_of(const CudaCase& test) {
+  AttentionCase call = make_inputs(test.problem, test.shape, test.options);
+  if (test.change) {
+    test.change(call);
+    call.random_values = call.random_values && test.name.find("c36") == std::string::npos;
+  }
+  return call;
+}
+
+/// One launch into poisoned outputs: no report, and nothing written beside them.
+inline AttentionOutput run_checked(Engine& engine, const CudaCase& test, const AttentionCase& call) {
+  DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
+  on_device.poison();
+  on_device.launch();
+  const AttentionOutput output = on_device.download();
+  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
+  expect_no_reports(engine);
+  return output;
+}
+
+inline void expect_same_bits(const AttentionOutput& one, const AttentionOutput& other, const char* what) {
+  EXPECT_EQ(one.o, other.o) << what;
+  ASSERT_EQ(one.lse.size(), other.lse.size()) << what;
+  EXPECT_EQ(std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)), 0) << what << ", in lse";
+}
+
+inline void expect_right(const AttentionCase& call, const AttentionOutput& output) {
+  const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
+  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
+                              << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
+                              << verdict.rms_limit;
+}
+
+}  // namespace kernelwright::test
