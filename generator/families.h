@@ -73,6 +73,10 @@ inline bool is_decode(const AttentionProblem& problem) {
   return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
 }
 
+/// Whether the heads of a group shall share hopper's tiles: the same keys are then read by fewer tiles, and a window's
+/// by far fewer. 64 rows of a warpgroup must be whole groups.
+inline bool packs_well(const AttentionProblem& problem) { return problem.group() > 1 && 64 % problem.group() == 0; }
+
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
                                  spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);

@@ -50,10 +50,6 @@ const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool pa
   return *std::rbegin(kTargets);
 }
 
-/// Whether the heads of a group shall share tiles: the same keys are then read by fewer tiles, and a window's by far
-/// fewer. 64 rows of a warpgroup must be whole groups.
-bool packs_well(const AttentionProblem& problem) { return problem.group() > 1 && 64 % problem.group() == 0; }
-
 /// Keys that a tile of `rows` sees under a window with two ends; 0 without one.
 int window_span(const AttentionProblem& problem, int rows) {
   const RangeMask mask = range_mask(problem.mask);
@@ -72,7 +68,7 @@ class Tile {
         resolve_(resolve),
         problem_(problem),
         machine_(arch_info(spec.arch)),
-        packs_(schedule.pack_gqa.value_or(packs_well(problem))),
+        packs_(schedule.pack_gqa.value_or(detail::packs_well(problem))),
         target_(target_for(problem, spec.mask, packs_)) {}
 
   void choose() {
