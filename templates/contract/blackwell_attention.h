@@ -1,0 +1,111 @@
+/// attention_sm100: kernel parameters, shared memory and tensor memory, said once for the host and the kernel.
+#pragma once
+
+#include "contract/attention_params.h"
+#include "contract/hopper_attention.h"
+#include "contract/integers.h"
+#include "contract/tensor_map.h"
+
+namespace kernelwright::contract {
+
+/// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one query
+/// tile, kQueryTileRows, of which a CTA has num_q.
+struct BlackwellAttentionParams {
+  TensorMap q, k, v;
+  AttentionParams attention;
+};
+
+// Warpgroups 0 and 1: softmax, of query tile 0 and 1 (num_q 2), or of every other key tile (num_q 1). Warpgroup 2
+// corrects. In warpgroup 3 warp 12 multiplies, 13 loads, 14 cleans values.
+constexpr int32_t kQueryTileRows = 128;     // lanes of tensor memory: a softmax thread has a row
+constexpr int32_t kBlackwellThreads = 512;  // 4 warpgroups
+constexpr int32_t kTensorColumns = 512;     // of an SM, 32 bits each
+constexpr int32_t kScoreTiles = 2;          // accumulators of scores, and of outputs, at a time
+
+/// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a column.
+struct BlackwellColumns {
+  int32_t scores[kScoreTiles];   // [block_n] each
+  int32_t outputs[kScoreTiles];  // [padded depth of v] each
+  int32_t used;
+  int32_t allocated;  // a power of two
+};
+
+constexpr BlackwellColumns blackwell_columns(int32_t block_n, int32_t depth_v) {
+  BlackwellColumns columns{};
+  const int32_t v = padded_depth(depth_v);
+  for (int32_t i = 0; i < kScoreTiles; ++i) {
+    columns.scores[i] = i * block_n;
+    columns.outputs[i] = kScoreTiles * block_n + i * v;
+  }
+  columns.used = kScoreTiles * (block_n + v);
+  columns.allocated = 32;
+  while (columns.allocated < columns.used) columns.allocated *= 2;
+  return columns;
+}
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
+/// [padded depth / 64][rows][128 bytes], each slab swizzled. An output leaves by way of the slot of its queries.
+struct BlackwellLayout {
+  int32_t queries;         // num_q slots of [kQueryTileRows][padded depth]
+  int32_t keys;            // num_kv_stages slots
+  int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
+  int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
+  int32_t barriers;        // mbarriers, in the order of blackwell_barriers()
+  int32_t tensor_address;  // 4 bytes: where the tensor memory begins
+  int32_t total;
+  int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
+};
+
+/// Indices of mbarriers, [kScoreTiles] each unless it says otherwise, with who arrives.
+struct BlackwellBarriers {
+  int32_t query_full;           // TMA
+  int32_t score_full;           // tcgen05.commit: scores can be read
+  int32_t probability_ready;    // 4 warps of softmax, the first part of P is there; 4 of correction, O is rescaled
+  int32_t probability_rest;     // 4 warps of softmax: the rest of P is there
+  int32_t factor_full;          // 4 warps of softmax
+  int32_t factor_empty;         // 4 warps of correction
+  int32_t output_full;          // tcgen05.commit: the product with V has been added
+  int32_t values_clean;         // [1] the cleaning warp: foreign rows of the first V are zeros
+  int32_t key_full, key_empty;  // as hopper_barriers()
+  int32_t value_full, value_empty;
+  int32_t count;
+};
+
+constexpr BlackwellBarriers blackwell_barriers(int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+  BlackwellBarriers barriers{};
+  const int32_t keys = kv_stages * qk_stages;
+  barriers.query_full = 0;
+  barriers.score_full = barriers.query_full + kScoreTiles;
+  barriers.probability_ready = barriers.score_full + kScoreTiles;
+  barriers.probability_rest = barriers.probability_ready + kScoreTiles;
+  barriers.factor_full = barriers.probability_rest + kScoreTiles;
+  barriers.factor_empty = barriers.factor_full + kScoreTiles;
+  barriers.output_full = barriers.factor_empty + kScoreTiles;
+  barriers.values_clean = barriers.output_full + kScoreTiles;
+  barriers.key_full = barriers.values_clean + 1;
+  barriers.key_empty = barriers.key_full + keys;
+  barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;
+  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + kv_stages;
+  barriers.count = barriers.value_empty + (shared_ring ? keys : kv_stages);
+  return barriers;
+}
+
+constexpr BlackwellLayout blackwell_layout(int32_t num_q, int32_t block_n, int32_t depth_qk, int32_t depth_v,
+                                           int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+  BlackwellLayout layout{};
+  const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
+  layout.query_slot = kQueryTileRows * qk * 2;
+  layout.key_slot = align_up(block_n * (shared_ring ? larger(qk, v) : qk) * 2, 1024);
+  layout.value_slot = shared_ring ? layout.key_slot : align_up(block_n * v * 2, 1024);
+  layout.queries = 0;
+  layout.keys = layout.queries + num_q * layout.query_slot;
+  layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
+  layout.factors = layout.values + kv_stages * layout.value_slot;
+  layout.barriers = layout.factors + kScoreTiles * kQueryTileRows * 4;
+  layout.tensor_address =
+      layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
+  layout.total = align_up(layout.tensor_address + 4, 16);
+  return layout;
+}
+
+}  // namespace kernelwright::contract
