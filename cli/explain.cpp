@@ -1,5 +1,5 @@
-// kernelwright explain: the Spec and why it was chosen, what lies where in shared memory, what ptxas said, what an SM
-// holds, and what a device could do at best.
+// kernelwright explain: the Spec and why it was chosen, what lies where in shared and tensor memory, what ptxas said,
+// what an SM holds, and what a device could do at best.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,6 +33,28 @@ Compiled compile_if_possible(KernelStore& store, const Spec& spec) {
   } catch (const CompileError& error) {
     return {nullptr, error.what(), true};
   }
+}
+
+JsonValue to_json(const TensorMemoryMap& memory) {
+  JsonValue map = JsonValue::array();
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.push(JsonValue::object()
+                 .set("name", region.name)
+                 .set("column", region.column)
+                 .set("columns", region.columns)
+                 .set("use", region.use));
+  return JsonValue::object().set("used", memory.used).set("allocated", memory.allocated).set("map", std::move(map));
+}
+
+std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info) {
+  std::string text =
+      style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used, memory.allocated,
+                             info.tensor_memory_columns)) +
+      "\n";
+  Table map({"column", "columns", "what", ""});
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.row({std::to_string(region.column), std::to_string(region.columns), region.name, region.use});
+  return text + map.text(style) + "\n";
 }
 
 JsonValue to_json(const Binary& binary) {
@@ -80,6 +102,7 @@ int explain(const Options& options) {
   const std::string key = store.key(plan.main).digest().hex();
   const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.threads();
   const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
+  const TensorMemoryMap tensor_memory = tensor_memory_map(plan.main);
   const DeviceRates rates = rates_of(arch);
   std::vector<AttentionShape> shapes =
       options.shapes.empty() ? named.config.shapes : choose_shapes(named, options.shapes, false);
@@ -119,6 +142,7 @@ int explain(const Options& options) {
     object.set("spec", canonical_text(plan.main)).set("choices", std::move(choices));
     object.set("row", plan.row).set("rows_passed_over", std::move(passed_over));
     object.set("shared_bytes", shared).set("shared_map", std::move(map)).set("threads", threads);
+    if (tensor_memory.allocated > 0) object.set("tensor_memory", to_json(tensor_memory));
     object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
     object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
     if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
@@ -159,6 +183,7 @@ int explain(const Options& options) {
   for (const SharedRegion& region : shared_map(plan.main))
     map.row({std::to_string(region.offset), std::to_string(region.bytes), region.name, region.use});
   fmt::print("{}\n", map.text(style));
+  if (tensor_memory.allocated > 0) fmt::print("{}", tensor_memory_text(style, tensor_memory, info));
 
   fmt::print("{}\n{}", style.bold("Resources"), resources_text(style, main));
   fmt::print("  {} threads a CTA, {} CTA{} an SM, limited by {}\n", threads, held.ctas, held.ctas == 1 ? "" : "s",

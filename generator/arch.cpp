@@ -150,6 +150,12 @@ bool family_exists_on(Family family, Arch arch) {
   return true;
 }
 
+std::optional<Family> own_family(Arch arch) {
+  for (const Family family : {Family::kHopper, Family::kBlackwell})
+    if (family_exists_on(family, arch)) return family;
+  return std::nullopt;
+}
+
 std::string_view archs_of(Family family) {
   switch (family) {
     case Family::kHopper: return "sm_90a";

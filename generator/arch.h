@@ -53,6 +53,9 @@ Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int reg
 /// Whether `family`'s instructions exist on `arch`.
 bool family_exists_on(Family family, Arch arch);
 
+/// The family that is written for `arch` alone, or its generation; nullopt where portable is all there is.
+std::optional<Family> own_family(Arch arch);
+
 /// Devices with `arch` of which family runs: "sm_90a" for hopper, for messages.
 std::string_view archs_of(Family family);
 

@@ -25,7 +25,9 @@ struct FamilyAxes {
   AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
 };
 /// A family joins here when it can be tuned.
-constexpr FamilyAxes kFamilies[] = {{Family::kHopper, hopper_axes}, {Family::kPortable, portable_axes}};
+constexpr FamilyAxes kFamilies[] = {{Family::kHopper, hopper_axes},
+                                    {Family::kBlackwell, blackwell_axes},
+                                    {Family::kPortable, portable_axes}};
 
 std::set<std::string> given_fields(AttentionSchedule schedule) {
   std::set<std::string> names;
@@ -103,8 +105,11 @@ AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule sc
   visit_fields(schedule, [&](const char* name, auto& value, const auto&, const char*) {
     if (!value.is_auto() || std::find(fields.begin(), fields.end(), name) == fields.end()) return;
     visit_fields(spec, [&](const char* spec_name, auto& from, const auto&, const char*) {
-      if constexpr (std::is_assignable_v<decltype(value), decltype(from)>)
-        if (std::string_view(name) == spec_name) value = from;
+      if (std::string_view(name) != spec_name) return;
+      if constexpr (std::is_same_v<decltype(value), Auto<std::remove_cvref_t<decltype(from)>>&>)
+        value = from;
+      else if constexpr (std::is_same_v<decltype(value), Auto<double>&>)  // exp2_emulated
+        value = static_cast<double>(from) / kExp2Step;
     });
   });
   return schedule;
@@ -134,8 +139,8 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
     const double in_flight = ctas * std::max(1, spec.num_stages - 1) * tile_bytes;
     return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
   }
-  // wgmma keeps the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its rate.
-  if (spec.family == Family::kHopper) return per_sm * tiles * tile_bytes * spec.block_m / 2;
+  // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its rate.
+  if (spec.has_roles()) return per_sm * tiles * tile_bytes * spec.block_m / 2;
   const double warps = ctas * launch.main.block / 32.0;
   return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);
 }

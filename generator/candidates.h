@@ -37,6 +37,8 @@ using AxisSets = std::vector<std::vector<Axis>>;
 AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo& arch);
 /// The hopper family's.
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo& arch);
+/// The blackwell family's.
+AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo& arch);
 
 struct Candidate {
   AttentionSchedule schedule;  // the fields that were given, the family and every axis of its set

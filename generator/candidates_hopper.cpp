@@ -20,7 +20,7 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<int> several{2};
   if (depth <= 128) several.push_back(3);
   std::vector<bool> packs{false};
-  if (detail::packs_well(problem)) packs.push_back(true);
+  if (detail::packs_well(problem, detail::kWgmmaRows)) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
   AxisSets sets{{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
                  axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},

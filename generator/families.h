@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/blackwell_attention.h"
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
 #include "kernelwright/generator/arch.h"
@@ -22,10 +23,18 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
                     std::vector<Violation>& violations);
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule,
                   std::vector<Violation>& violations);
+void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                     std::vector<Violation>& violations);
+/// Those of one family.
+std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule);
 
 /// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
 void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+
+/// The slots of K and V against each other: hopper and blackwell prefill.
+void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations);
 
 /// Takes the schedule's value or the planner's, and keeps the reason.
 class Resolver {
@@ -45,6 +54,7 @@ class Resolver {
 
  private:
   static std::string text_of(int value) { return std::to_string(value); }
+  static std::string text_of(double value);
   static std::string text_of(bool value) { return value ? "true" : "false"; }
   template <Enum E>
   static std::string text_of(E value) {
@@ -60,6 +70,9 @@ void plan_portable(const AttentionProblem& problem, const AttentionSchedule& sch
 void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                  std::vector<Violation>& violations);
 
+void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                    std::vector<Violation>& violations);
+
 void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                         std::vector<Violation>& violations);
 
@@ -73,13 +86,21 @@ inline bool is_decode(const AttentionProblem& problem) {
   return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
 }
 
-/// Whether the heads of a group shall share hopper's tiles: the same keys are then read by fewer tiles, and a window's
-/// by far fewer. 64 rows of a warpgroup must be whole groups.
-inline bool packs_well(const AttentionProblem& problem) { return problem.group() > 1 && 64 % problem.group() == 0; }
+/// Whether the heads of a group shall share tiles: the same keys are then read by fewer tiles, and a window's by far
+/// fewer. `rows` that are multiplied together must be whole groups: the 64 of a wgmma, the 128 of a tcgen05.mma.
+inline bool packs_well(const AttentionProblem& problem, int rows) {
+  return problem.group() > 1 && rows % problem.group() == 0;
+}
+inline constexpr int kWgmmaRows = 64;
 
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
                                  spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+}
+
+inline contract::BlackwellLayout blackwell_layout_of(const AttentionSpec& spec) {
+  return contract::blackwell_layout(spec.num_q, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.num_kv_stages,
+                                    spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

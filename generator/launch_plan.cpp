@@ -65,12 +65,17 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
 }  // namespace
 
 std::uint32_t shared_bytes(const AttentionSpec& spec) {
-  if (spec.has_warpgroups()) return detail::hopper_layout_of(spec).total;
-  if (spec.family == Family::kHopper) return detail::hopper_decode_layout_of(spec).total;
   const int slots = spec.register_staged ? 1 : spec.num_stages;
-  if (spec.token_gen)
-    return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v, slots)
-        .total;
+  switch (spec.form()) {
+    case AttentionForm::kPortablePrefill: break;
+    case AttentionForm::kPortableDecode:
+      return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
+                                     slots)
+          .total;
+    case AttentionForm::kHopperPrefill: return detail::hopper_layout_of(spec).total;
+    case AttentionForm::kHopperDecode: return detail::hopper_decode_layout_of(spec).total;
+    case AttentionForm::kBlackwellPrefill: return detail::blackwell_layout_of(spec).total;
+  }
   return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots).total;
 }
 
@@ -102,9 +107,11 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
       1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8);
   const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
+  // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
+  if (spec.form() == AttentionForm::kBlackwellPrefill && spec.scheduler == Scheduler::kGrid) launch.head_section = 1;
 
   const std::int64_t items = pairs * m_blocks;
-  if (spec.has_warpgroups()) {
+  if (spec.form() == AttentionForm::kHopperPrefill) {
     order_items(spec, extent, num_sms, items, launch);
     return launch;
   }

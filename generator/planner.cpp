@@ -11,6 +11,9 @@
 #include "kernelwright/generator/validate.h"
 
 namespace kernelwright {
+
+std::string detail::Resolver::text_of(double value) { return fmt::format("{}", value); }
+
 namespace {
 
 using namespace detail;
@@ -23,15 +26,24 @@ struct Candidate {
   bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
 };
 
-/// Why hopper does not come first; "" if it does.
-std::string why_not_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
-  if (!family_exists_on(Family::kHopper, arch)) return fmt::format("{} has no family of its own yet", to_string(arch));
+std::string will_not_do(Family family, const Violation& violation) {
+  return fmt::format("{} will not do: {}", to_string(family), violation.text());
+}
+
+/// Why the architecture's own family does not come first; "" if it does.
+std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+  const std::optional<Family> own = own_family(arch);
+  if (!own) return fmt::format("{} has no family of its own yet", to_string(arch));
   if (schedule.token_gen.value_or(false)) return "the schedule asks for the decode form";
   if (schedule.token_gen.is_auto() && is_decode(problem))
     return "few rows: bandwidth decides, and the decode form splits the keys";
-  Violations violations;
-  check_hopper(problem, schedule, violations);
-  return violations.empty() ? "" : "hopper will not do: " + violations[0].text();
+  const Violations violations = lacks(*own, problem, schedule);
+  return violations.empty() ? "" : will_not_do(*own, violations[0]);
+}
+
+std::string why_own(Family family) {
+  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest",
+                     family == Family::kBlackwell ? "tcgen05" : "wgmma");
 }
 
 /// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16
@@ -42,26 +54,22 @@ bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedu
       max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)
     return false;
   schedule.token_gen = true;
-  Violations violations;
-  check_hopper(problem, schedule, violations);
-  return violations.empty();
+  return lacks(Family::kHopper, problem, schedule).empty();
 }
 
 /// Best first. What validate() found fit for one family may still not be fit for the other.
 std::vector<Candidate> candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (!schedule.family.is_auto()) return {{schedule.family.value(), ""}};
-  Violations of_portable, of_hopper;
-  check_portable(problem, schedule, of_portable);
-  check_hopper(problem, schedule, of_hopper);
-  const std::string why_not = why_not_hopper(problem, schedule, arch);
+  const std::optional<Family> own = own_family(arch);
+  const Violations of_portable = lacks(Family::kPortable, problem, schedule);
+  const std::string why_not = why_not_own(problem, schedule, arch);
   std::vector<Candidate> list;
   if (decodes_on_hopper(problem, schedule, arch))
     list.push_back({Family::kHopper, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
-  if (why_not.empty())
-    list.push_back({Family::kHopper, "TMA and wgmma: products decide, and their tensor cores take them fastest"});
+  if (why_not.empty()) list.push_back({*own, why_own(*own)});
   if (of_portable.empty()) list.push_back({Family::kPortable, why_not});
-  if (!why_not.empty() && of_hopper.empty() && family_exists_on(Family::kHopper, arch))
-    list.push_back({Family::kHopper, "portable will not do: " + (of_portable.empty() ? "" : of_portable[0].text())});
+  if (!why_not.empty() && own && lacks(*own, problem, schedule).empty())
+    list.push_back({*own, of_portable.empty() ? "portable will not do" : will_not_do(Family::kPortable, of_portable[0])});
   return list;
 }
 
@@ -108,7 +116,10 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   spec.token_gen = schedule.token_gen.value_or(decodes);
-  (family == Family::kHopper ? plan_hopper : plan_portable)(problem, demanded(problem, schedule), plan, violations);
+  const auto plan_family = family == Family::kHopper      ? plan_hopper
+                           : family == Family::kBlackwell ? plan_blackwell
+                                                          : plan_portable;
+  plan_family(problem, demanded(problem, schedule), plan, violations);
   explain_demands(problem, schedule.splits.is_auto(), plan);
   return plan;
 }
@@ -126,7 +137,7 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
     AttentionPlan plan =
         plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
     if (violations.empty()) return plan;
-    before = fmt::format("{} will not do: {}", to_string(candidate.family), violations[0].text());
+    before = will_not_do(candidate.family, violations[0]);
     if (first.empty()) first = std::move(violations);
   }
   throw ConfigError(std::move(first));

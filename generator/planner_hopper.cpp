@@ -68,7 +68,7 @@ class Tile {
         resolve_(resolve),
         problem_(problem),
         machine_(arch_info(spec.arch)),
-        packs_(schedule.pack_gqa.value_or(detail::packs_well(problem))),
+        packs_(schedule.pack_gqa.value_or(detail::packs_well(problem, detail::kWgmmaRows))),
         target_(target_for(problem, spec.mask, packs_)) {}
 
   void choose() {

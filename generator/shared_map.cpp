@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "contract/attention_layout.h"
+#include "contract/blackwell_attention.h"
 #include "contract/hopper_attention.h"
 #include "kernelwright/generator/families.h"
 
@@ -14,45 +15,94 @@ namespace {
 
 std::uint32_t bytes_between(std::int32_t begin, std::int32_t end) { return static_cast<std::uint32_t>(end - begin); }
 
-std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
-  const contract::HopperLayout map = detail::hopper_layout_of(spec);
-  const bool shared_ring = spec.kv_ring == KvRing::kShared;
-  const contract::HopperBarriers barriers =
-      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, shared_ring);
-  const int qk = contract::padded_depth(spec.head_dim_qk), v = contract::padded_depth(spec.head_dim_v);
-  std::vector<SharedRegion> regions;
-  const auto ring = [&](const char* name, std::int32_t begin, int slots, std::int32_t slot, std::string use) {
-    regions.push_back({.name = name,
-                       .offset = static_cast<std::uint32_t>(begin),
-                       .bytes = static_cast<std::uint32_t>(slots * slot),
-                       .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(slot) : 0,
-                       .use = fmt::format("{} slot{} of {}", slots, slots == 1 ? "" : "s", use)});
-  };
-  const auto slabs = [](int rows, int depth) { return fmt::format("[{}][{}][64]", depth / 64, rows); };
-  ring("queries", map.queries, spec.q_stages, map.query_slot, slabs(spec.block_m, qk));
-  if (shared_ring) {
-    ring("keys and values", map.keys, spec.num_kv_stages, map.key_slot,
-         slabs(spec.block_n, std::max(qk, v)) + ", K and V in turn");
-  } else {
-    ring("keys", map.keys, spec.num_kv_stages, map.key_slot, slabs(spec.block_n, qk));
-    ring("values", map.values, spec.num_kv_stages, map.value_slot, slabs(spec.block_n, v));
+/// Gathers the regions of a kernel that is fed through rings of whole slabs, and their mbarriers.
+class RingMap {
+ public:
+  RingMap(const AttentionSpec& spec, std::int32_t barriers) : spec_(spec), barriers_(barriers) {}
+
+  void add(std::string name, std::int32_t begin, std::int32_t bytes, std::string use) {
+    regions_.push_back({.name = std::move(name),
+                        .offset = static_cast<std::uint32_t>(begin),
+                        .bytes = static_cast<std::uint32_t>(bytes),
+                        .use = std::move(use)});
   }
-  const auto add = [&](const char* name, std::int32_t begin, std::int32_t count, std::string use) {
-    regions.push_back({.name = name,
-                       .offset = static_cast<std::uint32_t>(begin),
-                       .bytes = static_cast<std::uint32_t>(count),
-                       .use = std::move(use)});
+  void ring(const char* name, std::int32_t begin, int slots, std::int32_t slot, std::string use) {
+    add(name, begin, slots * slot, fmt::format("{} slot{} of {}", slots, slots == 1 ? "" : "s", use));
+    if (slots > 1) regions_.back().stage_bytes = static_cast<std::uint32_t>(slot);
+  }
+  void barriers(std::string name, std::int32_t first, int count) {
+    add(std::move(name), barriers_ + first * contract::kBarrierBytes, count * contract::kBarrierBytes,
+        fmt::format("{} mbarrier{}", count, count == 1 ? "" : "s"));
+  }
+  /// `full` of every slot, then `empty` of every slot.
+  void pair(const std::string& of, std::int32_t full, int count) {
+    barriers(of + " full", full, count);
+    barriers(of + " empty", full + count, count);
+  }
+  template <class Layout>
+  void keys_and_values(const Layout& map) {
+    const int qk = contract::padded_depth(spec_.head_dim_qk), v = contract::padded_depth(spec_.head_dim_v);
+    if (spec_.kv_ring == KvRing::kShared)
+      return ring("keys and values", map.keys, spec_.num_kv_stages, map.key_slot,
+                  slabs(spec_.block_n, std::max(qk, v)) + ", K and V in turn");
+    ring("keys", map.keys, spec_.num_kv_stages, map.key_slot, slabs(spec_.block_n, qk));
+    ring("values", map.values, spec_.num_kv_stages, map.value_slot, slabs(spec_.block_n, v));
+  }
+  template <class Barriers>
+  void barriers_of_keys_and_values(const Barriers& indices) {
+    const bool shared = spec_.kv_ring == KvRing::kShared;
+    pair(shared ? "keys and values" : "keys", indices.key_full, spec_.num_kv_stages * spec_.num_qk_stages);
+    if (!shared) pair("values", indices.value_full, spec_.num_kv_stages);
+  }
+  static std::string slabs(int rows, int depth) { return fmt::format("[{}][{}][64]", depth / 64, rows); }
+  std::vector<SharedRegion> regions() { return std::move(regions_); }
+
+ private:
+  const AttentionSpec& spec_;
+  std::int32_t barriers_;  // where mbarrier 0 lies
+  std::vector<SharedRegion> regions_;
+};
+
+std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
+  const contract::HopperLayout layout = detail::hopper_layout_of(spec);
+  const contract::HopperBarriers barriers = contract::hopper_barriers(
+      spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+  RingMap map(spec, layout.barriers);
+  map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
+           RingMap::slabs(spec.block_m, contract::padded_depth(spec.head_dim_qk)));
+  map.keys_and_values(layout);
+  map.pair("queries", barriers.query_full, spec.q_stages);
+  map.barriers_of_keys_and_values(barriers);
+  map.ring("items", layout.items, spec.q_stages + 2, contract::kItemBytes,
+           "what the loading warp tells of a work item");
+  return map.regions();
+}
+
+std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
+  const contract::BlackwellLayout layout = detail::blackwell_layout_of(spec);
+  const contract::BlackwellBarriers barriers =
+      contract::blackwell_barriers(spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+  RingMap map(spec, layout.barriers);
+  map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
+           RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
+  map.keys_and_values(layout);
+  map.add("factors", layout.factors, layout.barriers - layout.factors,
+          fmt::format("[{}][{}] f32: what correction multiplies the rows of an output with", contract::kScoreTiles,
+                      contract::kQueryTileRows));
+  struct Named {
+    const char* name;
+    std::int32_t first;
   };
-  const auto pair = [&](const std::string& of, std::int32_t full, std::int32_t count) {
-    const std::int32_t begin = map.barriers + full * contract::kBarrierBytes, bytes = count * contract::kBarrierBytes;
-    add((of + " full").c_str(), begin, bytes, fmt::format("{} mbarriers", count));
-    add((of + " empty").c_str(), begin + bytes, bytes, fmt::format("{} mbarriers", count));
-  };
-  pair("queries", barriers.query_full, spec.q_stages);
-  pair(shared_ring ? "keys and values" : "keys", barriers.key_full, spec.num_kv_stages * spec.num_qk_stages);
-  if (!shared_ring) pair("values", barriers.value_full, spec.num_kv_stages);
-  ring("items", map.items, spec.q_stages + 2, contract::kItemBytes, "what the loading warp tells of a work item");
-  return regions;
+  for (const auto& [name, first] : {Named{"query full", barriers.query_full}, {"score full", barriers.score_full},
+                                    {"probability ready", barriers.probability_ready},
+                                    {"probability rest", barriers.probability_rest},
+                                    {"factor full", barriers.factor_full}, {"factor empty", barriers.factor_empty},
+                                    {"output full", barriers.output_full}})
+    map.barriers(name, first, contract::kScoreTiles);
+  map.barriers("values clean", barriers.values_clean, 1);
+  map.barriers_of_keys_and_values(barriers);
+  map.add("tensor memory's address", layout.tensor_address, 4, "what tcgen05.alloc wrote");
+  return map.regions();
 }
 
 // Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
@@ -101,16 +151,39 @@ std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec) {
 }  // namespace
 
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
-  if (spec.has_warpgroups()) return hopper_map(spec);
-  if (spec.family == Family::kHopper) return hopper_decode_map(spec);
   const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
-  if (!spec.token_gen) {
-    const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
-    return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
-            ring("keys", map.keys, map.values, slots, spec.block_n, qk),
-            ring("values", map.values, map.total, slots, spec.block_n, v)};
+  switch (spec.form()) {
+    case AttentionForm::kPortablePrefill: break;
+    case AttentionForm::kPortableDecode:
+      return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
+    case AttentionForm::kHopperPrefill: return hopper_map(spec);
+    case AttentionForm::kHopperDecode: return hopper_decode_map(spec);
+    case AttentionForm::kBlackwellPrefill: return blackwell_map(spec);
   }
-  return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
+  const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
+  return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
+          ring("keys", map.keys, map.values, slots, spec.block_n, qk),
+          ring("values", map.values, map.total, slots, spec.block_n, v)};
+}
+
+TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
+  TensorMemoryMap map;
+  if (spec.form() != AttentionForm::kBlackwellPrefill) return map;
+  const contract::BlackwellColumns columns = contract::blackwell_columns(spec.block_n, spec.head_dim_v);
+  map.used = columns.used;
+  map.allocated = columns.allocated;
+  const int v = contract::padded_depth(spec.head_dim_v);
+  for (int i = 0; i < contract::kScoreTiles; ++i) {
+    map.regions.push_back({fmt::format("S{}", i), columns.scores[i], spec.block_n,
+                           fmt::format("scores, [{}][{}] f32", contract::kQueryTileRows, spec.block_n)});
+    map.regions.push_back({fmt::format("P{}", i), columns.scores[i], spec.block_n / 2,
+                           fmt::format("probabilities, [{}][{}] {}, over S{}", contract::kQueryTileRows, spec.block_n,
+                                       to_string(spec.q), i)});
+  }
+  for (int i = 0; i < contract::kScoreTiles; ++i)
+    map.regions.push_back({fmt::format("O{}", i), columns.outputs[i], v,
+                           fmt::format("output, [{}][{}] f32", contract::kQueryTileRows, v)});
+  return map;
 }
 
 }  // namespace kernelwright

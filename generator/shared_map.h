@@ -1,4 +1,4 @@
-/// What lies where in a kernel's dynamic shared memory, for people: `explain` prints it and reports name places by it.
+/// What lies where in a kernel's dynamic shared memory and tensor memory, for people: `explain` prints it and reports name places by it.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,17 @@ struct SharedRegion {
 
 /// By offset, but that what overlaps others comes last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
+
+/// A named part of tensor memory: columns of all 128 lanes, 32 bits each.
+struct TensorMemoryRegion {
+  std::string name;
+  int column = 0, columns = 0;
+  std::string use;
+};
+struct TensorMemoryMap {
+  std::vector<TensorMemoryRegion> regions;  // by column; what lies over another region follows it
+  int used = 0, allocated = 0;              // columns; 0: the kernel takes none
+};
+TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
 
 }  // namespace kernelwright

@@ -1,5 +1,7 @@
 #include "kernelwright/generator/spec.h"
 
+#include "contract/blackwell_attention.h"
+
 namespace kernelwright {
 namespace {
 
@@ -12,11 +14,24 @@ std::string value_text(E value) {
 
 }  // namespace
 
+int AttentionSpec::threads() const {
+  switch (form()) {
+    case AttentionForm::kHopperPrefill: return 128 * (1 + math_warpgroups);
+    case AttentionForm::kBlackwellPrefill: return contract::kBlackwellThreads;
+    default: return 32 * num_warps;
+  }
+}
+
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
-  const auto& attention = std::get<AttentionSpec>(spec);
-  if (attention.family == Family::kHopper) return attention.token_gen ? "attention_decode_sm90" : "attention_sm90";
-  return attention.token_gen ? "attention_decode_portable" : "attention_portable";
+  switch (std::get<AttentionSpec>(spec).form()) {
+    case AttentionForm::kPortablePrefill: break;
+    case AttentionForm::kPortableDecode: return "attention_decode_portable";
+    case AttentionForm::kHopperPrefill: return "attention_sm90";
+    case AttentionForm::kHopperDecode: return "attention_decode_sm90";
+    case AttentionForm::kBlackwellPrefill: return "attention_sm100";
+  }
+  return "attention_portable";
 }
 
 std::string canonical_text(const Spec& spec) {

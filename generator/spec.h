@@ -11,9 +11,19 @@
 
 namespace kernelwright {
 
-/// One attention kernel of any family: attention_portable (token_gen false), attention_decode_portable (token_gen true)
-/// and, of family hopper, attention_sm90 and attention_decode_sm90. Fields of another family are left at their defaults
-/// and are no part of the Spec's text.
+/// What the warps of a CTA do: a template each.
+enum class AttentionForm {
+  kPortablePrefill,   // attention_portable: warps alike
+  kPortableDecode,    // attention_decode_portable
+  kHopperPrefill,     // attention_sm90: a warpgroup that loads, and those that multiply
+  kHopperDecode,      // attention_decode_sm90: warps alike
+  kBlackwellPrefill,  // attention_sm100: softmax, correction, and a warp each that multiplies and loads
+};
+
+inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes
+
+/// One attention kernel of any form. Fields of another form are left at their defaults and are no part of the Spec's
+/// text.
 struct AttentionSpec {
   Family family = Family::kPortable;
   Arch arch = Arch::kSm80;
@@ -39,21 +49,36 @@ struct AttentionSpec {
   int num_warps = 4, num_stages = 1;
   int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
   Merge merge = Merge::kCombine;  // token_gen
-  // hopper prefill
-  int math_warpgroups = 2;  // and one that loads
-  int q_stages = 1;
+  // hopper and blackwell prefill
   int num_kv_stages = 2, num_qk_stages = 1;
   KvRing kv_ring = KvRing::kSplit;
-  Overlap overlap = Overlap::kBoth;
   Scheduler scheduler = Scheduler::kPersistent;
   int cluster_m = 1;
   int multicast = 1;  // CTAs of a cluster that each load of K and V serves
+  // hopper prefill
+  int math_warpgroups = 2;  // and one that loads
+  int q_stages = 1;
+  Overlap overlap = Overlap::kBoth;
+  // blackwell prefill
+  int num_q = 2;          // query tiles of a CTA, contract::kQueryTileRows each
+  int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial
+  int cta_group = 1;      // CTAs that share a product
   bool operator==(const AttentionSpec&) const = default;
 
-  /// A warpgroup that loads beside those that multiply: attention_sm90. Else warps are alike.
-  bool has_warpgroups() const { return family == Family::kHopper && !token_gen; }
+  AttentionForm form() const {
+    switch (family) {
+      case Family::kPortable: break;
+      case Family::kHopper: return token_gen ? AttentionForm::kHopperDecode : AttentionForm::kHopperPrefill;
+      case Family::kBlackwell: return AttentionForm::kBlackwellPrefill;
+    }
+    return token_gen ? AttentionForm::kPortableDecode : AttentionForm::kPortablePrefill;
+  }
+  /// Warps with roles of their own, which hand tiles to each other: hopper and blackwell prefill.
+  bool has_roles() const {
+    return form() == AttentionForm::kHopperPrefill || form() == AttentionForm::kBlackwellPrefill;
+  }
   /// Threads of a CTA.
-  int threads() const { return has_warpgroups() ? 128 * (1 + math_warpgroups) : 32 * num_warps; }
+  int threads() const;
 };
 template <class Visitor>
 void visit_fields(AttentionSpec& spec, Visitor&& field) {
@@ -80,14 +105,21 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("block_n", spec.block_n, any{}, "keys of a tile");
   field("swizzle", spec.swizzle, any{}, "widest shared-memory swizzle");
   field("rescale", spec.rescale, any{}, "when the output is rescaled to a new row maximum");
-  if (spec.has_warpgroups()) {
+  const bool hopper = spec.form() == AttentionForm::kHopperPrefill;
+  const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
+  if (hopper) {
     field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
     field("q_stages", spec.q_stages, any{}, "slots of query tiles");
+  }
+  if (blackwell) field("num_q", spec.num_q, any{}, "query tiles of a CTA");
+  if (spec.has_roles()) {
     field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
     field("num_qk_stages", spec.num_qk_stages, any{}, "depth chunks that K arrives in");
     field("kv_ring", spec.kv_ring, any{}, "one ring for K and V, or one each");
-    field("overlap", spec.overlap, any{}, "which exponentials hide behind which products");
+    if (hopper) field("overlap", spec.overlap, any{}, "which exponentials hide behind which products");
+    if (blackwell) field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
     field("scheduler", spec.scheduler, any{}, "order in which tiles are handed out");
+    if (blackwell) field("cta_group", spec.cta_group, any{}, "CTAs that share a product");
     field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the queries");
     field("multicast", spec.multicast, any{}, "CTAs that each load of K and V serves");
   } else {
@@ -120,8 +152,7 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
 
 using Spec = std::variant<AttentionSpec, CombineSpec>;
 
-/// The template that a Spec specialises: "attention_portable", "attention_decode_portable", "attention_sm90",
-/// "attention_decode_sm90", "attention_combine".
+/// The template that a Spec specialises: that of its form, or "attention_combine".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order: what the key hashes and `explain` prints.
 std::string canonical_text(const Spec& spec);

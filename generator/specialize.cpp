@@ -81,7 +81,7 @@ std::string entry_name(const Spec& spec) {
 /// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
 std::string wgmma_shapes(const Spec& spec) {
   const auto* attention = std::get_if<AttentionSpec>(&spec);
-  if (!attention || !attention->has_warpgroups()) return "";
+  if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
   const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;
   std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
   if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);

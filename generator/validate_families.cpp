@@ -6,33 +6,35 @@
 #include "kernelwright/generator/validate_rules.h"
 
 namespace kernelwright {
-namespace {
 
-using namespace detail;
 using Violations = std::vector<Violation>;
 
-Violations lacks(Family family, const AttentionConfig& config) {
+Violations detail::lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule) {
   Violations violations;
   switch (family) {
-    case Family::kPortable: check_portable(config.problem, config.schedule, violations); break;
-    case Family::kHopper: check_hopper(config.problem, config.schedule, violations); break;
-    case Family::kBlackwell:
-      violations.push_back({"/schedule/family",
-                            "\"blackwell\" attention kernels are not built yet; there are \"portable\" and \"hopper\" "
-                            "ones"});
+    case Family::kPortable: check_portable(problem, schedule, violations); break;
+    case Family::kHopper: check_hopper(problem, schedule, violations); break;
+    case Family::kBlackwell: check_blackwell(problem, schedule, violations); break;
   }
   return violations;
 }
 
+namespace {
+
+using namespace detail;
+
 /// With the family left to the planner, one that takes the config is enough. If none does, the one that lacks least
 /// speaks.
 Violations lacks(const AttentionConfig& config, std::optional<Arch> arch) {
-  if (!config.schedule.family.is_auto()) return lacks(config.schedule.family.value(), config);
-  Violations portable = lacks(Family::kPortable, config);
+  const auto of = [&](Family family) { return lacks(family, config.problem, config.schedule); };
+  if (!config.schedule.family.is_auto()) return of(config.schedule.family.value());
   if (!arch && !config.schedule.arch.is_auto()) arch = config.schedule.arch.value();
-  if (portable.empty() || (arch && !family_exists_on(Family::kHopper, *arch))) return portable;
-  Violations hopper = lacks(Family::kHopper, config);
-  return hopper.size() < portable.size() ? hopper : portable;
+  Violations fewest = of(Family::kPortable);
+  for (const Family family : {Family::kHopper, Family::kBlackwell}) {
+    if (fewest.empty() || (arch && !family_exists_on(family, *arch))) continue;
+    if (Violations found = of(family); found.size() < fewest.size()) fewest = std::move(found);
+  }
+  return fewest;
 }
 
 }  // namespace

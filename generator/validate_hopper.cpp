@@ -20,40 +20,7 @@ const std::vector<std::string_view> kHopperFields = {
 const std::vector<std::string_view> kDecodeFields = {"arch",      "family",    "block_m",    "block_n",
                                                      "token_gen", "num_warps", "num_stages", "swizzle",
                                                      "pack_gqa",  "splits",    "merge",      "rescale"};
-constexpr int kMaxHeadDim = 256, kHeadDimStep = 8, kMinHeadDim = 16;
-
-void check_problem(const AttentionProblem& problem, bool decode, FamilyRules& hopper) {
-  // Decode multiplies with mma.sync, 16 columns at a time.
-  const int step = decode ? 16 : kHeadDimStep;
-  hopper.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
-  // K, V and O pass through the same instructions as Q, whose dtype they share.
-  if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16})) {
-    hopper.takes("/problem/dtype/kv", problem.dtype.kv, {problem.dtype.q});
-    hopper.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
-  }
-  const auto check_depth = [&](const char* path, int depth) {
-    const bool fits = depth >= kMinHeadDim && depth <= kMaxHeadDim && depth % step == 0;
-    if (!fits)
-      hopper.refuse(path, std::to_string(depth),
-                    fmt::format("multiples of {} from {} to {}", step, kMinHeadDim, kMaxHeadDim));
-    return fits;
-  };
-  const bool qk_fits = check_depth("/problem/head_dim/qk", problem.head_dim.qk);
-  if (check_depth("/problem/head_dim/v", problem.head_dim.v) && qk_fits && problem.head_dim.v > problem.head_dim.qk)
-    hopper.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
-                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
-  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
-  if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % contract::kMinPagedBoxRows != 0)
-    hopper.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
-                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
-  hopper.takes_ranges("/problem/mask", problem.mask);
-  hopper.takes("/problem/score_mod/kind", problem.score_mod.kind,
-               {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
-  hopper.takes("/problem/scales", problem.scales, {ScaleKind::kNone});
-  hopper.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
-  if (problem.rope.width != 0)
-    hopper.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
-}
+constexpr int kMaxHeadDim = 256;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kDecodeFields);
@@ -100,7 +67,8 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
-  check_problem(problem, decode, hopper);
+  // Decode multiplies with mma.sync, 16 columns at a time.
+  check_mapped_problem(problem, decode ? 16 : 8, kMaxHeadDim, hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
@@ -119,19 +87,8 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
   if (takes_turns && spec.math_warpgroups < 2)
     refuse("overlap", fmt::format("\"{}\" has warpgroups take turns, and there is 1; {} would do",
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
-  const int slabs = contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
-  const bool shared_ring = spec.kv_ring == KvRing::kShared;
-  if (shared_ring && spec.num_qk_stages != 1)
-    refuse("num_qk_stages",
-           fmt::format("{}: a slot that K and V share is filled whole; 1, or kv_ring \"split\", would do",
-                       spec.num_qk_stages));
-  else if (slabs % spec.num_qk_stages != 0)
-    refuse("num_qk_stages",
-           fmt::format("{} does not divide the {} slabs of 64 columns of a key tile", spec.num_qk_stages, slabs));
-  const int least_kv_stages = shared_ring ? 2 : 1;
-  if (spec.num_kv_stages < least_kv_stages)
-    refuse("num_kv_stages",
-           fmt::format("{}: K and V of a tile are held at once; {} would do", spec.num_kv_stages, least_kv_stages));
+  const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
+  check_rings(spec, least_kv_stages, violations);
 
   const int budget = hopper_register_budget(spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {

@@ -188,4 +188,8 @@ class FamilyRules {
   std::vector<Violation>& violations_;
 };
 
+/// What families share that load through tensor maps and multiply in 16 bits: head sizes are multiples of `depth_step`
+/// from 16 to `max_depth`.
+void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, FamilyRules& rules);
+
 }  // namespace kernelwright::detail

@@ -116,7 +116,7 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   bad(tensors.kv_tokens < 0, "/kv_tokens", [&] { return fmt::format("{} is negative", tensors.kv_tokens); });
   bad(kernel.tensor_maps & ragged_kv & (tensors.kv_len > 0) & (kv_tokens_of(tensors) == 0), "/kv_tokens", [] {
     return std::string(
-        "is 0, and attention_sm90 has to know how many rows k and v have, lest it reads behind them; give "
+        "is 0, and the kernel has to know how many rows k and v have, lest it reads behind them; give "
         "kv_offsets[batch]");
   });
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "contract/attention_params.h"
+#include "contract/blackwell_attention.h"
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
 #include "kernelwright/generator/arch.h"
@@ -105,25 +106,33 @@ void encode(const LoadedAttention& kernel, contract::TensorMap& to, const Tensor
   std::memcpy(&to, &map, sizeof map);
 }
 
-/// attention_sm90 and attention_decode_sm90.
-void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
+/// attention_sm90, attention_decode_sm90 and attention_sm100.
+void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
   const HopperTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
-  if (kernel.spec.token_gen) {
-    contract::HopperDecodeParams decode{};
-    encode(kernel, decode.k, wanted.k);
-    encode(kernel, decode.v, wanted.v);
-    decode.attention = params;
-    return kernel.device->launch(*kernel.main, config_of(launch.main), &decode, sizeof decode, stream);
+  const auto launch_with = [&](auto& all) {
+    if constexpr (requires { all.q; }) encode(kernel, all.q, wanted.q);
+    encode(kernel, all.k, wanted.k);
+    encode(kernel, all.v, wanted.v);
+    all.attention = params;
+    kernel.device->launch(*kernel.main, config_of(launch.main), &all, sizeof all, stream);
+  };
+  switch (kernel.spec.form()) {
+    case AttentionForm::kHopperDecode: {
+      contract::HopperDecodeParams decode{};
+      return launch_with(decode);
+    }
+    case AttentionForm::kBlackwellPrefill: {
+      contract::BlackwellAttentionParams blackwell{};
+      return launch_with(blackwell);
+    }
+    default: {
+      contract::HopperAttentionParams hopper{};
+      hopper.num_items = launch.num_items;
+      hopper.m_chunk = launch.m_chunk;
+      return launch_with(hopper);
+    }
   }
-  contract::HopperAttentionParams hopper{};
-  encode(kernel, hopper.q, wanted.q);
-  encode(kernel, hopper.k, wanted.k);
-  encode(kernel, hopper.v, wanted.v);
-  hopper.attention = params;
-  hopper.num_items = launch.num_items;
-  hopper.m_chunk = launch.m_chunk;
-  kernel.device->launch(*kernel.main, config_of(launch.main), &hopper, sizeof hopper, stream);
 }
 
 }  // namespace
@@ -159,7 +168,7 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);
   loaded.o_step = step(spec.out);
-  loaded.tensor_maps = spec.family == Family::kHopper;
+  loaded.tensor_maps = spec.family != Family::kPortable;
   // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
   loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
   return loaded;
@@ -195,7 +204,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
 
   const AttentionParams params = main_params(kernel, tensors, strides, launch);
   if (kernel.tensor_maps)
-    launch_hopper(kernel, tensors, strides, launch, params, stream);
+    launch_mapped(kernel, tensors, strides, launch, params, stream);
   else
     kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
   if (!split || !kernel.combine) return;

@@ -24,7 +24,7 @@ struct LoadedAttention {
   int chunk_reach = 0;
   bool takes_window = false;  // the caller may give another
   bool pdl = false;           // the merging kernel may start early
-  bool tensor_maps = false;   // the kernel reads its keys and values through tensor maps: family hopper
+  bool tensor_maps = false;   // the kernel reads its keys and values through tensor maps
   // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "contract/blackwell_attention.h"
 #include "contract/hopper_attention.h"
 
 namespace kernelwright::detail {
@@ -77,8 +78,9 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 
   HopperTensorMaps maps;
+  const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
   const Operand queries{tensors.q,      spec.q,    spec.head_dim_qk, q_rows,
-                        kernel.q_heads, q_batches, strides.q,        spec.block_m};
+                        kernel.q_heads, q_batches, strides.q,        q_box_rows};
   maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
   maps.k = request_for(
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});

@@ -13,15 +13,24 @@ KernelNotes notes_of(const Spec& spec) {
   KernelNotes notes;
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
-  if (attention->has_warpgroups()) {
-    notes.roles.push_back({.first_warp = 0, .num_warps = kWarpsOfAWarpgroup, .name = "load"});
-    for (int i = 0; i < attention->math_warpgroups; ++i)
-      notes.roles.push_back({.first_warp = static_cast<std::uint32_t>(i + 1) * kWarpsOfAWarpgroup,
-                             .num_warps = kWarpsOfAWarpgroup,
-                             .name = "math " + std::to_string(i)});
-  } else {  // every warp loads, multiplies and stores
-    notes.roles.push_back(
-        {.first_warp = 0, .num_warps = static_cast<std::uint32_t>(attention->num_warps), .name = "math"});
+  std::uint32_t next_warp = 0;
+  const auto role = [&](std::uint32_t num_warps, std::string name) {
+    notes.roles.push_back({.first_warp = next_warp, .num_warps = num_warps, .name = std::move(name)});
+    next_warp += num_warps;
+  };
+  switch (attention->form()) {
+    case AttentionForm::kHopperPrefill:
+      role(kWarpsOfAWarpgroup, "load");
+      for (int i = 0; i < attention->math_warpgroups; ++i) role(kWarpsOfAWarpgroup, "math " + std::to_string(i));
+      break;
+    case AttentionForm::kBlackwellPrefill:
+      role(kWarpsOfAWarpgroup, "softmax 0");
+      role(kWarpsOfAWarpgroup, "softmax 1");
+      role(kWarpsOfAWarpgroup, "correction");
+      for (const char* name : {"mma", "load", "clean", "idle"}) role(1, name);
+      break;
+    default:  // every warp loads, multiplies and stores
+      role(static_cast<std::uint32_t>(attention->num_warps), "math");
   }
   for (SharedRegion& region : shared_map(*attention))
     notes.shared.push_back({.offset = region.offset,

@@ -1,0 +1,24 @@
+// What is worth trying of the blackwell family. No Blackwell has been measured: the values are those that fit tensor
+// memory. Stages are the planner's: as many as fit.
+#include "contract/blackwell_attention.h"
+#include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/families.h"
+
+namespace kernelwright {
+
+AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
+  using S = AttentionSchedule;
+  std::vector<bool> packs{false};
+  if (detail::packs_well(problem, contract::kQueryTileRows)) packs.push_back(true);
+  const Axis keys = axis("block_n", &S::block_n, {64, 96, 128, 160, 192});
+  const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
+  const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst});
+  const Axis exponentials = axis("exp2_emulated", &S::exp2_emulated, {0.0, 1.0 / 16, 2.0 / 16, 3.0 / 16, 4.0 / 16});
+  const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
+  std::vector<int> chunks{1};
+  if (contract::padded_depth(problem.head_dim.qk) > contract::kSlabColumns) chunks.push_back(2);
+  return {{keys, ring(KvRing::kShared), packed, order, exponentials},
+          {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
+}
+
+}  // namespace kernelwright

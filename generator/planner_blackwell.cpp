@@ -1,0 +1,120 @@
+// The blackwell family's choices: a first guess from tensor memory and shared memory, which tuned rows override.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/launch_plan.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::Resolver;
+
+constexpr int kKeys = 128;
+constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;
+constexpr int kLeastSlots = 2;
+
+/// Of every 16 exponentials, those that a polynomial computes while the special-function unit does the rest. sm_103a's
+/// unit is twice as fast.
+int emulated_by_default(Arch arch) { return arch == Arch::kSm103a ? 0 : 3; }
+
+class Tile {
+ public:
+  Tile(const AttentionProblem& problem, AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
+      : problem_(problem), spec_(spec), schedule_(schedule), resolve_(resolve), machine_(arch_info(spec.arch)) {}
+
+  void choose() {
+    choose_rows();
+    spec_.block_n =
+        resolve_("block_n", schedule_.block_n, kKeys, "two tiles of scores and two of outputs fit tensor memory");
+    choose_rings();
+    choose_order();
+  }
+
+ private:
+  void choose_rows() {
+    const bool packs = detail::packs_well(problem_, contract::kQueryTileRows);
+    spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs,
+                              packs                   ? "the heads of a group read the same keys: one tile for all"
+                              : problem_.group() == 1 ? "each head has keys of its own"
+                                                      : "128 rows of a query tile are not whole groups");
+    spec_.num_q = resolve_("num_q", schedule_.num_q, 2, "one tile's exponentials hide behind the other's products");
+    spec_.block_m = resolve_("block_m", schedule_.block_m, contract::kQueryTileRows * spec_.num_q,
+                             "128 rows a query tile: a softmax thread has one");
+    spec_.cta_group = resolve_("cta_group", schedule_.cta_group, 1, "each CTA multiplies for itself");
+  }
+
+  /// Slots of a ring that fit, `most` at most.
+  int slots(KvRing ring, int most) const {
+    AttentionSpec spec = spec_;
+    spec.kv_ring = ring;
+    if (ring == KvRing::kShared) spec.num_qk_stages = 1;
+    spec.num_kv_stages = most;
+    while (spec.num_kv_stages > kLeastSlots &&
+           static_cast<int>(shared_bytes(spec)) > machine_.shared_bytes_per_cta)
+      --spec.num_kv_stages;
+    return spec.num_kv_stages;
+  }
+
+  void choose_rings() {
+    spec_.num_qk_stages = schedule_.num_qk_stages.value_or(1);
+    const int shared_slots = slots(KvRing::kShared, kMostSharedSlots), pairs = slots(KvRing::kSplit, kMostSplitSlots);
+    const bool chunks = spec_.num_qk_stages > 1;
+    // Of an odd number two rings would leave one unused.
+    const bool shared = !chunks && shared_slots > 2 * pairs;
+    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
+                             shared   ? fmt::format("{} slots fit, and two rings would leave one unused", shared_slots)
+                             : chunks ? "one ring would hold K whole"
+                                      : "K runs ahead of V by its own count");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
+    const bool one = spec_.kv_ring == KvRing::kShared;
+    const int most = one ? kMostSharedSlots : kMostSplitSlots;
+    spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, one ? shared_slots : pairs,
+                                   fmt::format("as many as fit shared memory, {} at most", most));
+  }
+
+  void choose_order() {
+    const bool uneven = spec_.mask != MaskKind::kNone;
+    spec_.scheduler = resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kGrid,
+                               uneven ? "the mask makes tiles of unequal length: long ones first end together"
+                                      : "tiles are alike: those of a head follow each other");
+    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and tcgen05.mma reads");
+    spec_.rescale =
+        resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
+    choose_exponentials();
+  }
+
+  /// The schedule's fraction, to the next sixteenth.
+  void choose_exponentials() {
+    Auto<double> asked;
+    if (!schedule_.exp2_emulated.is_auto())
+      asked = std::round(schedule_.exp2_emulated.value() * kExp2Step) / kExp2Step;
+    const int planned = emulated_by_default(spec_.arch);
+    const double fraction =
+        resolve_("exp2_emulated", asked, static_cast<double>(planned) / kExp2Step,
+                 planned == 0 ? "the special-function unit keeps up with the products"
+                              : fmt::format("{} of every {}: the special-function unit takes the others meanwhile",
+                                            planned, kExp2Step));
+    spec_.exp2_emulated = static_cast<int>(std::lround(fraction * kExp2Step));
+  }
+
+  const AttentionProblem& problem_;
+  AttentionSpec& spec_;
+  const AttentionSchedule& schedule_;
+  Resolver& resolve_;
+  const ArchInfo& machine_;
+};
+
+}  // namespace
+
+void detail::plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                            std::vector<Violation>& violations) {
+  Resolver resolve(plan.choices);
+  plan.splits = 1;
+  Tile(problem, plan.main, schedule, resolve).choose();
+  check_blackwell_tile(plan.main, arch_info(plan.main.arch), violations);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,87 @@
+// Attention: what the blackwell family has. A feature joins a list here when its kernel lands; then the tile against
+// the machine: tensor memory and shared memory.
+#include <fmt/format.h>
+
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+const std::vector<std::string_view> kBlackwellFields = {
+    "arch",  "family",  "block_m",   "block_n", "num_kv_stages", "num_qk_stages", "kv_ring", "num_q",        "swizzle",
+    "cta_group", "cluster", "scheduler", "pack_gqa", "splits",        "rescale",       "exp2_emulated"};
+constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
+constexpr int kMinKeys = 64, kMaxKeys = 192, kKeyStep = 16;  // an MMA's N, and the K of the product with V
+constexpr int kLeastKvStages = 2;
+
+int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
+
+int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(spec.block_n, spec.head_dim_v).used; }
+
+/// Fewer stages, then fewer keys; "" where neither would do.
+std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
+  while (smaller.num_kv_stages > kLeastKvStages) {
+    --smaller.num_kv_stages;
+    if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
+  }
+  while (smaller.block_n > kMinKeys) {
+    smaller.block_n -= kKeyStep;
+    if (shared_bytes_of(smaller) <= limit)
+      return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
+  }
+  return "";
+}
+
+}  // namespace
+
+void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
+  FamilyRules blackwell(Family::kBlackwell, violations);
+  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, blackwell);
+  blackwell.has_only(schedule, kBlackwellFields);
+  if (!schedule.splits.is_auto()) blackwell.takes("/schedule/splits", schedule.splits.value(), {1});
+  if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+  if (!schedule.scheduler.is_auto())
+    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kGrid, Scheduler::kLongestFirst});
+  if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {2});
+  if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1});
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
+}
+
+void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const int rows = contract::kQueryTileRows * spec.num_q;
+  if (spec.block_m != rows)
+    refuse("block_m", fmt::format("{} is not {} rows for each query tile, of which there {} {}; {} would do",
+                                  spec.block_m, contract::kQueryTileRows, spec.num_q == 1 ? "is" : "are", spec.num_q,
+                                  rows));
+  if (spec.pack_gqa && contract::kQueryTileRows % spec.group != 0)
+    refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
+                                   contract::kQueryTileRows, spec.group));
+  check_rings(spec, kLeastKvStages, violations);
+  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % kKeyStep != 0)
+    return refuse("block_n", fmt::format("{} does not fit; it takes multiples of {} from {} to {}", spec.block_n,
+                                         kKeyStep, kMinKeys, kMaxKeys));
+  if (const int columns = columns_of(spec); columns > arch.tensor_memory_columns) {
+    AttentionSpec smaller = spec;
+    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns) smaller.block_n -= kKeyStep;
+    refuse("block_n", fmt::format("{0} keys and values of {1} need {2} columns of tensor memory, 2 x ({0} + {3}), and "
+                                  "{4} has {5}; block_n {6} would fit",
+                                  spec.block_n, spec.head_dim_v, columns, contract::padded_depth(spec.head_dim_v),
+                                  arch.name, arch.tensor_memory_columns, smaller.block_n));
+  }
+  if (const int bytes = shared_bytes_of(spec); bytes > arch.shared_bytes_per_cta) {
+    const std::string nearest = nearest_in_shared_memory(spec, arch.shared_bytes_per_cta);
+    refuse(nearest.starts_with("; block_n") ? "block_n" : "num_kv_stages",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta, nearest));
+  }
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,65 @@
+// Attention: the rules that hopper and blackwell share, whose kernels load through tensor maps into rings of K and V.
+#include <fmt/format.h>
+
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr int kMinHeadDim = 16;
+
+}  // namespace
+
+void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, FamilyRules& rules) {
+  rules.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
+  // K, V and O pass through the same instructions as Q, whose dtype they share.
+  if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16})) {
+    rules.takes("/problem/dtype/kv", problem.dtype.kv, {problem.dtype.q});
+    rules.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
+  }
+  const auto check_depth = [&](const char* path, int depth) {
+    const bool fits = depth >= kMinHeadDim && depth <= max_depth && depth % depth_step == 0;
+    if (!fits)
+      rules.refuse(path, std::to_string(depth),
+                   fmt::format("multiples of {} from {} to {}", depth_step, kMinHeadDim, max_depth));
+    return fits;
+  };
+  const bool qk_fits = check_depth("/problem/head_dim/qk", problem.head_dim.qk);
+  if (check_depth("/problem/head_dim/v", problem.head_dim.v) && qk_fits && problem.head_dim.v > problem.head_dim.qk)
+    rules.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
+                 fmt::format("values no wider than keys, {}", problem.head_dim.qk));
+  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
+  if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % contract::kMinPagedBoxRows != 0)
+    rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
+                 fmt::format("multiples of {}", contract::kMinPagedBoxRows));
+  rules.takes_ranges("/problem/mask", problem.mask);
+  rules.takes("/problem/score_mod/kind", problem.score_mod.kind,
+              {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
+  rules.takes("/problem/scales", problem.scales, {ScaleKind::kNone});
+  rules.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
+  if (problem.rope.width != 0)
+    rules.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
+}
+
+void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const int slabs = contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
+  const bool shared_ring = spec.kv_ring == KvRing::kShared;
+  if (shared_ring && spec.num_qk_stages != 1)
+    refuse("num_qk_stages",
+           fmt::format("{}: a slot that K and V share is filled whole; 1, or kv_ring \"split\", would do",
+                       spec.num_qk_stages));
+  else if (slabs % spec.num_qk_stages != 0)
+    refuse("num_qk_stages",
+           fmt::format("{} does not divide the {} slabs of 64 columns of a key tile", spec.num_qk_stages, slabs));
+  if (spec.num_kv_stages < least_kv_stages)
+    refuse("num_kv_stages",
+           fmt::format("{}: {}; {} would do", spec.num_kv_stages,
+                       shared_ring ? "K and V of a tile are held at once" : "a tile arrives while another is multiplied",
+                       least_kv_stages));
+}
+
+}  // namespace kernelwright::detail
