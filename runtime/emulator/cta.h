@@ -20,6 +20,7 @@ class Timeline;
 struct Cluster;
 struct Program;
 struct Warpgroup;  // ops_wgmma.cpp
+class TensorMemory;
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
@@ -48,6 +49,7 @@ struct Cta {
   NamedBarrier barriers[kNumNamedBarriers];
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
+  std::shared_ptr<TensorMemory> tensor;                // made when it is first used: tensor_memory()
   std::uint32_t live_warps = 0;
   std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
 };

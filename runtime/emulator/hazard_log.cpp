@@ -19,6 +19,8 @@ std::string_view name_of(HazardKind kind) {
     case HazardKind::kBarrier: return "barrier misuse";
     case HazardKind::kRegisterPool: return "register pool";
     case HazardKind::kGridDependency: return "missing griddepcontrol.wait";
+    case HazardKind::kTensorMemory: return "tensor memory";
+    case HazardKind::kTensorFence: return "missing tcgen05 fence";
     case HazardKind::kOutOfBounds: return "out of bounds";
     case HazardKind::kDeadlock: return "deadlock";
     case HazardKind::kFault: return "fault";
