@@ -21,6 +21,7 @@ struct Cluster;
 struct Program;
 struct Warpgroup;  // ops_wgmma.cpp
 class TensorMemory;
+struct TensorCollectors;  // ops_tcgen05_mma.cpp
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
@@ -50,6 +51,7 @@ struct Cta {
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
   std::shared_ptr<TensorMemory> tensor;                // made when it is first used: tensor_memory()
+  std::shared_ptr<TensorCollectors> collectors;        // made by the first tcgen05.mma
   std::uint32_t live_warps = 0;
   std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
 };
