@@ -64,7 +64,7 @@ struct Cluster {
   AsyncQueue async;
   std::uint32_t barrier_arrived = 0, barrier_generation = 0;  // threads; barrier.cluster
   std::uint32_t live_threads = 0;
-  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
+  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept
