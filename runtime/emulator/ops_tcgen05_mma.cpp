@@ -76,6 +76,38 @@ void follow_collector(Cta& cta, const Tcgen05Mma& mma, std::uint64_t a, std::uin
   if (use == CollectorUse::kLastUse || use == CollectorUse::kDiscard) buffer.reset();
 }
 
+/// Tells the checker what the operation will read and write.
+void check(Warp& warp, int lane, const Tcgen05Mma& mma, Hazards& hazards) {
+  const AsyncAgent agent = hazards.of_group(warp, AsyncGroup::kTensor);
+  constexpr AsyncGroup kBy = AsyncGroup::kTensor;
+  for (std::uint32_t i = 0; i < mma.num_ctas; ++i) {
+    Cta& cta = *mma.ctas[i];
+    const auto read_shared = [&](std::uint32_t offset, std::uint32_t bytes) {
+      if (offset < kSharedBase || offset + bytes > cta.shared.size()) return;  // a fault when it is performed
+      hazards.access_async(warp, lane, Access::kRead, Proxy::kAsync, agent, cta, offset, bytes);
+    };
+    const auto read = [&](const TensorBlock& block) {
+      hazards.tensor_access(warp, lane, Access::kRead, kBy, cta, block);
+    };
+    if (!mma.form.has(Tcgen05Form::kATensor)) visit_unit_pieces(mma.a_units(), read_shared);
+    visit_unit_pieces(mma.b_units(), read_shared);
+    mma.visit_a(read);
+    mma.visit_scales(read);
+    mma.visit_d([&](TensorBlock block) {
+      // Runs of lanes that disable-output-lane leaves.
+      const std::uint32_t end = block.lane + block.lanes;
+      for (std::uint32_t lane_begin = block.lane; lane_begin < end;) {
+        std::uint32_t lane_end = lane_begin;
+        while (lane_end < end && !mma.lane_disabled(i, lane_end)) ++lane_end;
+        block.lane = lane_begin;
+        block.lanes = lane_end - lane_begin;
+        if (block.lanes != 0) hazards.tensor_access(warp, lane, Access::kWrite, kBy, cta, block, mma.accumulate);
+        lane_begin = lane_end + 1;
+      }
+    });
+  }
+}
+
 void issue(Warp& warp, const Op& op, int lane) {
   Tcgen05Mma mma{.form = Tcgen05Form::of(op.imm)};
   const Tcgen05Form& form = mma.form;
@@ -114,6 +146,7 @@ void issue(Warp& warp, const Op& op, int lane) {
   if (form.has(Tcgen05Form::kZeroColumns)) check_zero_columns(warp, op, lane);
   check_places(mma);
   follow_collector(cta, mma, a, b, idesc);
+  if (Hazards* hazards = cta.cluster->hazards) check(warp, lane, mma, *hazards);
   AsyncQueue& async = cta.cluster->async;
   if (async.performs_at_once())
     perform(mma);
