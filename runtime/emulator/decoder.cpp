@@ -32,7 +32,7 @@ class Table {
         integer_forms,     logic_forms,   float_forms,  half_forms,       compare_forms,   convert_forms,
         move_forms,        memory_forms,  atomic_forms, warp_forms,       control_forms,   barrier_forms,
         mbarrier_forms,    cluster_forms, fence_forms,  copy_async_forms, bulk_copy_forms, tensor_copy_forms,
-        matrix_move_forms, mma_forms,     wgmma_forms};
+        matrix_move_forms, mma_forms,     wgmma_forms,  tcgen05_mma_forms};
     for (const Forms family : kFamilies)
       for (const Form& form : family()) {
         const auto row = std::make_shared<Row>(Row{Pattern(form.pattern), &form});
@@ -240,6 +240,7 @@ struct Decoder::State {
 };
 
 const Entry& Decoder::entry() const { return state_.entry; }
+std::string_view Decoder::target() const { return state_.module.target; }
 void Decoder::communicates() { state_.program.clusters_communicate = true; }
 
 std::string_view Decoder::choice(std::size_t i) const { return choices_.at(i); }
