@@ -8,8 +8,8 @@
 
 namespace kernelwright::contract {
 
-/// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one query
-/// tile, kQueryTileRows, of which a CTA has num_q.
+/// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
+/// query tile, kQueryTileRows, of which a CTA has num_q.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -102,8 +102,7 @@ constexpr BlackwellLayout blackwell_layout(int32_t num_q, int32_t block_n, int32
   layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
   layout.factors = layout.values + kv_stages * layout.value_slot;
   layout.barriers = layout.factors + kScoreTiles * kQueryTileRows * 4;
-  layout.tensor_address =
-      layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
+  layout.tensor_address = layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
   layout.total = align_up(layout.tensor_address + 4, 16);
   return layout;
 }

@@ -28,9 +28,7 @@ namespace {
 constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14;
 
 /// The same in all lanes, to the compiler too. Asked anew for each use: it holds no register.
-__device__ __forceinline__ uint32_t warp_index() {
-  return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0);
-}
+__device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
 
 /// By one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {

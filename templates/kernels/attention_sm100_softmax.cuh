@@ -49,7 +49,8 @@ class SoftmaxThread {
     const Mask mask = work_.item.template mask<Mask>(params_).counted_from(work_.tiles.origin);
     const policy::KeyRange seen = mask.visible(work_.item.query(row()));
     float slope = 0;
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) slope = policy::alibi_slope(params_, work_.item.q_head(row()));
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
+      slope = policy::alibi_slope(params_, work_.item.q_head(row()));
     if constexpr (spec::kSinks)
       if (exists()) softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
 #pragma unroll 1
@@ -232,7 +233,8 @@ class Corrector {
 
   __device__ __forceinline__ void run(int tiles) {
     // Nothing is there before the first product: it overwrites.
-    for (int tile = 0; tile < contract::kScoreTiles; ++tile) arrive(shared_.barrier(kBarriers.probability_ready + tile));
+    for (int tile = 0; tile < contract::kScoreTiles; ++tile)
+      arrive(shared_.barrier(kBarriers.probability_ready + tile));
 #pragma unroll 1
     for (int n = 1; n < tiles; ++n)
 #pragma unroll 1

@@ -19,8 +19,9 @@ namespace {
 
 using contract::BlackwellAttentionParams;
 
-constexpr int kTileRows = contract::kQueryTileRows, kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
-constexpr int kRoleWarps = 4;                                        // of a warpgroup
+constexpr int kTileRows = contract::kQueryTileRows,
+              kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
+constexpr int kRoleWarps = 4;  // of a warpgroup
 static_assert(spec::kNumQ == 2 && spec::kBlockM == spec::kNumQ * kTileRows, "two query tiles");
 static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
@@ -34,9 +35,8 @@ constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSla
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
-constexpr contract::BlackwellLayout kLayout =
-    contract::blackwell_layout(spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages,
-                               spec::kNumQkStages, kSharedRing);
+constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(
+    spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
 constexpr contract::BlackwellBarriers kBarriers =
     contract::blackwell_barriers(spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(spec::kBlockN, spec::kHeadDimV);

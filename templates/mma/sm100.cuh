@@ -7,27 +7,33 @@
 
 namespace kernelwright::mma {
 
-constexpr int kProductRows = 128, kStepK = 16;                 // M of an instruction, and its K
-constexpr uint32_t kSlabRowBytes = 128, kAtomBytes = 8 * 128;  // a slab has 64 columns; rows that a swizzle pattern takes
+constexpr int kProductRows = 128, kStepK = 16;  // M of an instruction, and its K
+constexpr uint32_t kSlabRowBytes = 128,
+                   kAtomBytes = 8 * 128;  // a slab has 64 columns; rows that a swizzle pattern takes
+
+template <DType kType>
+constexpr ptx::MmaElement kElement = kType == DType::kBf16 ? ptx::MmaElement::kBf16 : ptx::MmaElement::kF16;
 
 /// S = Q K^T: both K-major in slabs of 64 columns, rows of 128 bytes.
 template <DType kType, int kDepth, int kKeys>
 struct ScoreProduct {
-  static constexpr int kSlabSteps = 4;                             // k of 16 in a slab
+  static constexpr int kSlabSteps = 4;                           // k of 16 in a slab
   static constexpr int kSteps = (kDepth + kStepK - 1) / kStepK;  // columns past the depth are zeros
   static constexpr uint32_t kInstruction =
-      ptx::instruction_descriptor_f16(kType == DType::kBf16, kProductRows, kKeys, false, false);
+      ptx::InstructionDescriptor{.a = kElement<kType>, .b = kElement<kType>, .m = kProductRows, .n = kKeys}.bits();
 
   /// Slabs [kFirstSlab, kFirstSlab + kSlabs). `queries` is where the tile's first slab begins, `keys` where slab
   /// kFirstSlab of the keys does. Slab 0 overwrites what `scores` holds.
   template <int kFirstSlab, int kSlabs>
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
-    const uint64_t a = ptx::matrix_descriptor(queries, 0, kAtomBytes), b = ptx::matrix_descriptor(keys, 0, kAtomBytes);
+    constexpr ptx::SharedDescriptor kSlab{.stride_bytes = kAtomBytes};
+    const uint64_t a = kSlab.bits(queries), b = kSlab.bits(keys);
 #pragma unroll
     for (int step = kFirstSlab * kSlabSteps; step < (kFirstSlab + kSlabs) * kSlabSteps && step < kSteps; ++step) {
       const int slab = step / kSlabSteps, column = step % kSlabSteps * 32;
-      ptx::tcgen05_mma_f16(scores, a + (slab * (kProductRows * kSlabRowBytes) + column) / 16,
-                           b + ((slab - kFirstSlab) * (kKeys * kSlabRowBytes) + column) / 16, kInstruction, step > 0);
+      ptx::tcgen05_mma_ss<ptx::MmaKind::kF16>(scores, a + (slab * (kProductRows * kSlabRowBytes) + column) / 16,
+                                              b + ((slab - kFirstSlab) * (kKeys * kSlabRowBytes) + column) / 16,
+                                              kInstruction, step > 0);
     }
   }
 };
@@ -38,18 +44,21 @@ template <DType kType, int kDepth, int kKeys>
 struct OutputProduct {
   static constexpr int kColumns = (kDepth + 15) / 16 * 16;  // columns past the depth are zeros
   static constexpr uint32_t kInstruction =
-      ptx::instruction_descriptor_f16(kType == DType::kBf16, kProductRows, kColumns, false, true);
+      ptx::InstructionDescriptor{
+          .a = kElement<kType>, .b = kElement<kType>, .m = kProductRows, .n = kColumns, .b_mn_major = true}
+          .bits();
 
   /// Keys [kFirst, kFirst + kCount) of the tile at `values`; the first step overwrites the output unless it
   /// `accumulates`.
   template <int kFirst, int kCount>
   __device__ __forceinline__ static void issue(uint32_t output, uint32_t probabilities, uint32_t values,
                                                bool accumulates) {
-    const uint64_t b = ptx::matrix_descriptor(values, kKeys * kSlabRowBytes, kAtomBytes);
+    const uint64_t b =
+        ptx::SharedDescriptor{.leading_bytes = kKeys * kSlabRowBytes, .stride_bytes = kAtomBytes}.bits(values);
 #pragma unroll
     for (int key = kFirst; key < kFirst + kCount; key += kStepK)
-      ptx::tcgen05_mma_f16_ts(output, probabilities + key / 2, b + key * (kSlabRowBytes / 16), kInstruction,
-                              key > kFirst || accumulates);
+      ptx::tcgen05_mma_ts<ptx::MmaKind::kF16>(output, probabilities + key / 2, b + key * (kSlabRowBytes / 16),
+                                              kInstruction, key > kFirst || accumulates);
   }
 };
 

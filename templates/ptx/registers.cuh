@@ -6,7 +6,8 @@
 namespace kernelwright::ptx {
 
 /// Keeps the compiler from moving accesses to `registers` across this point: it does not know that a wgmma goes on
-/// after its asm, nor that a tcgen05.ld does until its wait. No instruction. Sixteen at a time: a statement for each would take NVRTC as long as the products do.
+/// after its asm, nor that a tcgen05.ld does until its wait. No instruction. Sixteen at a time: a statement for each
+/// would take NVRTC as long as the products do.
 #define KERNELWRIGHT_PIN4(c, r, i) "+" c(r[i]), "+" c(r[(i) + 1]), "+" c(r[(i) + 2]), "+" c(r[(i) + 3])
 template <int kCount>
 __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
