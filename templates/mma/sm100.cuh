@@ -14,20 +14,34 @@ constexpr uint32_t kSlabRowBytes = 128,
 template <DType kType>
 constexpr ptx::MmaElement kElement = kType == DType::kBf16 ? ptx::MmaElement::kBf16 : ptx::MmaElement::kF16;
 
+template <DType kType>
+constexpr uint32_t instruction_of(uint32_t n, bool b_mn_major) {
+  ptx::InstructionDescriptor descriptor{};
+  descriptor.a = descriptor.b = kElement<kType>;
+  descriptor.m = kProductRows, descriptor.n = n;
+  descriptor.b_mn_major = b_mn_major;
+  return descriptor.bits();
+}
+/// Slabs of 64 columns, rows of 128 bytes; `slab_bytes` from one to the next.
+__device__ __forceinline__ uint64_t slab_descriptor(uint32_t address, uint32_t slab_bytes) {
+  ptx::SharedDescriptor descriptor{};
+  descriptor.stride_bytes = kAtomBytes;
+  descriptor.leading_bytes = slab_bytes;
+  return descriptor.bits(address);
+}
+
 /// S = Q K^T: both K-major in slabs of 64 columns, rows of 128 bytes.
 template <DType kType, int kDepth, int kKeys>
 struct ScoreProduct {
   static constexpr int kSlabSteps = 4;                           // k of 16 in a slab
   static constexpr int kSteps = (kDepth + kStepK - 1) / kStepK;  // columns past the depth are zeros
-  static constexpr uint32_t kInstruction =
-      ptx::InstructionDescriptor{.a = kElement<kType>, .b = kElement<kType>, .m = kProductRows, .n = kKeys}.bits();
+  static constexpr uint32_t kInstruction = instruction_of<kType>(kKeys, false);
 
   /// Slabs [kFirstSlab, kFirstSlab + kSlabs). `queries` is where the tile's first slab begins, `keys` where slab
   /// kFirstSlab of the keys does. Slab 0 overwrites what `scores` holds.
   template <int kFirstSlab, int kSlabs>
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
-    constexpr ptx::SharedDescriptor kSlab{.stride_bytes = kAtomBytes};
-    const uint64_t a = kSlab.bits(queries), b = kSlab.bits(keys);
+    const uint64_t a = slab_descriptor(queries, 0), b = slab_descriptor(keys, 0);
 #pragma unroll
     for (int step = kFirstSlab * kSlabSteps; step < (kFirstSlab + kSlabs) * kSlabSteps && step < kSteps; ++step) {
       const int slab = step / kSlabSteps, column = step % kSlabSteps * 32;
@@ -43,18 +57,14 @@ struct ScoreProduct {
 template <DType kType, int kDepth, int kKeys>
 struct OutputProduct {
   static constexpr int kColumns = (kDepth + 15) / 16 * 16;  // columns past the depth are zeros
-  static constexpr uint32_t kInstruction =
-      ptx::InstructionDescriptor{
-          .a = kElement<kType>, .b = kElement<kType>, .m = kProductRows, .n = kColumns, .b_mn_major = true}
-          .bits();
+  static constexpr uint32_t kInstruction = instruction_of<kType>(kColumns, true);
 
   /// Keys [kFirst, kFirst + kCount) of the tile at `values`; the first step overwrites the output unless it
   /// `accumulates`.
   template <int kFirst, int kCount>
   __device__ __forceinline__ static void issue(uint32_t output, uint32_t probabilities, uint32_t values,
                                                bool accumulates) {
-    const uint64_t b =
-        ptx::SharedDescriptor{.leading_bytes = kKeys * kSlabRowBytes, .stride_bytes = kAtomBytes}.bits(values);
+    const uint64_t b = slab_descriptor(values, kKeys * kSlabRowBytes);
 #pragma unroll
     for (int key = kFirst; key < kFirst + kCount; key += kStepK)
       ptx::tcgen05_mma_ts<ptx::MmaKind::kF16>(output, probabilities + key / 2, b + key * (kSlabRowBytes / 16),
