@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   const uint32_t warp = warp_index();
   if (warp < 2 * kRoleWarps) {
     ptx::setmaxnreg_inc<kSoftmaxRegisters>();
-    SoftmaxThread(params.attention, shared, tensor, static_cast<int>(warp / kRoleWarps)).run();
+    SoftmaxThread(params.attention, shared, tensor).run();
   } else if (warp < 3 * kRoleWarps) {
     ptx::setmaxnreg_dec<kCorrectionRegisters>();
     Corrector(shared, tensor).run(tiles);

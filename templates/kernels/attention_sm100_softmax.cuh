@@ -28,19 +28,19 @@ __device__ __forceinline__ void await(uint32_t barrier, int phase) {
   ptx::tcgen05_fence_after_thread_sync();
 }
 
-/// A thread of a softmax warpgroup has a row of query tile `tile`: its lane of tensor memory.
+/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory.
 class SoftmaxThread {
  public:
   __device__ __forceinline__ SoftmaxThread(const contract::AttentionParams& params, const Shared& shared,
-                                           const Tensor& tensor, int tile)
+                                           const Tensor& tensor)
       : params_(params),
         shared_(shared),
         work_(params),
-        tile_(tile),
+        tile_(static_cast<int>(ptx::opaque(threadIdx.x) / kTileRows)),
         warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        scores_(tensor.scores(tile) + Tensor::lanes(warp_)),
-        output_(tensor.output(tile) + Tensor::lanes(warp_)),
+        scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
+        output_(tensor.output(tile_) + Tensor::lanes(warp_)),
         mod_{params.scale, params.softcap},
         scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {}
 
