@@ -1,11 +1,12 @@
 /// Attention prefill on Blackwell, the shape of FlashAttention-4: TMA loads, tcgen05 multiplies, scores, probabilities
 /// and outputs in tensor memory.
 ///
-/// A CTA owns two query tiles of 128 rows of one (batch, head) pair and walks their key tiles from the last to the
-/// first. Each role is a function of its own, derives the same list of key tiles, and waits for the others on mbarriers
-/// (contract/blackwell_attention.h):
+/// A CTA owns two query tiles of 128 rows of one (batch, head) pair (or one, for short sequences) and walks their key
+/// tiles from the last to the first. Each role is a function of its own, derives the same list of key tiles, and waits
+/// for the others on mbarriers (contract/blackwell_attention.h):
 ///
-///     warps 0-3, 4-7   softmax of query tile 0, 1     S -> P, and at the end O -> memory
+///     warps 0-3, 4-7   softmax of query tile 0, 1     S -> P, and at the end O -> memory; with one query tile of its
+///                                                     even and odd key tiles
 ///     warps 8-11       correction of both outputs      O *= factor, where a row maximum moved
 ///     warp 12          one thread multiplies           S = Q K^T, O += P V
 ///     warp 13          one thread loads                Q, K, V
@@ -87,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     } else if (warp == kLoadWarp) {
       if (ptx::elect_one()) load(params, shared);
     } else if (warp == kCleanWarp && cleans) {
-      clean_values(shared, last_keys);
+      clean_values(shared, tiles, last_keys);
     }
   }
   ptx::tcgen05_fence_before_thread_sync();

@@ -72,7 +72,7 @@ __device__ __forceinline__ void load_queries(const BlackwellAttentionParams& par
   }
 }
 
-/// Role of one thread: Q0, K0, Q1, V0, and then K and V in turn.
+/// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them.
 __device__ __forceinline__ void load(const BlackwellAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
   const Work work(attention);
@@ -88,22 +88,29 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
               work.item.row_map.kv_head(),
               spec::kKvLayout == KvLayoutKind::kRagged ? 0 : work.item.coord.batch};
   load_queries(params, shared, work.item, 0);
-#pragma unroll 1
-  for (int j = tiles.end - 1; j >= tiles.begin; --j) {
-    tile.first_key = work.tiles.origin + j * spec::kBlockN;
-    load_keys<0>(params, keys, tile);
-    if (j == tiles.end - 1) load_queries(params, shared, work.item, 1);
-    values.acquire_v();
-    load_tile<0, kSlabsV>(params.v, values.get_v(true), tile);
-    values.commit_step();
-  }
+  const auto at = [&](int j) {  // the j-th tile that is walked
+    tile.first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
+    return tile;
+  };
+  pipeline::for_each_load<Tiles::order>(
+      tiles.end - tiles.begin,
+      [&](int j) {
+        load_keys<0>(params, keys, at(j));
+        if (kTwoQueryTiles && j == 0) load_queries(params, shared, work.item, 1);
+      },
+      [&](int j) {
+        values.acquire_v();
+        load_tile<0, kSlabsV>(params.v, values.get_v(true), at(j));
+        values.commit_step();
+      });
 }
 
 /// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their
 /// probability is 0, yet 0 times what lies there may be NaN.
-__device__ __forceinline__ void clean_values(const Shared& shared, int last_keys) {
+__device__ __forceinline__ void clean_values(const Shared& shared, int key_tiles, int last_keys) {
   Consumer kv(shared.kv_barriers(), shared.keys(), shared.values(), {});
   kv.template wait_k<0>();
+  if (Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1) kv.template wait_k<0>();
   const uint32_t values = kv.template wait_v<0>();
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)

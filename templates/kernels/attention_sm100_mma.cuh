@@ -8,41 +8,71 @@
 namespace kernelwright {
 namespace {
 
-/// Two products always lie between making the scores of a query tile and needing its probabilities. With T key tiles:
+/// Two products always lie between making scores and needing their probabilities. With T key tiles, two query tiles:
 ///
 ///     S0 = Q0 K(0)   S1 = Q1 K(0)   O0 = P0 V(0)
 ///     S0 = Q0 K(n)   O1 += P1 V(n-1)   S1 = Q1 K(n)   O0 += P0 V(n)      n = 1 .. T-1
 ///     O1 += P1 V(T-1)
 ///
-/// S(n) goes where P(n-1) lay: tcgen05.mma of one thread are performed in the order in which they are issued.
+/// and one, whose accumulators take the key tiles in turn, i = n % 2:
+///
+///     S0 = Q K(0)
+///     Si = Q K(n)    Oj += Pj V(n-1)      n = 1 .. T-1, j = 1 - i
+///     Oi += Pi V(T-1)
+///
+/// New scores go where probabilities lay: tcgen05.mma of one thread are performed in the order in which they are
+/// issued.
 class Multiplier {
  public:
   __device__ __forceinline__ Multiplier(const Shared& shared, const Tensor& tensor)
       : shared_(shared), tensor_(tensor), kv_(shared.kv_barriers(), shared.keys(), shared.values(), {}) {}
 
   /// `cleans`: someone puts zeros into the first tile of V before it is multiplied.
-  __device__ __forceinline__ void run(int tiles, bool cleans) {
-    uint32_t keys = 0;
+  __device__ __forceinline__ void run(int key_tiles, bool cleans) {
     ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full), 0);
-    first_scores<0>(keys);
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), 0);
-    second_scores(keys);
-    uint32_t values = kv_.template wait_v<0>();
-    if (cleans) ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
-    output(0, values, 0);
-#pragma unroll 1
-    for (int n = 1; n < tiles; ++n) {
-      first_scores<0>(keys);
-      output(1, values, n - 1);
-      release_values();
-      second_scores(keys);
-      values = kv_.template wait_v<0>();
-      output(0, values, n);
-    }
-    output(1, values, tiles - 1);
+    if constexpr (kTwoQueryTiles)
+      run_two(key_tiles, cleans);
+    else
+      run_one(key_tiles, cleans);
   }
 
  private:
+  __device__ __forceinline__ void run_two(int key_tiles, bool cleans) {
+    uint32_t keys = 0;
+    scores_as_they_land<0>(0, keys);
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), 0);
+    scores_again(keys);
+    release_keys<0>();
+    uint32_t values = take_values(cleans);
+    output(0, values, 0);
+#pragma unroll 1
+    for (int n = 1; n < key_tiles; ++n) {
+      scores_as_they_land<0>(0, keys);
+      output(1, values, n - 1);
+      release_values();
+      scores_again(keys);
+      release_keys<0>();
+      values = take_values(false);
+      output(0, values, n);
+    }
+    output(1, values, key_tiles - 1);
+  }
+
+  __device__ __forceinline__ void run_one(int key_tiles, bool cleans) {
+    uint32_t keys = 0;
+#pragma unroll 1
+    for (int n = 0; n <= key_tiles; ++n) {
+      if (n < key_tiles) {
+        scores_as_they_land<0>(n % 2, keys);
+        release_keys<0>();
+      }
+      if (n > 0) {
+        output((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2);
+        release_values();
+      }
+    }
+  }
+
   static constexpr int kChunks = spec::kNumQkStages, kChunkSlabs = kSlabsQk / kChunks;
   using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN>;
   using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN>;
@@ -50,27 +80,32 @@ class Multiplier {
   /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.
   __device__ __forceinline__ uint32_t queries(int tile) const { return ptx::opaque(shared_.queries(tile)); }
 
-  /// S0 of the next tile of K, chunk by chunk as they land.
+  /// Scores of query tile 0 and the next tile of K, chunk by chunk as they land.
   template <int kChunk>
-  __device__ __forceinline__ void first_scores(uint32_t& keys) {
+  __device__ __forceinline__ void scores_as_they_land(int tile, uint32_t& keys) {
     const uint32_t chunk = kv_.template wait_k<kChunk>();
     if constexpr (kChunk == 0) keys = chunk;
     ptx::tcgen05_fence_after_thread_sync();
-    Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(0), queries(0), chunk);
+    Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(tile), queries(0), chunk);
     if constexpr (kChunk + 1 < kChunks)
-      first_scores<kChunk + 1>(keys);
+      scores_as_they_land<kChunk + 1>(tile, keys);
     else
-      ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full));
+      ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + tile));
   }
 
-  /// S1 of the same tile, which nobody else reads.
-  __device__ __forceinline__ void second_scores(uint32_t keys) {
+  /// Scores of query tile 1 and the same tile of K.
+  __device__ __forceinline__ void scores_again(uint32_t keys) {
     Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
     ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + 1));
-    release_keys<0>();
   }
 
-  /// O += P V of key tile n of the list.
+  __device__ __forceinline__ uint32_t take_values(bool cleans) {
+    const uint32_t values = kv_.template wait_v<0>();
+    if (cleans) ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
+    return values;
+  }
+
+  /// O += P V, step n of accumulator `tile`.
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
     ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity_of(n));

@@ -5,6 +5,7 @@
 #include "policy/alibi.cuh"
 #include "policy/lane_softmax.cuh"
 #include "policy/score_mod.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/registers.cuh"
@@ -41,6 +42,7 @@ class SoftmaxThread {
         lane_(static_cast<int>(threadIdx.x % 32)),
         scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
         output_(tensor.output(tile_) + Tensor::lanes(warp_)),
+        outputs_{tensor.output(0), tensor.output(1)},
         mod_{params.scale, params.softcap},
         scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {}
 
@@ -52,10 +54,12 @@ class SoftmaxThread {
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
       slope = policy::alibi_slope(params_, work_.item.q_head(row()));
     if constexpr (spec::kSinks)
-      if (exists()) softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
+      if (exists() && (kTwoQueryTiles || tile_ == 0))
+        softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
+    const int steps = steps_of(tile_, tiles.end - tiles.begin);
 #pragma unroll 1
-    for (int n = 0; n < tiles.end - tiles.begin; ++n) {
-      const int tile = tiles.end - 1 - n;
+    for (int n = 0; n < steps; ++n) {
+      const int tile = tiles.end - 1 - key_tile_of(tile_, n);
       await(shared_.barrier(kBarriers.score_full + tile_), n);
       // Long since done; a wait that skipped a phase could take one parity for the other.
       if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), n - 1);
@@ -70,13 +74,17 @@ class SoftmaxThread {
       if (n > 0) hand_over_factor(factor, n);
       hand_over_probabilities(scores);
     }
-    store(tiles.end - tiles.begin);
+    if constexpr (kTwoQueryTiles)
+      store(steps);
+    else
+      merge_and_store(steps, tiles.end - tiles.begin > 1);
   }
 
  private:
   static constexpr int kBatch = 32;  // columns of a load: the largest ends while the next is on its way
 
-  __device__ int row() const { return tile_ * kTileRows + warp_ * kWarpRows + lane_; }
+  __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
+  __device__ int row() const { return first_row() + lane_; }  // of the CTA's
   __device__ bool exists() const { return row() < work_.item.num_rows; }
 
   // ---- scores ----
@@ -169,46 +177,104 @@ class SoftmaxThread {
 
   // ---- the end ----
 
-  /// O / sum to the slot of the tile's queries, which no product reads any more, and from there in whole lines.
-  __device__ __forceinline__ void store(int tiles) {
-    await(shared_.barrier(kBarriers.output_full + tile_), tiles - 1);
+  /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
+  __device__ __forceinline__ void store(int steps) {
+    await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
     const float inverse = softmax_.inverse();
-    const uint32_t stage = shared_.queries(tile_) + static_cast<uint32_t>(warp_ * kWarpRows) * kRowBytes;
-    const uint32_t mine = stage + static_cast<uint32_t>(lane_) * kRowBytes;
-    constexpr int kPadded = (spec::kHeadDimV + 15) / 16 * 16;
 #pragma unroll
-    for (int first = 0; first < kPadded; first += 16) {
-      float output[16];
-      ptx::tcgen05_ld_32x32b_x16(output, output_ + first);
-      ptx::tcgen05_wait_ld();
-      ptx::pin_registers(output);
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      float columns[kPieces * 8];
+      read_output(columns, output_ + first);
 #pragma unroll
-      for (int piece = 0; piece < 2; ++piece) {
-        if (first + piece * 8 >= spec::kHeadDimV) break;
-        const float* const from = output + piece * 8;
-        const auto word = [&](int i) {
-          return tile::Element<spec::kOutDType>::pack(from[2 * i] * inverse, from[2 * i + 1] * inverse);
-        };
-        const uint32_t chunk = static_cast<uint32_t>(first / 8 + piece);
-        ptx::st_shared_v4(mine + chunk / 8 * kQuerySlabBytes + (chunk % 8 ^ static_cast<uint32_t>(lane_ % 8)) * 16,
-                          {word(0), word(1), word(2), word(3)});
-      }
+      for (float& value : columns) value *= inverse;
+      stage(columns, first, tile_);
     }
     __syncwarp();
-    const int first_row = tile_ * kTileRows + warp_ * kWarpRows;
+    store_rows(tile_, 0, kWarpRows);
+    store_lse(softmax_);
+  }
+
+  /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
+  /// rows. `both`: the second one had a key tile, too.
+  __device__ __forceinline__ void merge_and_store(int steps, bool both) {
+    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
+    const int lane_row = warp_ * kWarpRows + lane_;
+    ptx::st_shared_f32(shared_.statistic(tile_, 0, lane_row), softmax_.maximum);
+    ptx::st_shared_f32(shared_.statistic(tile_, 1, lane_row), softmax_.sum);
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    ptx::tcgen05_fence_after_thread_sync();
+    LaneSoftmax other;
+    other.maximum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 0, lane_row));
+    other.sum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 1, lane_row));
+    float weights[2];
+    const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
+                                          : LaneSoftmax::merge(other, softmax_, scale_, weights);
+    constexpr int kHalf = (kColumnsV / 2 + kPieces * 8 - 1) / (kPieces * 8) * (kPieces * 8);
+    const uint32_t lanes = output_ & 0xffff0000u;
+#pragma unroll
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      if ((first >= kHalf) != (tile_ == 1)) continue;
+      float columns[kPieces * 8];
+      read_output(columns, outputs_[0] + lanes + first);
+#pragma unroll
+      for (float& value : columns) value *= weights[0];
+      if (both) {
+        float more[kPieces * 8];
+        read_output(more, outputs_[1] + lanes + first);
+#pragma unroll
+        for (int i = 0; i < kPieces * 8; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
+      }
+      stage(columns, first, 0);
+    }
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    store_rows(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    if (tile_ == 0) store_lse(merged);
+  }
+
+  static constexpr uint32_t kMergeBarrier = 1;
+  static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16, kPieces = 2;  // pieces of 8 columns at a time
+
+  __device__ __forceinline__ static void read_output(float (&columns)[kPieces * 8], uint32_t from) {
+    ptx::tcgen05_ld_32x32b_x16(columns, from);
+    ptx::tcgen05_wait_ld();
+    ptx::pin_registers(columns);
+  }
+
+  /// Columns of the thread's row to the slot of query tile `slot`, swizzled as tile::StagedRows has it.
+  __device__ __forceinline__ void stage(const float (&columns)[kPieces * 8], int first, int slot) const {
+    const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (first + piece * 8 >= spec::kHeadDimV) break;
+      const auto word = [&](int i) {
+        return tile::Element<spec::kOutDType>::pack(columns[piece * 8 + 2 * i], columns[piece * 8 + 2 * i + 1]);
+      };
+      const uint32_t chunk = static_cast<uint32_t>(first / 8 + piece);
+      ptx::st_shared_v4(mine + chunk / 8 * kQuerySlabBytes + (chunk % 8 ^ static_cast<uint32_t>(lane_ % 8)) * 16,
+                        {word(0), word(1), word(2), word(3)});
+    }
+  }
+
+  /// Rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  __device__ __forceinline__ void store_rows(int slot, int begin, int count) const {
 #pragma unroll 1
-    for (int half = 0; half < kWarpRows; half += 16) {
+    for (int first = begin; first < begin + count; first += 16) {
       const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
-          stage + static_cast<uint32_t>(half) * kRowBytes, static_cast<uint32_t>(lane_));
+          shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
+          static_cast<uint32_t>(lane_));
 #pragma unroll
       for (int round = 0; round < rows.kRounds; ++round) {
-        const int at = first_row + half + rows.row(round);
+        const int at = first_row() + first + rows.row(round);
         rows.store(round, static_cast<uint16_t*>(params_.o) + work_.item.offset(params_.o_strides, at),
                    at < work_.item.num_rows);
       }
     }
+  }
+
+  __device__ __forceinline__ void store_lse(const LaneSoftmax& softmax) const {
     if constexpr (spec::kLse)
-      if (exists()) params_.lse[work_.item.lse_index(params_, row())] = softmax_.log2_sum(scale_) * policy::kLn2;
+      if (exists()) params_.lse[work_.item.lse_index(params_, row())] = softmax.log2_sum(scale_) * policy::kLn2;
   }
 
   const contract::AttentionParams& params_;
@@ -216,6 +282,7 @@ class SoftmaxThread {
   const Work work_;
   const int tile_, warp_, lane_;
   const uint32_t scores_, output_;  // of the warp's lanes
+  const uint32_t outputs_[2];       // lane 0
   const ScoreMod mod_;
   const float scale_;  // powers of two per unit of score
   LaneSoftmax softmax_;
@@ -231,14 +298,15 @@ class Corrector {
         warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
-  __device__ __forceinline__ void run(int tiles) {
+  __device__ __forceinline__ void run(int key_tiles) {
     // Nothing is there before the first product: it overwrites.
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
       arrive(shared_.barrier(kBarriers.probability_ready + tile));
 #pragma unroll 1
-    for (int n = 1; n < tiles; ++n)
+    for (int n = 1; n < steps_of(0, key_tiles); ++n)
 #pragma unroll 1
       for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
+        if (n >= steps_of(tile, key_tiles)) break;
         ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile), parity_of(n - 1));
         const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
         __syncwarp();

@@ -22,7 +22,8 @@ using contract::BlackwellAttentionParams;
 constexpr int kTileRows = contract::kQueryTileRows,
               kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
 constexpr int kRoleWarps = 4;  // of a warpgroup
-static_assert(spec::kNumQ == 2 && spec::kBlockM == spec::kNumQ * kTileRows, "two query tiles");
+constexpr bool kTwoQueryTiles = spec::kNumQ == 2;
+static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
 static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
 // What the launch gives each thread (128) is dealt anew, one count for a whole warpgroup: 512 in all.
@@ -53,7 +54,8 @@ struct Tiles {
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = spec::kNumQkStages;
   static constexpr bool shared_ring = kSharedRing;
-  static constexpr pipeline::KvOrder order = pipeline::KvOrder::kAlternating;
+  static constexpr pipeline::KvOrder order =
+      kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;
   static constexpr int cluster = 1;
 };
 
@@ -78,6 +80,10 @@ struct Shared {
   __device__ uint32_t values() const { return base + kLayout.values; }
   __device__ uint32_t factor(int tile, int row) const {
     return base + kLayout.factors + static_cast<uint32_t>(tile * kTileRows + row) * 4;
+  }
+  /// Where two accumulators are merged: maximum (0) and sum (1) of a row of each.
+  __device__ uint32_t statistic(int tile, int which, int row) const {
+    return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
   }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
   __device__ uint32_t barrier(int index) const {
@@ -121,6 +127,14 @@ struct Work {
     return policy::item_tiles<spec::kBlockN, kBox, kChunk, Mask>(params, item);
   }
 };
+
+/// Two accumulators, each with a softmax warpgroup of its own: those of two query tiles, which take all key tiles, or
+/// two of one query tile, which take every other one and are merged at the end. Steps of accumulator `tile`:
+__device__ __forceinline__ int steps_of(int tile, int key_tiles) {
+  return kTwoQueryTiles ? key_tiles : (key_tiles + 1 - tile) / 2;
+}
+/// The key tile of a step, counted in the order in which they are walked.
+__device__ __forceinline__ int key_tile_of(int tile, int step) { return kTwoQueryTiles ? step : 2 * step + tile; }
 
 /// Parity of the n-th phase of a barrier, for who waits until it is complete; and of the one before, for who waits
 /// until what it is to write has been read.

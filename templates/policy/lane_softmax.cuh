@@ -48,6 +48,22 @@ class LaneSoftmax {
     }
   }
 
+  /// The softmax of both's keys. weights: what their outputs are to be multiplied with.
+  __device__ static LaneSoftmax merge(const LaneSoftmax& first, const LaneSoftmax& second, float scale,
+                                      float (&weights)[2]) {
+    LaneSoftmax merged;
+    merged.maximum = fmaxf(first.maximum, second.maximum);
+    // A part that saw nothing weighs nothing: 2^(-inf - finite). If neither saw a key their maxima are equal.
+    const auto weigh = [&](const LaneSoftmax& part) {
+      return part.maximum == merged.maximum ? 1 : ptx::ex2_approx_ftz((part.maximum - merged.maximum) * scale);
+    };
+    weights[0] = weigh(first), weights[1] = weigh(second);
+    merged.sum = weights[0] * first.sum + weights[1] * second.sum;
+    const float inverse = merged.inverse();
+    weights[0] *= inverse, weights[1] *= inverse;
+    return merged;
+  }
+
   /// 1 / sum, or 0 for a row that saw no key.
   __device__ float inverse() const { return sum == 0 ? 0 : 1 / sum; }
 
