@@ -49,6 +49,9 @@ std::span<const Form> tensor_copy_forms();
 std::span<const Form> matrix_move_forms();
 std::span<const Form> mma_forms();
 std::span<const Form> wgmma_forms();
+std::span<const Form> tcgen05_forms();
+std::span<const Form> tcgen05_move_forms();
+std::span<const Form> tcgen05_copy_forms();
 
 /// What a row's decode function has to work with: one instruction, and the program under construction.
 class Decoder {
@@ -89,6 +92,10 @@ class Decoder {
   /// Memory that lives as long as the program.
   std::span<Slot> slots(std::size_t count);
 
+  /// Throws PtxError unless the module's target has tensor memory: sm_100a, 103a, 110a and their families (f).
+  void require_tensor_memory() const;
+  /// The same for what any sm_100 and later has.
+  void require_blackwell() const;
   /// The instruction lets clusters see each other through global memory: see Program::clusters_communicate.
   void communicates();
 
