@@ -62,6 +62,12 @@ class TensorMemory {
   const std::vector<Allocation>& allocations() const { return allocations_; }
   std::uint32_t free_columns() const;
   bool permit_relinquished = false;
+  /// Of tcgen05.alloc with cta_group::2, which the warps of two CTAs do together: this one's has asked, or the other
+  /// one has allocated for both.
+  struct {
+    bool asked = false, granted = false;
+    std::uint32_t columns = 0, column = 0;
+  } pair;
 
   /// "columns 0 to 127, 256 to 511", or "none"
   std::string describe() const;
