@@ -65,8 +65,11 @@ void rescales(List& list) {
           .change = [](AttentionCase& call) {
         // The last keys are walked first.
         for (int j = 0; j < 900; ++j) {
-          std::vector<float> row = decode_row(call.k.dtype, call.k_row(0, j, 0), 64);
-          for (float& value : row) value *= 1 + static_cast<float>(900 - j) / 30;
+          double values[64];
+          decode_row(call.k.dtype, call.k_row(0, j, 0), 64, values);
+          std::vector<float> row;
+          for (const double value : values)
+            row.push_back(static_cast<float>(value) * (1 + static_cast<float>(900 - j) / 30));
           encode_row(call.k.dtype, row, call.k_row(0, j, 0));
         }
       };
