@@ -11,14 +11,15 @@ namespace kernelwright::emulator {
 ///
 /// `all[a]` covers everything that agent a has done up to that time. For warps there is a finer part: `some[w]` covers
 /// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[w]` is how much of
-/// warp w's writes a proxy fence has made visible to the asynchronous proxy. Joining takes the larger of each: lanes of
-/// two releases are united, which can only hide a hazard, never invent one.
+/// warp w's writes a proxy fence has made visible to the asynchronous proxy, and `tensor[w]` how much of what it did in
+/// tensor memory a tcgen05.fence::before_thread_sync (or a commit) has put before what follows. Joining takes the
+/// larger of each: lanes of two releases are united, which can only hide a hazard, never invent one.
 struct Clock {
-  std::vector<std::uint32_t> all, some, lanes, proxy;
+  std::vector<std::uint32_t> all, some, lanes, proxy, tensor;
 
   void resize(std::size_t agents, std::size_t warps) {
     if (all.size() < agents) all.resize(agents);
-    if (some.size() < warps) some.resize(warps), lanes.resize(warps), proxy.resize(warps);
+    if (some.size() < warps) some.resize(warps), lanes.resize(warps), proxy.resize(warps), tensor.resize(warps);
   }
   bool empty() const { return all.empty(); }
   void clear() {
@@ -26,6 +27,7 @@ struct Clock {
     std::fill(some.begin(), some.end(), 0);
     std::fill(lanes.begin(), lanes.end(), 0);
     std::fill(proxy.begin(), proxy.end(), 0);
+    std::fill(tensor.begin(), tensor.end(), 0);
   }
   void join(const Clock& other) {
     resize(other.all.size(), other.some.size());
@@ -34,6 +36,7 @@ struct Clock {
       some[i] = std::max(some[i], other.some[i]);
       lanes[i] |= other.lanes[i];
       proxy[i] = std::max(proxy[i], other.proxy[i]);
+      tensor[i] = std::max(tensor[i], other.tensor[i]);
     }
   }
   void raise(std::uint32_t agent, std::uint32_t time) {

@@ -20,6 +20,8 @@ class Timeline;
 struct Cluster;
 struct Program;
 struct Warpgroup;  // ops_wgmma.cpp
+class TensorMemory;
+struct TensorCollectors;  // ops_tcgen05_mma.cpp
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
@@ -48,6 +50,8 @@ struct Cta {
   NamedBarrier barriers[kNumNamedBarriers];
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
+  std::shared_ptr<TensorMemory> tensor;                // made when it is first used: tensor_memory()
+  std::shared_ptr<TensorCollectors> collectors;        // made by the first tcgen05.mma
   std::uint32_t live_warps = 0;
   std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
 };
@@ -60,7 +64,7 @@ struct Cluster {
   AsyncQueue async;
   std::uint32_t barrier_arrived = 0, barrier_generation = 0;  // threads; barrier.cluster
   std::uint32_t live_threads = 0;
-  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
+  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept

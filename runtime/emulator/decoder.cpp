@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <stdexcept>
@@ -29,10 +30,11 @@ class Table {
   Table() {
     using Forms = std::span<const Form> (*)();
     static constexpr Forms kFamilies[] = {
-        integer_forms,     logic_forms,   float_forms,  half_forms,       compare_forms,   convert_forms,
-        move_forms,        memory_forms,  atomic_forms, warp_forms,       control_forms,   barrier_forms,
-        mbarrier_forms,    cluster_forms, fence_forms,  copy_async_forms, bulk_copy_forms, tensor_copy_forms,
-        matrix_move_forms, mma_forms,     wgmma_forms};
+        integer_forms,      logic_forms,       float_forms,   packed_float_forms, half_forms,       compare_forms,
+        convert_forms,      move_forms,        memory_forms,  atomic_forms,       warp_forms,       control_forms,
+        barrier_forms,      mbarrier_forms,    cluster_forms, fence_forms,        copy_async_forms, bulk_copy_forms,
+        tensor_copy_forms,  matrix_move_forms, mma_forms,     wgmma_forms,        tcgen05_forms,    tcgen05_move_forms,
+        tcgen05_copy_forms, tcgen05_mma_forms};
     for (const Forms family : kFamilies)
       for (const Form& form : family()) {
         const auto row = std::make_shared<Row>(Row{Pattern(form.pattern), &form});
@@ -240,7 +242,27 @@ struct Decoder::State {
 };
 
 const Entry& Decoder::entry() const { return state_.entry; }
+std::string_view Decoder::target() const { return state_.module.target; }
 void Decoder::communicates() { state_.program.clusters_communicate = true; }
+
+namespace {
+/// 100 of "sm_100a".
+int number_of_target(const std::string& target) { return std::atoi(target.c_str() + std::strlen("sm_")); }
+}  // namespace
+
+void Decoder::require_blackwell() const {
+  const std::string& target = state_.module.target;
+  if (number_of_target(target) < 100)
+    refuse(fmt::format("needs sm_100 or later, and the module's target is {}", target));
+}
+
+void Decoder::require_tensor_memory() const {
+  const std::string& target = state_.module.target;
+  const int number = number_of_target(target);
+  const bool specific = target.ends_with('a') || target.ends_with('f');
+  if (number < 100 || number >= 120 || !specific)
+    refuse(fmt::format("needs tensor memory, which sm_100a and sm_103a have, and the module's target is {}", target));
+}
 
 std::string_view Decoder::choice(std::size_t i) const { return choices_.at(i); }
 
@@ -423,17 +445,25 @@ void visit_registers(const Operand& operand, Visit&& visit) {
   for (const Operand& element : operand.elements) visit_registers(element, visit);
 }
 
-bool is_asynchronous_mma(const Instruction& instruction) {
-  return instruction.parts.size() > 1 && instruction.parts[0] == "wgmma" && instruction.parts[1] == "mma_async";
+bool is_asynchronous_load(const Instruction& instruction) {
+  return instruction.parts.size() > 1 && instruction.parts[0] == "tcgen05" && instruction.parts[1] == "ld";
 }
 
-/// The registers that a wgmma reads or writes while later instructions run: accumulators, and A fragments.
+/// Its registers are in use after it: the checker hears of them from its handler.
+bool is_asynchronous(const Instruction& instruction) {
+  return is_asynchronous_load(instruction) ||
+         (instruction.parts.size() > 1 && instruction.parts[0] == "wgmma" && instruction.parts[1] == "mma_async");
+}
+
+/// The registers that a wgmma or tcgen05.ld reads or writes while later instructions run: accumulators, and A
+/// fragments; what is loaded, and what it is reduced to.
 std::vector<bool> find_pinned(const Entry& entry) {
   std::vector<bool> pinned(entry.registers.size());
   for (const Instruction& instruction : entry.instructions)
-    if (is_asynchronous_mma(instruction))
+    if (is_asynchronous(instruction))
       for (std::size_t i = 0; i < std::min<std::size_t>(instruction.operands.size(), 2); ++i)
-        if (instruction.operands[i].kind == Operand::Kind::kVector)
+        if (is_asynchronous_load(instruction) ? defines(instruction, i)
+                                              : instruction.operands[i].kind == Operand::Kind::kVector)
           visit_registers(instruction.operands[i], [&](std::size_t reg) { pinned[reg] = true; });
   return pinned;
 }
@@ -463,7 +493,7 @@ std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::u
       op.targets = program->target_lists.back().data();
       op.target_count = static_cast<std::uint32_t>(instruction.targets.size());
     }
-    if (!is_asynchronous_mma(instruction))
+    if (!is_asynchronous(instruction))
       for (const Operand& operand : instruction.operands)
         visit_registers(operand, [&](std::size_t reg) { op.touches_pinned |= state.pinned[reg]; });
   }

@@ -31,6 +31,7 @@ std::span<const std::string_view> ignored_hints();
 std::span<const Form> integer_forms();
 std::span<const Form> logic_forms();
 std::span<const Form> float_forms();
+std::span<const Form> packed_float_forms();
 std::span<const Form> half_forms();
 std::span<const Form> compare_forms();
 std::span<const Form> convert_forms();
@@ -49,12 +50,18 @@ std::span<const Form> tensor_copy_forms();
 std::span<const Form> matrix_move_forms();
 std::span<const Form> mma_forms();
 std::span<const Form> wgmma_forms();
+std::span<const Form> tcgen05_forms();
+std::span<const Form> tcgen05_move_forms();
+std::span<const Form> tcgen05_copy_forms();
+std::span<const Form> tcgen05_mma_forms();
 
 /// What a row's decode function has to work with: one instruction, and the program under construction.
 class Decoder {
  public:
   const Instruction& instruction() const { return *instruction_; }
   const Entry& entry() const;
+  /// The module's .target: "sm_100a".
+  std::string_view target() const;
   /// The operands, without the one that a stripped .L2::cache_hint brought along.
   std::span<const Operand> operands() const { return operands_; }
   std::size_t num_operands() const { return operands_.size(); }
@@ -89,6 +96,10 @@ class Decoder {
   /// Memory that lives as long as the program.
   std::span<Slot> slots(std::size_t count);
 
+  /// Throws PtxError unless the module's target has tensor memory: sm_100a, 103a, 110a and their families (f).
+  void require_tensor_memory() const;
+  /// The same for what any sm_100 and later has.
+  void require_blackwell() const;
   /// The instruction lets clusters see each other through global memory: see Program::clusters_communicate.
   void communicates();
 

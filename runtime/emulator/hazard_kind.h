@@ -12,12 +12,14 @@ enum class HazardKind : std::uint8_t {
   kProxyFence,      // ordered, but no proxy fence between a generic write and an asynchronous access
   kUnwritten,       // a read of shared memory that nothing wrote
   kMbarrier,        // over-arrival, a wrong byte count, phase skew, re-init while live, init not visible
-  kRegister,        // a register of a wgmma in flight
+  kRegister,        // a register of a wgmma or tcgen05.ld in flight
   kOutstanding,     // asynchronous work, or arrivals, left when a CTA exits
   kDivergence,      // an aligned instruction that not all lanes or warps reach alike
   kBarrier,         // a named barrier used with different counts
   kRegisterPool,    // setmaxnreg asks for what is not there
   kGridDependency,  // a read before griddepcontrol.wait of what the launch ahead wrote
+  kTensorMemory,    // unallocated or leaked columns, a lane that a warp cannot reach, alloc after relinquish
+  kTensorFence,     // ordered, but no tcgen05.fence or tcgen05.wait around the synchronisation
   kOutOfBounds,
   kDeadlock,
   kFault,  // anything else that ends a launch

@@ -32,8 +32,9 @@ Hazards::State::State(Cluster& cluster_, const Launch& launch_, const LaunchNote
       state.known.resize(num_warps, num_warps);
     }
   }
-  // Agents after the warps: cp.async and bulk groups of each warp, wgmma groups of each warpgroup, then mbarriers.
-  next_agent = static_cast<std::uint32_t>(3 * num_warps + groups_per_cta * cluster.ctas.size());
+  // Agents after the warps: cp.async, bulk and tcgen05 groups of each warp, wgmma groups of each warpgroup, then
+  // mbarriers.
+  next_agent = static_cast<std::uint32_t>(6 * num_warps + groups_per_cta * cluster.ctas.size());
 }
 
 std::uint32_t Hazards::State::group_agent(const WarpState& warp, AsyncGroup group) const {
@@ -41,9 +42,12 @@ std::uint32_t Hazards::State::group_agent(const WarpState& warp, AsyncGroup grou
   switch (group) {
     case AsyncGroup::kCopy: return num_warps + warp.agent;
     case AsyncGroup::kBulk: return 2 * num_warps + warp.agent;
+    case AsyncGroup::kTensor: return 3 * num_warps + warp.agent;
+    case AsyncGroup::kTensorLoad: return 4 * num_warps + warp.agent;
+    case AsyncGroup::kTensorStore: return 5 * num_warps + warp.agent;
     case AsyncGroup::kWgmma: break;
   }
-  return 3 * num_warps + warp.warp->cta->rank * groups_per_cta + warp.warp->index / 4;
+  return 6 * num_warps + warp.warp->cta->rank * groups_per_cta + warp.warp->index / 4;
 }
 
 bool Hazards::State::knows(const WarpState& warp, int lane, std::uint32_t agent, int by_lane,
@@ -340,6 +344,14 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
   const auto touch = [&](Slot slot, bool written) {
     if (slot >= limit) return;
     if (written) state.unfenced.insert(slot);
+    if (const auto loading = state.loading.find(slot); loading != state.loading.end()) {
+      state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
+                          fmt::format("a register is {} that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
+                                      "between them",
+                                      written ? "written" : "read"),
+                          "", loading->second, static_cast<int>(warp.index), -1);
+      return;
+    }
     const auto busy = state.busy.find(slot);
     if (busy == state.busy.end() || (!busy->second.written && !written)) return;
     state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
@@ -360,8 +372,8 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
 
 void Hazards::warp_exit(Warp& warp, LaneMask) {
   State::WarpState& state = state_->of(warp);
-  constexpr const char* kNames[] = {"cp.async", "bulk copies", "wgmma"};
-  for (int family = 0; family < 3; ++family) {
+  constexpr const char* kNames[] = {"cp.async", "bulk copies", "wgmma", "tcgen05", "tcgen05.ld", "tcgen05.st"};
+  for (int family = 0; family < kNumAsyncGroups; ++family) {
     const State::Groups& groups = state.groups[family];
     if (!groups.open && std::max(groups.waited, groups.attached) >= groups.filled) continue;
     state_->report_pair(HazardKind::kOutstanding, warp, -1, groups.last_op,

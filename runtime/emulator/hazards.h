@@ -20,13 +20,16 @@
 #include "kernelwright/runtime/emulator/cta.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/memory.h"
+#include "kernelwright/runtime/emulator/tensor_memory.h"
 
 namespace kernelwright::emulator {
 
 enum class Proxy : std::uint8_t { kGeneric, kAsync };
 
-/// The families whose completion a warp waits for by counting groups.
-enum class AsyncGroup : std::uint8_t { kCopy, kBulk, kWgmma };
+/// The families whose completion a warp waits for by counting groups. kTensor is tcgen05.mma, .cp and .shift, whose
+/// groups tcgen05.commit makes and an mbarrier ends; the last two end with tcgen05.wait::ld and ::st.
+enum class AsyncGroup : std::uint8_t { kCopy, kBulk, kWgmma, kTensor, kTensorLoad, kTensorStore };
+inline constexpr int kNumAsyncGroups = 6;
 
 /// Who performs an asynchronous access, and when by that agent's clock: done once an observer's clock has reached it.
 struct AsyncAgent {
@@ -95,6 +98,24 @@ class Hazards {
   void registers_fence(Warp& warp);
   /// Called before every instruction with op.touches_pinned while wgmmas are in flight.
   void registers_touched(Warp& warp, const Op& op);
+
+  // ---- tensor memory
+  /// By an operation of `by` (kTensor, kTensorLoad or kTensorStore) that `lane` issues now; lane -1: the whole warp
+  /// does. `accumulates`: a write that reads the cells first.
+  void tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
+                     bool accumulates = false);
+  /// tcgen05.commit, once, and then for each mbarrier that it will arrive on.
+  void tensor_commit(Warp& warp, int lane);
+  void tensor_commit_arrives(Warp& warp, int lane, Cta& cta, std::uint32_t mbarrier);
+  void tensor_fence_before(Warp& warp, LaneMask lanes);
+  void tensor_fence_after(Warp& warp, LaneMask lanes);
+  /// tcgen05.wait::ld or ::st by the whole warp.
+  void tensor_wait(Warp& warp, AsyncGroup group);
+  /// `registers` are written by a tcgen05.ld until the warp's next tcgen05.wait::ld.
+  void registers_loading(Warp& warp, std::span<const Slot> registers);
+  /// The columns begin a new life, or end it; ending checks that all that was done with them is over.
+  void tensor_allocated(Cta& cta, std::uint32_t column, std::uint32_t columns);
+  void tensor_deallocated(Warp& warp, Cta& cta, std::uint32_t column, std::uint32_t columns);
 
   // ---- the end
   void warp_exit(Warp& warp, LaneMask lanes);

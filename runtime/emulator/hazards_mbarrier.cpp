@@ -161,6 +161,7 @@ void Hazards::cta_exit(Cta& cta) {
                            word.expected - word.pending, word.expected));
     }
   }
+  state_->check_tensor_leaks(cta, last);
   if (state_->warps.size() > state_->warps_per_cta) state_->check_remote_uses(cta, last);
   for (int id = 0; id < kNumNamedBarriers; ++id)
     if (cta.barriers[id].arrived != 0)
@@ -191,7 +192,7 @@ void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
   std::set<std::uint32_t> own;
   for (const Warp& warp : cta.warps) {
     own.insert(of(warp).agent);
-    for (const AsyncGroup group : {AsyncGroup::kCopy, AsyncGroup::kBulk, AsyncGroup::kWgmma})
+    for (const AsyncGroup group : {AsyncGroup::kCopy, AsyncGroup::kBulk, AsyncGroup::kWgmma, AsyncGroup::kTensor})
       own.insert(group_agent(of(warp), group));
   }
   for (const auto& [at, mbarrier] : mbarriers)

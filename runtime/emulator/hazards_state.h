@@ -13,6 +13,7 @@
 #include "kernelwright/runtime/emulator/location.h"
 #include "kernelwright/runtime/emulator/program.h"
 #include "kernelwright/runtime/emulator/shadow.h"
+#include "kernelwright/runtime/emulator/tensor_shadow.h"
 
 namespace kernelwright::emulator {
 
@@ -38,9 +39,14 @@ struct Hazards::State {
     Clock known;               // to all lanes
     Clock partial;             // to `partial_lanes` alone, until they synchronise with the others
     LaneMask partial_lanes = 0;
-    Groups groups[3];                   // by AsyncGroup
-    std::map<Slot, BusyRegister> busy;  // registers of wgmmas in flight
-    std::set<Slot> unfenced;            // pinned registers touched since the last wgmma.fence
+    Groups groups[kNumAsyncGroups];         // by AsyncGroup
+    std::map<Slot, BusyRegister> busy;      // registers of wgmmas in flight
+    std::map<Slot, std::uint32_t> loading;  // registers of tcgen05.ld in flight, and its op
+    /// What tcgen05.fence::after_thread_sync has put before this warp's operations in tensor memory, by warp; of all
+    /// its lanes, and of `fenced_lanes`.
+    std::vector<std::uint32_t> fenced, fenced_partial;
+    LaneMask fenced_lanes = 0;
+    std::set<Slot> unfenced;  // pinned registers touched since the last wgmma.fence
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
   };
   struct Mbarrier {
@@ -85,6 +91,18 @@ struct Hazards::State {
 
   void check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta, std::uint32_t offset,
              std::uint32_t bytes);
+  /// The same in tensor memory. `record` is complete but for its lanes.
+  void check_tensor_cell(WarpState& warp, int lane, Access access, bool accumulates, const TensorRecord& record,
+                         TensorCell& cell, const Cta& cta, const TensorBlock& block);
+  /// Whether what `record` did (`before`) is over, or ahead in the same pipeline, when `warp` does something (`now`);
+  /// reports if it is not.
+  bool check_tensor_order(WarpState& warp, int lane, const char* now, const char* before, const TensorRecord& record,
+                          bool pipelined, const Cta& cta, const TensorBlock& block);
+  bool knows_completed(const WarpState& warp, int lane, const TensorRecord& record) const;  // lane -1: all lanes
+  /// A CTA exits: finds columns of its tensor memory that are allocated.
+  void check_tensor_leaks(const Cta& cta, const Warp& last);
+  TensorShadow& tensor_shadow(const Cta& cta);
+
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
                   std::uint32_t offset);
 
@@ -105,7 +123,8 @@ struct Hazards::State {
   HazardLog& log;
   std::uint32_t warps_per_cta = 0, groups_per_cta = 0, next_agent = 0;
   std::vector<WarpState> warps;
-  std::vector<Shadow> shadows;  // by CTA rank
+  std::vector<Shadow> shadows;                                // by CTA rank
+  std::vector<std::unique_ptr<TensorShadow>> tensor_shadows;  // by CTA rank; made when used
   std::map<std::pair<std::uint32_t, std::uint32_t>, Mbarrier> mbarriers;
   std::map<const void*, Barrier> barriers;
   /// What was reported already: a long text is made once for each pair of instructions.

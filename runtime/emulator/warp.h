@@ -62,9 +62,10 @@ struct Warp {
   LaneMask carry = 0;           // CC.CF of add.cc and its like
   const Op* current = nullptr;  // what runs now
   LaneMask current_lanes = 0;
-  std::vector<std::byte> local;  // 32 x the entry's local bytes, lane after lane
-  CopyGroups copy_groups;        // cp.async
-  CopyGroups bulk_groups;        // cp.async.bulk to global memory
+  std::vector<std::byte> local;                       // 32 x the entry's local bytes, lane after lane
+  CopyGroups copy_groups;                             // cp.async
+  CopyGroups bulk_groups;                             // cp.async.bulk to global memory
+  std::uint32_t tensor_loads = 0, tensor_stores = 0;  // tcgen05.ld and .st that are not performed
   std::uint64_t instructions = 0, thread_instructions = 0;
   std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
   bool cluster_arrived = false;          // at barrier.cluster, and has not waited yet

@@ -8,8 +8,8 @@
 
 namespace kernelwright::contract {
 
-/// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one query
-/// tile, kQueryTileRows, of which a CTA has num_q.
+/// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
+/// query tile, kQueryTileRows, of which a CTA has num_q.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -50,6 +50,7 @@ struct BlackwellLayout {
   int32_t keys;            // num_kv_stages slots
   int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
   int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
+  int32_t statistics;      // num_q 1: [kScoreTiles][maximum, sum][kQueryTileRows] f32 of the accumulators to be merged
   int32_t barriers;        // mbarriers, in the order of blackwell_barriers()
   int32_t tensor_address;  // 4 bytes: where the tensor memory begins
   int32_t total;
@@ -101,9 +102,9 @@ constexpr BlackwellLayout blackwell_layout(int32_t num_q, int32_t block_n, int32
   layout.keys = layout.queries + num_q * layout.query_slot;
   layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
   layout.factors = layout.values + kv_stages * layout.value_slot;
-  layout.barriers = layout.factors + kScoreTiles * kQueryTileRows * 4;
-  layout.tensor_address =
-      layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
+  layout.statistics = layout.factors + kScoreTiles * kQueryTileRows * 4;
+  layout.barriers = layout.statistics + (num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.tensor_address = layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
   layout.total = align_up(layout.tensor_address + 4, 16);
   return layout;
 }

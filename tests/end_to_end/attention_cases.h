@@ -34,6 +34,9 @@ std::vector<CudaCase> all_cuda_cases();
 /// could get wrong. Their schedules name the family.
 std::vector<CudaCase> hopper_cases();
 
+/// The same of attention_sm100.
+std::vector<CudaCase> blackwell_cases();
+
 /// `test` on one family; its name begins with the family's.
 CudaCase of_family(CudaCase test, Family family);
 
@@ -42,5 +45,7 @@ bool is_taken(const CudaCase& test, Arch arch);
 
 /// Those of all_cuda_cases() that attention_sm90 takes, on it.
 std::vector<CudaCase> shared_cases_on_hopper();
+/// Those that `family` takes on `arch`, on it.
+std::vector<CudaCase> shared_cases_on(Family family, Arch arch);
 
 }  // namespace kernelwright

@@ -437,14 +437,15 @@ bool is_taken(const CudaCase& test, Arch arch) {
   }
 }
 
-std::vector<CudaCase> shared_cases_on_hopper() {
+std::vector<CudaCase> shared_cases_on(Family family, Arch arch) {
   std::vector<CudaCase> cases;
   for (const CudaCase& test : all_cuda_cases()) {
-    CudaCase hopper = of_family(test, Family::kHopper);
-    if (is_taken(hopper, Arch::kSm90a)) cases.push_back(hopper);
+    CudaCase on_family = of_family(test, family);
+    if (is_taken(on_family, arch)) cases.push_back(on_family);
   }
   return cases;
 }
+std::vector<CudaCase> shared_cases_on_hopper() { return shared_cases_on(Family::kHopper, Arch::kSm90a); }
 
 void give_slopes(AttentionCase& call) {
   for (int h = 0; h < call.problem.heads.q; ++h)

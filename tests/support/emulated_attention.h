@@ -14,11 +14,12 @@
 
 namespace kernelwright::test {
 
-/// An emulated sm_90a of `num_sms` SMs, whose copies land and warps run as `completion` and `seed` have it.
-inline Engine make_checking_engine(int num_sms, emulator::Completion completion, std::uint64_t seed) {
+/// An emulated `arch` of `num_sms` SMs, whose copies land and warps run as `completion` and `seed` have it.
+inline Engine make_checking_engine(int num_sms, emulator::Completion completion, std::uint64_t seed,
+                                   Arch arch = Arch::kSm90a) {
   EngineOptions options;
   options.backend = "emulator";
-  options.emulator.arch = Arch::kSm90a;
+  options.emulator.arch = arch;
   options.emulator.hazards = true;
   options.emulator.num_sms = num_sms;
   options.emulator.completion = completion;

@@ -1,0 +1,100 @@
+/// Attention prefill on Blackwell, the shape of FlashAttention-4: TMA loads, tcgen05 multiplies, scores, probabilities
+/// and outputs in tensor memory.
+///
+/// A CTA owns two query tiles of 128 rows of one (batch, head) pair (or one, for short sequences) and walks their key
+/// tiles from the last to the first. Each role is a function of its own, derives the same list of key tiles, and waits
+/// for the others on mbarriers (contract/blackwell_attention.h):
+///
+///     warps 0-3, 4-7   softmax of query tile 0, 1     S -> P, and at the end O -> memory; with one query tile of its
+///                                                     even and odd key tiles
+///     warps 8-11       correction of both outputs      O *= factor, where a row maximum moved
+///     warp 12          one thread multiplies           S = Q K^T, O += P V
+///     warp 13          one thread loads                Q, K, V
+///     warp 14          cleans values                   zeros for keys that are not the sequence's
+///
+/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles, attention_sm100_tiles.cuh what they share.
+#include "spec.h"
+
+#include "contract/blackwell_attention.h"
+#include "kernels/attention_sm100_load.cuh"
+#include "kernels/attention_sm100_mma.cuh"
+#include "kernels/attention_sm100_softmax.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/tma.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14;
+
+/// The same in all lanes, to the compiler too. Asked anew for each use: it holds no register.
+__device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
+
+/// By one thread.
+__device__ __forceinline__ void init_barriers(const Shared& shared) {
+  for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
+    ptx::mbarrier_init(shared.barrier(kBarriers.query_full + tile), 1);
+    ptx::mbarrier_init(shared.barrier(kBarriers.score_full + tile), 1);
+    ptx::mbarrier_init(shared.barrier(kBarriers.probability_ready + tile), 2 * kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.probability_rest + tile), kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.factor_full + tile), kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.factor_empty + tile), kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.output_full + tile), 1);
+  }
+  ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), 1);
+  Consumer::init(shared.kv_barriers(), 1, 1);
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellThreads, 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::BlackwellAttentionParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Shared shared{ptx::shared_address(memory)};
+  int tiles, last_keys;
+  {
+    const Work work(params.attention);
+    if (work.tiles.empty()) return fill_unseen(params.attention, work.item);
+    tiles = work.tiles.count(), last_keys = work.last_keys(params.attention);
+  }
+  if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
+    ptx::tcgen05_alloc(shared.tensor_address(), kColumns.allocated);
+    ptx::tcgen05_relinquish_alloc_permit();
+    ptx::tcgen05_fence_before_thread_sync();
+  } else if (warp == kLoadWarp && ptx::elect_one()) {
+    init_barriers(shared);
+    ptx::prefetch_tensormap(params.q);
+    ptx::prefetch_tensormap(params.k);
+    ptx::prefetch_tensormap(params.v);
+  }
+  __syncthreads();
+  ptx::tcgen05_fence_after_thread_sync();
+  const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
+  const bool cleans = last_keys < spec::kBlockN;
+  const uint32_t warp = warp_index();
+  if (warp < 2 * kRoleWarps) {
+    ptx::setmaxnreg_inc<kSoftmaxRegisters>();
+    SoftmaxThread(params.attention, shared, tensor).run();
+  } else if (warp < 3 * kRoleWarps) {
+    ptx::setmaxnreg_dec<kCorrectionRegisters>();
+    Corrector(shared, tensor).run(tiles);
+  } else {
+    ptx::setmaxnreg_dec<kOtherRegisters>();
+    if (warp == kMmaWarp) {
+      if (ptx::elect_one()) Multiplier(shared, tensor).run(tiles, cleans);
+    } else if (warp == kLoadWarp) {
+      if (ptx::elect_one()) load(params, shared);
+    } else if (warp == kCleanWarp && cleans) {
+      clean_values(shared, tiles, last_keys);
+    }
+  }
+  ptx::tcgen05_fence_before_thread_sync();
+  __syncthreads();  // nobody reads tensor memory any more
+  if (warp_index() == kMmaWarp) {
+    ptx::tcgen05_fence_after_thread_sync();
+    ptx::tcgen05_dealloc(tensor.base, kColumns.allocated);
+  }
+}

@@ -1,0 +1,135 @@
+/// The multiplying warp of attention_sm100: one thread of it issues every product.
+#pragma once
+
+#include "kernels/attention_sm100_tiles.cuh"
+#include "mma/sm100.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Two products always lie between making scores and needing their probabilities. With T key tiles, two query tiles:
+///
+///     S0 = Q0 K(0)   S1 = Q1 K(0)   O0 = P0 V(0)
+///     S0 = Q0 K(n)   O1 += P1 V(n-1)   S1 = Q1 K(n)   O0 += P0 V(n)      n = 1 .. T-1
+///     O1 += P1 V(T-1)
+///
+/// and one, whose accumulators take the key tiles in turn, i = n % 2:
+///
+///     S0 = Q K(0)
+///     Si = Q K(n)    Oj += Pj V(n-1)      n = 1 .. T-1, j = 1 - i
+///     Oi += Pi V(T-1)
+///
+/// New scores go where probabilities lay: tcgen05.mma of one thread are performed in the order in which they are
+/// issued.
+class Multiplier {
+ public:
+  __device__ __forceinline__ Multiplier(const Shared& shared, const Tensor& tensor)
+      : shared_(shared), tensor_(tensor), kv_(shared.kv_barriers(), shared.keys(), shared.values(), {}) {}
+
+  /// `cleans`: someone puts zeros into the first tile of V before it is multiplied.
+  __device__ __forceinline__ void run(int key_tiles, bool cleans) {
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full), 0);
+    if constexpr (kTwoQueryTiles)
+      run_two(key_tiles, cleans);
+    else
+      run_one(key_tiles, cleans);
+  }
+
+ private:
+  __device__ __forceinline__ void run_two(int key_tiles, bool cleans) {
+    uint32_t keys = 0;
+    scores_as_they_land<0>(0, keys);
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), 0);
+    scores_again(keys);
+    release_keys<0>();
+    uint32_t values = take_values(cleans);
+    output(0, values, 0);
+#pragma unroll 1
+    for (int n = 1; n < key_tiles; ++n) {
+      scores_as_they_land<0>(0, keys);
+      output(1, values, n - 1);
+      release_values();
+      scores_again(keys);
+      release_keys<0>();
+      values = take_values(false);
+      output(0, values, n);
+    }
+    output(1, values, key_tiles - 1);
+  }
+
+  __device__ __forceinline__ void run_one(int key_tiles, bool cleans) {
+    uint32_t keys = 0;
+#pragma unroll 1
+    for (int n = 0; n <= key_tiles; ++n) {
+      if (n < key_tiles) {
+        scores_as_they_land<0>(n % 2, keys);
+        release_keys<0>();
+      }
+      if (n > 0) {
+        output((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2);
+        release_values();
+      }
+    }
+  }
+
+  static constexpr int kChunks = spec::kNumQkStages, kChunkSlabs = kSlabsQk / kChunks;
+  using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN>;
+  using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN>;
+
+  /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.
+  __device__ __forceinline__ uint32_t queries(int tile) const { return ptx::opaque(shared_.queries(tile)); }
+
+  /// Scores of query tile 0 and the next tile of K, chunk by chunk as they land.
+  template <int kChunk>
+  __device__ __forceinline__ void scores_as_they_land(int tile, uint32_t& keys) {
+    const uint32_t chunk = kv_.template wait_k<kChunk>();
+    if constexpr (kChunk == 0) keys = chunk;
+    ptx::tcgen05_fence_after_thread_sync();
+    Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(tile), queries(0), chunk);
+    if constexpr (kChunk + 1 < kChunks)
+      scores_as_they_land<kChunk + 1>(tile, keys);
+    else
+      ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + tile));
+  }
+
+  /// Scores of query tile 1 and the same tile of K.
+  __device__ __forceinline__ void scores_again(uint32_t keys) {
+    Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
+    ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + 1));
+  }
+
+  __device__ __forceinline__ uint32_t take_values(bool cleans) {
+    const uint32_t values = kv_.template wait_v<0>();
+    if (cleans) ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
+    return values;
+  }
+
+  /// O += P V, step n of accumulator `tile`.
+  __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
+    const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity_of(n));
+    ptx::tcgen05_fence_after_thread_sync();
+    Output::template issue<0, kFirstKeys>(to, from, values, n > 0);
+    if constexpr (kFirstKeys < spec::kBlockN) {
+      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity_of(n));
+      ptx::tcgen05_fence_after_thread_sync();
+      Output::template issue<kFirstKeys, spec::kBlockN - kFirstKeys>(to, from, values, kFirstKeys > 0 || n > 0);
+    }
+    ptx::tcgen05_commit(shared_.barrier(kBarriers.output_full + tile));
+  }
+
+  template <int kChunk>
+  __device__ __forceinline__ void release_keys() {
+    kv_.template release_k<kChunk>();
+    if constexpr (kChunk + 1 < kChunks) release_keys<kChunk + 1>();
+  }
+  __device__ __forceinline__ void release_values() { kv_.template release_v<kChunks - 1>(); }
+
+  const Shared shared_;
+  const Tensor tensor_;
+  Consumer kv_;
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,342 @@
+/// The softmax warpgroups of attention_sm100, one for each query tile, and the one that corrects outputs.
+#pragma once
+
+#include "kernels/attention_sm100_tiles.cuh"
+#include "policy/alibi.cuh"
+#include "policy/lane_softmax.cuh"
+#include "policy/score_mod.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/registers.cuh"
+#include "tile/element.cuh"
+#include "tile/staged_store.cuh"
+
+namespace kernelwright {
+namespace {
+
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated>;
+
+/// One arrival for the warp, behind what all of its lanes did, in tensor memory too.
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  ptx::tcgen05_fence_before_thread_sync();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+__device__ __forceinline__ void await(uint32_t barrier, int phase) {
+  ptx::mbarrier_wait_parity(barrier, parity_of(phase));
+  ptx::tcgen05_fence_after_thread_sync();
+}
+
+/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory.
+class SoftmaxThread {
+ public:
+  __device__ __forceinline__ SoftmaxThread(const contract::AttentionParams& params, const Shared& shared,
+                                           const Tensor& tensor)
+      : params_(params),
+        shared_(shared),
+        work_(params),
+        tile_(static_cast<int>(ptx::opaque(threadIdx.x) / kTileRows)),
+        warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
+        output_(tensor.output(tile_) + Tensor::lanes(warp_)),
+        outputs_{tensor.output(0), tensor.output(1)},
+        mod_{params.scale, params.softcap},
+        scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {}
+
+  __device__ __forceinline__ void run() {
+    const policy::TileList& tiles = work_.tiles.list;
+    const Mask mask = work_.item.template mask<Mask>(params_).counted_from(work_.tiles.origin);
+    const policy::KeyRange seen = mask.visible(work_.item.query(row()));
+    float slope = 0;
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
+      slope = policy::alibi_slope(params_, work_.item.q_head(row()));
+    if constexpr (spec::kSinks)
+      if (exists() && (kTwoQueryTiles || tile_ == 0))
+        softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
+    const int steps = steps_of(tile_, tiles.end - tiles.begin);
+#pragma unroll 1
+    for (int n = 0; n < steps; ++n) {
+      const int tile = tiles.end - 1 - key_tile_of(tile_, n);
+      await(shared_.barrier(kBarriers.score_full + tile_), n);
+      // Long since done; a wait that skipped a phase could take one parity for the other.
+      if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), n - 1);
+      float scores[spec::kBlockN];
+      float largest = read_scores(scores);
+      if (modifies() || tiles.is_partial(tile)) {
+        modify(scores, slope, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
+        if (tiles.is_partial(tile)) hide(scores, seen, tile * spec::kBlockN);
+        largest = largest_of(scores);
+      }
+      const float factor = softmax_.follow(largest, scale_);
+      if (n > 0) hand_over_factor(factor, n);
+      hand_over_probabilities(scores);
+    }
+    if constexpr (kTwoQueryTiles)
+      store(steps);
+    else
+      merge_and_store(steps, tiles.end - tiles.begin > 1);
+  }
+
+ private:
+  static constexpr int kBatch = 32;  // columns of a load: the largest ends while the next is on its way
+
+  __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
+  __device__ int row() const { return first_row() + lane_; }  // of the CTA's
+  __device__ bool exists() const { return row() < work_.item.num_rows; }
+
+  // ---- scores ----
+
+  /// The row's scores, and the largest of them.
+  __device__ __forceinline__ float read_scores(float (&scores)[spec::kBlockN]) {
+    float largest[2] = {ptx::minus_infinity(), ptx::minus_infinity()};
+#pragma unroll
+    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld_32x32b_x16(&scores[first], scores_ + first);
+    ptx::tcgen05_wait_ld();
+    ptx::pin_registers(scores);
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; ++i) largest[i % 2] = fmaxf(largest[i % 2], scores[i]);
+    return fmaxf(largest[0], largest[1]);
+  }
+
+  __device__ bool modifies() const { return ScoreMod::changes_scores || mod_.changes_queries(); }
+
+  /// `own`: the column of the row's diagonal key.
+  __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], float slope, int own) const {
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const float start = slope * static_cast<float>(-own);
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_.biased(scores[i], slope, start, i);
+    } else if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_(scores[i]);
+    } else if (mod_.changes_queries()) {
+      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
+      const float sign = params_.scale == 0 ? 0.f : -1.f;
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] *= sign;
+    }
+  }
+
+  __device__ __forceinline__ static void hide(float (&scores)[spec::kBlockN], const policy::KeyRange& seen, int first) {
+    const int low = seen.low - first, high = seen.high - first;
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; ++i)
+      if (i >= high || (Mask::hides_low && i < low)) scores[i] = ptx::minus_infinity();
+  }
+
+  __device__ __forceinline__ static float largest_of(const float (&scores)[spec::kBlockN]) {
+    float even = scores[0], odd = scores[1];
+#pragma unroll
+    for (int i = 2; i < spec::kBlockN; i += 2) even = fmaxf(even, scores[i]), odd = fmaxf(odd, scores[i + 1]);
+    return fmaxf(even, odd);
+  }
+
+  // ---- to the others ----
+
+  /// What the output so far is to be multiplied with before P(n) V(n) joins it.
+  __device__ __forceinline__ void hand_over_factor(float factor, int n) {
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_empty + tile_), parity_of(n));  // n - 1 laps before
+    ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_full + tile_));
+  }
+
+  /// P over the scores that it comes from, in two parts: the product with V begins while the last exponentials run.
+  __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN]) {
+    const float offset = softmax_.offset(scale_);
+    float part[2] = {};
+    put<0, kFirstKeys>(scores, offset, part);
+    ptx::tcgen05_wait_st();
+    arrive(shared_.barrier(kBarriers.probability_ready + tile_));
+    if constexpr (kFirstKeys < spec::kBlockN) {
+      put<kFirstKeys, spec::kBlockN - kFirstKeys>(scores, offset, part);
+      ptx::tcgen05_wait_st();
+      arrive(shared_.barrier(kBarriers.probability_rest + tile_));
+    }
+    softmax_.sum += part[0] + part[1];
+  }
+
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void put(float (&scores)[spec::kBlockN], float offset, float (&part)[2]) {
+    LaneSoftmax::template exponentiate<kFirst, kCount>(scores, scale_, offset);
+#pragma unroll
+    for (int first = kFirst; first < kFirst + kCount; first += 16) {
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float low = scores[first + 2 * i], high = scores[first + 2 * i + 1];
+        part[0] += low, part[1] += high;
+        words[i] = tile::Element<spec::kQDType>::pack(low, high);
+      }
+      ptx::tcgen05_st_32x32b_x8(scores_ + first / 2, words);
+    }
+  }
+
+  // ---- the end ----
+
+  /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
+  __device__ __forceinline__ void store(int steps) {
+    await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
+    const float inverse = softmax_.inverse();
+#pragma unroll
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      float columns[kPieces * 8];
+      read_output(columns, output_ + first);
+#pragma unroll
+      for (float& value : columns) value *= inverse;
+      stage(columns, first, tile_);
+    }
+    __syncwarp();
+    store_rows(tile_, 0, kWarpRows);
+    store_lse(softmax_);
+  }
+
+  /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
+  /// rows. `both`: the second one had a key tile, too.
+  __device__ __forceinline__ void merge_and_store(int steps, bool both) {
+    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
+    const int lane_row = warp_ * kWarpRows + lane_;
+    ptx::st_shared_f32(shared_.statistic(tile_, 0, lane_row), softmax_.maximum);
+    ptx::st_shared_f32(shared_.statistic(tile_, 1, lane_row), softmax_.sum);
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    ptx::tcgen05_fence_after_thread_sync();
+    LaneSoftmax other;
+    other.maximum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 0, lane_row));
+    other.sum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 1, lane_row));
+    float weights[2];
+    const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
+                                          : LaneSoftmax::merge(other, softmax_, scale_, weights);
+    constexpr int kHalf = (kColumnsV / 2 + kPieces * 8 - 1) / (kPieces * 8) * (kPieces * 8);
+    const uint32_t lanes = output_ & 0xffff0000u;
+#pragma unroll
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      if ((first >= kHalf) != (tile_ == 1)) continue;
+      float columns[kPieces * 8];
+      read_output(columns, outputs_[0] + lanes + first);
+#pragma unroll
+      for (float& value : columns) value *= weights[0];
+      if (both) {
+        float more[kPieces * 8];
+        read_output(more, outputs_[1] + lanes + first);
+#pragma unroll
+        for (int i = 0; i < kPieces * 8; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
+      }
+      stage(columns, first, 0);
+    }
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    store_rows(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    if (tile_ == 0) store_lse(merged);
+  }
+
+  static constexpr uint32_t kMergeBarrier = 1;
+  static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16, kPieces = 2;  // pieces of 8 columns at a time
+
+  __device__ __forceinline__ static void read_output(float (&columns)[kPieces * 8], uint32_t from) {
+    ptx::tcgen05_ld_32x32b_x16(columns, from);
+    ptx::tcgen05_wait_ld();
+    ptx::pin_registers(columns);
+  }
+
+  /// Columns of the thread's row to the slot of query tile `slot`, swizzled as tile::StagedRows has it.
+  __device__ __forceinline__ void stage(const float (&columns)[kPieces * 8], int first, int slot) const {
+    const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (first + piece * 8 >= spec::kHeadDimV) break;
+      const auto word = [&](int i) {
+        return tile::Element<spec::kOutDType>::pack(columns[piece * 8 + 2 * i], columns[piece * 8 + 2 * i + 1]);
+      };
+      const uint32_t chunk = static_cast<uint32_t>(first / 8 + piece);
+      ptx::st_shared_v4(mine + chunk / 8 * kQuerySlabBytes + (chunk % 8 ^ static_cast<uint32_t>(lane_ % 8)) * 16,
+                        {word(0), word(1), word(2), word(3)});
+    }
+  }
+
+  /// Rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  __device__ __forceinline__ void store_rows(int slot, int begin, int count) const {
+#pragma unroll 1
+    for (int first = begin; first < begin + count; first += 16) {
+      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
+          shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
+          static_cast<uint32_t>(lane_));
+#pragma unroll
+      for (int round = 0; round < rows.kRounds; ++round) {
+        const int at = first_row() + first + rows.row(round);
+        rows.store(round, static_cast<uint16_t*>(params_.o) + work_.item.offset(params_.o_strides, at),
+                   at < work_.item.num_rows);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store_lse(const LaneSoftmax& softmax) const {
+    if constexpr (spec::kLse)
+      if (exists()) params_.lse[work_.item.lse_index(params_, row())] = softmax.log2_sum(scale_) * policy::kLn2;
+  }
+
+  const contract::AttentionParams& params_;
+  const Shared shared_;
+  const Work work_;
+  const int tile_, warp_, lane_;
+  const uint32_t scores_, output_;  // of the warp's lanes
+  const uint32_t outputs_[2];       // lane 0
+  const ScoreMod mod_;
+  const float scale_;  // powers of two per unit of score
+  LaneSoftmax softmax_;
+};
+
+/// Role of a warpgroup: multiplies the outputs of both tiles with their rows' factors, between two products, where a
+/// row's maximum moved.
+class Corrector {
+ public:
+  __device__ __forceinline__ Corrector(const Shared& shared, const Tensor& tensor)
+      : shared_(shared),
+        tensor_(tensor),
+        warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
+        lane_(static_cast<int>(threadIdx.x % 32)) {}
+
+  __device__ __forceinline__ void run(int key_tiles) {
+    // Nothing is there before the first product: it overwrites.
+    for (int tile = 0; tile < contract::kScoreTiles; ++tile)
+      arrive(shared_.barrier(kBarriers.probability_ready + tile));
+#pragma unroll 1
+    for (int n = 1; n < steps_of(0, key_tiles); ++n)
+#pragma unroll 1
+      for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
+        if (n >= steps_of(tile, key_tiles)) break;
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile), parity_of(n - 1));
+        const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
+        __syncwarp();
+        if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_empty + tile));
+        await(shared_.barrier(kBarriers.output_full + tile), n - 1);
+        if (__any_sync(0xffffffff, factor != 1)) rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
+        arrive(shared_.barrier(kBarriers.probability_ready + tile));
+      }
+  }
+
+ private:
+  __device__ __forceinline__ static void rescale(uint32_t output, float factor) {
+    constexpr int kPadded = (spec::kHeadDimV + 15) / 16 * 16;
+#pragma unroll 1
+    for (int first = 0; first < kPadded; first += 16) {
+      float columns[16];
+      ptx::tcgen05_ld_32x32b_x16(columns, output + first);
+      ptx::tcgen05_wait_ld();
+      ptx::pin_registers(columns);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) columns[i] *= factor;
+      ptx::tcgen05_st_32x32b_x16(output + first, columns);
+    }
+    ptx::tcgen05_wait_st();
+  }
+
+  const Shared shared_;
+  const Tensor tensor_;
+  const int warp_, lane_;
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,144 @@
+/// What the warps of attention_sm100 have in common: the Spec's constants, where things lie in shared memory and in
+/// tensor memory, the rings of K and V, and the CTA's work.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/blackwell_attention.h"
+#include "contract/spec_words.h"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tma_producer_pipeline.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/item_tiles.cuh"
+#include "policy/mask.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tcgen05.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::BlackwellAttentionParams;
+
+constexpr int kTileRows = contract::kQueryTileRows,
+              kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
+constexpr int kRoleWarps = 4;  // of a warpgroup
+constexpr bool kTwoQueryTiles = spec::kNumQ == 2;
+static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
+static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
+
+// What the launch gives each thread (128) is dealt anew, one count for a whole warpgroup: 512 in all.
+constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
+static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
+
+constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
+constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
+constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSlabColumns;
+constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
+constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
+constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
+constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(
+    spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
+constexpr contract::BlackwellBarriers kBarriers =
+    contract::blackwell_barriers(spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
+constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(spec::kBlockN, spec::kHeadDimV);
+static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of two tiles");
+
+// P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.
+constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / 16 * 16;
+
+/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+struct Tiles {
+  static constexpr int element_bytes = 2;
+  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * contract::kSlabColumns;
+  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = spec::kBlockN;
+  static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
+  static constexpr int num_mma_stages = spec::kNumQkStages;
+  static constexpr bool shared_ring = kSharedRing;
+  static constexpr pipeline::KvOrder order =
+      kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;
+  static constexpr int cluster = 1;
+};
+
+/// A slot goes back once the products that read it have ended: tcgen05.commit arrives then. A plain arrival after they
+/// were issued would let TMA write over a tile that is still being read.
+struct CommitRelease {
+  __device__ __forceinline__ void operator()(uint32_t empty) const { ptx::tcgen05_commit(empty); }
+};
+using Producer = pipeline::KvProducer<Tiles>;
+using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
+
+using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+
+/// Shared memory, as the contract lays it out.
+struct Shared {
+  uint32_t base;
+  __device__ uint32_t queries(int tile) const {
+    return base + kLayout.queries + static_cast<uint32_t>(tile) * kLayout.query_slot;
+  }
+  __device__ uint32_t keys() const { return base + kLayout.keys; }
+  __device__ uint32_t values() const { return base + kLayout.values; }
+  __device__ uint32_t factor(int tile, int row) const {
+    return base + kLayout.factors + static_cast<uint32_t>(tile * kTileRows + row) * 4;
+  }
+  /// Where two accumulators are merged: maximum (0) and sum (1) of a row of each.
+  __device__ uint32_t statistic(int tile, int which, int row) const {
+    return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
+  }
+  __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
+  __device__ uint32_t barrier(int index) const {
+    return base + kLayout.barriers + static_cast<uint32_t>(index) * contract::kBarrierBytes;
+  }
+  __device__ uint32_t kv_barriers() const { return barrier(kBarriers.key_full); }
+};
+
+/// Tensor memory: addresses of a tile's first column, lane 0.
+struct Tensor {
+  uint32_t base;
+  __device__ uint32_t scores(int tile) const { return base + (tile == 0 ? kColumns.scores[0] : kColumns.scores[1]); }
+  __device__ uint32_t probabilities(int tile) const { return scores(tile); }  // over the scores, two to a column
+  __device__ uint32_t output(int tile) const { return base + (tile == 0 ? kColumns.outputs[0] : kColumns.outputs[1]); }
+  /// The lanes that warp `warp` of a warpgroup reaches.
+  __device__ static uint32_t lanes(int warp) { return static_cast<uint32_t>(warp * kWarpRows) << 16; }
+};
+
+/// The CTA's work, which every role derives for itself: all walk the same key tiles, from the last to the first, so
+/// that those with a mask come first.
+struct Work {
+  WorkItem item;
+  policy::ItemTiles tiles;
+
+  /// Made anew by each role, from an opaque index: what all roles held in common would lie in the registers of those
+  /// that have few.
+  __device__ __forceinline__ explicit Work(const contract::AttentionParams& params)
+      : item(params, ptx::opaque(blockIdx.x)), tiles(tiles_of(params, item)) {}
+
+  /// Keys of the last tile that are the sequence's. TMA fills up with zeros past the end of a tensor, and what lies
+  /// behind them in one may be anything.
+  __device__ int last_keys(const contract::AttentionParams& params) const {
+    if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
+    return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
+  }
+
+ private:
+  __device__ static policy::ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItem& item) {
+    constexpr int kBox = kPaged ? contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize) : 1;
+    constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1;
+    return policy::item_tiles<spec::kBlockN, kBox, kChunk, Mask>(params, item);
+  }
+};
+
+/// Two accumulators, each with a softmax warpgroup of its own: those of two query tiles, which take all key tiles, or
+/// two of one query tile, which take every other one and are merged at the end. Steps of accumulator `tile`:
+__device__ __forceinline__ int steps_of(int tile, int key_tiles) {
+  return kTwoQueryTiles ? key_tiles : (key_tiles + 1 - tile) / 2;
+}
+/// The key tile of a step, counted in the order in which they are walked.
+__device__ __forceinline__ int key_tile_of(int tile, int step) { return kTwoQueryTiles ? step : 2 * step + tile; }
+
+/// Parity of the n-th phase of a barrier, for who waits until it is complete; and of the one before, for who waits
+/// until what it is to write has been read.
+__device__ __forceinline__ uint32_t parity_of(int phase) { return static_cast<uint32_t>(phase) & 1; }
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,139 @@
+// What attention_sm100 is held to beside the list that all families share: every tile, ring and schedule, lengths
+// around its tiles of 128 rows, keys that come in pages, and what a rescaled output could get wrong.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "end_to_end/attention_cases.h"
+#include "kernelwright/generator/planner.h"
+
+namespace kernelwright {
+namespace {
+
+AttentionSchedule blackwell() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  return schedule;
+}
+AttentionProblem small(int depth = 64, DType dtype = DType::kBf16) {
+  return heads(dims(default_problem(dtype), depth, depth), 2, 1);
+}
+
+class List {
+ public:
+  CudaCase& add(std::string name, AttentionProblem problem, AttentionShape shape,
+                AttentionSchedule schedule = blackwell()) {
+    cases_.push_back({"sm100_" + std::move(name), std::move(problem), std::move(shape), schedule});
+    return cases_.back();
+  }
+  std::vector<CudaCase> take() { return std::move(cases_); }
+
+ private:
+  std::vector<CudaCase> cases_;
+};
+
+AttentionShape lengths_of(int q_len, std::vector<int> kv_lens) {
+  AttentionShape shape = lists({}, std::move(kv_lens));
+  shape.q_len = q_len;
+  return shape;
+}
+
+void lengths(List& list) {
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.num_q = num_q;
+    const std::string form = fmt::format("{}q", num_q);
+    list.add("rows_" + form, ragged(small()),
+             lists({1, 127, 128, 129, 0, 255, 256, 257}, {130, 128, 1, 127, 5, 129, 0, 60}), schedule);
+    list.add("keys_" + form, small(), lengths_of(40, {1, 127, 128, 129, 255, 256, 257, 384, 385, 0, 600}), schedule);
+    list.add("causal_" + form, causal(small(128)), lengths_of(300, {300, 40, 0, 513}), schedule);
+    list.add("window_" + form, windowed(small(), 100, 3), lengths_of(300, {700, 200}), schedule);
+    list.add("empty_rows_" + form, causal(small()), lengths_of(400, {3, 100, 0}), schedule);
+    list.add("sinks_" + form, causal(with_sinks(small())), lengths_of(200, {200, 1, 0, 333}), schedule);
+  }
+}
+
+/// Scores that grow along the keys: the maximum moves with almost every tile, and outputs are rescaled.
+void rescales(List& list) {
+  for (const int num_q : {1, 2})
+    for (const Rescale rescale : {Rescale::kLazy, Rescale::kAlways}) {
+      AttentionSchedule schedule = blackwell();
+      schedule.num_q = num_q;
+      schedule.rescale = rescale;
+      list.add(fmt::format("rising_{}q_{}", num_q, to_string(rescale)), small(), shape_of(1, 200, 900), schedule)
+          .change = [](AttentionCase& call) {
+        // The last keys are walked first.
+        for (int j = 0; j < 900; ++j) {
+          double values[64];
+          decode_row(call.k.dtype, call.k_row(0, j, 0), 64, values);
+          std::vector<float> row;
+          for (const double value : values)
+            row.push_back(static_cast<float>(value) * (1 + static_cast<float>(900 - j) / 30));
+          encode_row(call.k.dtype, row, call.k_row(0, j, 0));
+        }
+      };
+    }
+}
+
+void schedules(List& list) {
+  int i = 0;
+  for (const int num_q : {1, 2})
+    for (const KvRing ring : {KvRing::kShared, KvRing::kSplit})
+      for (const int depth : {64, 128})
+        for (const int keys : {64, 96, 128}) {
+          AttentionSchedule schedule = blackwell();
+          schedule.num_q = num_q;
+          schedule.kv_ring = ring;
+          schedule.block_n = keys;
+          schedule.num_kv_stages = ring == KvRing::kShared ? 2 + i % 3 : 2;
+          schedule.num_qk_stages = ring == KvRing::kSplit && depth == 128 ? 1 + i % 2 : 1;
+          schedule.exp2_emulated = i % 4 * 0.125;
+          schedule.scheduler = i % 2 ? Scheduler::kLongestFirst : Scheduler::kGrid;
+          AttentionProblem problem = small(depth, i % 5 == 0 ? DType::kF16 : DType::kBf16);
+          list.add(fmt::format("schedule{}", i), i % 3 == 1 ? causal(problem) : problem, lengths_of(270, {333, 40}),
+                   schedule);
+          ++i;
+        }
+}
+
+void operands(List& list) {
+  for (const int page : {8, 16, 64, 128, 256})
+    list.add(fmt::format("page{}", page), causal(paged(small(), page)), lengths_of(65, {700, 1, 257, 64, 0}));
+  for (const int depth : {16, 72, 80, 96, 112, 120})
+    list.add(fmt::format("d{}", depth), causal(small(depth, depth % 16 == 0 ? DType::kF16 : DType::kBf16)),
+             shape_of(1, 150, 260));
+  list.add("d128_64", small(128), shape_of(1, 100, 200)).problem.head_dim.v = 64;
+  AttentionSchedule packed = blackwell();
+  packed.pack_gqa = true;
+  list.add("packed", causal(heads(ragged(small()), 8, 2)), lists({1, 0, 33, 90}, {200, 7, 33, 300}), packed);
+  list.add("packed_window_paged", windowed(with_sinks(heads(paged(small(), 16), 8, 1))), lengths_of(90, {400, 17}),
+           packed);
+  list.add("chunked", masked(small(), chunks(80)), shape_of(1, 300, 300));
+}
+
+}  // namespace
+
+std::vector<CudaCase> blackwell_cases() {
+  List list;
+  lengths(list);
+  rescales(list);
+  schedules(list);
+  operands(list);
+  return list.take();
+}
+
+namespace {
+
+TEST(BlackwellCases, HaveNamesOfTheirOwnAndKernels) {
+  std::set<std::string> names;
+  for (const CudaCase& test : blackwell_cases()) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name;
+    ASSERT_TRUE(is_taken(test, Arch::kSm100a)) << test.name;
+    EXPECT_EQ(plan_attention(test.problem, test.schedule, Arch::kSm100a).main.family, Family::kBlackwell) << test.name;
+    EXPECT_NO_THROW(shape_only(test.problem, test.shape)) << test.name;
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
