@@ -103,6 +103,7 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
         load_tile<0, kSlabsV>(params.v, values.get_v(true), at(j));
         values.commit_step();
       });
+  rings.drain();  // no commit of a product arrives at a CTA that is gone
 }
 
 /// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their

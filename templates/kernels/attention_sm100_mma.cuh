@@ -56,6 +56,7 @@ class Multiplier {
       output(0, values, n);
     }
     output(1, values, key_tiles - 1);
+    release_values();
   }
 
   __device__ __forceinline__ void run_one(int key_tiles, bool cleans) {
