@@ -47,10 +47,9 @@ JsonValue to_json(const TensorMemoryMap& memory) {
 }
 
 std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info) {
-  std::string text =
-      style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used, memory.allocated,
-                             info.tensor_memory_columns)) +
-      "\n";
+  std::string text = style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used,
+                                            memory.allocated, info.tensor_memory_columns)) +
+                     "\n";
   Table map({"column", "columns", "what", ""});
   for (const TensorMemoryRegion& region : memory.regions)
     map.row({std::to_string(region.column), std::to_string(region.columns), region.name, region.use});

@@ -25,9 +25,8 @@ struct FamilyAxes {
   AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
 };
 /// A family joins here when it can be tuned.
-constexpr FamilyAxes kFamilies[] = {{Family::kHopper, hopper_axes},
-                                    {Family::kBlackwell, blackwell_axes},
-                                    {Family::kPortable, portable_axes}};
+constexpr FamilyAxes kFamilies[] = {
+    {Family::kHopper, hopper_axes}, {Family::kBlackwell, blackwell_axes}, {Family::kPortable, portable_axes}};
 
 std::set<std::string> given_fields(AttentionSchedule schedule) {
   std::set<std::string> names;
@@ -139,7 +138,8 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
     const double in_flight = ctas * std::max(1, spec.num_stages - 1) * tile_bytes;
     return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
   }
-  // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its rate.
+  // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its
+  // rate.
   if (spec.has_roles()) return per_sm * tiles * tile_bytes * spec.block_m / 2;
   const double warps = ctas * launch.main.block / 32.0;
   return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);

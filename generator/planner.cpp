@@ -69,7 +69,8 @@ std::vector<Candidate> candidates(const AttentionProblem& problem, const Attenti
   if (why_not.empty()) list.push_back({*own, why_own(*own)});
   if (of_portable.empty()) list.push_back({Family::kPortable, why_not});
   if (!why_not.empty() && own && lacks(*own, problem, schedule).empty())
-    list.push_back({*own, of_portable.empty() ? "portable will not do" : will_not_do(Family::kPortable, of_portable[0])});
+    list.push_back(
+        {*own, of_portable.empty() ? "portable will not do" : will_not_do(Family::kPortable, of_portable[0])});
   return list;
 }
 

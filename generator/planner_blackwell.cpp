@@ -40,7 +40,15 @@ class Tile {
                               packs                   ? "the heads of a group read the same keys: one tile for all"
                               : problem_.group() == 1 ? "each head has keys of its own"
                                                       : "128 rows of a query tile are not whole groups");
-    spec_.num_q = resolve_("num_q", schedule_.num_q, 2, "one tile's exponentials hide behind the other's products");
+    const int asked_rows = schedule_.block_m.value_or(0), queries = problem_.max_q_len;  // 0: any
+    const int rows = queries * (spec_.pack_gqa ? spec_.group : 1);
+    const bool by_rows = asked_rows == contract::kQueryTileRows || asked_rows == 2 * contract::kQueryTileRows;
+    const bool one = by_rows ? asked_rows == contract::kQueryTileRows : rows > 0 && rows <= contract::kQueryTileRows;
+    spec_.num_q =
+        resolve_("num_q", schedule_.num_q, one ? 1 : 2,
+                 by_rows ? fmt::format("one for each {} of block_m's {} rows", contract::kQueryTileRows, asked_rows)
+                 : one   ? fmt::format("at most {} rows: its key tiles are dealt to two accumulators", rows)
+                         : "one tile's exponentials hide behind the other's products");
     spec_.block_m = resolve_("block_m", schedule_.block_m, contract::kQueryTileRows * spec_.num_q,
                              "128 rows a query tile: a softmax thread has one");
     spec_.cta_group = resolve_("cta_group", schedule_.cta_group, 1, "each CTA multiplies for itself");
@@ -52,8 +60,7 @@ class Tile {
     spec.kv_ring = ring;
     if (ring == KvRing::kShared) spec.num_qk_stages = 1;
     spec.num_kv_stages = most;
-    while (spec.num_kv_stages > kLeastSlots &&
-           static_cast<int>(shared_bytes(spec)) > machine_.shared_bytes_per_cta)
+    while (spec.num_kv_stages > kLeastSlots && static_cast<int>(shared_bytes(spec)) > machine_.shared_bytes_per_cta)
       --spec.num_kv_stages;
     return spec.num_kv_stages;
   }
@@ -89,14 +96,13 @@ class Tile {
   /// The schedule's fraction, to the next sixteenth.
   void choose_exponentials() {
     Auto<double> asked;
-    if (!schedule_.exp2_emulated.is_auto())
-      asked = std::round(schedule_.exp2_emulated.value() * kExp2Step) / kExp2Step;
+    if (!schedule_.exp2_emulated.is_auto()) asked = std::round(schedule_.exp2_emulated.value() * kExp2Step) / kExp2Step;
     const int planned = emulated_by_default(spec_.arch);
-    const double fraction =
-        resolve_("exp2_emulated", asked, static_cast<double>(planned) / kExp2Step,
-                 planned == 0 ? "the special-function unit keeps up with the products"
-                              : fmt::format("{} of every {}: the special-function unit takes the others meanwhile",
-                                            planned, kExp2Step));
+    const double fraction = resolve_(
+        "exp2_emulated", asked, static_cast<double>(planned) / kExp2Step,
+        planned == 0
+            ? "the special-function unit keeps up with the products"
+            : fmt::format("{} of every {}: the special-function unit takes the others meanwhile", planned, kExp2Step));
     spec_.exp2_emulated = static_cast<int>(std::lround(fraction * kExp2Step));
   }
 

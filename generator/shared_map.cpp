@@ -65,8 +65,8 @@ class RingMap {
 
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout layout = detail::hopper_layout_of(spec);
-  const contract::HopperBarriers barriers = contract::hopper_barriers(
-      spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+  const contract::HopperBarriers barriers =
+      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
            RingMap::slabs(spec.block_m, contract::padded_depth(spec.head_dim_qk)));
@@ -93,10 +93,12 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
     const char* name;
     std::int32_t first;
   };
-  for (const auto& [name, first] : {Named{"query full", barriers.query_full}, {"score full", barriers.score_full},
+  for (const auto& [name, first] : {Named{"query full", barriers.query_full},
+                                    {"score full", barriers.score_full},
                                     {"probability ready", barriers.probability_ready},
                                     {"probability rest", barriers.probability_rest},
-                                    {"factor full", barriers.factor_full}, {"factor empty", barriers.factor_empty},
+                                    {"factor full", barriers.factor_full},
+                                    {"factor empty", barriers.factor_empty},
                                     {"output full", barriers.output_full}})
     map.barriers(name, first, contract::kScoreTiles);
   map.barriers("values clean", barriers.values_clean, 1);

@@ -1,4 +1,5 @@
-/// What lies where in a kernel's dynamic shared memory and tensor memory, for people: `explain` prints it and reports name places by it.
+/// What lies where in a kernel's dynamic shared memory and tensor memory, for people: `explain` prints it and reports
+/// name places by it.
 #pragma once
 
 #include <cstdint>

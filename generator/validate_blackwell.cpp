@@ -12,8 +12,8 @@ namespace {
 using Violations = std::vector<Violation>;
 
 const std::vector<std::string_view> kBlackwellFields = {
-    "arch",  "family",  "block_m",   "block_n", "num_kv_stages", "num_qk_stages", "kv_ring", "num_q",        "swizzle",
-    "cta_group", "cluster", "scheduler", "pack_gqa", "splits",        "rescale",       "exp2_emulated"};
+    "arch",    "family",    "block_m", "block_n",   "num_kv_stages", "num_qk_stages", "kv_ring", "num_q",
+    "swizzle", "cta_group", "cluster", "scheduler", "pack_gqa",      "splits",        "rescale", "exp2_emulated"};
 constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
 constexpr int kMinKeys = 64, kMaxKeys = 192, kKeyStep = 16;  // an MMA's N, and the K of the product with V
 constexpr int kLeastKvStages = 2;
@@ -46,7 +46,7 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kGrid, Scheduler::kLongestFirst});
-  if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {2});
+  if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1});
   if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
@@ -58,9 +58,9 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
   };
   const int rows = contract::kQueryTileRows * spec.num_q;
   if (spec.block_m != rows)
-    refuse("block_m", fmt::format("{} is not {} rows for each query tile, of which there {} {}; {} would do",
-                                  spec.block_m, contract::kQueryTileRows, spec.num_q == 1 ? "is" : "are", spec.num_q,
-                                  rows));
+    refuse("block_m",
+           fmt::format("{} is not {} rows for each query tile, of which there {} {}; {} would do", spec.block_m,
+                       contract::kQueryTileRows, spec.num_q == 1 ? "is" : "are", spec.num_q, rows));
   if (spec.pack_gqa && contract::kQueryTileRows % spec.group != 0)
     refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
                                    contract::kQueryTileRows, spec.group));

@@ -7,10 +7,9 @@
 
 namespace kernelwright {
 
-using Violations = std::vector<Violation>;
-
-Violations detail::lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule) {
-  Violations violations;
+std::vector<Violation> detail::lacks(Family family, const AttentionProblem& problem,
+                                     const AttentionSchedule& schedule) {
+  std::vector<Violation> violations;
   switch (family) {
     case Family::kPortable: check_portable(problem, schedule, violations); break;
     case Family::kHopper: check_hopper(problem, schedule, violations); break;
@@ -22,10 +21,11 @@ Violations detail::lacks(Family family, const AttentionProblem& problem, const A
 namespace {
 
 using namespace detail;
+using Violations = std::vector<Violation>;
 
 /// With the family left to the planner, one that takes the config is enough. If none does, the one that lacks least
 /// speaks.
-Violations lacks(const AttentionConfig& config, std::optional<Arch> arch) {
+Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch) {
   const auto of = [&](Family family) { return lacks(family, config.problem, config.schedule); };
   if (!config.schedule.family.is_auto()) return of(config.schedule.family.value());
   if (!arch && !config.schedule.arch.is_auto()) arch = config.schedule.arch.value();
@@ -42,7 +42,7 @@ Violations lacks(const AttentionConfig& config, std::optional<Arch> arch) {
 std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arch> arch) {
   Violations violations = contradictions(config);
   check_target(config.schedule, arch, violations);
-  Violations found = lacks(config, arch);
+  Violations found = fewest_lacks(config, arch);
   violations.insert(violations.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   return violations;  // shared memory and registers are judged on the resolved Spec by the planner
 }

@@ -56,10 +56,10 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
     refuse("num_qk_stages",
            fmt::format("{} does not divide the {} slabs of 64 columns of a key tile", spec.num_qk_stages, slabs));
   if (spec.num_kv_stages < least_kv_stages)
-    refuse("num_kv_stages",
-           fmt::format("{}: {}; {} would do", spec.num_kv_stages,
-                       shared_ring ? "K and V of a tile are held at once" : "a tile arrives while another is multiplied",
-                       least_kv_stages));
+    refuse("num_kv_stages", fmt::format("{}: {}; {} would do", spec.num_kv_stages,
+                                        shared_ring ? "K and V of a tile are held at once"
+                                                    : "a tile arrives while another is multiplied",
+                                        least_kv_stages));
 }
 
 }  // namespace kernelwright::detail

@@ -171,9 +171,9 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
     const bool empty = (batches < 1) | (tokens < 1);
     bad(kernel.tensor_maps & !empty & broadcasts, path, [=] {
       return fmt::format(
-          "strides [batch {}, token {}, head {}] broadcast, which attention_sm90 does not: it reads through tensor "
+          "strides [batch {}, token {}, head {}] broadcast, which {} does not: it reads through tensor "
           "maps; copy the operand, or prepare the problem with \"family\": \"portable\"",
-          stride.batch, stride.token, stride.head);
+          stride.batch, stride.token, stride.head, kernel_name(spec));
     });
   };
   const std::int64_t kv_rows = paged ? spec.page_size : ragged_kv ? kv_tokens_of(tensors) : tensors.kv_len;

@@ -79,8 +79,7 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
 
   HopperTensorMaps maps;
   const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
-  const Operand queries{tensors.q,      spec.q,    spec.head_dim_qk, q_rows,
-                        kernel.q_heads, q_batches, strides.q,        q_box_rows};
+  const Operand queries{tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, q_box_rows};
   maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
   maps.k = request_for(
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});

@@ -32,9 +32,28 @@ Chosen chosen(const AttentionProblem& problem, const AttentionSchedule& schedule
 
 TEST(FamilyChoice, IsHopperForPrefillOnSm90a) {
   EXPECT_EQ(chosen(prefill()).family, Family::kHopper);
-  for (const Arch arch : {Arch::kSm80, Arch::kSm100a, Arch::kSm120a}) {
+  for (const Arch arch : {Arch::kSm80, Arch::kSm120a}) {
     EXPECT_EQ(chosen(prefill(), {}, arch).family, Family::kPortable);
     EXPECT_THAT(chosen(prefill(), {}, arch).reason, HasSubstr("has no family of its own yet"));
+  }
+}
+
+TEST(FamilyChoice, IsBlackwellForPrefillOnItsGeneration) {
+  for (const Arch arch : {Arch::kSm100a, Arch::kSm103a}) {
+    EXPECT_EQ(chosen(prefill(), {}, arch).family, Family::kBlackwell);
+    EXPECT_THAT(chosen(prefill(), {}, arch).reason, HasSubstr("tcgen05"));
+    AttentionProblem problem = prefill();
+    problem.head_dim = {192, 128};
+    EXPECT_EQ(chosen(problem, {}, arch).family, Family::kPortable);
+    EXPECT_EQ(chosen(problem, {}, arch).reason,
+              "blackwell will not do: /problem/head_dim/qk: 192 is not built yet for the blackwell family; it has "
+              "multiples of 8 from 16 to 128");
+    AttentionProblem decode = prefill();
+    decode.max_q_len = 1;
+    EXPECT_EQ(chosen(decode, {}, arch).family, Family::kPortable);
+    AttentionSchedule blackwell;
+    blackwell.family = Family::kBlackwell;
+    EXPECT_EQ(chosen(decode, blackwell, arch).family, Family::kBlackwell) << "where it is asked for";
   }
 }
 

@@ -62,6 +62,20 @@ AttentionSpec hopper_decode() {
   return spec;
 }
 
+AttentionSpec blackwell() {
+  AttentionSpec spec;
+  spec.family = Family::kBlackwell;
+  spec.arch = Arch::kSm100a;
+  spec.mask = MaskKind::kCausal;
+  spec.block_m = 256;
+  spec.block_n = 128;
+  spec.num_kv_stages = 5;
+  spec.kv_ring = KvRing::kShared;
+  spec.exp2_emulated = 3;
+  spec.scheduler = Scheduler::kLongestFirst;
+  return spec;
+}
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -80,12 +94,13 @@ TEST(SpecHeader, OfAPrefillIsAsShipped) { expect_golden(prefill(), "attention_po
 TEST(SpecHeader, OfADecodeIsAsShipped) { expect_golden(decode(), "attention_decode_portable.spec.h"); }
 TEST(SpecHeader, OfAHopperPrefillIsAsShipped) { expect_golden(hopper(), "attention_sm90.spec.h"); }
 TEST(SpecHeader, OfAHopperDecodeIsAsShipped) { expect_golden(hopper_decode(), "attention_decode_sm90.spec.h"); }
+TEST(SpecHeader, OfABlackwellPrefillIsAsShipped) { expect_golden(blackwell(), "attention_sm100.spec.h"); }
 TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
 
 TEST(CanonicalText, HasALineForEveryField) {
-  for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode()}) {
+  for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode(), blackwell()}) {
     int fields = 0;
     const std::string text = "\n" + canonical_text(spec);
     visit_fields(spec, [&](const char* name, auto&, const auto&, const char*) {
@@ -99,6 +114,8 @@ TEST(CanonicalText, HasALineForEveryField) {
 TEST(CanonicalText, HasNoFieldOfAnotherFamily) {
   EXPECT_THAT(canonical_text(prefill()), Not(HasSubstr("math_warpgroups")));
   EXPECT_THAT(canonical_text(hopper()), Not(HasSubstr("num_warps")));
+  EXPECT_THAT(canonical_text(hopper()), Not(HasSubstr("exp2_emulated")));
+  EXPECT_THAT(canonical_text(blackwell()), Not(HasSubstr("math_warpgroups")));
   AttentionSpec same = hopper();
   same.num_warps = 8;
   EXPECT_EQ(canonical_text(same), canonical_text(hopper()));
@@ -107,7 +124,7 @@ TEST(CanonicalText, HasNoFieldOfAnotherFamily) {
 /// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the
 /// key.
 TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
-  for (const AttentionSpec& start : {prefill(), hopper()}) {
+  for (const AttentionSpec& start : {prefill(), hopper(), blackwell()}) {
     const SourceUnit original = specialize(start);
     AttentionSpec probe = start;
     visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
@@ -138,8 +155,8 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
 }
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
-  for (const Spec& spec :
-       {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(CombineSpec{})}) {
+  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(blackwell()),
+                           Spec(CombineSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);
@@ -159,7 +176,8 @@ TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
 }
 
 TEST(Specialize, HasTheDigestOfEachTemplateFromTheBuild) {
-  for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(CombineSpec{})})
+  for (const Spec& spec :
+       {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(blackwell()), Spec(CombineSpec{})})
     for (const TemplateFile& file : specialize(spec).headers) EXPECT_EQ(file.digest, sha256(file.text)) << file.path;
 }
 

@@ -300,7 +300,7 @@ TEST_F(HopperLaunchTest, AsksForTheRowsOfRaggedKeys) {
   tensors.kv_offsets = 0x51000;
   EXPECT_THAT(
       refused(problem, tensors),
-      ElementsAre("/tensors/kv_tokens: is 0, and attention_sm90 has to know how many rows k and v have, lest it "
+      ElementsAre("/tensors/kv_tokens: is 0, and the kernel has to know how many rows k and v have, lest it "
                   "reads behind them; give kv_offsets[batch]"));
   tensors.kv_tokens = -1;
   EXPECT_THAT(refused(problem, tensors), ::testing::Contains("/tensors/kv_tokens: -1 is negative"));

@@ -1,0 +1,460 @@
+// The blackwell family from problem and schedule to Spec, shared memory, tensor memory and launch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "contract/blackwell_attention.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/shared_map.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+AttentionProblem prefill(int head_dim_qk, int head_dim_v) {
+  AttentionProblem problem;
+  problem.head_dim = {head_dim_qk, head_dim_v};
+  problem.heads = {32, 8};
+  return problem;
+}
+
+AttentionSchedule blackwell() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  return schedule;
+}
+
+AttentionSpec planned(const AttentionProblem& problem, const AttentionSchedule& schedule = blackwell(),
+                      Arch arch = Arch::kSm100a) {
+  return plan_attention(problem, schedule, arch).main;
+}
+AttentionSpec planned(int head_dim_qk, int head_dim_v) { return planned(prefill(head_dim_qk, head_dim_v)); }
+
+/// What a blackwell config breaks after `change`, tile and all, each as text.
+std::vector<std::string> refused(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
+  AttentionProblem problem = prefill(128, 128);
+  AttentionSchedule schedule = blackwell();
+  change(problem, schedule);
+  std::vector<std::string> lines;
+  try {
+    plan_attention(problem, schedule, Arch::kSm100a);
+  } catch (const ConfigError& error) {
+    for (const Violation& violation : error.violations()) lines.push_back(violation.text());
+  }
+  return lines;
+}
+std::vector<std::string> refused_schedule(const std::function<void(AttentionSchedule&)>& change) {
+  return refused([&](AttentionProblem&, AttentionSchedule& schedule) { change(schedule); });
+}
+
+// ---- the plan ----
+
+TEST(BlackwellPlan, HasTwoQueryTilesAndTheSlotsThatFit) {
+  struct Expected {
+    int qk, v, num_kv_stages;
+    KvRing kv_ring;
+  };
+  for (const Expected& e :
+       {Expected{16, 16, 4, KvRing::kSplit}, Expected{64, 64, 4, KvRing::kSplit}, Expected{80, 80, 5, KvRing::kShared},
+        Expected{128, 64, 3, KvRing::kSplit}, Expected{128, 128, 5, KvRing::kShared}}) {
+    SCOPED_TRACE("head dims " + std::to_string(e.qk) + " and " + std::to_string(e.v));
+    const AttentionSpec spec = planned(e.qk, e.v);
+    EXPECT_EQ(kernel_name(spec), "attention_sm100");
+    EXPECT_EQ(spec.threads(), 512);
+    EXPECT_EQ(spec.num_q, 2);
+    EXPECT_EQ(spec.block_m, 256);
+    EXPECT_EQ(spec.block_n, 128);
+    EXPECT_EQ(spec.num_kv_stages, e.num_kv_stages);
+    EXPECT_EQ(spec.num_qk_stages, 1);
+    EXPECT_EQ(spec.kv_ring, e.kv_ring);
+    EXPECT_EQ(spec.cta_group, 1);
+    EXPECT_TRUE(spec.pack_gqa);
+    EXPECT_EQ(spec.scheduler, Scheduler::kGrid);
+  }
+}
+
+TEST(BlackwellPlan, FitsEveryHeadSize) {
+  for (const Arch arch : {Arch::kSm100a, Arch::kSm103a})
+    for (int qk = 16; qk <= 128; qk += 8)
+      for (int v = 16; v <= qk; v += 8)
+        for (const int page_size : {0, 8, 48, 256}) {
+          AttentionProblem problem = prefill(qk, v);
+          if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+          const AttentionSpec spec = planned(problem, blackwell(), arch);
+          EXPECT_LE(static_cast<int>(shared_bytes(spec)), arch_info(arch).shared_bytes_per_cta) << qk << " and " << v;
+          EXPECT_LE(tensor_memory_map(spec).used, 512) << qk << " and " << v;
+          EXPECT_GE(spec.num_kv_stages, 2) << qk << " and " << v;
+        }
+}
+
+TEST(BlackwellPlan, DealsTheKeysOfFewRowsToTwoAccumulators) {
+  AttentionProblem problem = prefill(128, 128);
+  const auto tiles = [&](int max_q_len) {
+    problem.max_q_len = max_q_len;
+    const AttentionSpec spec = planned(problem);
+    EXPECT_EQ(spec.block_m, 128 * spec.num_q);
+    return spec.num_q;
+  };
+  EXPECT_EQ(tiles(32), 1) << "128 rows of 4 heads";
+  EXPECT_EQ(tiles(33), 2);
+  problem.heads = {8, 8};
+  EXPECT_EQ(tiles(128), 1);
+  EXPECT_EQ(tiles(129), 2);
+  EXPECT_EQ(tiles(0), 2) << "any length";
+}
+
+TEST(BlackwellPlan, EmulatesExponentialsWhereTheUnitIsSlow) {
+  AttentionSchedule schedule = blackwell();
+  EXPECT_EQ(planned(prefill(128, 128), schedule, Arch::kSm100a).exp2_emulated, 3);
+  EXPECT_EQ(planned(prefill(128, 128), schedule, Arch::kSm103a).exp2_emulated, 0);
+  for (const auto& [fraction, sixteenths] :
+       {std::pair{0.0, 0}, {0.06, 1}, {0.125, 2}, {0.19, 3}, {0.5, 8}, {1.0, 16}}) {
+    schedule.exp2_emulated = fraction;
+    EXPECT_EQ(planned(prefill(128, 128), schedule).exp2_emulated, sixteenths) << fraction;
+  }
+}
+
+TEST(BlackwellPlan, HandsOutLongTilesFirstWhereAMaskMakesThemUneven) {
+  AttentionProblem problem = prefill(128, 128);
+  for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kSlidingWindow}) {
+    problem.mask.kind = mask;
+    EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst);
+  }
+}
+
+TEST(BlackwellPlan, PacksGroupsThatFillAQueryTile) {
+  AttentionProblem problem = prefill(128, 128);
+  for (const auto& [q_heads, packs] : {std::pair{8, false}, {16, true}, {24, false}, {1024, true}, {2048, false}}) {
+    problem.heads = {q_heads, 8};
+    EXPECT_EQ(planned(problem).pack_gqa, packs) << q_heads;
+  }
+}
+
+TEST(BlackwellPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
+  AttentionSchedule schedule = blackwell();
+  schedule.block_m = 128;
+  EXPECT_EQ(planned(prefill(128, 128), schedule).num_q, 1);
+  schedule = blackwell();
+  schedule.num_q = 1;
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.block_m, 128);
+  EXPECT_EQ(spec.num_kv_stages, 6) << "the other query tile's 32 KB are one slot more";
+  EXPECT_EQ(spec.kv_ring, KvRing::kShared) << "3 pairs of slots and the statistics would not fit";
+  schedule = blackwell();
+  schedule.num_qk_stages = 2;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit) << "a shared slot is filled whole";
+  EXPECT_EQ(spec.num_kv_stages, 2);
+  schedule = blackwell();
+  schedule.block_n = 192;
+  EXPECT_EQ(planned(prefill(64, 64), schedule).num_kv_stages, 4);
+  schedule = blackwell();
+  schedule.kv_ring = KvRing::kSplit;
+  schedule.num_kv_stages = 2;
+  schedule.rescale = Rescale::kAlways;
+  schedule.scheduler = Scheduler::kLongestFirst;
+  schedule.pack_gqa = false;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+  EXPECT_EQ(spec.rescale, Rescale::kAlways);
+  EXPECT_EQ(spec.scheduler, Scheduler::kLongestFirst);
+  EXPECT_FALSE(spec.pack_gqa);
+}
+
+TEST(BlackwellPlan, SaysWhyForEveryField) {
+  const AttentionPlan plan = plan_attention(prefill(128, 128), blackwell(), Arch::kSm100a);
+  for (const char* field : {"num_q", "block_n", "kv_ring", "num_kv_stages", "scheduler", "exp2_emulated"})
+    EXPECT_THAT(plan.choices, testing::Contains(testing::Field(&Choice::field, field)));
+  for (const Choice& choice : plan.choices) EXPECT_FALSE(choice.reason.empty()) << choice.field;
+}
+
+// ---- what is refused, one by one ----
+
+std::string lacks(const std::string& what, const std::string& has) {
+  return what + " is not built yet for the blackwell family; it has " + has;
+}
+
+TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
+  const auto problem = [](const std::function<void(AttentionProblem&)>& change) {
+    return refused([&](AttentionProblem& changed, AttentionSchedule&) { change(changed); });
+  };
+  EXPECT_THAT(problem([](auto& p) { p.dtype.kv = DType::kE4m3; }),
+              ElementsAre(lacks("/problem/dtype/kv: \"e4m3\"", "bf16")));
+  EXPECT_THAT(problem([](auto& p) { p.dtype.out = DType::kF32; }),
+              ElementsAre(lacks("/problem/dtype/out: \"f32\"", "bf16")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.head_dim = {136, 128};
+              }),
+              ElementsAre(lacks("/problem/head_dim/qk: 136", "multiples of 8 from 16 to 128")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.head_dim = {128, 100};
+              }),
+              ElementsAre(lacks("/problem/head_dim/v: 100", "multiples of 8 from 16 to 128")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.head_dim = {64, 128};
+              }),
+              ElementsAre(lacks("/problem/head_dim/v: 128", "values no wider than keys, 64")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.kv_layout = {KvLayoutKind::kPaged, 12};
+              }),
+              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8")));
+  EXPECT_THAT(problem([](auto& p) { p.mask.kind = MaskKind::kBits; }),
+              ElementsAre(lacks("/problem/mask/kind: \"bits\"",
+                                "none, causal, sliding_window, chunked, padding, and, "
+                                "or")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.score_mod = {ScoreModKind::kExpr, 0, "score"};
+              }),
+              ElementsAre(lacks("/problem/score_mod/kind: \"expr\"", "none, softcap, alibi")));
+  EXPECT_THAT(problem([](auto& p) { p.cache_length = CacheLength::kPrompt; }),
+              ElementsAre(lacks("/problem/cache_length: \"prompt\"", "accurate")));
+  EXPECT_THAT(problem([](auto& p) { p.rope.width = 64; }),
+              ElementsAre(lacks("/problem/rope/width: 64", "0, no rotary part")));
+}
+
+TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
+  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kQueued})
+    EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = scheduler; }),
+                ElementsAre(lacks("/schedule/scheduler: \"" + std::string(to_string(scheduler)) + "\"",
+                                  "grid, longest_first")));
+  EXPECT_THAT(refused_schedule([](auto& s) { s.splits = 2; }), ElementsAre(lacks("/schedule/splits: 2", "1")));
+  EXPECT_THAT(refused_schedule([](auto& s) { s.cta_group = 2; }), ElementsAre(lacks("/schedule/cta_group: 2", "1")));
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.cluster = ClusterShape{2, 1};
+              }),
+              ElementsAre(lacks("/schedule/cluster: [2, 1]", "[1, 1]")));
+  EXPECT_THAT(refused_schedule([](auto& s) { s.swizzle = Swizzle::k64B; }),
+              ElementsAre(lacks("/schedule/swizzle: \"64B\"", "128B")));
+  EXPECT_THAT(
+      refused_schedule([](auto& s) { s.math_warpgroups = 2; }),
+      ElementsAre(
+          "/schedule/math_warpgroups: the blackwell family has no math_warpgroups; its fields are arch, family, "
+          "block_m, block_n, num_kv_stages, num_qk_stages, kv_ring, num_q, swizzle, cta_group, cluster, "
+          "scheduler, pack_gqa, splits, rescale, exp2_emulated"));
+  for (const auto& set : std::initializer_list<std::function<void(AttentionSchedule&)>>{
+           [](auto& s) { s.block_k = 64; }, [](auto& s) { s.num_stages = 2; }, [](auto& s) { s.token_gen = true; },
+           [](auto& s) { s.num_warps = 4; }, [](auto& s) { s.q_stages = 2; }, [](auto& s) { s.num_mma_stages = 1; },
+           [](auto& s) { s.overlap = Overlap::kBoth; }, [](auto& s) { s.merge = Merge::kCombine; }})
+    EXPECT_THAT(refused_schedule(set), ElementsAre(HasSubstr("the blackwell family has no ")));
+}
+
+TEST(BlackwellRefusals, NameTheRuleThatATileBreaksAndWhatWouldDo) {
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.num_q = 2;
+                s.block_m = 192;
+              }),
+              ElementsAre("/schedule/block_m: 192 is not 128 rows for each query tile, of which there are 2; 256 would "
+                          "do"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.heads = {24, 8};
+                schedule.pack_gqa = true;
+              }),
+              ElementsAre("/schedule/pack_gqa: true: 128 rows of a query tile are not whole groups of 3 heads; false "
+                          "would do"));
+  for (const int keys : {48, 208})
+    EXPECT_THAT(refused_schedule([&](auto& s) { s.block_n = keys; }),
+                ElementsAre("/schedule/block_n: " + std::to_string(keys) +
+                            " does not fit; it takes multiples of 16 from 64 to 192"));
+  EXPECT_THAT(refused_schedule([](auto& s) { s.num_qk_stages = 3; }),
+              ElementsAre("/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile"));
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.kv_ring = KvRing::kShared;
+                s.num_qk_stages = 2;
+              }),
+              ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share is filled whole; 1, or kv_ring "
+                          "\"split\", would do"));
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.kv_ring = KvRing::kSplit;
+                s.num_kv_stages = 1;
+              }),
+              ElementsAre("/schedule/num_kv_stages: 1: a tile arrives while another is multiplied; 2 would do"));
+}
+
+TEST(BlackwellRefusals, CountTensorMemoryAndNameTheNearestThatFits) {
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.block_n = 144;
+                s.num_kv_stages = 2;
+              }),
+              ElementsAre("/schedule/block_n: 144 keys and values of 128 need 544 columns of tensor memory, 2 x (144 + "
+                          "128), and sm_100a has 512; block_n 128 would fit"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.head_dim = {64, 64};
+                schedule.block_n = 192;
+              }),
+              IsEmpty());
+}
+
+TEST(BlackwellRefusals, CountSharedMemoryAndNameTheNearestThatFits) {
+  EXPECT_THAT(refused_schedule([](auto& s) { s.num_kv_stages = 6; }),
+              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263360 shared bytes and sm_100a has 232448; "
+                          "num_kv_stages 5 would fit"));
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.kv_ring = KvRing::kSplit;
+                s.num_kv_stages = 3;
+              }),
+              ElementsAre(HasSubstr("num_kv_stages 2 would fit")));
+}
+
+// ---- the contract's maps ----
+
+TEST(BlackwellLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
+  for (const int num_q : {1, 2})
+    for (const bool shared_ring : {false, true})
+      for (const int depth_qk : {16, 72, 128})
+        for (const int block_n : {64, 80, 128, 192}) {
+          const int stages = 3, depth_v = depth_qk - 8;
+          const contract::BlackwellLayout map =
+              contract::blackwell_layout(num_q, block_n, depth_qk, depth_v, stages, 1, shared_ring);
+          for (const int offset : {map.keys, map.values, map.factors, map.query_slot, map.key_slot, map.value_slot})
+            EXPECT_EQ(offset % 1024, 0);
+          EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk) * 2);
+          EXPECT_EQ(map.keys, num_q * map.query_slot);
+          EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
+          EXPECT_EQ(map.factors, map.values + stages * map.value_slot);
+          EXPECT_EQ(map.barriers % 8, 0);
+          EXPECT_EQ(map.tensor_address, map.barriers + contract::blackwell_barriers(stages, 1, shared_ring).count *
+                                                           contract::kBarrierBytes);
+          EXPECT_GE(map.total, map.tensor_address + 4);
+        }
+}
+
+TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
+  const contract::BlackwellBarriers split = contract::blackwell_barriers(3, 2, false);
+  EXPECT_EQ(split.query_full, 0);
+  EXPECT_EQ(split.values_clean, 14);
+  EXPECT_EQ(split.key_full, 15);
+  EXPECT_EQ(split.key_empty, 21);
+  EXPECT_EQ(split.value_full, 27);
+  EXPECT_EQ(split.value_empty, 30);
+  EXPECT_EQ(split.count, 33);
+  const contract::BlackwellBarriers shared = contract::blackwell_barriers(5, 1, true);
+  EXPECT_EQ(shared.value_full, shared.key_full);
+  EXPECT_EQ(shared.value_empty, shared.key_empty);
+  EXPECT_EQ(shared.count, 25);
+}
+
+TEST(BlackwellColumns, HaveScoresBelowOutputsAndAPowerOfTwoAllocated) {
+  const contract::BlackwellColumns wide = contract::blackwell_columns(128, 128);
+  EXPECT_THAT(wide.scores, ElementsAre(0, 128));
+  EXPECT_THAT(wide.outputs, ElementsAre(256, 384));
+  EXPECT_EQ(wide.used, 512);
+  EXPECT_EQ(wide.allocated, 512);
+  EXPECT_EQ(contract::blackwell_columns(64, 16).allocated, 256);
+  EXPECT_EQ(contract::blackwell_columns(128, 64).used, 384);
+  EXPECT_EQ(contract::blackwell_columns(128, 64).allocated, 512);
+}
+
+TEST(BlackwellSharedMap, CoversEveryByteOnce) {
+  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
+    for (const int num_q : {1, 2})
+      for (const int num_qk_stages : {1, 2}) {
+        if (ring == KvRing::kShared && num_qk_stages > 1) continue;
+        AttentionSchedule schedule = blackwell();
+        schedule.kv_ring = ring;
+        schedule.num_q = num_q;
+        schedule.num_qk_stages = num_qk_stages;
+        schedule.num_kv_stages = 2;
+        const AttentionSpec spec = planned(prefill(128, 128), schedule);
+        std::uint32_t end = 0;
+        for (const SharedRegion& region : shared_map(spec)) {
+          EXPECT_EQ(region.offset, end) << region.name;
+          end = region.offset + region.bytes;
+        }
+        EXPECT_EQ((end + 15) / 16 * 16, shared_bytes(spec));
+      }
+}
+
+TEST(BlackwellTensorMemoryMap, NamesScoresProbabilitiesAndOutputs) {
+  const TensorMemoryMap map = tensor_memory_map(planned(128, 128));
+  EXPECT_EQ(map.used, 512);
+  EXPECT_EQ(map.allocated, 512);
+  std::vector<std::string> names;
+  std::vector<int> columns, widths;
+  for (const TensorMemoryRegion& region : map.regions) {
+    names.push_back(region.name);
+    columns.push_back(region.column);
+    widths.push_back(region.columns);
+  }
+  EXPECT_THAT(names, ElementsAre("S0", "P0", "S1", "P1", "O0", "O1"));
+  EXPECT_THAT(columns, ElementsAre(0, 0, 128, 128, 256, 384));
+  EXPECT_THAT(widths, ElementsAre(128, 64, 128, 64, 128, 128));
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  EXPECT_THAT(tensor_memory_map(planned(prefill(128, 128), portable)).regions, IsEmpty());
+}
+
+// ---- the launch ----
+
+AttentionExtent extent(int batch, int q_len) {
+  return {.batch = batch, .q_heads = 32, .kv_heads = 8, .q_len = q_len, .kv_len = 500, .q_tokens = batch * q_len};
+}
+
+TEST(BlackwellLaunch, HasACtaAnItem) {
+  AttentionSchedule schedule = blackwell();
+  schedule.pack_gqa = false;
+  const AttentionSpec spec = planned(prefill(128, 128), schedule);
+  const AttentionLaunch launch = plan_launch(spec, extent(3, 257), 148, 0);
+  EXPECT_EQ(launch.num_m_blocks, 2) << "256 rows, and one";
+  EXPECT_EQ(launch.main.grid[0], 3u * 32 * 2);
+  EXPECT_EQ(launch.main.block, 512u);
+  EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
+  EXPECT_EQ(launch.num_splits, 1);
+  EXPECT_EQ(launch.workspace_bytes, 0u);
+  EXPECT_EQ(plan_launch(spec, extent(3, 257), 148, 8).num_splits, 1) << "nothing to force";
+  schedule.pack_gqa = true;
+  const AttentionLaunch packed = plan_launch(planned(prefill(128, 128), schedule), extent(3, 257), 148, 0);
+  EXPECT_EQ(packed.num_m_blocks, 5) << "257 queries of 4 heads";
+  EXPECT_EQ(packed.main.grid[0], 3u * 8 * 5);
+}
+
+TEST(BlackwellLaunch, WalksPairAfterPairOrTheLongestOfASectionFirst) {
+  AttentionSchedule schedule = blackwell();
+  schedule.scheduler = Scheduler::kGrid;
+  EXPECT_EQ(plan_launch(planned(prefill(128, 128), schedule), extent(2, 4096), 148, 0).head_section, 1);
+  schedule.scheduler = Scheduler::kLongestFirst;
+  EXPECT_EQ(plan_launch(planned(prefill(128, 128), schedule), extent(2, 4096), 148, 0).head_section, 16)
+      << "all KV heads of both sequences: their keys fit the L2";
+}
+
+TEST(BlackwellLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
+  AttentionExtent huge = extent(1 << 20, 1024);
+  huge.q_heads = huge.kv_heads = 4096;
+  EXPECT_GT(plan_launch(planned(128, 128), huge, 148, 0).main.grid[0], 0x7fffffffu);
+}
+
+// ---- what the tuner tries ----
+
+TEST(BlackwellCandidates, VaryKeysRingsAndEmulatedExponentials) {
+  const AttentionShape shape{.name = "s", .batch = 1, .q_len = 4096, .kv_len = 4096};
+  const Candidates all = enumerate_candidates(prefill(64, 64), blackwell(), Arch::kSm100a, {shape},
+                                              {.num_sms = 148, .most = 0, .within = 1e9});
+  std::set<int> keys, emulated;
+  std::set<KvRing> rings;
+  for (const Candidate& candidate : all.kept) {
+    EXPECT_EQ(candidate.plan.main.family, Family::kBlackwell);
+    keys.insert(candidate.plan.main.block_n);
+    emulated.insert(candidate.plan.main.exp2_emulated);
+    rings.insert(candidate.plan.main.kv_ring);
+  }
+  EXPECT_THAT(keys, ElementsAre(64, 96, 128, 160, 192));
+  EXPECT_THAT(emulated, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(rings, testing::SizeIs(2));
+  EXPECT_EQ(all.kept[0].schedule.exp2_emulated.value(), 3.0 / 16);
+}
+
+TEST(BlackwellCandidates, SpellOutAFractionOfTheModelsChoice) {
+  const AttentionPlan plan = plan_by_model(prefill(128, 128), blackwell(), Arch::kSm100a);
+  EXPECT_EQ(with_values_of(plan, {}, {"exp2_emulated"}).exp2_emulated.value(), 3.0 / 16);
+}
+
+}  // namespace
+}  // namespace kernelwright
