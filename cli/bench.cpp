@@ -11,6 +11,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_device.h"
+#include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -46,10 +47,15 @@ bool counts_bytes(const AttentionCase& call) { return call.operations() < 100 * 
 }  // namespace
 
 int bench(const Options& options) {
-  const Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options.configs);
   std::vector<std::pair<const NamedConfig*, AttentionShape>> work;
+  const std::optional<Arch> gpu = gpu_arch();
   for (const NamedConfig& named : configs.usable) {
     require_valid(named, std::nullopt);
+    if (auto skipped = skipped_on(named, gpu)) {
+      configs.skipped.push_back(std::move(*skipped));
+      continue;
+    }
     for (AttentionShape& shape : choose_shapes(named, options.shapes, false))
       work.emplace_back(&named, std::move(shape));
   }

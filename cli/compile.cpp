@@ -44,12 +44,14 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   const TunedTable rows = tuned_rows(options);
   for (const NamedConfig& named : configs.usable) {
     std::vector<Arch> archs = choose_archs(named, options);
-    if (const auto& own = named.config.schedule.arch; named.in_folder && !own.is_auto()) {
-      std::erase_if(archs, [&](Arch arch) { return arch != own.value(); });
-      if (archs.empty())
-        configs.skipped.push_back(
-            {named.path, named.config.name, fmt::format("its schedule is for {} alone", to_string(own.value()))});
-    }
+    std::optional<SkippedConfig> skipped;
+    std::erase_if(archs, [&](Arch arch) {
+      auto on = skipped_on(named, arch);
+      if (!on) return false;
+      skipped = std::move(on);
+      return true;
+    });
+    if (archs.empty() && skipped) configs.skipped.push_back(std::move(*skipped));
     for (const Arch arch : archs) try {
         const AttentionPlan plan = plan_for(named, arch, rows);
         jobs.push_back({&named, arch, plan.main, false, nullptr});

@@ -78,10 +78,9 @@ void find_emulator(std::vector<Finding>& findings, JsonValue& object) {
   JsonValue archs = JsonValue::array();
   for (const ArchInfo& row : all_archs()) archs.push(row.name);
   object.set("emulator", JsonValue::object().set("archs", std::move(archs)));
-  findings.push_back({"emulator", true,
-                      fmt::format("runs kernels on the CPU as {} to {}; sm_100a and later run the portable family",
-                                  all_archs().front().name, all_archs().back().name),
-                      ""});
+  findings.push_back(
+      {"emulator", true,
+       fmt::format("runs kernels on the CPU as {} to {}", all_archs().front().name, all_archs().back().name), ""});
 }
 
 bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {

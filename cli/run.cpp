@@ -15,6 +15,7 @@
 #include "kernelwright/verify/attention_arrays.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
+#include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -153,7 +154,7 @@ void check_output_folder(const std::string& folder) {
 }  // namespace
 
 int run(const Options& options) {
-  const Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options.configs);
   const bool from_files = !options.inputs.empty();
   if (from_files && configs.usable.size() != 1)
     throw ConfigError("--inputs", fmt::format("{} configs are named; one would do", configs.usable.size()));
@@ -184,6 +185,10 @@ int run(const Options& options) {
   for (const Work& item : work) {
     const NamedConfig& named = *item.named;
     const Place place = machine.place_for(named);
+    if (auto skipped = skipped_on(named, place.device.info().arch)) {
+      configs.skipped.push_back(std::move(*skipped));
+      continue;
+    }
     ConfigResult result;
     result.named = &named;
     result.device = place.device.info();

@@ -47,6 +47,13 @@ std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options)
   return {Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a};
 }
 
+std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch) {
+  const Auto<Arch>& own = named.config.schedule.arch;
+  if (!named.in_folder || own.is_auto() || !arch || *arch == own.value()) return std::nullopt;
+  return SkippedConfig{named.path, named.config.name,
+                       fmt::format("its schedule is for {} alone", to_string(own.value()))};
+}
+
 AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows) {
   require_valid(named, arch);
   try {

@@ -23,6 +23,10 @@ Arch choose_arch(const NamedConfig& named, const Options& options);
 /// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options);
 
+/// A config that a folder brought and whose schedule is for another architecture than `arch`: it is passed over, by
+/// name. One that was named itself is not; it is refused when it is planned.
+std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch);
+
 /// The plan of a config on `arch`. Throws ConfigError led by the file's path.
 AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
 

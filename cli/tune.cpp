@@ -14,6 +14,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/cuda_backend.h"
+#include "targets.h"
 #include "terminal.h"
 #include "tune_report.h"
 #include "tune_trials.h"
@@ -89,7 +90,7 @@ double parse_seconds(const std::string& text) {
 }
 
 int tune(const Options& options) {
-  const Configs configs = read_configs(options.configs);
+  Configs configs = read_configs(options.configs);
   struct Work {
     const NamedConfig* named;
     std::vector<AttentionShape> shapes, checks;
@@ -122,6 +123,10 @@ int tune(const Options& options) {
   for (const Work& item : work) {
     const NamedConfig& named = *item.named;
     const Place place = machine.place_for(named);
+    if (auto skipped = skipped_on(named, place.device.info().arch)) {
+      configs.skipped.push_back(std::move(*skipped));
+      continue;
+    }
     require_valid(named, place.device.info().arch);
     TuneMachine about{.driver = place.emulator ? "none" : driver_version(),
                       .kernelwright = KERNELWRIGHT_VERSION,

@@ -54,6 +54,19 @@ TEST_F(OnEmulator, ArchIsWhatItClaimsToBe) {
                  {"--arch", "2 are named"});
 }
 
+TEST_F(OnEmulator, RunPassesOverByNameWhatAFolderHasForAnotherArch) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  std::filesystem::create_directory(path("configs"));
+  write("configs/a.json", config());
+  const std::string other = write("configs/b.json", config("", R"(, "schedule": {"arch": "sm_100a"})"));
+  const CommandResult result = run({"run", path("configs"), "--device", "emulator", "--arch", "sm_90a"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("skipped " + other + ": its schedule is for sm_100a alone"));
+  const CommandResult named = run({"run", other, "--device", "emulator", "--arch", "sm_90a"});
+  EXPECT_EQ(named.exit_code, 2) << "named itself, it is refused";
+  EXPECT_THAT(named.err, HasSubstr("the schedule is for sm_100a and sm_90a was asked for"));
+}
+
 TEST_F(OnEmulator, AutoSaysInOneLineThatItIsUsed) {
   KERNELWRIGHT_NEEDS_COMPILER();
   const CommandResult result = run({"run", write("tiny.json", config())}, {kNoDriver});

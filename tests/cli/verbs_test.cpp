@@ -2,6 +2,7 @@
 #include <set>
 
 #include "cli/command_fixture.h"
+#include "kernelwright/generator/config_json.h"
 
 namespace kernelwright {
 namespace {
@@ -84,6 +85,19 @@ TEST_F(Verbs, OutputThatIsNoTerminalIsPlain) {
   const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out + result.err, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(Verbs, ExplainDrawsTensorMemory) {
+  const std::string file = write("a.json", config());
+  const CommandResult text = run({"explain", file, "--arch", "sm_100a"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  for (const char* part : {"attention_sm100 for sm_100a, blackwell family",
+                           "Tensor memory: 384 columns used, 512 allocated of 512", "S0", "P1", "O1", "over S0"})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  const JsonValue object = JsonValue::parse(run({"explain", file, "--arch", "sm_100a", "--json"}).out);
+  EXPECT_EQ(object.at("/tensor_memory/used").as_int(), 384);
+  EXPECT_EQ(object.at("/tensor_memory/map").elements().size(), 6u);
+  EXPECT_THAT(run({"explain", file, "--arch", "sm_90a"}).out, Not(HasSubstr("Tensor memory")));
 }
 
 TEST_F(Verbs, ExplainSaysWhyWhereAndHowFast) {
@@ -199,7 +213,10 @@ TEST_F(Verbs, DoctorWithoutCompilerAndGpuIsExit3) {
 
 TEST_F(Verbs, EveryShippedAttentionConfigIsPlanned) {
   for (const auto& entry : std::filesystem::directory_iterator(test::source_dir() / "configs/problems")) {
-    const CommandResult result = run({"source", entry.path(), "--arch", "sm_90a"});
+    const Config config = read_config_file(entry.path());
+    const auto* attention = std::get_if<AttentionConfig>(&config);
+    const Arch arch = attention ? attention->schedule.arch.value_or(Arch::kSm90a) : Arch::kSm90a;
+    const CommandResult result = run({"source", entry.path(), "--arch", std::string(to_string(arch))});
     const bool gemm = result.exit_code == 2 && result.err.find("gemm") != std::string::npos;
     EXPECT_TRUE(result.exit_code == 0 || gemm) << entry.path() << "\n" << result.err;
   }

@@ -295,7 +295,7 @@ TEST(BlackwellRefusals, CountTensorMemoryAndNameTheNearestThatFits) {
 
 TEST(BlackwellRefusals, CountSharedMemoryAndNameTheNearestThatFits) {
   EXPECT_THAT(refused_schedule([](auto& s) { s.num_kv_stages = 6; }),
-              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263360 shared bytes and sm_100a has 232448; "
+              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263392 shared bytes and sm_100a has 232448; "
                           "num_kv_stages 5 would fit"));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.kv_ring = KvRing::kSplit;

@@ -1,0 +1,43 @@
+// Specialisation of templates/kernels/attention_sm100.cu
+#pragma once
+
+#include "contract/spec_words.h"
+
+#define KERNELWRIGHT_ENTRY attention_sm100_320559165c8742d1
+
+namespace kernelwright::spec {
+
+constexpr Family kFamily = Family::kBlackwell;  // kernel family
+constexpr int kArch = 100;  // architecture: sm_100a
+constexpr DType kQDType = DType::kBf16;  // dtype of queries
+constexpr DType kKvDType = DType::kBf16;  // dtype of keys and values
+constexpr DType kOutDType = DType::kBf16;  // dtype of the output
+constexpr int kHeadDimQk = 128;  // elements of a query or key head
+constexpr int kHeadDimV = 128;  // elements of a value head
+constexpr int kGroup = 1;  // query heads per KV head
+constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
+constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPadded;  // layout of keys and values
+constexpr int kPageSize = 0;  // keys of a page; 0 unless paged
+constexpr MaskKind kMask = MaskKind::kCausal;  // visibility
+constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
+constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier
+constexpr bool kSinks = false;  // a logit per query head joins the softmax
+constexpr bool kLse = false;  // the log of the sum of exponentials is returned
+constexpr ScaleKind kScales = ScaleKind::kNone;  // granularity of key and value scales
+constexpr bool kTokenGen = false;  // decode form: each warp walks keys of its own
+constexpr bool kPackGqa = false;  // query heads of one KV head share a tile
+constexpr int kBlockM = 256;  // query rows of a tile
+constexpr int kBlockN = 128;  // keys of a tile
+constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
+constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
+constexpr int kNumQ = 2;  // query tiles of a CTA
+constexpr int kNumKvStages = 5;  // slots of the K/V ring, or of each ring
+constexpr int kNumQkStages = 1;  // depth chunks that K arrives in
+constexpr KvRing kKvRing = KvRing::kShared;  // one ring for K and V, or one each
+constexpr int kExp2Emulated = 3;  // exponentials of every 16 by polynomial
+constexpr Scheduler kScheduler = Scheduler::kLongestFirst;  // order in which tiles are handed out
+constexpr int kCtaGroup = 1;  // CTAs that share a product
+constexpr int kClusterM = 1;  // CTAs of a cluster, along the queries
+constexpr int kMulticast = 1;  // CTAs that each load of K and V serves
+
+}  // namespace kernelwright::spec
