@@ -1,5 +1,5 @@
 // What is worth trying of the blackwell family. No Blackwell has been measured: the values are those that fit tensor
-// memory. Stages are the planner's: as many as fit.
+// memory and registers. Stages are the planner's: as many as fit.
 #include "contract/blackwell_attention.h"
 #include "kernelwright/generator/candidates.h"
 #include "kernelwright/generator/families.h"
@@ -10,7 +10,7 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<bool> packs{false};
   if (detail::packs_well(problem, contract::kQueryTileRows)) packs.push_back(true);
-  const Axis keys = axis("block_n", &S::block_n, {64, 96, 128, 160, 192});
+  const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128});
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
   const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst});
   const Axis exponentials = axis("exp2_emulated", &S::exp2_emulated, {0.0, 1.0 / 16, 2.0 / 16, 3.0 / 16, 4.0 / 16});

@@ -16,6 +16,8 @@ const std::vector<std::string_view> kBlackwellFields = {
     "swizzle", "cta_group", "cluster", "scheduler", "pack_gqa",      "splits",        "rescale", "exp2_emulated"};
 constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
 constexpr int kMinKeys = 64, kMaxKeys = 192, kKeyStep = 16;  // an MMA's N, and the K of the product with V
+// A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
+constexpr int kMostScores = 128;
 constexpr int kLeastKvStages = 2;
 
 int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
@@ -76,6 +78,9 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
                                   spec.block_n, spec.head_dim_v, columns, contract::padded_depth(spec.head_dim_v),
                                   arch.name, arch.tensor_memory_columns, smaller.block_n));
   }
+  if (spec.block_n > kMostScores)
+    refuse("block_n", fmt::format("{} scores of a row do not fit the registers of a softmax thread; {} would do",
+                                  spec.block_n, kMostScores));
   if (const int bytes = shared_bytes_of(spec); bytes > arch.shared_bytes_per_cta) {
     const std::string nearest = nearest_in_shared_memory(spec, arch.shared_bytes_per_cta);
     refuse(nearest.starts_with("; block_n") ? "block_n" : "num_kv_stages",
