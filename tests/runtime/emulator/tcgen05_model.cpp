@@ -151,7 +151,8 @@ MmaRun::MmaRun(const MmaCase& given, MmaNumbers numbers)
   }
 
   mma.form = form_of(c);
-  mma.shape = decode_instruction_descriptor(descriptor_of(c).bits(), mma.form);
+  instruction_descriptor = descriptor_of(c).bits();
+  mma.shape = decode_instruction_descriptor(instruction_descriptor, mma.form);
   mma.layout = layout_of(mma.form, mma.shape);
   for (int rank = 0; rank < c.cta_group; ++rank)
     mma.ctas[static_cast<std::size_t>(rank)] = cluster->ctas[static_cast<std::size_t>(rank)].get();

@@ -193,6 +193,7 @@ struct MmaRun : MmaNumbers {
   std::uint32_t k = 0;
   std::vector<double> a_values, b_values;  // with their scales
   std::unique_ptr<Cluster> cluster;
+  std::uint32_t instruction_descriptor = 0;
   Tcgen05Mma mma;
   static constexpr std::uint32_t kD = 64, kA = 384, kScaleA = 448, kScaleB = 480;  // columns
 };
