@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@ struct Cluster;
 struct Program;
 struct Warpgroup;  // ops_wgmma.cpp
 class TensorMemory;
+struct TensorCollectors;  // ops_tcgen05_mma.cpp
 
 /// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
@@ -50,6 +53,7 @@ struct Cta {
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
   std::shared_ptr<TensorMemory> tensor;                // made when it is first used: tensor_memory()
+  std::shared_ptr<TensorCollectors> collectors;        // made by the first tcgen05.mma
   std::uint32_t live_warps = 0;
   std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
 };
@@ -57,15 +61,17 @@ struct Cta {
 struct Cluster {
   Cluster(Completion completion, std::uint64_t seed) : async(completion, seed) {}
   std::uint32_t id = 0;            // in launch order
-  std::uint32_t position[3] = {};  // %clusterid
+  std::uint32_t position[3] = {  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch; its number, in launch order.
+  std::function<std::optional<std::uint32_t>()> cancel_next;
+};  // %clusterid
   std::vector<std::unique_ptr<Cta>> ctas;
   AsyncQueue async;
   std::uint32_t barrier_arrived = 0, barrier_generation = 0;  // threads; barrier.cluster
   std::uint32_t live_threads = 0;
   std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
-  Hazards* hazards = nullptr;        // null: not checked
-  Timeline* timeline = nullptr;      // null: not kept
+  Hazards* hazards = nullptr;    // null: not checked
+  Timeline* timeline = nullptr;  // null: not kept
 };
 
 /// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.

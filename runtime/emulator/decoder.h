@@ -49,15 +49,19 @@ std::span<const Form> tensor_copy_forms();
 std::span<const Form> matrix_move_forms();
 std::span<const Form> mma_forms();
 std::span<const Form> wgmma_forms();
+std::span<const Form> cluster_launch_forms();
 std::span<const Form> tcgen05_forms();
 std::span<const Form> tcgen05_move_forms();
 std::span<const Form> tcgen05_copy_forms();
+std::span<const Form> tcgen05_mma_forms();
 
 /// What a row's decode function has to work with: one instruction, and the program under construction.
 class Decoder {
  public:
   const Instruction& instruction() const { return *instruction_; }
   const Entry& entry() const;
+  /// The module's .target: "sm_100a".
+  std::string_view target() const;
   /// The operands, without the one that a stripped .L2::cache_hint brought along.
   std::span<const Operand> operands() const { return operands_; }
   std::size_t num_operands() const { return operands_.size(); }
