@@ -61,17 +61,15 @@ struct Cta {
 struct Cluster {
   Cluster(Completion completion, std::uint64_t seed) : async(completion, seed) {}
   std::uint32_t id = 0;            // in launch order
-  std::uint32_t position[3] = {  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch; its number, in launch order.
-  std::function<std::optional<std::uint32_t>()> cancel_next;
-};  // %clusterid
+  std::uint32_t position[3] = {};  // %clusterid
   std::vector<std::unique_ptr<Cta>> ctas;
   AsyncQueue async;
   std::uint32_t barrier_arrived = 0, barrier_generation = 0;  // threads; barrier.cluster
   std::uint32_t live_threads = 0;
   std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
-  Hazards* hazards = nullptr;    // null: not checked
-  Timeline* timeline = nullptr;  // null: not kept
+  Hazards* hazards = nullptr;        // null: not checked
+  Timeline* timeline = nullptr;      // null: not kept
 };
 
 /// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.

@@ -31,6 +31,7 @@ std::span<const std::string_view> ignored_hints();
 std::span<const Form> integer_forms();
 std::span<const Form> logic_forms();
 std::span<const Form> float_forms();
+std::span<const Form> packed_float_forms();
 std::span<const Form> half_forms();
 std::span<const Form> compare_forms();
 std::span<const Form> convert_forms();

@@ -6,6 +6,7 @@
 /// gives.
 #include <algorithm>
 
+#include "kernelwright/runtime/emulator/float_arithmetic.h"
 #include "kernelwright/runtime/emulator/float_parts.h"
 
 namespace kernelwright::emulator {
@@ -17,41 +18,11 @@ using U64 = std::uint64_t;
 // ---- nearest even -------------------------------------------------------------------------------------------------
 
 template <bool kFtz>
-float add(float a, float b) {
-  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) + flush_if<kFtz>(b)));
-}
-template <bool kFtz>
-float sub(float a, float b) {
-  return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) - flush_if<kFtz>(b)));
-}
-/// `value`, a product, a quotient or an fma, or its zero if it is too small to be normal. `scaled` is the same 2^64
-/// times larger, so that it was rounded as a normal number: a result that only subnormal rounding would lift to the
-/// smallest normal number is flushed too (measured on an H100).
-float flush_product(float value, float scaled) {
-  const std::uint32_t bits = std::bit_cast<U32>(flush(value));
-  return std::bit_cast<float>(std::fabs(scaled) < 0x1p-62f ? bits & 0x80000000u : bits);
-}
-template <bool kFtz>
-float mul(float a, float b) {
-  if constexpr (!kFtz) return one_nan(a * b);
-  a = flush(a);
-  b = flush(b);
-  return flush_product(one_nan(a * b), a * 0x1p64f * b);
-}
-template <bool kFtz>
 float div(float a, float b) {
   if constexpr (!kFtz) return one_nan(a / b);
   a = flush(a);
   b = flush(b);
   return flush_product(one_nan(a / b), a * 0x1p64f / b);
-}
-template <bool kFtz>
-float fma(float a, float b, float c) {
-  if constexpr (!kFtz) return one_nan(__builtin_fmaf(a, b, c));
-  a = flush(a);
-  b = flush(b);
-  c = flush(c);
-  return flush_product(one_nan(__builtin_fmaf(a, b, c)), __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f));
 }
 template <bool kFtz>
 float reciprocal(float a) {
@@ -100,10 +71,11 @@ int sum_error(Quad a, Quad b, double near) {
 }
 
 // Of f32: a double that is to be rounded once more.
-double add_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, b, rounding); }
-double sub_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, -b, rounding); }
-double mul_rounded(float a, float b, float, Rounding) { return double{a} * b; }
-double fma_rounded(float a, float b, float c, Rounding rounding) { return fma_to_odd(a, b, c, rounding); }
+using emulator::add_rounded;
+using emulator::finish;
+using emulator::fma_rounded;
+using emulator::mul_rounded;
+using emulator::sub_rounded;
 double div_rounded(float a, float b, float, Rounding) {
   const double quotient = double{a} / b;
   if (!std::isfinite(quotient) || std::isinf(b)) return quotient;
@@ -115,11 +87,6 @@ double square_root_rounded(float a, float, float, Rounding) {
   const double root = std::sqrt(double{a});
   return std::isfinite(root) ? round_to_odd({root, std::fma(-root, root, double{a})}) : root;
 }
-float finish(double value, float, const Modifiers& modifiers) {
-  const float rounded = one_nan(round_f32(value, modifiers.rounding));
-  return modifiers.flush ? flush_product(rounded, round_f32(value * 0x1p64, modifiers.rounding)) : rounded;
-}
-
 double fma_rounded(double a, double b, double c, Rounding rounding) {
   const double near = std::fma(a, b, c);
   if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c)) return near;
@@ -343,6 +310,12 @@ void test(Decoder& decoder, Op& op) {
   op.run = run_test<T, kTest>;
 }
 
+/// From sm_100 on, a minimum or maximum may have a third source.
+template <void (*kOfTwo)(Decoder&, Op&)>
+void two_or_three(Decoder& decoder, Op& op) {
+  decoder.num_operands() == 4 ? decode_extremum_of_three(decoder, op) : kOfTwo(decoder, op);
+}
+
 constexpr Form kForms[] = {
     {"add.(rn)?.f32", lane_function<add<false>>},
     {"add.(rn)?.ftz.f32", lane_function<add<true>>},
@@ -398,19 +371,19 @@ constexpr Form kForms[] = {
     {"cos.approx.ftz.f32", lane_function<cos_approx<true>>},
     {"tanh.approx.f32", lane_function<tanh_approx>},
 
-    {"min.f32", lane_function<extremum_f32<false, false, false>>},
-    {"min.ftz.f32", lane_function<extremum_f32<false, false, true>>},
-    {"min.NaN.f32", lane_function<extremum_f32<false, true, false>>},
-    {"min.ftz.NaN.f32", lane_function<extremum_f32<false, true, true>>},
+    {"min.f32", two_or_three<lane_function<extremum_f32<false, false, false>>>},
+    {"min.ftz.f32", two_or_three<lane_function<extremum_f32<false, false, true>>>},
+    {"min.NaN.f32", two_or_three<lane_function<extremum_f32<false, true, false>>>},
+    {"min.ftz.NaN.f32", two_or_three<lane_function<extremum_f32<false, true, true>>>},
     {"min.xorsign.abs.f32", lane_function<extremum_xorsign<false, false, false>>},
     {"min.ftz.xorsign.abs.f32", lane_function<extremum_xorsign<false, false, true>>},
     {"min.NaN.xorsign.abs.f32", lane_function<extremum_xorsign<false, true, false>>},
     {"min.ftz.NaN.xorsign.abs.f32", lane_function<extremum_xorsign<false, true, true>>},
     {"min.f64", lane_function<extremum<double, false, false>>},
-    {"max.f32", lane_function<extremum_f32<true, false, false>>},
-    {"max.ftz.f32", lane_function<extremum_f32<true, false, true>>},
-    {"max.NaN.f32", lane_function<extremum_f32<true, true, false>>},
-    {"max.ftz.NaN.f32", lane_function<extremum_f32<true, true, true>>},
+    {"max.f32", two_or_three<lane_function<extremum_f32<true, false, false>>>},
+    {"max.ftz.f32", two_or_three<lane_function<extremum_f32<true, false, true>>>},
+    {"max.NaN.f32", two_or_three<lane_function<extremum_f32<true, true, false>>>},
+    {"max.ftz.NaN.f32", two_or_three<lane_function<extremum_f32<true, true, true>>>},
     {"max.xorsign.abs.f32", lane_function<extremum_xorsign<true, false, false>>},
     {"max.ftz.xorsign.abs.f32", lane_function<extremum_xorsign<true, false, true>>},
     {"max.NaN.xorsign.abs.f32", lane_function<extremum_xorsign<true, true, false>>},

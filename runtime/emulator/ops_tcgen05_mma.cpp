@@ -198,11 +198,8 @@ std::uint8_t scale_block_of(const Decoder& decoder, Tcgen05Kind kind, std::strin
 
 /// The operands that all forms have: [d-tmem], a-desc or [a-tmem], b-desc, idesc.
 std::span<Slot> decode_common(Decoder& decoder, Op& op, Tcgen05Form& form) {
+  decoder.require_tensor_memory();
   const std::string_view target = decoder.target();
-  const bool family = target.starts_with("sm_100") || target.starts_with("sm_101") || target.starts_with("sm_103") ||
-                      target.starts_with("sm_110");
-  if (!family || (target.back() != 'a' && target.back() != 'f'))
-    decoder.refuse(fmt::format("needs a target such as sm_100a, and the module's is {}", target));
   if (target.starts_with("sm_103")) form.flags |= Tcgen05Form::kSm103;
   form.kind = kind_of(decoder);
   if (form.kind == Tcgen05Kind::kI8 && target.starts_with("sm_103"))
