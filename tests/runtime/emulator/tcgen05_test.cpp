@@ -138,16 +138,16 @@ void check_layout(const LayoutCase& test, Completion completion) {
                       test.num, test.packed ? ".pack::16b" : "", registers(count, 128), offset);
   body += "mul.wide.u32 %rd21, %r0, 4; add.u64 %rd21, %rd21, %rd0;\n";
   for (std::uint32_t i = 0; i < count; ++i)
-    body += fmt::format("st.global.b32 [%rd21+{}], %v{};\nshl.b32 %r81, %r0, 8; add.u32 %r81, %r81, {}; mul.lo.u32 "
-                        "%v{}, %r81, {};\n",
-                        i * kThreads * 4, 128 + i, i + 77, 128 + i, kHash);
+    body += fmt::format(
+        "st.global.b32 [%rd21+{}], %v{};\nshl.b32 %r81, %r0, 8; add.u32 %r81, %r81, {}; mul.lo.u32 "
+        "%v{}, %r81, {};\n",
+        i * kThreads * 4, 128 + i, i + 77, 128 + i, kHash);
   body += fmt::format("tcgen05.st.sync.aligned.{}.x{}{}.b32 [%r92]{}, {{{}}};\ntcgen05.wait::st.sync.aligned;\n", shape,
                       test.num, test.packed ? ".unpack::16b" : "", offset, registers(count, 128));
   const std::uint32_t second = count * kThreads;
   body += dump(kColumns, second) + deallocate(kColumns) + "}";
-  const auto result =
-      run(body, {.block = {kThreads}, .dynamic_shared_bytes = 1024}, {.hazards = true, .completion = completion}, {},
-          second + kColumns * kThreads);
+  const auto result = run(body, {.block = {kThreads}, .dynamic_shared_bytes = 1024},
+                          {.hazards = true, .completion = completion}, {}, second + kColumns * kThreads);
   ASSERT_THAT(all_texts(result.report), IsEmpty());
 
   std::vector<std::uint32_t> expected(kColumns * kThreads);
@@ -174,7 +174,7 @@ TEST_P(Tcgen05Layout, PutsEveryRegisterWhereTheFigureSays) {
   for (std::uint32_t num = 1; num * fragment.registers_each <= 128; num *= 2)
     for (const bool packed : {false, true}) {
       SCOPED_TRACE(fmt::format("{}.x{}{}", fragment.shape, num, packed ? ", packed" : ""));
-      check_layout({GetParam(), num, packed}, num == 2 ? Completion::kLazy
+      check_layout({GetParam(), num, packed}, num == 2   ? Completion::kLazy
                                               : num == 4 ? Completion::kRandom
                                                          : Completion::kEager);
       if (HasFatalFailure()) return;
@@ -190,21 +190,21 @@ TEST(Tcgen05Load, ReducesWhatAThreadLoads) {
     std::uint32_t expected;
   };
   // Of -2, 1, NaN and -0 as floats.
-  const Reduction kReductions[] = {{"min.f32", "min", 0xc0000000},   {"max.f32", "max", 0x3f800000},
-                                   {"max.abs.f32", "abs", 0x40000000}, {"min.NaN.f32", "nan", 0x7fffffff},
+  const Reduction kReductions[] = {{"min.f32", "min", 0xc0000000},      {"max.f32", "max", 0x3f800000},
+                                   {"max.abs.f32", "abs", 0x40000000},  {"min.NaN.f32", "nan", 0x7fffffff},
                                    {"min.abs.f32", "zero", 0x00000000}, {"max.u32", "u32", 0xc0000000},
                                    {"max.s32", "s32", 0x7fc00000}};
   for (const Reduction& reduction : kReductions) {
     SCOPED_TRACE(reduction.name);
-    const auto result = run(
-        kRegisters + allocate(32) +
-        "mov.b32 %v0, 0xc0000000; mov.b32 %v1, 0x3f800000; mov.b32 %v2, 0x7fc00000; mov.b32 %v3, 0x80000000;\n"
-        "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91], {%v0, %v1, %v2, %v3};\ntcgen05.wait::st.sync.aligned;\n"
-        "tcgen05.ld.red.sync.aligned.32x32b.x4." +
-        reduction.form +
-        " {%v4, %v5, %v6, %v7}, %v8, [%r91];\ntcgen05.wait::ld.sync.aligned;\n"
-        "mul.wide.u32 %rd20, %r0, 4; add.u64 %rd20, %rd20, %rd0; st.global.b32 [%rd20], %v8;\n" +
-        deallocate(32) + "}");
+    const auto result =
+        run(kRegisters + allocate(32) +
+            "mov.b32 %v0, 0xc0000000; mov.b32 %v1, 0x3f800000; mov.b32 %v2, 0x7fc00000; mov.b32 %v3, 0x80000000;\n"
+            "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91], {%v0, %v1, %v2, %v3};\ntcgen05.wait::st.sync.aligned;\n"
+            "tcgen05.ld.red.sync.aligned.32x32b.x4." +
+            reduction.form +
+            " {%v4, %v5, %v6, %v7}, %v8, [%r91];\ntcgen05.wait::ld.sync.aligned;\n"
+            "mul.wide.u32 %rd20, %r0, 4; add.u64 %rd20, %rd20, %rd0; st.global.b32 [%rd20], %v8;\n" +
+            deallocate(32) + "}");
     EXPECT_THAT(all_texts(result.report), IsEmpty());
     EXPECT_EQ(result.out[77], reduction.expected);
   }
@@ -223,15 +223,23 @@ const CopyShape kCopies[] = {
     {"128x256b", 128, 2, [](std::uint32_t row) { return Lanes{row}; }},
     {"128x128b", 128, 1, [](std::uint32_t row) { return Lanes{row}; }},
     {"4x256b", 4, 2, [](std::uint32_t row) { return Lanes{row * 32}; }},
-    {"64x128b.warpx2::02_13", 64, 1, [](std::uint32_t row) { return Lanes{row, row + 64}; }},
+    {"64x128b.warpx2::02_13", 64, 1,
+     [](std::uint32_t row) {
+       return Lanes{row, row + 64};
+     }},
     {"64x128b.warpx2::01_23", 64, 1,
-     [](std::uint32_t row) { return row < 32 ? Lanes{row, row + 32} : Lanes{row + 32, row + 64}; }},
-    {"32x128b.warpx4", 32, 1, [](std::uint32_t row) { return Lanes{row, row + 32, row + 64, row + 96}; }},
+     [](std::uint32_t row) {
+       return row < 32 ? Lanes{row, row + 32} : Lanes{row + 32, row + 64};
+     }},
+    {"32x128b.warpx4", 32, 1,
+     [](std::uint32_t row) {
+       return Lanes{row, row + 32, row + 64, row + 96};
+     }},
 };
 
-/// Byte b of row r of a source whose byte i is i * 7 + 3, laid out as the descriptor says: without a swizzle 16 bytes of
-/// 8 rows one after another, `leading` on to the next 16 bytes of a row; with 128B a row has 128 bytes and the 16-byte
-/// units of row r are exchanged by r % 8.
+/// Byte b of row r of a source whose byte i is i * 7 + 3, laid out as the descriptor says: without a swizzle 16 bytes
+/// of 8 rows one after another, `leading` on to the next 16 bytes of a row; with 128B a row has 128 bytes and the
+/// 16-byte units of row r are exchanged by r % 8.
 constexpr std::uint32_t kSource = 1024;  // from the beginning of `data`
 std::uint8_t source_byte(std::uint32_t row, std::uint32_t byte, bool swizzled) {
   const std::uint32_t place = swizzled ? row * 128 + ((byte / 16) ^ (row % 8)) * 16 + byte % 16
@@ -241,9 +249,9 @@ std::uint8_t source_byte(std::uint32_t row, std::uint32_t byte, bool swizzled) {
 
 std::string copy_kernel(const std::string& form, bool swizzled, std::uint32_t base_lane, int group) {
   // Bits 46-48 are the version; 61-63 the swizzle; strides of 8 rows and of 16 bytes, in units of 16 bytes.
-  const std::uint64_t descriptor = std::uint64_t{1} << 46 |
-                                   (swizzled ? std::uint64_t{2} << 61 | std::uint64_t{1024 / 16} << 32
-                                             : std::uint64_t{256 / 16} << 32 | std::uint64_t{128 / 16} << 16);
+  const std::uint64_t descriptor =
+      std::uint64_t{1} << 46 | (swizzled ? std::uint64_t{2} << 61 | std::uint64_t{1024 / 16} << 32
+                                         : std::uint64_t{256 / 16} << 32 | std::uint64_t{128 / 16} << 16);
   std::string body = kRegisters + allocate(32, group);
   body += R"(
     mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
@@ -277,9 +285,10 @@ std::string copy_kernel(const std::string& form, bool swizzled, std::uint32_t ba
   body += group == 1 ? "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r10+8];\n"
                      : "mov.b16 %h2, 3;\ntcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::"
                        "cluster.b64 [%r10+8], %h2;\n";
-  body += "ISSUED:\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 %p5, [%r10+8], 0;\n@!%p5 bra WAIT;\n"
-          "tcgen05.fence::after_thread_sync;\n"
-          "mul.lo.u32 %r20, %r3, 4096; cvt.u64.u32 %rd7, %r20; add.u64 %rd0, %rd0, %rd7;\n";
+  body +=
+      "ISSUED:\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 %p5, [%r10+8], 0;\n@!%p5 bra WAIT;\n"
+      "tcgen05.fence::after_thread_sync;\n"
+      "mul.lo.u32 %r20, %r3, 4096; cvt.u64.u32 %rd7, %r20; add.u64 %rd0, %rd0, %rd7;\n";
   body += dump(8, 0) + deallocate(32, group) +
           "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n}";
   return body;
@@ -336,31 +345,38 @@ TEST(Tcgen05Copy, ReadsASwizzledSource) {
 }
 
 TEST(Tcgen05Shift, MovesEveryLaneButTheLastDown) {
-  const std::string body =
-      kRegisters + allocate(32) +
-      "mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0;\n"
-      "@!%p1 mbarrier.init.shared::cta.b64 [%r10+8], 1;\n@!%p1 fence.mbarrier_init.release.cluster;\n"
-      "mul.lo.u32 %v0, %r0, 3; mov.b32 %v1, %v0; mov.b32 %v2, %v0; mov.b32 %v3, %v0;\n"
-      "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91], {%v0, %v1, %v2, %v3};\n"
-      "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91+4], {%v0, %v1, %v2, %v3};\n"
-      "tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91+8], {%v0, %v1, %v2, %v3};\n"
-      "tcgen05.wait::st.sync.aligned;\ntcgen05.fence::before_thread_sync;\nbar.sync 0;\n"
-      "tcgen05.fence::after_thread_sync;\n@%p1 bra ISSUED;\nadd.u32 %r16, %r90, 0x200000;\n"
-      "tcgen05.shift.cta_group::1.down [%r16];\n"
-      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd9];\nISSUED:\nWAIT:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r10+8], 0;\n@!%p5 bra WAIT;\n"
-      "tcgen05.fence::after_thread_sync;\n" +
-      dump(16, 0).replace(0, 0, "") + deallocate(32) + "}";
-  std::string generic = body;
-  // The commit names its mbarrier by a generic address.
-  generic.insert(generic.find("@%p1 bra ISSUED"), "cvt.u64.u32 %rd8, %r10; cvta.shared.u64 %rd9, %rd8; add.u64 %rd9, %rd9, 8;\n");
-  for (std::size_t at; (at = generic.find("x16.b32")) != std::string::npos;) generic.replace(at, 7, "x16.b32 ");
-  const auto result = run(generic, {.block = {kThreads}, .dynamic_shared_bytes = 1024}, {.hazards = false}, {}, 2048);
-  ASSERT_THAT(all_texts(result.report), IsEmpty());
-  for (std::uint32_t lane = 0; lane < kThreads; ++lane) {
-    const std::uint32_t moved = lane / 32 == 1 && lane % 32 != 31 ? lane + 1 : lane;
-    EXPECT_EQ(result.out[7 * kThreads + lane], moved * 3);
-    EXPECT_EQ(result.out[8 * kThreads + lane], lane * 3);
+  std::string body = kRegisters + allocate(32) + R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0; cvt.u64.u32 %rd8, %r10; cvta.shared.u64 %rd9, %rd8;
+      @!%p1 mbarrier.init.shared::cta.b64 [%r10+8], 1;
+      @!%p1 fence.mbarrier_init.release.cluster;
+      mul.lo.u32 %v0, %r0, 3;
+    )";
+  for (int column = 0; column < 16; column += 4)
+    body += fmt::format("tcgen05.st.sync.aligned.32x32b.x4.b32 [%r91+{}], {{%v0, %v0, %v0, %v0}};\n", column);
+  body += R"(
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.fence::before_thread_sync;
+      bar.sync 0;
+      tcgen05.fence::after_thread_sync;
+      @%p1 bra WAIT;
+      add.u32 %r16, %r90, 0x200000;
+      tcgen05.shift.cta_group::1.down [%r16];
+      tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd9+8];
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r10+8], 0;
+      @!%p5 bra WAIT;
+      tcgen05.fence::after_thread_sync;
+    )" + dump(16, 0) +
+          deallocate(32) + "}";
+  for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
+    const auto result = run(body, {.block = {kThreads}, .dynamic_shared_bytes = 1024},
+                            {.hazards = true, .completion = completion}, {}, 2048);
+    ASSERT_THAT(all_texts(result.report), IsEmpty());
+    for (std::uint32_t lane = 0; lane < kThreads; ++lane) {
+      const std::uint32_t moved = lane / 32 == 1 && lane % 32 != 31 ? lane + 1 : lane;
+      EXPECT_EQ(result.out[7 * kThreads + lane], moved * 3);
+      EXPECT_EQ(result.out[8 * kThreads + lane], lane * 3);
+    }
   }
 }
 
@@ -391,7 +407,8 @@ TEST(Tcgen05Alloc, SaysWhatItWaitsForInADeadlock) {
       tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 32;
     )",
                           {.block = {32}, .dynamic_shared_bytes = 1024});
-  EXPECT_THAT(result.report.fault, HasSubstr("waits for 32 free columns of tensor memory (allocated: columns 0 to 511)"));
+  EXPECT_THAT(result.report.fault,
+              HasSubstr("waits for 32 free columns of tensor memory (allocated: columns 0 to 511)"));
 }
 
 TEST(Tcgen05Alloc, GivesAPairTheSameColumns) {
@@ -429,12 +446,12 @@ TEST(Tcgen05Alloc, NamesWhatIsWrong) {
               HasSubstr("uses columns 63 to 64 of tensor memory, of which some are not allocated"));
   EXPECT_THAT(fault(alloc + "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r20, %r21}, [511];"),
               HasSubstr("2 columns from 511; tensor memory has 128 and 512"));
-  EXPECT_THAT(fault("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r10], 64;"), HasSubstr("it has no peer"));
+  EXPECT_THAT(fault("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r10], 64;"),
+              HasSubstr("it has no peer"));
 }
 
 TEST(Tcgen05, IsRefusedWhereThereIsNoTensorMemory) {
-  for (const char* target : {"sm_90a", "sm_100", "sm_120a"})
-    try {
+  for (const char* target : {"sm_90a", "sm_100", "sm_120a"}) try {
       test::run_ptx("tcgen05.wait::ld.sync.aligned;", {.block = {32}}, {}, {}, 16, target);
       FAIL() << target;
     } catch (const PtxError& error) {
