@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,6 +70,8 @@ struct Cluster {
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept
+  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch; its number, in launch order.
+  std::function<std::optional<std::uint32_t>()> cancel_next;
 };
 
 /// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.

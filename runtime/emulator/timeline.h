@@ -105,7 +105,9 @@ class Timeline {
 
   // ---- copies, when they are issued; `offset` is in shared memory
   /// Completes on an mbarrier of the CTA that it goes to.
-  void copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier, std::uint32_t bytes);
+  /// `mbarrier` is of `to`, or of `signalled`.
+  void copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier, std::uint32_t bytes,
+            const Cta* signalled = nullptr);
   void store(const Warp& warp, std::uint32_t offset, std::uint32_t bytes);
 
   Recording take();

@@ -1,48 +1,15 @@
 // Each case is a small kernel whose lines that begin with '!' are the synchronisation it needs. With them it is clean
 // under every completion policy and several schedules; without them the checker names what is missing.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <sstream>
-
-#include "runtime/emulator/ptx_kernel.h"
+#include "runtime/emulator/hazard_cases.h"
 
 namespace kernelwright::emulator {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
+using test::HazardCase;
 
-struct Case {
-  const char* name;
-  HazardKind kind;
-  const char* body;
-  LaunchShape shape = {.block = {64}, .dynamic_shared_bytes = 8192};
-  std::optional<HazardKind> also = {};  // what the same mistake is called where it ends the launch
-};
-
-std::string with_sync(const std::string& body, bool keep) {
-  std::istringstream lines(body);
-  std::string out;
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t at = line.find_first_not_of(' ');
-    if (at != std::string::npos && line[at] == '!') {
-      if (!keep) continue;
-      line[at] = ' ';
-    }
-    out += line + "\n";
-  }
-  return out;
-}
-
-std::string texts(const LaunchReport& report) {
-  std::string all = report.fault;
-  for (const HazardReport& hazard : report.hazards) all += "\n" + hazard.text();
-  return all;
-}
-
-const Case kCases[] = {
+const HazardCase kCases[] = {
     {"two_warps_and_no_barrier", HazardKind::kRace, R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
       st.shared.u32 [%r12], %r0;
@@ -405,31 +372,13 @@ const Case kCases[] = {
      {.block = {128}, .dynamic_shared_bytes = 8192}},
 };
 
-class HazardCase : public testing::TestWithParam<Case> {};
+class SmallHazard : public testing::TestWithParam<HazardCase> {};
 
-TEST_P(HazardCase, IsCleanAsWritten) {
-  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
-    for (const std::uint64_t seed : {1, 2, 3}) {
-      const auto run = test::run_ptx(with_sync(GetParam().body, true), GetParam().shape,
-                                     {.hazards = true, .completion = completion, .seed = seed, .shuffle = seed > 1});
-      EXPECT_TRUE(run.report.completed);
-      EXPECT_THAT(texts(run.report), IsEmpty());
-    }
-}
+TEST_P(SmallHazard, IsCleanAsWritten) { test::expect_clean(GetParam()); }
+TEST_P(SmallHazard, IsReportedWithoutItsSynchronisation) { test::expect_found(GetParam()); }
 
-TEST_P(HazardCase, IsReportedWithoutItsSynchronisation) {
-  for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
-    const auto run =
-        test::run_ptx(with_sync(GetParam().body, false), GetParam().shape, {.hazards = true, .completion = completion});
-    const bool found = std::any_of(
-        run.report.hazards.begin(), run.report.hazards.end(),
-        [](const HazardReport& report) { return report.kind == GetParam().kind || report.kind == GetParam().also; });
-    EXPECT_TRUE(found) << "looked for: " << name_of(GetParam().kind) << "; found: " << texts(run.report);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Small, HazardCase, testing::ValuesIn(kCases),
-                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Small, SmallHazard, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<HazardCase>& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace kernelwright::emulator
