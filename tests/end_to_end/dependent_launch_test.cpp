@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/float_formats.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright {
