@@ -24,18 +24,13 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return floor_div(a + b -
 /// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
 /// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
 /// kernel. Candidates are the counts that just fill one, two or three waves of CTAs.
-///
-/// A merge in the kernel stays within one wave, which is what has run on hardware. With two parts on 2.6 waves, three
-/// CTAs an SM, a decode that TMA feeds ended in an illegal access on an H100; neither the emulator nor memcheck shows
-/// why. Until it is understood only a schedule goes there.
 int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Merge merge) {
   const std::int64_t merging = merge == Merge::kInKernel ? 2 : 4;
   const auto cost = [&](std::int64_t splits) {
     return ceil_div(items * splits, slots) * (ceil_div(tiles, splits) + 2) + (splits > 1 ? merging : 0);
   };
   std::int64_t best = 1, least = cost(1);
-  const std::int64_t most_waves = merge == Merge::kInKernel ? 1 : 3;
-  for (std::int64_t waves = 1; waves <= most_waves; ++waves) {
+  for (std::int64_t waves = 1; waves <= 3; ++waves) {
     const std::int64_t splits = std::clamp<std::int64_t>(floor_div(waves * slots, items), 1,
                                                          std::min<std::int64_t>(tiles, contract::kMaxSplits));
     // Fewer parts of the same length leave no part empty.

@@ -24,8 +24,9 @@ T* pointer(DevicePtr address) {
 
 contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
 
-LaunchConfig config_of(const LaunchPlan& plan) {
+LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
   LaunchConfig config;
+  config.pdl = pdl;
   for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
   config.block = plan.block;
   config.shared_bytes = plan.shared_bytes;
@@ -114,7 +115,7 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
     encode(kernel, decode.k, wanted.k);
     encode(kernel, decode.v, wanted.v);
     decode.attention = params;
-    return kernel.device->launch(*kernel.main, config_of(launch.main), &decode, sizeof decode, stream);
+    return kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &decode, sizeof decode, stream);
   }
   contract::HopperAttentionParams hopper{};
   encode(kernel, hopper.q, wanted.q);
@@ -123,7 +124,7 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
   hopper.attention = params;
   hopper.num_items = launch.num_items;
   hopper.m_chunk = launch.m_chunk;
-  kernel.device->launch(*kernel.main, config_of(launch.main), &hopper, sizeof hopper, stream);
+  kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &hopper, sizeof hopper, stream);
 }
 
 }  // namespace
@@ -160,8 +161,7 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.kv_step = step(spec.kv);
   loaded.o_step = step(spec.out);
   loaded.tensor_maps = spec.family == Family::kHopper;
-  // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
-  loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
+  loaded.has_pdl = arch_info(plan.main.arch).pdl;
   return loaded;
 }
 
@@ -197,7 +197,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
   if (kernel.tensor_maps)
     launch_hopper(kernel, tensors, strides, launch, params, stream);
   else
-    kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &params, sizeof params, stream);
   if (!split || !kernel.combine) return;
 
   const CombineParams combine{
@@ -211,9 +211,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
       .q_heads = kernel.q_heads,
       .q_len = ragged ? 0 : tensors.q_len,
   };
-  LaunchConfig config = config_of(launch.combine);
-  config.pdl = kernel.pdl;
-  kernel.device->launch(*kernel.combine, config, &combine, sizeof combine, stream);
+  // Its wait ends with the kernel above, and that one has waited for what was ahead of both.
+  kernel.device->launch(*kernel.combine, config_of(launch.combine, kernel.has_pdl), &combine, sizeof combine, stream);
 }
 
 }  // namespace kernelwright::detail

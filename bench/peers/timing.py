@@ -26,7 +26,9 @@ class Graph:
     """One arm as a graph: flush the L2, event, the call, event."""
 
     def __init__(self, call, flush, hang_seconds):
-        self.hang_seconds = hang_seconds
+        # The graph holds addresses only. What they lead to (a workspace, say) lives with the call: whoever captures the next
+        # graph hands memory that nobody holds back to the driver.
+        self.call, self.hang_seconds = call, hang_seconds
         self.start, self.end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())

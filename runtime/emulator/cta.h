@@ -85,6 +85,7 @@ struct Launch {
   bool registers_known = false;            // else it is the most that fits
   std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
+  bool depends_on_all = false;             // it is taken to use all of memory
 };
 
 }  // namespace kernelwright::emulator

@@ -19,7 +19,7 @@ using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // What the launch gives each thread (65536 / kNumThreads) is dealt anew: loading takes few.
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 3 ? 32 : 24;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 2 ? 24 : 32;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");

@@ -137,7 +137,7 @@ TEST(TensorGather, TakesFourRowsAndScattersThemAgain) {
       cp.async.bulk.wait_group 0;
     DONE:
     )";
-  for (const Swizzle swizzle : {Swizzle::kNone, Swizzle::k32B})
+  for (const Swizzle swizzle : {Swizzle::kNone, Swizzle::k32B})  // which leaves the first four rows where they are
     for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
       const TensorRun run = run_tensor(body, {.block = {32}, .dynamic_shared_bytes = 4096},
                                        {.hazards = true, .completion = completion}, swizzle);
@@ -145,7 +145,6 @@ TEST(TensorGather, TakesFourRowsAndScattersThemAgain) {
       const std::uint32_t rows[] = {9, 3, 16, 0};  // the tensor has no row 16
       for (std::uint32_t i = 0; i < 4; ++i)
         for (std::uint32_t column = 0; column < 8; ++column) {
-          // 32B: units of 16 bytes change places in rows 4 to 7 of 8, of 32 bytes each. There are four rows.
           const std::uint32_t expected = rows[i] == 16 ? 0 : rows[i] * 100 + 4 + column;
           EXPECT_EQ(run.out[i * 8 + column], expected);
         }

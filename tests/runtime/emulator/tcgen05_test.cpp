@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernelwright/runtime/emulator/ptx_parser.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {
@@ -18,7 +20,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr const char* kTarget = "sm_100a";
-constexpr std::uint32_t kThreads = 128, kColumns = 512;
+constexpr std::uint32_t kThreads = 128;
 
 std::string all_texts(const LaunchReport& report) {
   std::string all = report.fault;
@@ -56,15 +58,15 @@ std::string deallocate(std::uint32_t columns, int group = 1) {
       group, columns);
 }
 
-/// All 512 columns of the warp's lanes = hash(lane << 16 | column).
+/// The first `columns` of the warp's lanes = hash(lane << 16 | column).
 constexpr std::uint32_t kHash = 0x9e3779b1;
 std::uint32_t cell(std::uint32_t lane, std::uint32_t column) { return (lane << 16 | column) * kHash; }
-std::string fill() {
+std::string fill(std::uint32_t columns) {
   std::string text = "shl.b32 %r80, %r0, 16;\n";
-  for (std::uint32_t block = 0; block < 4; ++block) {
-    for (std::uint32_t i = 0; i < 128; ++i)
-      text += fmt::format("add.u32 %r81, %r80, {}; mul.lo.u32 %v{}, %r81, {};\n", block * 128 + i, i, kHash);
-    text += fmt::format("tcgen05.st.sync.aligned.32x32b.x128.b32 [%r91+{}], {{{}}};\n", block * 128, registers(128));
+  for (std::uint32_t block = 0; block < columns; block += 32) {
+    for (std::uint32_t i = 0; i < 32; ++i)
+      text += fmt::format("add.u32 %r81, %r80, {}; mul.lo.u32 %v{}, %r81, {};\n", block + i, i, kHash);
+    text += fmt::format("tcgen05.st.sync.aligned.32x32b.x32.b32 [%r91+{}], {{{}}};\n", block, registers(32));
   }
   return text + "tcgen05.wait::st.sync.aligned;\n";
 }
@@ -130,10 +132,14 @@ void check_layout(const LayoutCase& test, Completion completion) {
   const std::string shape = fragment.shape;
   const bool split = shape == "16x32bx2";
   const std::uint32_t count = fragment.registers_each * test.num, width = test.packed ? 2 : 1;
-  const std::uint32_t base = shape == "32x32b" ? 0 : 16, gap = split ? 256 - test.num : 0;
-  const std::uint32_t half = split ? test.num * width + std::min(gap, 7u) : 0;
+  const std::uint32_t base = shape == "32x32b" ? 0 : 16;
+  const auto last = place(fragment, 31, count - 1);
+  const std::uint32_t each = (last.second + 1) * width;
+  const std::uint32_t half = split ? each + std::min(512 - 2 * each, 7u) : 0;  // where the second half begins
+  const std::uint32_t columns = std::max(32u, std::bit_ceil(half + each));
   const std::string offset = split ? fmt::format(", {}", half) : "";
-  std::string body = kRegisters + allocate(kColumns) + fill() + fmt::format("add.u32 %r92, %r91, {};\n", base << 16);
+  std::string body =
+      kRegisters + allocate(columns) + fill(columns) + fmt::format("add.u32 %r92, %r91, {};\n", base << 16);
   body += fmt::format("tcgen05.ld.sync.aligned.{}.x{}{}.b32 {{{}}}, [%r92]{};\ntcgen05.wait::ld.sync.aligned;\n", shape,
                       test.num, test.packed ? ".pack::16b" : "", registers(count, 128), offset);
   body += "mul.wide.u32 %rd21, %r0, 4; add.u64 %rd21, %rd21, %rd0;\n";
@@ -145,13 +151,13 @@ void check_layout(const LayoutCase& test, Completion completion) {
   body += fmt::format("tcgen05.st.sync.aligned.{}.x{}{}.b32 [%r92]{}, {{{}}};\ntcgen05.wait::st.sync.aligned;\n", shape,
                       test.num, test.packed ? ".unpack::16b" : "", offset, registers(count, 128));
   const std::uint32_t second = count * kThreads;
-  body += dump(kColumns, second) + deallocate(kColumns) + "}";
+  body += dump(columns, second) + deallocate(columns) + "}";
   const auto result = run(body, {.block = {kThreads}, .dynamic_shared_bytes = 1024},
-                          {.hazards = true, .completion = completion}, {}, second + kColumns * kThreads);
+                          {.hazards = true, .completion = completion}, {}, second + columns * kThreads);
   ASSERT_THAT(all_texts(result.report), IsEmpty());
 
-  std::vector<std::uint32_t> expected(kColumns * kThreads);
-  for (std::uint32_t column = 0; column < kColumns; ++column)
+  std::vector<std::uint32_t> expected(columns * kThreads);
+  for (std::uint32_t column = 0; column < columns; ++column)
     for (std::uint32_t lane = 0; lane < kThreads; ++lane) expected[column * kThreads + lane] = cell(lane, column);
   for (std::uint32_t thread = 0; thread < kThreads; ++thread)
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -240,7 +246,6 @@ const CopyShape kCopies[] = {
 /// Byte b of row r of a source whose byte i is i * 7 + 3, laid out as the descriptor says: without a swizzle 16 bytes
 /// of 8 rows one after another, `leading` on to the next 16 bytes of a row; with 128B a row has 128 bytes and the
 /// 16-byte units of row r are exchanged by r % 8.
-constexpr std::uint32_t kSource = 1024;  // from the beginning of `data`
 std::uint8_t source_byte(std::uint32_t row, std::uint32_t byte, bool swizzled) {
   const std::uint32_t place = swizzled ? row * 128 + ((byte / 16) ^ (row % 8)) * 16 + byte % 16
                                        : row / 8 * 256 + byte / 16 * 128 + row % 8 * 16 + byte % 16;
