@@ -30,6 +30,7 @@ struct Workload {
   std::string name, what, body;
   std::uint32_t grid = 64, block = 128;
   double flop_per_warp = 0;  // in matrix multiplies
+  std::string target = "sm_90a", before = "", after = "";
 };
 
 constexpr int kIterations = 200;
@@ -92,13 +93,30 @@ std::vector<Workload> workloads() {
                       repeat(four_mmas("m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2), 16) +
                       repeat("fma.rn.f32 %f1, %f1, %f2, %f3;\nmax.f32 %f3, %f1, %f2;\nadd.u32 %r1, %r1, %r2;\n", 40)),
                  8, 128, 64.0 * kIterations * 4096});
+  // Four products of 128 x 256 x 16 along K, as a slab of a GEMM: the swizzled rows are 128 bytes, K-major.
+  const auto add_tcgen05 = [&](const char* name, const char* kind, std::uint32_t descriptor, double flop) {
+    std::string products;
+    for (int i = 0; i < 4; ++i)
+      products +=
+          fmt::format("add.u64 %rd2, %rd0, {0}; @%p1 tcgen05.mma.cta_group::1.kind::{1} [%r5], %rd2, %rd2, {2}, %p6;\n",
+                      2 * i, kind, descriptor);
+    all.push_back({name, kind, loop(products), 4, 32, 4 * kIterations * flop, "sm_100a",
+                   "mov.u32 %row, buffer; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%row], 256;\n"
+                   "ld.shared.b32 %r5, [%row]; elect.sync %r6|%p1, -1; setp.ne.u32 %p6, %size, 0;\n"
+                   // The descriptor: 128B swizzle, version 1, 1024 bytes from 8 rows to the next.
+                   "shr.u32 %r6, %row, 4; cvt.u64.u32 %rd0, %r6; or.b64 %rd0, %rd0, 0x4000404000000000;\n",
+                   "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 256;\n"});
+  };
+  add_tcgen05("tcgen05.bf16", "f16", 1u << 4 | 1u << 7 | 1u << 10 | 32u << 17 | 8u << 24, 2.0 * 128 * 256 * 16);
+  add_tcgen05("tcgen05.e4m3", "f8f6f4", 1u << 4 | 32u << 17 | 8u << 24, 2.0 * 128 * 256 * 32);
   return all;
 }
 
 std::string text_of(const Workload& work) {
-  return ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 memory)\n{\n"
+  return ".version 8.7\n.target " + work.target +
+         "\n.address_size 64\n.visible .entry k(.param .u64 memory)\n{\n"
          ".reg .b32 %r<32>, %n, %s, %row, %size, %thread;\n.reg .f32 %f<32>;\n.reg .b64 %a, %b, %c, %rd<4>;\n"
-         ".reg .pred %p<8>;\n.shared .align 128 .b8 buffer[16384];\n"
+         ".reg .pred %p<8>;\n.shared .align 1024 .b8 buffer[40960];\n"
          "mov.u32 %thread, %tid.x;\nld.param.u64 %rd0, [memory];\nmov.u32 %r0, %ctaid.x;\nmov.u32 %r31, %ntid.x;\n"
          "mad.lo.u32 %r0, %r0, %r31, %thread;\nmul.wide.u32 %rd1, %r0, 4;\nadd.u64 %a, %rd0, %rd1;\n"
          "add.u64 %b, %a, 1048576;\nmul.wide.u32 %rd1, %r0, 16;\nadd.u64 %c, %rd0, %rd1;\nmov.u32 %row, buffer;\n"
@@ -113,7 +131,8 @@ std::string text_of(const Workload& work) {
            for (int i = 10; i < 26; ++i) zero += fmt::format("mov.f32 %f{}, 0f00000000;\n", i);
            return zero;
          }() +
-         work.body + "st.global.f32 [%a], %f10;\nst.global.b32 [%b], %r2;\ncp.async.wait_all;\nret;\n}\n";
+         work.before + work.body + work.after +
+         "st.global.f32 [%a], %f10;\nst.global.b32 [%b], %r2;\ncp.async.wait_all;\nret;\n}\n";
 }
 
 double processor_seconds() {

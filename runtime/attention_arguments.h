@@ -57,6 +57,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   const AttentionSpec& spec = kernel.spec;
   if ((t.batch | t.q_len | t.kv_len | t.sm_budget) < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len))
     return false;
+  if (t.pdl && !kernel.has_pdl) return false;
   if (rows < 0 || rows > std::int64_t{t.batch} * t.q_len) return false;
   if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
   if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & 15)) return false;
@@ -105,6 +106,10 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
       [&] { return fmt::format("{} is above the problem's max_q_len of {}", tensors.q_len, kernel.max_q_len); });
   bad(tensors.sm_budget < 0, "/sm_budget",
       [&] { return fmt::format("{} is negative; 0 takes all SMs", tensors.sm_budget); });
+  bad(tensors.pdl & !kernel.has_pdl, "/pdl", [&] {
+    return fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
+                       arch_info(spec.arch).name);
+  });
   const std::int64_t all_queries = std::int64_t{tensors.batch} * tensors.q_len;
   bad(ragged_q & ((tensors.q_tokens < 0) | (tensors.q_tokens > all_queries)), "/q_tokens", [&] {
     return fmt::format(

@@ -64,6 +64,12 @@ struct AttentionTensors {
   /// is the same to the bit.
   int sm_budget = 0;
 
+  /// Programmatic dependent launch: this launch may start while the kernel ahead of it in the stream ends, and waits
+  /// for it (griddepcontrol.wait) before it touches memory. What it reads and writes is the same as without. A kernel
+  /// ahead that does not say when it is nearly done (griddepcontrol.launch_dependents) gains it little; one that was
+  /// itself launched so must have waited, in every CTA, as those of this library do. Refused below sm_90.
+  bool pdl = false;
+
   float scale = std::numeric_limits<float>::quiet_NaN();    // of Q K^T; NaN: 1 / sqrt(head_dim.qk)
   float softcap = std::numeric_limits<float>::quiet_NaN();  // NaN: the problem's
   /// [q_heads] f32, for score_mod alibi; 0: the geometric series, 2^(-8 (head + 1) / q_heads) where q_heads is a power

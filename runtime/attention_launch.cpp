@@ -25,8 +25,9 @@ T* pointer(DevicePtr address) {
 
 contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
 
-LaunchConfig config_of(const LaunchPlan& plan) {
+LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
   LaunchConfig config;
+  config.pdl = pdl;
   for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
   config.block = plan.block;
   config.shared_bytes = plan.shared_bytes;
@@ -115,7 +116,7 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
     encode(kernel, all.k, wanted.k);
     encode(kernel, all.v, wanted.v);
     all.attention = params;
-    kernel.device->launch(*kernel.main, config_of(launch.main), &all, sizeof all, stream);
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &all, sizeof all, stream);
   };
   switch (kernel.spec.form()) {
     case AttentionForm::kHopperDecode: {
@@ -169,8 +170,7 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.kv_step = step(spec.kv);
   loaded.o_step = step(spec.out);
   loaded.tensor_maps = spec.family != Family::kPortable;
-  // Only a kernel that was compiled with griddepcontrol waits for the one ahead of it.
-  loaded.pdl = plan.combine && arch_info(plan.combine->arch).pdl;
+  loaded.has_pdl = arch_info(plan.main.arch).pdl;
   return loaded;
 }
 
@@ -206,7 +206,7 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
   if (kernel.tensor_maps)
     launch_mapped(kernel, tensors, strides, launch, params, stream);
   else
-    kernel.device->launch(*kernel.main, config_of(launch.main), &params, sizeof params, stream);
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &params, sizeof params, stream);
   if (!split || !kernel.combine) return;
 
   const CombineParams combine{
@@ -220,9 +220,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
       .q_heads = kernel.q_heads,
       .q_len = ragged ? 0 : tensors.q_len,
   };
-  LaunchConfig config = config_of(launch.combine);
-  config.pdl = kernel.pdl;
-  kernel.device->launch(*kernel.combine, config, &combine, sizeof combine, stream);
+  // Its wait ends with the kernel above, and that one has waited for what was ahead of both.
+  kernel.device->launch(*kernel.combine, config_of(launch.combine, kernel.has_pdl), &combine, sizeof combine, stream);
 }
 
 }  // namespace kernelwright::detail

@@ -23,7 +23,7 @@ struct LoadedAttention {
   Window window;                 // as range_mask() has it
   int chunk_reach = 0;
   bool takes_window = false;  // the caller may give another
-  bool pdl = false;           // the merging kernel may start early
+  bool has_pdl = false;       // programmatic dependent launch: kernels were compiled with griddepcontrol
   bool tensor_maps = false;   // the kernel reads its keys and values through tensor maps
   // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
   unsigned takes = 0, needs = 0;

@@ -187,6 +187,7 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .v_strides = strides(c.v_strides),
                            .o_strides = strides(c.o_strides),
                            .sm_budget = c.sm_budget,
+                           .pdl = c.pdl != 0,
                            .alibi_slopes = c.alibi_slopes};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",

@@ -239,6 +239,7 @@ typedef struct kernelwright_attention_tensors {
   int64_t kv_tokens; /* rows of ragged k and v */
   int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
   uint64_t alibi_slopes;
+  int32_t pdl; /* programmatic dependent launch: may start while the kernel ahead of it ends; sm_90 and newer */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

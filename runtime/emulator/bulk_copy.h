@@ -14,21 +14,23 @@ namespace kernelwright::emulator {
 /// Throws Fault unless `value` is a multiple of `alignment`; `what` is "the destination in shared memory".
 void require_multiple(const char* what, std::uint64_t value, std::uint32_t alignment);
 
-/// The two ends of a copy that completes on an mbarrier. They are in one CTA.
+/// The two ends of a copy that completes on an mbarrier.
 struct SignalledPlace {
   SharedPlace to, mbarrier;
 };
-/// Resolves both and checks them. `reach` bytes from the destination on must be there, a multiple of `alignment`.
+/// Resolves both and checks them. `reach` bytes from the destination on must be there, a multiple of `alignment`. They
+/// are in one CTA, or for `pair` (cta_group::2) in one pair of CTAs.
 SignalledPlace signalled_place(Warp& warp, std::uint64_t to, std::uint64_t mbarrier, std::uint64_t reach,
-                               std::uint32_t alignment);
+                               std::uint32_t alignment, bool pair = false);
 
 /// Calls `body(cta)` for each CTA that `mask` names (.multicast::cluster). Throws Fault for one that is not there.
 template <class Body>
 void for_each_destination(Warp& warp, std::uint32_t mask, Body&& body);
 
-/// Tells the checker of a write by a copy that `lane` issues now and that will complete on the mbarrier, in `cta`.
+/// Tells the checker of a write by a copy that `lane` issues now and that will complete on the mbarrier, in `cta` or
+/// `signalled`.
 void check_signalled_write(Warp& warp, int lane, Cta& cta, std::uint32_t offset, std::uint32_t mbarrier,
-                           std::uint32_t bytes);
+                           std::uint32_t bytes, Cta* signalled = nullptr);
 
 /// Issues a copy out of shared memory that belongs to the bulk group that `lane` has open.
 template <class Work>

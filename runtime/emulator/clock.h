@@ -13,9 +13,11 @@ namespace kernelwright::emulator {
 /// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[w]` is how much of
 /// warp w's writes a proxy fence has made visible to the asynchronous proxy, and `tensor[w]` how much of what it did in
 /// tensor memory a tcgen05.fence::before_thread_sync (or a commit) has put before what follows. Joining takes the
-/// larger of each: lanes of two releases are united, which can only hide a hazard, never invent one.
+/// larger of each: lanes of two releases are united, which can only hide a hazard, never invent one. `ahead`: the
+/// launches ahead have ended, as some griddepcontrol.wait has found.
 struct Clock {
   std::vector<std::uint32_t> all, some, lanes, proxy, tensor;
+  bool ahead = false;
 
   void resize(std::size_t agents, std::size_t warps) {
     if (all.size() < agents) all.resize(agents);
@@ -28,8 +30,10 @@ struct Clock {
     std::fill(lanes.begin(), lanes.end(), 0);
     std::fill(proxy.begin(), proxy.end(), 0);
     std::fill(tensor.begin(), tensor.end(), 0);
+    ahead = false;
   }
   void join(const Clock& other) {
+    ahead |= other.ahead;
     resize(other.all.size(), other.some.size());
     for (std::size_t i = 0; i < other.all.size(); ++i) all[i] = std::max(all[i], other.all[i]);
     for (std::size_t i = 0; i < other.some.size(); ++i) {

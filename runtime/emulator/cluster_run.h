@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernelwright/runtime/emulator/cta.h"
@@ -36,6 +38,10 @@ class ClusterRun {
   ClusterRun(const Launch& launch, const Options& options, const LaunchNotes* notes, HazardLog* log, std::uint32_t id);
   ~ClusterRun();
 
+  /// What clusterlaunchcontrol.try_cancel asks: see Cluster::cancel_next. Before the first turn.
+  void set_cancel_next(std::function<std::optional<std::uint32_t>()> cancel_next) {
+    cluster_.cancel_next = std::move(cancel_next);
+  }
   /// Runs its warps for a while. True once all have exited. Throws Fault.
   bool turn();
   std::uint32_t id() const { return cluster_.id; }

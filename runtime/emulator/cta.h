@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,6 +70,8 @@ struct Cluster {
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept
+  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch; its number, in launch order.
+  std::function<std::optional<std::uint32_t>()> cancel_next;
 };
 
 /// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.
@@ -81,6 +85,7 @@ struct Launch {
   bool registers_known = false;            // else it is the most that fits
   std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
+  bool depends_on_all = false;             // it is taken to use all of memory
 };
 
 }  // namespace kernelwright::emulator

@@ -154,7 +154,8 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.registers_per_thread = launch.registers_known ? shape.registers_per_thread : fit;
   launch.number = ++state_->launches;
   launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
-  if (state_->options.hazards) view->track_writers();
+  launch.depends_on_all = shape.after_unknown;
+  if (state_->options.hazards) view->track_users();
   HazardLog log;
   LaunchReport report = run_launch(launch, state_->options, shape.notes, state_->options.hazards ? &log : nullptr);
   report.hazards = log.take();

@@ -93,6 +93,7 @@ struct LaunchShape {
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and setmaxnreg is checked less
   bool after_previous = false;             // griddepcontrol: may start before the launch ahead of it has ended
+  bool after_unknown = false;              // the same, and hazards take that launch to use all of memory
   const LaunchNotes* notes = nullptr;
 };
 

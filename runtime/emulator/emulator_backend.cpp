@@ -420,6 +420,7 @@ void EmulatedDevice::run(const Launch& launch) {
     const std::lock_guard lock(mutex_);
     // A launch may overlap the one ahead of it in its own stream; those of other streams it does not speak of.
     shape.after_previous = launch.config.pdl && launched_ && last_stream_ == launch.stream;
+    shape.after_unknown = launch.config.pdl && options_.unknown_ahead;
     last_stream_ = launch.stream;
     launched_ = true;
   }

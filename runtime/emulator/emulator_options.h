@@ -16,6 +16,9 @@ struct KernelHazard;  // emulator_backend.h
 struct EmulatorBackendOptions {
   Arch arch = Arch::kSm90a;  // what the device says that it is: any row of arch.h
   bool hazards = false;      // check every launch for races, missing fences, misused barriers; about half the speed
+  /// With `hazards`: whatever stands ahead of a launch with LaunchConfig::pdl is taken to read and write all of memory,
+  /// so that any access of it before griddepcontrol.wait is reported. Else what that launch did decides.
+  bool unknown_ahead = false;
   emulator::Completion completion = emulator::Completion::kEager;
   /// Of Completion::kRandom and, unless it is 0, of the order in which warps and clusters take turns. Equal seeds give
   /// equal runs.

@@ -17,7 +17,7 @@ enum class HazardKind : std::uint8_t {
   kDivergence,      // an aligned instruction that not all lanes or warps reach alike
   kBarrier,         // a named barrier used with different counts
   kRegisterPool,    // setmaxnreg asks for what is not there
-  kGridDependency,  // a read before griddepcontrol.wait of what the launch ahead wrote
+  kGridDependency,  // an access before griddepcontrol.wait that the launch ahead conflicts with
   kTensorMemory,    // unallocated or leaked columns, a lane that a warp cannot reach, alloc after relinquish
   kTensorFence,     // ordered, but no tcgen05.fence or tcgen05.wait around the synchronisation
   kOutOfBounds,

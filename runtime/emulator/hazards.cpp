@@ -223,24 +223,33 @@ void Hazards::access_async(Warp& warp, int lane, Access access, Proxy proxy, Asy
 }
 
 void Hazards::access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes) {
+  const Launch& launch = state_->launch;
   const GlobalMemory::Allocation* allocation = state_->last_allocation;
   if (!allocation || address < allocation->begin || address >= allocation->end)
-    allocation = state_->last_allocation = state_->launch.memory->find(address);
-  if (!allocation || allocation->writers.empty()) return;
-  const std::uint64_t first = (address - allocation->begin) / kWriterGranule,
-                      last = (address + bytes - 1 - allocation->begin) / kWriterGranule;
+    allocation = state_->last_allocation = launch.memory->find(address);
+  if (!allocation || allocation->users.empty()) return;
+  const bool early = (launch.depends_on != 0 || launch.depends_on_all) && !state_->knows_ahead(state_->of(warp), lane);
+  const auto missing = [&](std::string_view what) {
+    state_->report(HazardKind::kGridDependency, warp, lane,
+                   fmt::format("{} bytes are {} {}: griddepcontrol.wait has not been passed", bytes,
+                               access == Access::kWrite ? "written" : "read", what));
+  };
+  if (early && launch.depends_on_all) return missing("that any launch ahead may use");
+  const auto ahead = [&](std::uint32_t& user) {
+    return early && std::atomic_ref(user).load(std::memory_order_relaxed) == launch.depends_on;
+  };
+  // Many read what few write: who has noted itself leaves the line in the other cores' caches.
+  const auto note = [&](std::uint32_t& user) {
+    const std::atomic_ref<std::uint32_t> last(user);
+    if (last.load(std::memory_order_relaxed) != launch.number) last.store(launch.number, std::memory_order_relaxed);
+  };
+  const std::uint64_t first = (address - allocation->begin) / kUserGranule,
+                      last = (address + bytes - 1 - allocation->begin) / kUserGranule;
   for (std::uint64_t at = first; at <= last; ++at) {
-    std::atomic_ref<std::uint32_t> writer(allocation->writers[at]);
-    if (access == Access::kWrite) {
-      writer.store(state_->launch.number, std::memory_order_relaxed);
-    } else if (state_->launch.depends_on != 0 && !warp.dependency_resolved &&
-               writer.load(std::memory_order_relaxed) == state_->launch.depends_on) {
-      state_->report(
-          HazardKind::kGridDependency, warp, lane,
-          fmt::format("{} bytes are read that the launch ahead writes: griddepcontrol.wait has not been passed",
-                      bytes));
-      return;
-    }
+    GlobalMemory::Users& users = allocation->users[at];
+    if (ahead(users.writer)) return missing("that the launch ahead writes");
+    if (access == Access::kWrite && ahead(users.reader)) return missing("that the launch ahead reads");
+    note(access == Access::kWrite ? users.writer : users.reader);
   }
 }
 
@@ -275,6 +284,12 @@ void Hazards::wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint
 }
 
 // ---------------------------------------------------------------------------------------------- synchronisation
+
+void Hazards::wait_for_launches_ahead(Warp& warp, LaneMask lanes) {
+  Clock clock;
+  clock.ahead = true;
+  state_->acquire(state_->of(warp), lanes, clock);
+}
 
 void Hazards::sync_lanes(Warp& warp, LaneMask lanes) {
   // A part of the warp counts as all of it: that can only hide a hazard.

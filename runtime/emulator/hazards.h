@@ -55,7 +55,7 @@ class Hazards {
                     std::uint32_t bytes);
   /// An atomic access: ordered with other atomics on the same bytes, checked against plain ones.
   void access_atomic(Warp& warp, int lane, const SharedPlace& place, std::uint32_t bytes);
-  // ---- and to global memory: only what griddepcontrol.wait orders, and what is unwritten
+  // ---- and to global memory: only what griddepcontrol.wait orders
   void access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes);
 
   // ---- agents of asynchronous operations
@@ -66,7 +66,8 @@ class Hazards {
   void wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint32_t allowed);
 
   // ---- synchronisation
-  void sync_lanes(Warp& warp, LaneMask lanes);  // bar.warp.sync
+  void wait_for_launches_ahead(Warp& warp, LaneMask lanes);  // griddepcontrol.wait
+  void sync_lanes(Warp& warp, LaneMask lanes);               // bar.warp.sync
   void fence_proxy_async(Warp& warp, LaneMask lanes);
   void fence_mbarrier_init(Warp& warp, LaneMask lanes);
   /// A barrier, named by the address of its state: arrivals gather clocks, completion publishes them to whoever

@@ -83,6 +83,10 @@ struct Hazards::State {
   /// Whether `lane` of `warp` knows of an access.
   bool knows(const WarpState& warp, int lane, std::uint32_t agent, int by_lane, std::uint32_t time) const;
   bool knows_proxy(const WarpState& warp, int lane, std::uint32_t agent, std::uint32_t time) const;
+  /// Whether `lane`, or somebody whom it has waited for, has passed griddepcontrol.wait.
+  bool knows_ahead(const WarpState& warp, int lane) const {
+    return warp.known.ahead || ((warp.partial_lanes >> lane & 1) && warp.partial.ahead);
+  }
   /// Adds to `clock` what `lanes` of `warp` know and have done, and begins a new time.
   void release(WarpState& warp, LaneMask lanes, Clock& clock);
   void acquire(WarpState& warp, LaneMask lanes, const Clock& clock);

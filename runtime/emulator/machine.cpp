@@ -76,10 +76,20 @@ class Grid {
     return count;
   }
 
-  std::unique_ptr<ClusterRun> start_next() {
+  /// Takes the next cluster, to begin it or to let another one do its work.
+  std::optional<std::uint32_t> take_next() {
+    if (next_.load(std::memory_order_relaxed) >= order_.size()) return std::nullopt;
     const std::uint32_t at = next_.fetch_add(1, std::memory_order_relaxed);
-    if (at >= order_.size()) return nullptr;
-    return std::make_unique<ClusterRun>(launch_, options_, notes_, log_, order_[at]);
+    if (at >= order_.size()) return std::nullopt;
+    return order_[at];
+  }
+
+  std::unique_ptr<ClusterRun> start_next() {
+    const std::optional<std::uint32_t> id = take_next();
+    if (!id) return nullptr;
+    auto run = std::make_unique<ClusterRun>(launch_, options_, notes_, log_, *id);
+    run->set_cancel_next([this] { return take_next(); });
+    return run;
   }
 
   void work() {

@@ -156,10 +156,10 @@ std::string GlobalMemory::View::describe(std::uint64_t address, std::uint64_t by
   return text;
 }
 
-void GlobalMemory::View::track_writers() const {
+void GlobalMemory::View::track_users() const {
   for (const auto& allocation : sorted_)
     if (allocation->writable && !allocation->freed)
-      allocation->writers.resize((allocation->end - allocation->begin + kWriterGranule - 1) / kWriterGranule);
+      allocation->users.resize((allocation->end - allocation->begin + kUserGranule - 1) / kUserGranule);
 }
 
 SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes) {

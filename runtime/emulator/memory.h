@@ -21,19 +21,22 @@ struct Cta;
 inline constexpr int kWindowShift = 56;
 inline constexpr std::uint64_t kSharedWindow = 1ull << kWindowShift, kLocalWindow = 2ull << kWindowShift;
 
-/// Bytes of global memory for which it is remembered which launch wrote them last.
-inline constexpr std::uint32_t kWriterGranule = 32;
+/// Bytes of global memory for which it is remembered which launch used them last.
+inline constexpr std::uint32_t kUserGranule = 32;
 
 /// Device memory with guard bands. What is freed stays known for a while, so that a use after free is named.
 /// Safe from any number of threads.
 class GlobalMemory {
  public:
+  /// Numbers of launches; 0: none.
+  struct Users {
+    std::uint32_t writer = 0, reader = 0;
+  };
   struct Allocation {
     std::uint64_t begin = 0, end = 0;
     bool freed = false, writable = true;
-    std::string what;  // "allocation of 4096 bytes", "kernel parameters", a variable's name
-    /// For hazards: which launch wrote each 32 bytes last (0: none). Empty unless tracked.
-    mutable std::vector<std::uint32_t> writers;
+    std::string what;                    // "allocation of 4096 bytes", "kernel parameters", a variable's name
+    mutable std::vector<Users> users;    // for hazards: of each 32 bytes, the last ones. Empty unless tracked
     std::unique_ptr<std::byte[]> bytes;  // with its guard bands; null if it is another's memory
   };
   /// What a launch sees: what was allocated when it began. Lookups are lock-free.
@@ -43,8 +46,8 @@ class GlobalMemory {
     const Allocation* find(std::uint64_t address) const;
     /// "address 0x…: 16 bytes past the end of an allocation of 4096 bytes"
     std::string describe(std::uint64_t address, std::uint64_t bytes) const;
-    /// From now on every allocation that kernels may write remembers which launch wrote it. While no launch runs.
-    void track_writers() const;
+    /// From now on every allocation that kernels may write remembers which launch used it. While no launch runs.
+    void track_users() const;
 
    private:
     friend class GlobalMemory;

@@ -54,8 +54,8 @@ void decode_pmevent(Decoder& decoder, Op& op) {
 
 // Launches of a stream run one after the other here, so that the wait itself waits for nothing; what a kernel does
 // before it is what the checker looks at.
-Step wait_for_dependency(Warp& warp, const Op&, LaneMask) {
-  warp.dependency_resolved = true;
+Step wait_for_dependency(Warp& warp, const Op&, LaneMask lanes) {
+  if (Hazards* const hazards = warp.cta->cluster->hazards) hazards->wait_for_launches_ahead(warp, lanes);
   return Step::kNext;
 }
 

@@ -98,6 +98,55 @@ void unpack(Decoder& decoder, Op& op) {
   op.run = run_unpack<kValues, kBits>;
 }
 
+// ---- stochastic rounding ------------------------------------------------------------------------------------------
+
+/// The magnitude plus `random`, whose kBits bits begin right below the result's last place, then cut off there.
+template <const NumberFormat& kFormat, int kBits>
+U32 encode_stochastic(float value, U32 random, U64 imm) {
+  if (value != value) return kFormat.nan_code;
+  const U32 bits = std::bit_cast<U32>(value), magnitude = bits & 0x7fffffffu;
+  const U32 sign = bits >> 31 << (kFormat.exponent_bits + kFormat.mantissa_bits);
+  if (sign != 0 && (imm & kRelu)) return 0;
+  const U32 infinity = imm & kFinite ? kFormat.max_code : kFormat.max_code + 1;
+  if (magnitude == 0x7f800000u) return sign | infinity;
+  constexpr int kDropped = 23 - kFormat.mantissa_bits, kLowest = 127 + 1 - kFormat.bias;
+  const int exponent = std::max(static_cast<int>(magnitude >> 23), 1);
+  const U64 significand = (magnitude & 0x7fffffu) | (magnitude >> 23 != 0 ? 0x800000u : 0u);
+  // Below the smallest normal number the last place stays where it is; what is far below it is lost but for the carry.
+  const int shift = kDropped + std::max(kLowest - exponent, 0);
+  if (shift > 60) return sign;
+  const U64 rounded = (significand + (U64{random & ((1u << kBits) - 1)} << (shift - kBits))) >> shift;
+  const int binade = std::max(exponent - kLowest, 0);
+  const U64 code = (static_cast<U64>(binade) << kFormat.mantissa_bits) + rounded;
+  return sign | static_cast<U32>(std::min<U64>(code, infinity));
+}
+/// a takes the random bits from bit 16 on, b those from bit 0 on.
+template <const NumberFormat& kFormat, int kBits>
+Step run_stochastic(Warp& warp, const Op& op, LaneMask lanes) {
+  const float *a = warp.lanes<float>(op.a), *b = warp.lanes<float>(op.b);
+  const U32* random = warp.lanes<U32>(op.c);
+  U32* d = warp.lanes<U32>(op.d);
+  for_each_lane(lanes, [&](int lane) {
+    const U32 high = encode_stochastic<kFormat, kBits>(a[lane], random[lane] >> 16, op.imm);
+    d[lane] = high << 16 | encode_stochastic<kFormat, kBits>(b[lane], random[lane], op.imm);
+  });
+  return Step::kNext;
+}
+template <const NumberFormat& kFormat, int kBits>
+void stochastic(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decoder.expect_operands(4, 4);
+  op.d = result(decoder, 0, RegisterClass::k32);
+  op.a = decoder.source(1, RegisterClass::k32);
+  op.b = decoder.source(2, RegisterClass::k32);
+  op.c = decoder.source(3, RegisterClass::k32);
+  op.imm = modifiers(decoder);
+  op.run = run_stochastic<kFormat, kBits>;
+}
+void refuse_stochastic(Decoder& decoder, Op&) {
+  decoder.refuse("stochastic rounding to four 8-, 6- or 4-bit numbers is not modelled");
+}
+
 // ---- tf32 ---------------------------------------------------------------------------------------------------------
 
 Step run_tf32(Warp& warp, const Op& op, LaneMask lanes) {
@@ -204,6 +253,10 @@ constexpr Form kForms[] = {
     {"cvt.(rz|rp).(satfinite)?.ue8m0x2.f32", scales},
     {"cvt.(rz|rp).(satfinite)?.ue8m0x2.bf16x2", scales_bf16},
     {"cvt.rn.bf16x2.ue8m0x2", lane_function<bf16_of_scales>},
+
+    {"cvt.rs.(relu)?.(satfinite)?.f16x2.f32", stochastic<kF16, 13>},
+    {"cvt.rs.(relu)?.(satfinite)?.bf16x2.f32", stochastic<kBf16, 16>},
+    {"cvt.rs.(relu)?.(satfinite)?.(e4m3x4|e5m2x4|e2m3x4|e3m2x4|e2m1x4).f32", refuse_stochastic},
 
     {"cvt.pack.sat.u16.s32", lane_function<pack_halves<false>>},
     {"cvt.pack.sat.s16.s32", lane_function<pack_halves<true>>},

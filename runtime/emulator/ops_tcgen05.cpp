@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
 #include "kernelwright/runtime/emulator/tensor_memory.h"
+#include "kernelwright/runtime/emulator/timeline.h"
 #include "kernelwright/runtime/emulator/warp_access.h"
 
 namespace kernelwright::emulator {
@@ -153,6 +154,7 @@ Step run_commit(Warp& warp, const Op& op, LaneMask lanes) {
     const auto arrive = [&](Cta& cta) {
       mbarrier_state(cta, at.offset);  // there must be one
       if (hazards) hazards->tensor_commit_arrives(warp, lane, cta, at.offset);
+      if (cluster.timeline) cluster.timeline->arrive(warp, mbarrier_at(cta, at.offset));
       cluster.async.issue(tensor_chain(warp, lane), [&cta, offset = at.offset] { mbarrier_arrive_async(cta, offset); });
     };
     if (op.imm & kMulticast)

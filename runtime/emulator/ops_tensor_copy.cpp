@@ -1,5 +1,5 @@
-/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, and tensormap.replace (PTX ISA "Data Movement:
-/// Tensor Copy").
+/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, tile::gather4 and tile::scatter4, and
+/// tensormap.replace (PTX ISA "Data Movement: Tensor Copy").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/mbarrier.h"
 #include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/tensor_memory.h"
 #include "kernelwright/runtime/emulator/timeline.h"
 
 namespace kernelwright::emulator {
@@ -22,23 +23,55 @@ constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsP
                       kCoordinates = 3 * kSlotsPerAddress;
 constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: of the shared memory address of a tensor copy
 
-/// One box copy, with all that its instruction says read.
+// Op::imm of loads.
+enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2 };
+constexpr int kGatheredRows = 4;  // tile::gather4 and ::scatter4: a column and four rows of a 2-dimensional tensor
+
+/// One copy, with all that its instruction says read: a box, or four boxes of one row each, one after another in shared
+/// memory.
 struct TensorCopy {
   TensorMapDescription map;
-  std::int32_t at[5] = {};
+  int boxes = 1;
+  std::int32_t at[5] = {};  // of the box; of four, the column alone
+  std::int32_t rows[kGatheredRows] = {};
+
+  std::uint32_t bytes() const { return static_cast<std::uint32_t>(boxes) * map.box_bytes(); }
+  /// From one box to the next in shared memory, and what of it a copy may touch.
+  std::uint32_t step() const { return map.pitch_bytes() * map.num_rows(); }
+  std::uint32_t extent() const { return static_cast<std::uint32_t>(boxes) * step(); }
+  /// Calls `visit(coordinates, offset)` for each box.
+  template <class Visit>
+  void for_each_box(Visit&& visit) const {
+    if (boxes == 1) {
+      visit(at, 0u);
+      return;
+    }
+    for (int i = 0; i < boxes; ++i) {
+      const std::int32_t place[5] = {at[0], rows[i]};
+      visit(place, static_cast<std::uint32_t>(i) * step());
+    }
+  }
 };
 
-TensorCopy read_copy(Warp& warp, const Op& op, int lane) {
+TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
   const std::uint64_t address = address_in(warp, op.list + kMap, lane);
   require_multiple("the address of the tensor map", address, 64);
   const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
   if (!place.global) throw Fault("the tensor map is not in global, constant or parameter memory");
   TensorCopy copy{.map = decode_tensor_map(place.host)};
-  const int rank = op.list_size - static_cast<int>(kCoordinates);
+  const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
   if (copy.map.rank != rank)
     throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
-  for (int d = 0; d < rank; ++d)
-    copy.at[d] = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
+  for (int d = 0; d < count; ++d) {
+    const std::int32_t value = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
+    (gather && d > 0 ? copy.rows[d - 1] : copy.at[d]) = value;
+  }
+  if (gather) {
+    copy.boxes = kGatheredRows;
+    if (copy.map.box[1] != 1)
+      throw Fault(
+          fmt::format("a copy of four rows with a tensor map whose box has {} rows; it must have 1", copy.map.box[1]));
+  }
   return copy;
 }
 
@@ -49,6 +82,7 @@ void check_coordinates(const TensorCopy& copy, Access access) {
   const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
   if (first % 16 != 0)
     throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
+  // Of four rows, those that are not in the tensor are skipped.
   for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
     if (copy.at[d] < 0)
       throw Fault(
@@ -60,14 +94,16 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
   check_coordinates(copy, access);
   std::uint64_t low = ~std::uint64_t{0}, high = 0;
   Hazards* hazards = warp.cta->cluster->hazards;
-  visit_box_rows(copy.map, copy.at, [&](const BoxRow& row) {
-    if (row.begin == row.end) return;
-    low = std::min(low, row.address);
-    // A store writes the whole of its last 16 bytes: see store_box().
-    const std::uint32_t end =
-        access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.row_bytes()) : row.end;
-    high = std::max(high, row.address + (end - row.begin));
-    if (hazards) hazards->access_global(warp, lane, access, row.address, end - row.begin);
+  copy.for_each_box([&](const auto& at, std::uint32_t) {
+    visit_box_rows(copy.map, at, [&](const BoxRow& row) {
+      if (row.begin == row.end) return;
+      low = std::min(low, row.address);
+      // A store writes the whole of its last 16 bytes: see store_box().
+      const std::uint32_t end =
+          access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.row_bytes()) : row.end;
+      high = std::max(high, row.address + (end - row.begin));
+      if (hazards) hazards->access_global(warp, lane, access, row.address, end - row.begin);
+    });
   });
   if (low >= high) return;
   const GlobalMemory::View& memory = *warp.launch->memory;
@@ -77,34 +113,38 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
 }
 
 /// What a box may touch of shared memory: a swizzle keeps to blocks of 128 bytes.
-std::uint32_t reach(const TensorMapDescription& map) {
-  const std::uint32_t bytes = map.pitch_bytes() * map.num_rows();
-  return map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
+std::uint32_t reach(const TensorCopy& copy) {
+  const std::uint32_t bytes = copy.extent();
+  return copy.map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
 }
 
 Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {
-    const TensorCopy copy = read_copy(warp, op, lane);
-    const std::uint32_t bytes = copy.map.box_bytes();
+    const TensorCopy copy = read_copy(warp, op, lane, (op.imm & kGather) != 0);
+    const std::uint32_t bytes = copy.bytes();
+    const bool pair = (op.imm & kPair) != 0;
     const SignalledPlace place =
         signalled_place(warp, address_in(warp, op.list + kBox, lane), address_in(warp, op.list + kMbarrier, lane),
-                        reach(copy.map), kBoxAlignment);
+                        reach(copy), kBoxAlignment, pair);
     check_tensor(warp, lane, copy, Access::kRead);
     const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
     const auto load = [&](Cta& cta) {
-      check_signalled_write(warp, lane, cta, to, mbarrier, copy.map.pitch_bytes() * copy.map.num_rows());
-      if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes);
+      // Of a pair, the CTA whose rank is as even or odd as that of the mbarrier's address.
+      Cta& signalled =
+          pair && ((cta.rank ^ place.mbarrier.cta->rank) & 1) != 0 ? peer_cta(cta, "cp.async.bulk.tensor") : cta;
+      check_signalled_write(warp, lane, cta, to, mbarrier, copy.extent(), &signalled);
+      if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes, &signalled);
       cluster.copied_bytes += bytes;
-      if (cluster.async.performs_at_once()) {
-        load_box(copy.map, copy.at, cta.shared.data(), to);
-        mbarrier_complete_bytes(cta, mbarrier, bytes);
-        return;
-      }
-      cluster.async.issue(nullptr, [&cta, copy, to, mbarrier, bytes] {
-        load_box(copy.map, copy.at, cta.shared.data(), to);
-        mbarrier_complete_bytes(cta, mbarrier, bytes);
-      });
+      const auto perform = [&cta, &signalled, copy, to, mbarrier, bytes] {
+        copy.for_each_box(
+            [&](const auto& at, std::uint32_t offset) { load_box(copy.map, at, cta.shared.data(), to + offset); });
+        mbarrier_complete_bytes(signalled, mbarrier, bytes);
+      };
+      if (cluster.async.performs_at_once())
+        perform();
+      else
+        cluster.async.issue(nullptr, perform);
     };
     if (op.c == kNoSlot)
       load(*place.to.cta);
@@ -115,13 +155,14 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
 }
 
 /// A store; a reduction if Op::imm has the name of one.
+template <bool kGathers>
 Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {
-    const TensorCopy copy = read_copy(warp, op, lane);
-    const std::uint32_t bytes = copy.map.box_bytes();
+    const TensorCopy copy = read_copy(warp, op, lane, kGathers);
+    const std::uint32_t bytes = copy.bytes();
     const SharedPlace from =
-        shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kBox, lane)), reach(copy.map));
+        shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kBox, lane)), reach(copy));
     if (from.cta != warp.cta) throw Fault("a tensor store out of another CTA's shared memory");
     require_multiple("the source in shared memory", from.offset, kBoxAlignment);
     ReduceBytes reduce = nullptr;
@@ -139,14 +180,16 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
     check_tensor(warp, lane, copy, Access::kWrite);
     if (Hazards* hazards = cluster.hazards)
       hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
-                            *from.cta, from.offset, copy.map.pitch_bytes() * copy.map.num_rows());
+                            *from.cta, from.offset, copy.extent());
     cluster.copied_bytes += bytes;
     if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
     issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {
-      if (reduce)
-        reduce_box(copy.map, copy.at, shared, offset, reduce);
-      else
-        store_box(copy.map, copy.at, shared, offset);
+      copy.for_each_box([&](const auto& at, std::uint32_t step) {
+        if (reduce)
+          reduce_box(copy.map, at, shared, offset + step, reduce);
+        else
+          store_box(copy.map, at, shared, offset + step);
+      });
     });
   });
   return Step::kNext;
@@ -156,7 +199,8 @@ Step run_prefetch(Warp&, const Op&, LaneMask) { return Step::kNext; }
 
 /// [map, {c0, c1, …}] as the operand `tensor`; `box` and `mbarrier` are operands too, or -1.
 void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
-  const auto rank = static_cast<std::size_t>(decoder.choice(0).front() - '0');
+  const bool gather = decoder.has("tile::gather4") || decoder.has("tile::scatter4");
+  const auto rank = gather ? 1 + kGatheredRows : static_cast<std::size_t>(decoder.choice(0).front() - '0');
   const Operand& operand = decoder.operands()[static_cast<std::size_t>(tensor)];
   const std::span<Slot> list = decoder.slots(kCoordinates + rank);
   decode_address(decoder, operand, StateSpace::kGeneric, list.data() + kMap);
@@ -182,13 +226,25 @@ void decode_load(Decoder& decoder, Op& op) {
   decoder.expect_operands(multicast ? 4 : 3, multicast ? 4 : 3);
   decode_copy(decoder, op, 1, 0, 2);
   if (multicast) op.c = decoder.source(3, RegisterClass::k16);
+  if (decoder.has("cta_group::1") || decoder.has("cta_group::2")) decoder.require_tensor_memory();
+  if (decoder.has("cta_group::2")) op.imm |= kPair;
+  if (decoder.has("tile::gather4")) {
+    decoder.require_blackwell();
+    op.imm |= kGather;
+  }
   op.run = run_load;
 }
 
 void decode_store(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   decode_copy(decoder, op, 0, 1, -1);
-  op.run = run_store;
+  op.run = run_store<false>;
+}
+
+void decode_scatter(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decode_store(decoder, op);
+  op.run = run_store<true>;
 }
 
 void decode_reduce(Decoder& decoder, Op& op) {
@@ -206,7 +262,6 @@ void decode_prefetch(Decoder& decoder, Op& op) {
 }
 
 void refuse_im2col(Decoder& decoder, Op&) { decoder.refuse("im2col mode is not modelled; tile mode is"); }
-void refuse_cta_group(Decoder& decoder, Op&) { decoder.refuse(".cta_group belongs to tcgen05, which is not modelled"); }
 
 // ---- tensormap.replace: Op::imm is the field and, from bit 32, the dimension; Op::b the value
 template <class Value>
@@ -272,11 +327,13 @@ void decode_replace(Decoder& decoder, Op& op) {
 std::span<const Form> tensor_copy_forms() {
   static constexpr Form kForms[] = {
       {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.(tile)?."
-       "mbarrier::complete_tx::bytes.(multicast::cluster)?",
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
        decode_load},
-      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.(tile)?."
-       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)",
-       refuse_cta_group},
+      {"cp.async.bulk.tensor.(2d).(shared::cluster|shared::cta).global.(tile::gather4)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
+       decode_load},
+      {"cp.async.bulk.tensor.(2d).global.shared::cta.(tile::scatter4).bulk_group", decode_scatter},
+      {"cp.async.bulk.prefetch.tensor.(2d).L2.global.(tile::gather4)", decode_prefetch},
       {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(tile)?.bulk_group", decode_store},
       {"cp.reduce.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(add|min|max|inc|dec|and|or|xor).(tile)?."
        "bulk_group",

@@ -209,10 +209,10 @@ void Timeline::end_copy(Open& log) {
   log.copy_bytes = log.copies = 0;
 }
 
-void Timeline::copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier,
-                    std::uint32_t bytes) {
+void Timeline::copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier, std::uint32_t bytes,
+                    const Cta* signalled) {
   Open& log = open(warp);
-  const GateId gate = contribute(mbarrier_at(to, mbarrier));
+  const GateId gate = contribute(mbarrier_at(signalled ? *signalled : to, mbarrier));
   const bool follows = !log.log->records.empty() && (log.log->records.back().kind == RecordKind::kCopy ||
                                                      log.log->records.back().kind == RecordKind::kCopyAlso);
   // The lanes of a warp copy together.

@@ -104,8 +104,9 @@ class Timeline {
   void observe(const Warp& warp, const BarrierAt& at);              // its last phase, after a wait or without one
 
   // ---- copies, when they are issued; `offset` is in shared memory
-  /// Completes on an mbarrier of the CTA that it goes to.
-  void copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier, std::uint32_t bytes);
+  /// Completes on an mbarrier of the CTA that it goes to, or of `signalled`.
+  void copy(const Warp& warp, const Cta& to, std::uint32_t offset, std::uint32_t mbarrier, std::uint32_t bytes,
+            const Cta* signalled = nullptr);
   void store(const Warp& warp, std::uint32_t offset, std::uint32_t bytes);
 
   Recording take();

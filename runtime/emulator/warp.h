@@ -70,7 +70,6 @@ struct Warp {
   std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
   bool cluster_arrived = false;          // at barrier.cluster, and has not waited yet
   std::uint32_t cluster_generation = 0;  // of the phase that it arrived at
-  bool dependency_resolved = false;      // has passed griddepcontrol.wait
   /// The live allocation that a lookup found last: most accesses are to the one before.
   struct {
     std::uint64_t begin = 0, end = 0;

@@ -10,7 +10,11 @@
 extern "C" __global__ void __launch_bounds__(128)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
   using namespace kernelwright;
-  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+  // The grid ahead is the one that made the parts. It has waited for those ahead of it, whose memory this one writes.
+  if constexpr (spec::kArch >= 90) {
+    ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();  // all of it is short
+  }
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 

@@ -8,6 +8,7 @@
 ///
 /// A Stream is what one warp sees of its ring:
 ///   layout                  contract::DecodeLayout of the CTA
+///   prepare(operands, shared, warp, lane)  static: what needs no global memory, ahead of the wait for the grids ahead
 ///   Stream(params, operands, item, tiles, shared, warp, lane)
 ///   groups_ahead            cp.async groups that prefetch() commits, behind that of Q
 ///   prefetch()              the first tiles set out
@@ -72,6 +73,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const uint32_t shared = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  Stream::prepare(operands, shared, warp, lane);
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
   const WorkItem item(params, blockIdx.x);
   const policy::TileCoord& coord = item.coord;
@@ -200,8 +203,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     stream.release(key_tile);
   }
   stream.finish();
-  if constexpr (spec::kArch >= 90 && spec::kMerge == Merge::kCombine)
-    ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
 
   // The warps' results, each relative to a maximum of its own, over the rings.
   softmax.finish();

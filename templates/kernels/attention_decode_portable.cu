@@ -28,13 +28,16 @@ class Stream {
                 "the host counts the same");
   static constexpr int groups_ahead = kLate ? 0 : Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
 
+  static __device__ __forceinline__ void prepare(int, uint32_t, int, int) {}
+
   __device__ __forceinline__ Stream(const contract::AttentionParams& params, int, const WorkItem& item,
                                     const policy::TileList& tiles, uint32_t shared, int warp, int lane)
       : tiles_(tiles),
         bound_{tiles.keys.low, tiles.keys.high},
-        key_rows_(tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start,
+        pages_(tile::page_line<KvRows>(params, item.coord.batch)),
+        key_rows_(tile::kv_rows<KvRows>(params.k, params.k_strides, pages_, item.coord.batch, item.sequence.kv_start,
                                         item.coord.head)),
-        value_rows_(tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start,
+        value_rows_(tile::kv_rows<KvRows>(params.v, params.v_strides, pages_, item.coord.batch, item.sequence.kv_start,
                                           item.coord.head)),
         keys_(shared + layout.rings + warp * layout.ring_bytes, lane),
         values_(shared + layout.rings + warp * layout.ring_bytes + layout.ring_values, lane),
@@ -95,6 +98,7 @@ class Stream {
 
   const policy::TileList& tiles_;
   const Bound bound_;
+  const int32_t* const pages_;
   const KvRows key_rows_, value_rows_;
   Keys keys_;
   Values values_;

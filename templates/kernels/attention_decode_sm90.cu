@@ -44,7 +44,7 @@ class Pages {
     const int key = tile * spec::kBlockN + warp_ * kWarpKeys + box % kBoxes * kBoxRows;
     // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
     const bool seen = tile < tiles_.end && key < tiles_.keys.high && key + kBoxRows > tiles_.keys.low;
-    return seen ? __ldg(table_ + key / kPage) : -1;
+    return seen ? table_[key / kPage] : -1;  // no __ldg: ptx/launch.cuh
   }
 
   const int32_t* table_;
@@ -67,6 +67,21 @@ class Stream {
                 "the host counts the same");
   static constexpr int groups_ahead = 0;
 
+  /// The warp's barriers. The warp is the only one to use them, and converges before it does: prefetch().
+  static __device__ __forceinline__ void prepare(const contract::HopperDecodeParams& operands, uint32_t shared,
+                                                 int warp, int lane) {
+    if (threadIdx.x == 0) {  // the first copies find their maps at hand
+      ptx::prefetch_tensormap(operands.k);
+      ptx::prefetch_tensormap(operands.v);
+    }
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < 2 * spec::kNumStages; ++i)
+        ptx::mbarrier_init(barriers_of(shared, warp) + i * contract::kBarrierBytes, 1);
+      ptx::fence_mbarrier_init();
+    }
+  }
+
   __device__ __forceinline__ Stream(const contract::AttentionParams& params,
                                     const contract::HopperDecodeParams& operands, const WorkItem& item,
                                     const policy::TileList& tiles, uint32_t shared, int warp, int lane)
@@ -76,7 +91,7 @@ class Stream {
         pages_(params.page_table + static_cast<int64_t>(item.coord.batch) * params.page_table_stride, tiles, warp,
                lane),
         ring_(shared + layout.rings + warp * layout.ring_bytes),
-        barriers_(shared + layout.barriers + warp * spec::kNumStages * 2 * contract::kBarrierBytes),
+        barriers_(barriers_of(shared, warp)),
         keys_(ring_, lane),
         values_(ring_ + layout.ring_values, lane),
         start_(static_cast<int>(item.sequence.kv_start)),
@@ -86,12 +101,7 @@ class Stream {
         lane_(lane) {}
 
   __device__ __forceinline__ void prefetch() {
-    if (lane_ == 0) {
-#pragma unroll
-      for (int i = 0; i < 2 * spec::kNumStages; ++i) ptx::mbarrier_init(barriers_ + i * contract::kBarrierBytes, 1);
-      ptx::fence_mbarrier_init();
-    }
-    __syncwarp();
+    __syncwarp();  // the barriers are there
 #pragma unroll 1
     for (int ahead = 0; ahead < spec::kNumStages; ++ahead) load(tiles_.begin + ahead, ahead);
   }
@@ -132,6 +142,9 @@ class Stream {
   __device__ __forceinline__ void finish() {}
 
  private:
+  static __device__ __forceinline__ uint32_t barriers_of(uint32_t shared, int warp) {
+    return shared + layout.barriers + warp * spec::kNumStages * 2 * contract::kBarrierBytes;
+  }
   __device__ __forceinline__ int first_key(int key_tile) const { return key_tile * spec::kBlockN + warp_ * kWarpKeys; }
   __device__ __forceinline__ uint32_t full(int stage, int values) const {
     return barriers_ + (stage * 2 + values) * contract::kBarrierBytes;
@@ -182,9 +195,5 @@ class Stream {
 
 extern "C" __global__ void __launch_bounds__(kernelwright::decode::kNumThreads, kernelwright::spec::kMinCtas)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperDecodeParams params) {
-  if (threadIdx.x == 0) {
-    kernelwright::ptx::prefetch_tensormap(params.k);
-    kernelwright::ptx::prefetch_tensormap(params.v);
-  }
   kernelwright::decode::attend<kernelwright::Stream>(params.attention, params);
 }

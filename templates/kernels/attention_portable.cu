@@ -18,6 +18,7 @@
 #include "policy/mask.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
+#include "ptx/launch.cuh"
 #include "tile/kv_buffer.cuh"
 #include "tile/kv_rows.cuh"
 #include "tile/row_tile.cuh"
@@ -128,6 +129,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const uint32_t shared = ptx::shared_address(shared_memory);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
   const WorkItem item(params, blockIdx.x);
   if (item.num_rows <= 0) return;  // the whole CTA
@@ -139,10 +141,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
 
   const int kv_head = item.row_map.kv_head();
+  const int32_t* const pages = tile::page_line<KvRows>(params, item.coord.batch);
   const KvRows key_rows =
-      tile::kv_rows<KvRows>(params.k, params.k_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
+      tile::kv_rows<KvRows>(params.k, params.k_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
   const KvRows value_rows =
-      tile::kv_rows<KvRows>(params.v, params.v_strides, params, item.coord.batch, item.sequence.kv_start, kv_head);
+      tile::kv_rows<KvRows>(params.v, params.v_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
   const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
@@ -274,6 +277,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     }
   }
   ptx::cp_async_wait_group<0>();  // without key tiles, Q's copies may still be under way
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // what is left is to store
 
   // The epilogue derives anew what the loop had no registers to carry.
   const WorkItem done(params, ptx::opaque(blockIdx.x));

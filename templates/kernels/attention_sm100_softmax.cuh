@@ -8,7 +8,6 @@
 #include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
-#include "ptx/registers.cuh"
 #include "tile/element.cuh"
 #include "tile/staged_store.cuh"
 
@@ -89,13 +88,18 @@ class SoftmaxThread {
 
   // ---- scores ----
 
+  /// kCount values from `first` on, as an array.
+  template <int kCount, int kScores>
+  __device__ __forceinline__ static float (&part(float (&values)[kScores], int first))[kCount] {
+    return reinterpret_cast<float(&)[kCount]>(values[first]);
+  }
+
   /// The row's scores, and the largest of them.
   __device__ __forceinline__ float read_scores(float (&scores)[spec::kBlockN]) {
     float largest[2] = {ptx::minus_infinity(), ptx::minus_infinity()};
 #pragma unroll
-    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld_32x32b_x16(&scores[first], scores_ + first);
-    ptx::tcgen05_wait_ld();
-    ptx::pin_registers(scores);
+    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld(scores_ + first, part<16>(scores, first));
+    ptx::tcgen05_wait_ld(scores);
 #pragma unroll
     for (int i = 0; i < spec::kBlockN; ++i) largest[i % 2] = fmaxf(largest[i % 2], scores[i]);
     return fmaxf(largest[0], largest[1]);
@@ -171,7 +175,7 @@ class SoftmaxThread {
         part[0] += low, part[1] += high;
         words[i] = tile::Element<spec::kQDType>::pack(low, high);
       }
-      ptx::tcgen05_st_32x32b_x8(scores_ + first / 2, words);
+      ptx::tcgen05_st(scores_ + first / 2, words);
     }
   }
 
@@ -236,9 +240,8 @@ class SoftmaxThread {
   static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16, kPieces = 2;  // pieces of 8 columns at a time
 
   __device__ __forceinline__ static void read_output(float (&columns)[kPieces * 8], uint32_t from) {
-    ptx::tcgen05_ld_32x32b_x16(columns, from);
-    ptx::tcgen05_wait_ld();
-    ptx::pin_registers(columns);
+    ptx::tcgen05_ld(from, columns);
+    ptx::tcgen05_wait_ld(columns);
   }
 
   /// Columns of the thread's row to the slot of query tile `slot`, swizzled as tile::StagedRows has it.
@@ -323,12 +326,11 @@ class Corrector {
 #pragma unroll 1
     for (int first = 0; first < kPadded; first += 16) {
       float columns[16];
-      ptx::tcgen05_ld_32x32b_x16(columns, output + first);
-      ptx::tcgen05_wait_ld();
-      ptx::pin_registers(columns);
+      ptx::tcgen05_ld(output + first, columns);
+      ptx::tcgen05_wait_ld(columns);
 #pragma unroll
       for (int i = 0; i < 16; ++i) columns[i] *= factor;
-      ptx::tcgen05_st_32x32b_x16(output + first, columns);
+      ptx::tcgen05_st(output + first, columns);
     }
     ptx::tcgen05_wait_st();
   }

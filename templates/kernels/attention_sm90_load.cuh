@@ -4,6 +4,7 @@
 
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
+#include "ptx/launch.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
@@ -73,7 +74,11 @@ __device__ __forceinline__ void load_queries(const HopperAttentionParams& params
   }
 }
 
+/// The CTA's wait for the grids ahead of it is here, and one more in fill_unseen(), which shares nothing with this
+/// thread. The math warpgroups have none: they touch global memory (sinks, slopes, O, the LSE) only for an item whose
+/// record they have, and that record comes by an mbarrier that this thread arrives at behind its wait.
 __device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
+  ptx::griddepcontrol_wait();  // lengths and offsets too may be the grid ahead's to write
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
   Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
@@ -118,6 +123,9 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     }
   }
   if (pending) load_values();
+  // Nothing more is read: what is left are the steps of a ring and an output. The next grid's CTAs come to their wait
+  // on SMs whose CTA has ended; on this one there is no room before.
+  ptx::griddepcontrol_launch_dependents();
   queries.template producer_wait<>();
   policy::ItemRecord none{};
   none.walk.end = -1;
@@ -130,6 +138,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
 /// O = 0 and the LSE of nothing (of the sink, if there is one) for the items that have no key tiles. Everyone else
 /// skips them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
 __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
+  ptx::griddepcontrol_wait();
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
   Walk walk = walk_of(params);

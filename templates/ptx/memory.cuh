@@ -22,12 +22,28 @@ __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   return value;
 }
 
-/// ld.global.nc.v4: read-only for the whole launch.
-__device__ __forceinline__ Vector16 ld_global_nc_v4(const void* address) {
+/// As above, for an address that every later access is to go by. Volatile statements keep their order: what is read
+/// through it is read behind a griddepcontrol.wait that stands before.
+template <class T>
+__device__ __forceinline__ T* opaque(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
+/// ld.global.L1::no_allocate.v4: read once. Not .nc: see ptx/launch.cuh.
+__device__ __forceinline__ Vector16 ld_global_once_v4(const void* address) {
   Vector16 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
                : "l"(address));
+  return value;
+}
+
+/// ld.global of what no thread of the grid writes: like __ldg it may be moved among other accesses, so that several are
+/// on their way at once, but it is not .nc (ptx/launch.cuh). `address` comes from opaque(), behind the wait.
+__device__ __forceinline__ int32_t ld_global_settled_s32(const int32_t* address) {
+  int32_t value;
+  asm("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
 }
 

@@ -202,7 +202,7 @@ class KvBuffer {
         ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
                             inside ? 16 : 0);
       } else {
-        ptx::Vector16 loaded = ptx::ld_global_nc_v4(from);
+        ptx::Vector16 loaded = ptx::ld_global_once_v4(from);
 #pragma unroll
         for (int w = 0; w < 4; ++w) loaded.word[w] = inside ? loaded.word[w] : 0;
         registers_[chunk][i] = loaded;

@@ -3,11 +3,13 @@
 
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
+#include "ptx/memory.cuh"
 
 namespace kernelwright::tile {
 
 /// Rows of one sequence's keys (or values). For padded and ragged layouts `origin` is the sequence's first row; for
-/// paged ones it is page 0, and `pages` is the sequence's line of the page table.
+/// paged ones it is page 0, and `pages` is the sequence's line of the page table, of
+/// page_line().
 template <class StorageT, KvLayoutKind kLayout, int kPageSizeOrZero>
 struct KvRows {
   static constexpr int kPageSize =
@@ -27,7 +29,8 @@ struct KvRows {
   template <int kTokens>
   __device__ const StorageT* tile_row(int first, int row, int known) const {
     if constexpr (one_page<kTokens>) {
-      return origin + __ldg(pages + known / kPageSize) * page_stride + (first % kPageSize + row) * token_stride;
+      return origin + ptx::ld_global_settled_s32(pages + known / kPageSize) * page_stride +
+             (first % kPageSize + row) * token_stride;
     } else {
       return this->row(first + row);
     }
@@ -35,7 +38,7 @@ struct KvRows {
 
   __device__ const StorageT* row(int token) const {
     if constexpr (is_paged) {
-      const int page = __ldg(pages + token / kPageSize);
+      const int page = ptx::ld_global_settled_s32(pages + token / kPageSize);
       return origin + page * page_stride + (token % kPageSize) * token_stride;
     } else {
       return origin + token * token_stride;

@@ -91,21 +91,25 @@ class QueryFragments {
   uint32_t kept_[kInRegisters ? kSteps : 1][kRowTiles][4];
 };
 
+/// A sequence's line of the page table; null if keys are not paged. Once for K and V, so that they share what they read
+/// of it.
+template <class Rows>
+__device__ const int32_t* page_line(const contract::AttentionParams& params, int batch) {
+  if constexpr (!Rows::is_paged) return nullptr;
+  return ptx::opaque(params.page_table + static_cast<int64_t>(batch) * params.page_table_stride);
+}
+
 /// The KV rows of one sequence and head.
 template <class Rows>
-__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const contract::AttentionParams& params,
-                        int batch, int64_t start, int kv_head) {
+__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const int32_t* pages, int batch,
+                        int64_t start, int kv_head) {
   using Pointer = decltype(Rows::origin);
   Rows rows;
   rows.origin = static_cast<Pointer>(base) + kv_head * strides.head + start * strides.token;
   rows.token_stride = strides.token;
   rows.page_stride = strides.batch;
-  rows.pages = nullptr;
-  if constexpr (Rows::is_paged) {
-    rows.pages = params.page_table + static_cast<int64_t>(batch) * params.page_table_stride;
-  } else {
-    rows.origin += batch * strides.batch;
-  }
+  rows.pages = pages;
+  if constexpr (!Rows::is_paged) rows.origin += batch * strides.batch;
   return rows;
 }
 

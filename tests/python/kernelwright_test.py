@@ -169,6 +169,15 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "/tensors/sm_budget: -1 is negative"):
             self.kernel.launch(**tensors, sm_budget=-1)
 
+    def test_a_launch_that_may_start_early_changes_no_bit(self):
+        tensors, *_ = self.operands()
+        self.kernel.launch(**tensors)
+        whole = tensors["o"].read()
+        for pdl in (True, False):
+            tensors["o"].write(b"\xff\x7f" * (5 * 2 * HEAD))
+            self.kernel.launch(**tensors, pdl=pdl)
+            self.assertEqual(tensors["o"].read(), whole)
+
     def test_says_which_tensor_does_not_fit_and_what_would(self):
         tensors, *_ = self.operands()
         empty = self.engine.empty

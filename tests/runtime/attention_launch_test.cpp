@@ -178,6 +178,44 @@ TEST_F(LaunchTest, SplitKeysAreMergedByASecondLaunchThatMayStartEarly) {
   expect_strides(combine.o_strides, 8 * 128, 8 * 128, 128);
 }
 
+TEST_F(LaunchTest, PdlIsTheFirstKernelsAndTheMergingOneHasItAnyway) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  AttentionTensors tensors = decode_tensors();
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = kernel.workspace_bytes(kernel.extent(tensors));
+  for (const bool pdl : {true, false}) {
+    tensors.pdl = pdl;
+    device().forget_launches();
+    kernel.launch(tensors, some_stream());
+    const auto launches = device().launches();
+    ASSERT_THAT(launches, SizeIs(2));
+    EXPECT_EQ(launches[0].config.pdl, pdl);
+    EXPECT_TRUE(launches[1].config.pdl);
+  }
+}
+
+TEST_F(LaunchTest, PdlOfAPrefillIsPassedOn) {
+  AttentionTensors tensors = some_tensors();
+  for (const bool pdl : {true, false}) {
+    tensors.pdl = pdl;
+    launched(prefill_problem(), tensors);
+    EXPECT_EQ(device().launches().at(0).config.pdl, pdl);
+  }
+}
+
+TEST_F(LaunchTest, PdlIsRefusedWhereTheArchitectureHasNone) {
+  DeviceInfo& info = device().mutable_info();
+  info.compute_major = 8;
+  info.arch = Arch::kSm80;
+  AttentionTensors tensors = some_tensors();
+  tensors.pdl = true;
+  EXPECT_EQ(refusal(prefill_problem(), tensors),
+            "/tensors/pdl: is true, and sm_80 has no programmatic dependent launch, which begins with sm_90; leave it "
+            "false");
+  tensors.pdl = false;
+  launched(prefill_problem(), tensors);
+}
+
 TEST_F(LaunchTest, TheLastCtaMergesWithCountersBehindTheParts) {
   const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts(Merge::kInKernel));
   EXPECT_EQ(kernel.plan().combine, std::nullopt);

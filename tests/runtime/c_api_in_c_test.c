@@ -57,6 +57,7 @@ int c_prepares_and_launches(kernelwright_engine* engine) {
   kernelwright_attention_tensors tensors = some_tensors();
   tensors.overrides = KERNELWRIGHT_SET_SCALE;
   tensors.scale = 0.5f;
+  tensors.pdl = 1;
   uint64_t bytes = 1;
   CHECK(kernelwright_workspace_bytes(kernel, &tensors, &bytes) == KERNELWRIGHT_OK);
   CHECK(bytes == 0);

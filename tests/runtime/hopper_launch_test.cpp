@@ -250,6 +250,27 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(launch.config.shared_bytes, launch.kernel->max_shared_bytes);
 }
 
+TEST_F(HopperLaunchTest, StartsBeforeTheKernelAheadHasEndedOnlyIfAsked) {
+  AttentionSchedule decode;
+  decode.family = Family::kHopper;
+  decode.token_gen = true;
+  AttentionProblem one_token = prefill_problem();
+  one_token.max_q_len = 1;
+  AttentionTensors query = some_tensors();
+  query.q_len = 1;
+  query.kv_len = 64;
+  for (const bool pdl : {true, false}) {
+    AttentionTensors tensors = some_tensors();
+    tensors.pdl = query.pdl = pdl;
+    device().forget_launches();
+    engine.prepare(prefill_problem(), hopper()).launch(tensors, some_stream());
+    engine.prepare(one_token, decode).launch(query, some_stream());
+    ASSERT_THAT(device().launches(), SizeIs(2));
+    EXPECT_EQ(device().launches()[0].config.pdl, pdl);
+    EXPECT_EQ(device().launches()[1].config.pdl, pdl);
+  }
+}
+
 TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
   const auto ctas = [&](int sm_budget, Scheduler scheduler) {
     AttentionSchedule schedule = hopper();

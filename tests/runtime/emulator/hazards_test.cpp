@@ -1,48 +1,16 @@
 // Each case is a small kernel whose lines that begin with '!' are the synchronisation it needs. With them it is clean
 // under every completion policy and several schedules; without them the checker names what is missing.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <sstream>
-
-#include "runtime/emulator/ptx_kernel.h"
+#include "runtime/emulator/hazard_cases.h"
 
 namespace kernelwright::emulator {
 namespace {
 
-using testing::HasSubstr;
+using test::HazardCase;
 using testing::IsEmpty;
 
-struct Case {
-  const char* name;
-  HazardKind kind;
-  const char* body;
-  LaunchShape shape = {.block = {64}, .dynamic_shared_bytes = 8192};
-  std::optional<HazardKind> also = {};  // what the same mistake is called where it ends the launch
-};
-
-std::string with_sync(const std::string& body, bool keep) {
-  std::istringstream lines(body);
-  std::string out;
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t at = line.find_first_not_of(' ');
-    if (at != std::string::npos && line[at] == '!') {
-      if (!keep) continue;
-      line[at] = ' ';
-    }
-    out += line + "\n";
-  }
-  return out;
-}
-
-std::string texts(const LaunchReport& report) {
-  std::string all = report.fault;
-  for (const HazardReport& hazard : report.hazards) all += "\n" + hazard.text();
-  return all;
-}
-
-const Case kCases[] = {
+const HazardCase kCases[] = {
     {"two_warps_and_no_barrier", HazardKind::kRace, R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
       st.shared.u32 [%r12], %r0;
@@ -403,33 +371,97 @@ const Case kCases[] = {
       add.f32 %f5, %f1, %f2;
     )",
      {.block = {128}, .dynamic_shared_bytes = 8192}},
+    {"read_before_the_launch_ahead_has_ended",
+     HazardKind::kGridDependency,
+     R"(
+    ! griddepcontrol.wait;
+      ld.global.u32 %r10, [%rd1];
+    )",
+     {.block = {64}, .after_unknown = true}},
+    {"write_before_the_launch_ahead_has_ended",
+     HazardKind::kGridDependency,
+     R"(
+    ! griddepcontrol.wait;
+      st.global.u32 [%rd0], %r0;
+    )",
+     {.block = {64}, .after_unknown = true}},
+    {"one_warp_waits_for_the_launch_ahead_and_the_other_does_not_for_it",
+     HazardKind::kGridDependency,
+     R"(
+      setp.ne.u32 %p1, %r1, 0;
+      @%p1 bra OTHER;
+      griddepcontrol.wait;
+    OTHER:
+    ! bar.sync 0;
+      ld.global.u32 %r10, [%rd1];
+    )",
+     {.block = {64}, .after_unknown = true}},
+    {"one_lane_waits_for_the_launch_ahead_and_its_siblings_do_not_for_it",
+     HazardKind::kGridDependency,
+     R"(
+      setp.ne.u32 %p1, %r2, 5;
+      @%p1 bra OTHERS;
+      griddepcontrol.wait;
+    OTHERS:
+    ! bar.warp.sync 0xffffffff;
+      ld.global.u32 %r10, [%rd1];
+    )",
+     {.block = {32}, .after_unknown = true}},
+    {"copy_that_is_issued_before_the_launch_ahead_has_ended",
+     HazardKind::kGridDependency,
+     R"(
+      mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra OTHERS;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+      fence.mbarrier_init.release.cluster;
+    ! griddepcontrol.wait;
+      mbarrier.arrive.expect_tx.shared::cta.b64 %rd9, [%r10], 16;
+      cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r11], [%rd1], 16, [%r10];
+    OTHERS:
+      bar.sync 0;
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra WAIT;
+      st.global.u32 [%rd0], %r0;
+    )",
+     {.block = {64}, .dynamic_shared_bytes = 8192, .after_unknown = true}},
 };
 
-class HazardCase : public testing::TestWithParam<Case> {};
+class SmallHazard : public testing::TestWithParam<HazardCase> {};
 
-TEST_P(HazardCase, IsCleanAsWritten) {
-  for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
-    for (const std::uint64_t seed : {1, 2, 3}) {
-      const auto run = test::run_ptx(with_sync(GetParam().body, true), GetParam().shape,
-                                     {.hazards = true, .completion = completion, .seed = seed, .shuffle = seed > 1});
-      EXPECT_TRUE(run.report.completed);
-      EXPECT_THAT(texts(run.report), IsEmpty());
-    }
+TEST_P(SmallHazard, IsCleanAsWritten) { test::expect_clean(GetParam()); }
+TEST_P(SmallHazard, IsReportedWithoutItsSynchronisation) { test::expect_found(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Small, SmallHazard, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<HazardCase>& info) { return info.param.name; });
+
+/// Reports of two launches, the second of which may start before the first has ended, on two buffers.
+std::vector<HazardReport> reports_of_dependents(const std::string& first, const std::string& second,
+                                                bool after_previous = true) {
+  Emulator emulator({.hazards = true});
+  const auto ahead = emulator.load(test::ptx_kernel(first)), behind = emulator.load(test::ptx_kernel(second));
+  const std::uint64_t arguments[] = {emulator.memory().allocate(4096, "a"), emulator.memory().allocate(4096, "b")};
+  const auto bytes = std::as_bytes(std::span(arguments));
+  EXPECT_THAT(emulator.launch(*ahead, "test", {.block = {32}}, bytes).hazards, IsEmpty());
+  return emulator.launch(*behind, "test", {.block = {32}, .after_previous = after_previous}, bytes).hazards;
 }
 
-TEST_P(HazardCase, IsReportedWithoutItsSynchronisation) {
-  for (const Completion completion : {Completion::kEager, Completion::kLazy}) {
-    const auto run =
-        test::run_ptx(with_sync(GetParam().body, false), GetParam().shape, {.hazards = true, .completion = completion});
-    const bool found = std::any_of(
-        run.report.hazards.begin(), run.report.hazards.end(),
-        [](const HazardReport& report) { return report.kind == GetParam().kind || report.kind == GetParam().also; });
-    EXPECT_TRUE(found) << "looked for: " << name_of(GetParam().kind) << "; found: " << texts(run.report);
+TEST(GridDependency, IsWhatTheLaunchAheadConflictsWith) {
+  const std::string reads = "ld.global.u32 %r10, [%rd0];", writes = "st.global.u32 [%rd0], %r0;",
+                    reads_other = "ld.global.u32 %r10, [%rd1];", wait = "griddepcontrol.wait;\n";
+  for (const auto& [first, second, words] : {std::tuple{writes, reads, "4 bytes are read that the launch ahead writes"},
+                                             {reads, writes, "4 bytes are written that the launch ahead reads"},
+                                             {writes, writes, "4 bytes are written that the launch ahead writes"}}) {
+    const auto reports = reports_of_dependents(first, second);
+    ASSERT_EQ(reports.size(), 1u) << first << second;
+    EXPECT_EQ(reports[0].kind, HazardKind::kGridDependency);
+    EXPECT_EQ(reports[0].what, std::string(words) + ": griddepcontrol.wait has not been passed");
+    EXPECT_THAT(reports_of_dependents(first, wait + second), IsEmpty());
+    EXPECT_THAT(reports_of_dependents(first, second, false), IsEmpty()) << "no programmatic launch";
   }
+  EXPECT_THAT(reports_of_dependents(reads, reads), IsEmpty());
+  EXPECT_THAT(reports_of_dependents(writes, reads_other), IsEmpty()) << "nobody writes it";
 }
-
-INSTANTIATE_TEST_SUITE_P(Small, HazardCase, testing::ValuesIn(kCases),
-                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace kernelwright::emulator

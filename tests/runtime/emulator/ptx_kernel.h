@@ -16,11 +16,12 @@ struct PtxRun {
   std::vector<std::uint32_t> out;
 };
 
-/// The body of an entry `test(out, in)` for sm_90a. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299,
+/// The body of an entry `test(out, in)` for `target`. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299,
 /// and begins with %rd0 = out, %rd1 = in, %r0 = thread, %r1 = warp, %r2 = lane, %r3 = rank in the cluster. `data` is
 /// dynamic shared memory; the body returns by itself.
-inline std::string ptx_kernel(const std::string& body) {
-  return ".version 8.4\n.target sm_90a\n.address_size 64\n"
+inline std::string ptx_kernel(const std::string& body, const std::string& target = "sm_90a") {
+  return ".version 8.8\n.target " + target +
+         "\n.address_size 64\n"
          ".extern .shared .align 1024 .b8 data[];\n"
          ".visible .entry test(.param .align 8 .b8 args[16])\n{\n"
          ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<100>; .reg .b64 %rd<50>; .reg .f32 %f<300>;\n"
@@ -31,9 +32,10 @@ inline std::string ptx_kernel(const std::string& body) {
 
 /// `in` is copied to device memory; `out_words` words come back.
 inline PtxRun run_ptx(const std::string& body, const LaunchShape& shape, Options options,
-                      std::span<const std::uint32_t> in = {}, std::size_t out_words = 1024) {
+                      std::span<const std::uint32_t> in = {}, std::size_t out_words = 1024,
+                      const std::string& target = "sm_90a") {
   Emulator emulator(options);
-  const auto module = emulator.load(ptx_kernel(body));
+  const auto module = emulator.load(ptx_kernel(body, target));
   const std::uint64_t out = emulator.memory().allocate(out_words * 4, "out");
   const std::uint64_t from = emulator.memory().allocate(std::max<std::size_t>(in.size(), 4) * 4, "in");
   std::memset(reinterpret_cast<void*>(out), 0, out_words * 4);

@@ -66,25 +66,46 @@ double scale_value(MmaScale scale, std::uint8_t code) {
 
 }  // namespace
 
-MmaRun::MmaRun(const MmaCase& given) : c(given), k(depth_of(given)) {
+MmaNumbers draw_numbers(const MmaCase& c) {
+  MmaNumbers numbers;
+  const std::uint32_t k = depth_of(c);
   std::mt19937 random(c.seed);
-  a.resize(std::size_t{c.m} * k);
-  b.resize(std::size_t{c.n} * k);
-  for (std::uint32_t& code : a) code = draw(c.a, c.whole_numbers, random);
-  for (std::uint32_t& code : b) code = draw(c.b, c.whole_numbers, random);
-  d.resize(std::size_t{c.m} * c.n);
-  for (std::uint32_t& cell : d) {
+  numbers.a.resize(std::size_t{c.m} * k);
+  numbers.b.resize(std::size_t{c.n} * k);
+  for (std::uint32_t& code : numbers.a) code = draw(c.a, c.whole_numbers, random);
+  for (std::uint32_t& code : numbers.b) code = draw(c.b, c.whole_numbers, random);
+  numbers.d.resize(std::size_t{c.m} * c.n);
+  for (std::uint32_t& cell : numbers.d) {
     const int whole = static_cast<int>(random() % 21) - 10;
     cell = c.d == MmaOutput::kS32   ? static_cast<std::uint32_t>(whole)
            : c.d == MmaOutput::kF16 ? f32_to_f16(static_cast<float>(whole))
                                     : std::bit_cast<std::uint32_t>(static_cast<float>(whole));
   }
   const std::uint32_t scales = c.scale_block ? k / static_cast<std::uint32_t>(c.scale_block) : 0;
-  for (auto* codes : {&scale_a, &scale_b}) {
-    codes->resize(std::size_t{codes == &scale_a ? c.m : c.n} * scales);
+  numbers.scale_a.resize(std::size_t{c.m} * scales);
+  numbers.scale_b.resize(std::size_t{c.n} * scales);
+  for (auto* codes : {&numbers.scale_a, &numbers.scale_b})
     for (std::uint8_t& code : *codes)
       code = static_cast<std::uint8_t>(c.scale == MmaScale::kUe8m0 ? 125 + random() % 5 : 0x30 + random() % 16);
-  }
+  return numbers;
+}
+
+MmaRun::MmaRun(const MmaCase& given, MmaNumbers numbers)
+    : MmaNumbers(std::move(numbers)), c(given), k(depth_of(given)) {
+  const std::uint32_t scales = c.scale_block ? k / static_cast<std::uint32_t>(c.scale_block) : 0;
+  const auto values = [&](MmaElement element, const std::vector<std::uint32_t>& codes,
+                          const std::vector<std::uint8_t>& scale_codes, bool negate) {
+    std::vector<double> all;
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      double value = value_of(element, codes[i]);
+      if (scales != 0)
+        value *= scale_value(c.scale, scale_codes[i / k * scales + i % k / static_cast<std::size_t>(c.scale_block)]);
+      all.push_back(negate ? -value : value);
+    }
+    return all;
+  };
+  a_values = values(c.a, a, scale_a, c.negate_a);
+  b_values = values(c.b, b, scale_b, c.negate_b);
 
   cluster = std::make_unique<Cluster>(Completion::kEager, 0);
   const std::uint32_t rows = c.m / static_cast<std::uint32_t>(c.cta_group),
@@ -119,8 +140,8 @@ MmaRun::MmaRun(const MmaCase& given) : c(given), k(depth_of(given)) {
         for (std::uint32_t row = 0; row < size; ++row)
           for (std::uint32_t i = 0; i < scales; ++i) {
             const std::uint32_t byte = id + i;
-            put_bits(reinterpret_cast<std::byte*>(memory.row(
-                         quarter * 32 + row % 32, column + row / 32 + byte / 4 * (size > 128 ? 8 : 4))),
+            put_bits(reinterpret_cast<std::byte*>(
+                         memory.row(quarter * 32 + row % 32, column + row / 32 + byte / 4 * (size > 128 ? 8 : 4))),
                      std::size_t{byte % 4} * 8, 8, codes[row * scales + i]);
           }
     };
@@ -130,7 +151,8 @@ MmaRun::MmaRun(const MmaCase& given) : c(given), k(depth_of(given)) {
   }
 
   mma.form = form_of(c);
-  mma.shape = decode_instruction_descriptor(descriptor_of(c).bits(), mma.form);
+  instruction_descriptor = descriptor_of(c).bits();
+  mma.shape = decode_instruction_descriptor(instruction_descriptor, mma.form);
   mma.layout = layout_of(mma.form, mma.shape);
   for (int rank = 0; rank < c.cta_group; ++rank)
     mma.ctas[static_cast<std::size_t>(rank)] = cluster->ctas[static_cast<std::size_t>(rank)].get();
@@ -150,8 +172,7 @@ void MmaRun::perform() {
   emulator::perform(mma);
 }
 
-double MmaRun::before(std::uint32_t row, std::uint32_t n) const {
-  const std::uint32_t cell = d[row * c.n + n];
+double MmaRun::value(std::uint32_t cell) const {
   return c.d == MmaOutput::kS32   ? static_cast<std::int32_t>(cell)
          : c.d == MmaOutput::kF16 ? decode_number(kF16, cell)
                                   : std::bit_cast<float>(cell);
@@ -160,54 +181,47 @@ double MmaRun::before(std::uint32_t row, std::uint32_t n) const {
 double MmaRun::expected(std::uint32_t row, std::uint32_t n, double* bound) const {
   double sum = c.accumulate ? std::ldexp(before(row, n), -c.scale_d) : 0, size = std::fabs(sum);
   for (std::uint32_t i = 0; i < k; ++i) {
-    double product = value_of(c.a, a[row * k + i]) * value_of(c.b, b[n * k + i]);
-    if (c.scale_block) {
-      const std::uint32_t block = i / static_cast<std::uint32_t>(c.scale_block),
-                          blocks = k / static_cast<std::uint32_t>(c.scale_block);
-      product *= scale_value(c.scale, scale_a[row * blocks + block]) * scale_value(c.scale, scale_b[n * blocks + block]);
-    }
-    sum += c.negate_a != c.negate_b ? -product : product;
+    const double product = a_values[row * k + i] * b_values[n * k + i];
+    sum += product;
     size += std::fabs(product);
   }
   if (c.saturate) sum = std::clamp(sum, -2147483648.0, 2147483647.0);
-  if (bound)
-    *bound = c.whole_numbers && !c.scale_block ? 0 : size * (k + 2) * std::ldexp(1.0, -24);
+  const bool exact = c.whole_numbers && !c.scale_block && c.scale_d == 0;
+  double off = exact ? 0 : size * (k + 2) * std::ldexp(1.0, -24);
   if (c.d == MmaOutput::kF16) {
-    if (bound) *bound += c.whole_numbers ? 0 : std::fabs(sum) * std::ldexp(1.0, -10) + std::ldexp(1.0, -24);
-    if (c.whole_numbers) sum = decode_number(kF16, f32_to_f16(static_cast<float>(sum)));
+    if (exact)
+      sum = decode_number(kF16, f32_to_f16(static_cast<float>(sum)));
+    else
+      off += std::fabs(sum) * std::ldexp(1.0, -11) + std::ldexp(1.0, -24);
   }
+  if (bound) *bound = off;
   return sum;
 }
 
-std::uint32_t MmaRun::cell(std::uint32_t row, std::uint32_t n) const {
-  const std::uint32_t rows = c.m / static_cast<std::uint32_t>(c.cta_group);
-  for (std::uint32_t lane = 0; lane < 128; ++lane) {
-    const LaneRow at = lane_row(c, lane);
-    if (at.used && at.row == row % rows && n >= at.column && n < at.column + at.columns)
-      return *tensor_memory(*cluster->ctas[row / rows]).row(lane, kD + n - at.column);
-  }
-  throw std::runtime_error("an element of D has no place");
-}
-
-double MmaRun::value(std::uint32_t row, std::uint32_t n) const {
-  const std::uint32_t bits = cell(row, n);
-  return c.d == MmaOutput::kS32   ? static_cast<std::int32_t>(bits)
-         : c.d == MmaOutput::kF16 ? decode_number(kF16, bits)
-                                  : std::bit_cast<float>(bits);
-}
-
 std::vector<std::uint32_t> MmaRun::cells() const {
-  std::vector<std::uint32_t> all;
-  for (std::uint32_t row = 0; row < c.m; ++row)
-    for (std::uint32_t n = 0; n < c.n; ++n) all.push_back(cell(row, n));
+  std::vector<std::uint32_t> all(d.size());
+  std::vector<int> found(d.size());
+  const std::uint32_t rows = c.m / static_cast<std::uint32_t>(c.cta_group);
+  for (std::uint32_t rank = 0; rank < cluster->ctas.size(); ++rank)
+    for (std::uint32_t lane = 0; lane < 128; ++lane) {
+      const LaneRow at = lane_row(c, lane);
+      for (std::uint32_t i = 0; at.used && i < at.columns; ++i) {
+        const std::size_t element = std::size_t{rank * rows + at.row} * c.n + at.column + i;
+        all[element] = *tensor_memory(*cluster->ctas[rank]).row(lane, kD + i);
+        ++found[element];
+      }
+    }
+  if (std::any_of(found.begin(), found.end(), [](int times) { return times != 1; }))
+    throw std::runtime_error("an element of D has no place of its own");
   return all;
 }
 
-std::string mismatch(MmaRun& run) {
+std::string mismatch(const MmaRun& run) {
+  const std::vector<std::uint32_t> cells = run.cells();
   for (std::uint32_t row = 0; row < run.c.m; ++row)
     for (std::uint32_t n = 0; n < run.c.n; ++n) {
       double bound = 0;
-      const double expected = run.expected(row, n, &bound), found = run.value(row, n);
+      const double expected = run.expected(row, n, &bound), found = run.value(cells[row * run.c.n + n]);
       if (!(std::fabs(found - expected) <= bound))
         return fmt::format("row {}, column {}: {} instead of {}, which is {} off", row, n, found, expected,
                            std::fabs(found - expected));

@@ -97,7 +97,7 @@ inline std::uint32_t draw(MmaElement element, bool whole, std::mt19937& random) 
     }
     if (element == MmaElement::kF16 && whole) code = f32_to_f16(static_cast<float>(random() % 7) - 3);
     const double value = value_of(element, code);
-    if (!std::isfinite(value)) continue;
+    if (!std::isfinite(value) || (element == MmaElement::kF16 && std::fabs(value) > 16)) continue;
     if (!whole || (value == std::floor(value) && std::fabs(value) <= 6)) return code;
   }
 }
@@ -112,7 +112,10 @@ struct Placement {
 inline Placement placement(MmaSwizzle swizzle, bool mn_major, std::uint32_t lines, std::uint32_t units) {
   Placement p;
   p.descriptor.swizzle = swizzle;
-  const std::uint32_t span = swizzle == MmaSwizzle::kNone ? 1 : swizzle == MmaSwizzle::k32B ? 2 : swizzle == MmaSwizzle::k64B ? 4 : 8;
+  const std::uint32_t span = swizzle == MmaSwizzle::kNone  ? 1
+                             : swizzle == MmaSwizzle::k32B ? 2
+                             : swizzle == MmaSwizzle::k64B ? 4
+                                                           : 8;
   const std::uint32_t high = mn_major && swizzle == MmaSwizzle::k128BAtom32B ? 4 : 8;  // lines of an atom
   const std::uint32_t atom = high * span * 16;
   const std::uint32_t line_groups = (lines + high - 1) / high, unit_groups = (units + span - 1) / span;
@@ -155,39 +158,47 @@ struct LaneRow {
 };
 inline LaneRow lane_row(const MmaCase& c, std::uint32_t lane) {
   const std::uint32_t rows = c.m / static_cast<std::uint32_t>(c.cta_group);
-  if (rows == 128) return {true, lane, 0, c.n};                                           // layouts A and D
-  if (c.cta_group == 2 || (c.weight_stationary && rows == 64))                            // B and E
+  if (rows == 128) return {true, lane, 0, c.n};                 // layouts A and D
+  if (c.cta_group == 2 || (c.weight_stationary && rows == 64))  // B and E
     return {true, lane % 64, lane / 64 * (c.n / 2), c.n / 2};
-  if (rows == 32) return {true, lane % 32, lane / 32 * (c.n / 4), c.n / 4};               // G
-  const bool used = lane % 32 >= c.first_lane && lane % 32 < c.first_lane + 16;           // F
+  if (rows == 32) return {true, lane % 32, lane / 32 * (c.n / 4), c.n / 4};      // G
+  const bool used = lane % 32 >= c.first_lane && lane % 32 < c.first_lane + 16;  // F
   return {used, lane / 32 * 16 + lane % 16, 0, c.n};
 }
 
-/// The machine with the operands in place, and the numbers that the case has.
-struct MmaRun {
-  explicit MmaRun(const MmaCase& c);
+/// What is multiplied.
+struct MmaNumbers {
+  std::vector<std::uint32_t> a, b;             // codes [m][k], [n][k]
+  std::vector<std::uint32_t> d;                // cells [m][n]
+  std::vector<std::uint8_t> scale_a, scale_b;  // codes [m][k / block], [n][k / block]
+};
+MmaNumbers draw_numbers(const MmaCase& c);
+
+/// The machine with the operands in place.
+struct MmaRun : MmaNumbers {
+  explicit MmaRun(const MmaCase& c) : MmaRun(c, draw_numbers(c)) {}
+  MmaRun(const MmaCase& c, MmaNumbers numbers);
   /// Multiplies on the emulator.
   void perform();
   /// What must come out, by row of D and column; and how far off it may be.
   double expected(std::uint32_t row, std::uint32_t n, double* bound = nullptr) const;
-  /// The cell of D.
-  std::uint32_t cell(std::uint32_t row, std::uint32_t n) const;
-  double value(std::uint32_t row, std::uint32_t n) const;
   /// All of D, as cells, row after row.
   std::vector<std::uint32_t> cells() const;
-  double before(std::uint32_t row, std::uint32_t n) const;  // D's old value
+  std::uint32_t cell(std::uint32_t row, std::uint32_t n) const { return cells()[row * c.n + n]; }
+  /// The number that a cell is.
+  double value(std::uint32_t cell) const;
+  double before(std::uint32_t row, std::uint32_t n) const { return value(d[row * c.n + n]); }
 
   MmaCase c;
   std::uint32_t k = 0;
-  std::vector<std::uint32_t> a, b;              // codes [m][k], [n][k]
-  std::vector<std::uint32_t> d;                 // cells [m][n]
-  std::vector<std::uint8_t> scale_a, scale_b;   // codes [m][k / block], [n][k / block]
+  std::vector<double> a_values, b_values;  // with their scales
   std::unique_ptr<Cluster> cluster;
+  std::uint32_t instruction_descriptor = 0;
   Tcgen05Mma mma;
   static constexpr std::uint32_t kD = 64, kA = 384, kScaleA = 448, kScaleB = 480;  // columns
 };
 
-/// Every element of D against the model.
-::std::string mismatch(MmaRun& run);
+/// Every element of D against the model: what is wrong, or "".
+std::string mismatch(const MmaRun& run);
 
 }  // namespace kernelwright::emulator::test

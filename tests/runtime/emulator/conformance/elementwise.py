@@ -9,7 +9,7 @@ import zlib
 BITS = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8,
         "b32": 32, "u32": 32, "s32": 32, "f32": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64}
 # Pairs are loaded as one register and counted as two values.
-PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "u16x2": "u16", "s16x2": "s16", "b8x2": "b8", "b8x4": "b8"}
+PAIRS = {"f32x2": "f32", "f16x2": "f16", "bf16x2": "bf16", "u16x2": "u16", "s16x2": "s16", "b8x2": "b8", "b8x4": "b8"}
 SOURCES = "abce"
 
 

@@ -16,6 +16,18 @@ def files():
                  if r == "rn" or not (f and s)]
         add(f"{op}.f32", ["f32"] * arity, [Form(m, "f32") for m in modes], count=256)
         add(f"{op}.f64", ["f64"] * arity, [Form(f"{op}.{r}.f64", "f64", "exact") for r in ROUNDINGS], count=256)
+    # What came with sm_100: pairs, sums with halves, minima of three. No GPU has recorded these; the model holds them.
+    blackwell = {"target": "sm_100a", "version": "8.8"}
+    for op in ("add", "sub", "mul", "fma"):
+        add(f"{op}.f32x2", ["f32x2"] * (3 if op == "fma" else 2),
+            [Form(f"{op}.{r}{f}.f32x2", "f32x2") for r in ROUNDINGS for f in ("", ".ftz")], **blackwell)
+    for half in ("f16", "bf16"):
+        for op in ("add", "sub", "fma"):
+            add(f"{op}.f32.{half}", [half] * (2 if op == "fma" else 1) + ["f32"],
+                [Form(f"{op}.{r}{s}.f32.{half}", "f32") for r in ROUNDINGS for s in ("", ".sat")], count=192, **blackwell)
+    for op in ("min", "max"):
+        add(f"{op}.three.f32", ["f32"] * 3, [Form(f"{op}{f}{n}{x}.of.three.f32", "f32", body=f"{op}{f}{n}{x}.f32 %d, %a, %b, %c")
+                                             for f in ("", ".ftz") for n in ("", ".NaN") for x in ("", ".abs")], count=256, **blackwell)
     divide = [Form(f"div.{r}{f}.f32", "f32") for r in ROUNDINGS for f in ("", ".ftz")]
     add("div.f32", ["f32", "f32"], divide, count=256)
     ulp2 = "ulp 2 because the ISA gives 2 ulp"

@@ -35,6 +35,10 @@ bool synchronises(std::string_view opcode) {
                                   "wgmma.fence",
                                   "wgmma.commit_group",
                                   "wgmma.wait_group",
+                                  "tcgen05.commit",
+                                  "tcgen05.wait::",
+                                  "tcgen05.fence::",
+                                  "tcgen05.dealloc",
                                   "setmaxnreg.",
                                   "griddepcontrol."});
 }

@@ -36,7 +36,7 @@ struct Mutant {
 };
 
 /// All synchronisation instructions of all entries: barriers, mbarriers, fences, groups of copies and of wgmma,
-/// setmaxnreg, griddepcontrol. Executed or not.
+/// tcgen05's commits, waits, fences and deallocations, setmaxnreg, griddepcontrol. Executed or not.
 std::vector<SyncSite> sync_sites(std::string_view ptx);
 
 /// All changes of one site. Deleting a wait makes its predicate true.

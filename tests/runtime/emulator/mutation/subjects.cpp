@@ -151,6 +151,7 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
     options.custom_store = std::move(store);
     Engine engine(options);
     DeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
+    device_case.tensors().pdl = true;
     device_case.poison();
     device_case.launch();
     run.output = device_case.download().o;
@@ -174,7 +175,9 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
     subject.run = [run_with, binaries, entry = entry](const std::string& ptx, const EmulatorBackendOptions& options) {
       std::map<std::string, Binary> changed = binaries;
       changed[entry].ptx = ptx;
-      return run_on_backend(options, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
+      EmulatorBackendOptions checking = options;
+      checking.unknown_ahead = true;  // each wait for the launch ahead counts
+      return run_on_backend(checking, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
         run_with(std::make_shared<FixedStore>(std::move(changed)), backend, run);
       });
     };
