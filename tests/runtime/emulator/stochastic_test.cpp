@@ -73,7 +73,9 @@ TEST(StochasticRounding, AddsTheRandomBitsBelowTheLastPlace) {
   }
   const std::vector<std::uint32_t> positive = convert("cvt.rs.relu.f16x2.f32", in);
   for (std::size_t i = 0; i < in.size() / 3; ++i) {
-    if (std::bit_cast<float>(in[3 * i]) <= 0) EXPECT_EQ(positive[i] >> 16, 0u);
+    if (std::bit_cast<float>(in[3 * i]) <= 0) {
+      EXPECT_EQ(positive[i] >> 16, 0u);
+    }
   }
 }
 

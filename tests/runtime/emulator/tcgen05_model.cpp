@@ -16,7 +16,7 @@ Tcgen05Form form_of(const MmaCase& c) {
   form.scale_d = static_cast<std::uint8_t>(c.scale_d);
   form.flags = static_cast<std::uint8_t>((c.weight_stationary ? Tcgen05Form::kWeightStationary : 0) |
                                          (c.a_tensor ? Tcgen05Form::kATensor : 0) | (c.k96 ? Tcgen05Form::kSm103 : 0) |
-                                         (c.disabled.empty() ? 0 : Tcgen05Form::kLaneMask));
+                                         (c.disabled == std::array<std::uint32_t, 8>{} ? 0 : Tcgen05Form::kLaneMask));
   return form;
 }
 
@@ -164,7 +164,7 @@ MmaRun::MmaRun(const MmaCase& given, MmaNumbers numbers)
   if (!c.a_tensor) mma.a_shared = decode_tensor_descriptor(a_descriptor, "A", c.k96);
   mma.b_shared = decode_tensor_descriptor(b_descriptor, "B", c.k96);
   mma.accumulate = c.accumulate;
-  std::copy(c.disabled.begin(), c.disabled.end(), mma.disabled.begin());
+  mma.disabled = c.disabled;
 }
 
 void MmaRun::perform() {

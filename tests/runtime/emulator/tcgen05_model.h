@@ -2,6 +2,7 @@
 /// double. Written without the emulator's code but for its number formats.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -45,7 +46,7 @@ struct MmaCase {
   int scale_d = 0;
   std::uint32_t base_offset = 0;  // of both descriptors
   std::uint32_t first_lane = 0;   // of D and A: 0, or 16 with M = 64
-  std::vector<std::uint32_t> disabled;
+  std::array<std::uint32_t, 8> disabled{};
   bool whole_numbers = true;  // small ones, so that every sum is exact; else any finite code
   std::uint32_t seed = 1;
 };
