@@ -208,6 +208,10 @@ void packed(List& list) {
   AttentionSchedule schedule = hopper();
   schedule.pack_gqa = true;
   list.add("packed_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 400, 400), schedule);
+  schedule.scheduler = Scheduler::kQueued;
+  AttentionProblem problem = causal(paged(heads(small(), 8, 2), 16));
+  problem.q_layout = QLayout::kRagged;
+  list.add("packed_queued", problem, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}), schedule);
 }
 
 }  // namespace
