@@ -16,7 +16,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   const Axis ring = axis("kv_ring", &S::kv_ring, {KvRing::kSplit, KvRing::kShared});
   const Axis order =
       axis("scheduler", &S::scheduler,
-           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
+           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst,
+            Scheduler::kQueued});
   std::vector<int> several{2};
   if (depth <= 128) several.push_back(3);
   std::vector<bool> packs{false};

@@ -48,13 +48,16 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
                  AttentionLaunch& launch) {
   constexpr std::int64_t kReaders = 4;
   std::int64_t chunk = launch.num_m_blocks;
-  if (spec.scheduler == Scheduler::kLongestFirst) {
+  const bool queued = spec.scheduler == Scheduler::kQueued;
+  if (spec.scheduler == Scheduler::kLongestFirst || (queued && spec.mask != MaskKind::kNone)) {
     const std::int64_t kv_heads = std::int64_t{extent.kv_heads} * extent.batch;
     // Few KV heads have that many readers in any order.
     chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, spec.pack_gqa ? 1 : spec.group);
   }
   launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max(1, launch.num_m_blocks)));
   launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
+  launch.queued = queued;
+  if (queued) launch.workspace_bytes = sizeof(std::uint64_t);
   // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
   const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
   const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;

@@ -31,9 +31,10 @@ struct AttentionLaunch {
   int num_items = 1;  // hopper: query tiles of all heads and sequences
   int m_chunk = 1;    // hopper: those of one head that follow each other
   int head_section = 1;
-  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; needs no zeroing
+  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; or a queue; needs no zeroing
   std::uint64_t partial_lse_offset = 0;
   std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
+  bool queued = false;                      // hopper: CTAs take items from a queue, a word at the workspace's start
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.

@@ -66,7 +66,7 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
-                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst});
+                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
     hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
   if (!schedule.math_warpgroups.is_auto())

@@ -24,6 +24,9 @@ struct HopperAttentionParams {
   AttentionParams attention;
   int32_t num_items;  // query tiles x heads x batch
   int32_t m_chunk;    // query tiles of one (batch, head) pair that follow each other: see policy/item_walk.cuh
+  // A word of the workspace, as policy/item_queue.cuh leaves and finds it: whatever it holds will do. Null unless the
+  // scheduler is kQueued.
+  uint64_t* queue;
 };
 
 // Warpgroup 0 loads; warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.

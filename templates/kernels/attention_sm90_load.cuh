@@ -93,7 +93,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     load_tile<0, kSlabsV>(params.v, values.get_v(true), before);
     values.commit_step();
   };
-  Walk walk = walk_of(params);
+  auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
     const WorkItem work(attention, coord);
@@ -115,6 +115,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
                 work.row_map.kv_head(),
                 spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
+      if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
       load_keys<0>(params, keys, tile);
       if (pending) load_values();
@@ -141,7 +142,7 @@ __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params)
   ptx::griddepcontrol_wait();
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
-  Walk walk = walk_of(params);
+  auto walk = walk_of<Walks::Static>(params);  // few items: nobody waits for their even share
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
     const WorkItem work(attention, coord);

@@ -91,7 +91,8 @@ __device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& p
   return {policy::tile_list<spec::kBlockN>(mask.counted_from(origin), first, last), origin};
 }
 
-using Walk = policy::WalkOf<spec::kScheduler, spec::kQLayout, Rows, spec::kBlockM>;
+using Walks = policy::Walks<spec::kScheduler, spec::kQLayout, Rows, spec::kBlockM>;
+template <class Walk>
 __device__ __forceinline__ Walk walk_of(const HopperAttentionParams& params) {
   return {params, spec::kPackGqa ? params.attention.kv_heads : params.attention.q_heads};
 }

@@ -146,7 +146,8 @@ void biases(List& list) {
 /// Each pair of warpgroups and overlap, and with it in turn every ring, count of stages, order and rescale.
 void schedules(List& list) {
   constexpr Overlap overlaps[] = {Overlap::kNone, Overlap::kIntra, Overlap::kPingPong, Overlap::kBoth};
-  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst};
+  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst,
+                                  Scheduler::kQueued};
   int i = 0;
   for (const bool again : {false, true})
     for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
@@ -161,7 +162,7 @@ void schedules(List& list) {
         schedule.num_kv_stages = shared ? 2 + i % 4 : 1 + i % 3;
         schedule.num_qk_stages = shared ? 1 : 1 + i / 2 % 2;
         schedule.q_stages = 1 + i / 3 % 2;
-        schedule.scheduler = orders[i % 3];
+        schedule.scheduler = orders[i % 4];
         schedule.rescale = i / 4 % 2 ? Rescale::kAlways : Rescale::kLazy;
         AttentionProblem problem = heads(small(i % 5 == 0 ? DType::kF16 : DType::kBf16), 2, 1);
         if (i % 3 == 1) problem = causal(problem);
@@ -207,6 +208,10 @@ void packed(List& list) {
   AttentionSchedule schedule = hopper();
   schedule.pack_gqa = true;
   list.add("packed_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 400, 400), schedule);
+  schedule.scheduler = Scheduler::kQueued;
+  AttentionProblem problem = causal(paged(heads(small(), 8, 2), 16));
+  problem.q_layout = QLayout::kRagged;
+  list.add("packed_queued", problem, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}), schedule);
 }
 
 }  // namespace
@@ -257,7 +262,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_TRUE(qk_stages.contains(2));
   EXPECT_EQ(overlaps.size(), 4u);
   EXPECT_EQ(rings.size(), 2u);
-  EXPECT_EQ(orders.size(), 3u);
+  EXPECT_EQ(orders.size(), 4u);
   EXPECT_EQ(rescales.size(), 2u);
 }
 

@@ -254,6 +254,19 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
     schedule.family = Family::kHopper;
     wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
   }
+  // A queue's loading thread has more to remember.
+  for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
+    AttentionProblem problem;
+    problem.head_dim = {128, 128};
+    problem.heads = {8, 2};
+    problem.mask.kind = MaskKind::kCausal;
+    problem.q_layout = layout;
+    problem.kv_layout = {KvLayoutKind::kPaged, 64};
+    AttentionSchedule schedule;
+    schedule.family = Family::kHopper;
+    schedule.scheduler = Scheduler::kQueued;
+    wanted.push_back({name_of(problem) + " queued", plan_by_model(problem, schedule, Arch::kSm90a).main});
+  }
   expect_sound(wanted);
 }
 

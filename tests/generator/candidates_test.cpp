@@ -54,6 +54,15 @@ TEST_P(CandidatesOf, TheModelsChoiceIsFirstWithItsFieldsSpeltOut) {
   for (std::size_t i = 2; i < few.kept.size(); ++i) EXPECT_LE(few.kept[i - 1].cost, 1.2 * few.kept[i].cost);
 }
 
+TEST(Candidates, TryAQueueBesideTheModelsOrder) {
+  const Candidates near = enumerate_candidates(prefill_of(), {}, Arch::kSm90a, {shape(1, 8192, 8192)}, {.most = 12});
+  std::set<Scheduler> orders;
+  for (const Candidate& candidate : near.kept)
+    if (candidate.plan.main.family == Family::kHopper) orders.insert(candidate.plan.main.scheduler);
+  EXPECT_TRUE(orders.contains(Scheduler::kQueued));
+  EXPECT_EQ(orders.size(), 2u);
+}
+
 TEST(Candidates, KeepTheFieldsThatAreGiven) {
   AttentionSchedule schedule;
   schedule.block_n = 64;

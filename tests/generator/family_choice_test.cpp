@@ -120,14 +120,12 @@ TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
   AttentionSchedule schedule;
   schedule.math_warpgroups = 2;
   schedule.kv_ring = KvRing::kShared;
-  schedule.scheduler = Scheduler::kQueued;
+  schedule.swizzle = Swizzle::k64B;
   try {
     plan_attention(prefill(), schedule, Arch::kSm90a);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
-                 "longest_first");
+    EXPECT_STREQ(error.what(), "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B");
   }
 }
 

@@ -175,7 +175,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         schedule.splits = 2;
         schedule.swizzle = Swizzle::k64B;
         schedule.cluster = ClusterShape{2, 1};
-        schedule.scheduler = Scheduler::kQueued;
         schedule.math_warpgroups = 4;
         schedule.num_warps = 8;
       }),
@@ -194,8 +193,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "scheduler, pack_gqa, splits, rescale",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
-          "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
-          "longest_first",
           "/schedule/cluster: [2, 1] is not built yet for the hopper family; it has [1, 1]",
           "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));
   EXPECT_THAT(
@@ -390,6 +387,27 @@ TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
   EXPECT_EQ(chunk(16, 16, 4, 0), 1) << "the kernel divides by it";
   schedule.pack_gqa = true;
   EXPECT_EQ(chunk(64, 16, 4, 8192), 4) << "a group's heads are in one tile";
+}
+
+TEST(HopperLaunch, TakesItemsFromAQueueInTheWorkspaceIfAsked) {
+  AttentionProblem problem = prefill(128, 128);
+  AttentionSchedule schedule = rows_of_128();
+  schedule.scheduler = Scheduler::kLongestFirst;
+  const AttentionExtent many = extent(2, 8192);
+  const auto launch_of = [&] { return plan_launch(planned(problem, schedule), many, 132, 0); };
+  EXPECT_FALSE(launch_of().queued);
+  EXPECT_EQ(launch_of().workspace_bytes, 0u);
+  schedule.scheduler = Scheduler::kQueued;
+  EXPECT_EQ(planned(problem, schedule).scheduler, Scheduler::kQueued);
+  EXPECT_TRUE(launch_of().queued);
+  EXPECT_EQ(launch_of().workspace_bytes, 8u);
+  EXPECT_EQ(launch_of().main.grid[0], 132u);
+  EXPECT_EQ(launch_of().m_chunk, launch_of().num_m_blocks) << "tiles are alike: pair after pair";
+  problem.mask.kind = MaskKind::kCausal;
+  const int chunk = launch_of().m_chunk;
+  EXPECT_LT(chunk, launch_of().num_m_blocks);
+  schedule.scheduler = Scheduler::kLongestFirst;
+  EXPECT_EQ(launch_of().m_chunk, chunk) << "the same order";
 }
 
 TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {

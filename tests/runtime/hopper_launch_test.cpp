@@ -242,6 +242,7 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);
   EXPECT_EQ(params.num_items, 2 * 8);
   EXPECT_EQ(params.m_chunk, 1);
+  EXPECT_EQ(params.queue, nullptr);
   EXPECT_EQ(params.attention.num_m_blocks, 1);
   EXPECT_EQ(params.attention.kv_len, 300);
   EXPECT_EQ(params.attention.o, reinterpret_cast<void*>(0x40000));
@@ -277,6 +278,8 @@ TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
     schedule.scheduler = scheduler;
     AttentionTensors tensors = some_tensors();
     tensors.batch = 40;  // 320 tiles
+    tensors.workspace = 0x80000;
+    tensors.workspace_bytes = 8;
     tensors.sm_budget = sm_budget;
     device().forget_launches();
     engine.prepare(prefill_problem(), schedule).launch(tensors, some_stream());
@@ -284,13 +287,42 @@ TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
     EXPECT_EQ(launch.as<HopperAttentionParams>().num_items, 320);
     return launch.config.grid[0];
   };
-  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kLongestFirst}) {
+  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued}) {
     EXPECT_EQ(ctas(0, scheduler), 132u) << "all SMs";
     EXPECT_EQ(ctas(100, scheduler), 100u);
     EXPECT_EQ(ctas(1, scheduler), 1u);
     EXPECT_EQ(ctas(1000, scheduler), 132u) << "more than there are";
   }
   EXPECT_EQ(ctas(100, Scheduler::kGrid), 320u) << "no persistent kernel";
+}
+
+TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
+  AttentionSchedule schedule = hopper();
+  schedule.scheduler = Scheduler::kQueued;
+  const AttentionKernel kernel = engine.prepare(prefill_problem(), schedule);
+  AttentionTensors tensors = some_tensors();
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(tensors)), 8u);
+  const auto refused = [&] {
+    try {
+      kernel.launch(tensors, some_stream());
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  tensors.workspace = 0;
+  tensors.workspace_bytes = 0;
+  EXPECT_EQ(refused(),
+            "/tensors/workspace: 0 bytes are given and 8 are needed for the queue of tiles; see "
+            "AttentionKernel::workspace_bytes()");
+  tensors.workspace = 0x80008;
+  tensors.workspace_bytes = 8;
+  EXPECT_EQ(refused(), "/tensors/workspace: address 0x80008 is not a multiple of 16; give an aligned one");
+  EXPECT_THAT(device().launches(), IsEmpty());
+  tensors.workspace = 0x80000;
+  EXPECT_EQ(refused(), "");
+  ASSERT_THAT(device().launches(), SizeIs(1));
+  EXPECT_EQ(device().launches()[0].as<HopperAttentionParams>().queue, reinterpret_cast<std::uint64_t*>(0x80000));
 }
 
 TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {
