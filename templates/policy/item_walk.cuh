@@ -1,4 +1,6 @@
-/// Which work items a persistent CTA takes, and in what order: one thread of the CTA walks them and tells the rest.
+/// Which work items a persistent CTA takes, and in what order: one thread of the CTA walks them and tells the rest. The
+/// CTAs of a cluster take the same items: one is then kCluster neighbouring query tiles, and a tile's place in this
+/// file (m_block, m_chunk, laps) counts them together.
 #pragma once
 
 #include "contract/hopper_attention.h"
@@ -14,28 +16,33 @@ namespace kernelwright::policy {
 /// side, then as many of the next pair, and once all pairs have been seen the next m_chunk tiles: few enough that items
 /// still come by length, and enough that several CTAs read the same keys at the same time, which halves what the memory
 /// has to give. Without a mask m_chunk is all tiles: pair after pair.
+template <int kCluster>
 class ItemWalk {
   const contract::HopperAttentionParams& params_;
   int heads_;  // that items count: query heads, or KV heads if packed
   unsigned item_;
   bool back_ = false;
 
+  static __device__ unsigned self() { return blockIdx.x / kCluster; }
+  static __device__ unsigned walkers() { return gridDim.x / kCluster; }
+
  public:
   __device__ ItemWalk(const contract::HopperAttentionParams& params, int heads)
-      : params_(params), heads_(heads), item_(blockIdx.x) {}
+      : params_(params), heads_(heads), item_(self()) {}
 
   /// False past the last item; else where the item lies, and on to the next.
   __device__ bool next(TileCoord& coord) {
     if (item_ >= static_cast<unsigned>(params_.num_items)) return false;
     const contract::AttentionParams& attention = params_.attention;
-    const unsigned pairs = static_cast<unsigned>(attention.batch) * heads_, m_blocks = attention.num_m_blocks;
+    const unsigned pairs = static_cast<unsigned>(attention.batch) * heads_;
+    const unsigned m_blocks = (static_cast<unsigned>(attention.num_m_blocks) + kCluster - 1) / kCluster;
     const unsigned above = item_ / (pairs * params_.m_chunk) * params_.m_chunk;  // tiles of each pair that come before
     const unsigned chunk = min(static_cast<unsigned>(params_.m_chunk), m_blocks - above);  // the last may be short
     const unsigned rest = item_ - above * pairs, pair = rest / chunk;
     coord = TileCoord(static_cast<int>(m_blocks - 1 - above - rest % chunk), static_cast<int>(pair % heads_),
                       static_cast<int>(pair / heads_));
     // Place b of one lap is place grid - 1 - b of the next.
-    item_ += back_ ? 1 + 2 * blockIdx.x : 2 * (gridDim.x - blockIdx.x) - 1;
+    item_ += back_ ? 1 + 2 * self() : 2 * (walkers() - self()) - 1;
     back_ = !back_;
     return true;
   }
@@ -44,7 +51,7 @@ class ItemWalk {
 /// Ragged queries, in the order of the batch: only the tiles that sequences have. Every other CTA walks its items
 /// backwards: where a batch begins with long chunks and ends with sequences that decode, or the other way round, half
 /// of the SMs multiply while the other half waits for memory.
-template <class RowMapT, int kBlockM>
+template <class RowMapT, int kBlockM, int kCluster>
 class RaggedWalk {
   const int32_t* offsets_;
   int heads_;
@@ -52,21 +59,22 @@ class RaggedWalk {
   int batch_ = 0, begin_ = 0;  // a sequence and its first item
 
   __device__ int tiles(int batch) const {
-    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kBlockM - 1) / kBlockM;
+    constexpr int kRows = kBlockM * kCluster;
+    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kRows - 1) / kRows;
   }
 
  public:
   __device__ RaggedWalk(const contract::HopperAttentionParams& params, int heads)
-      : offsets_(params.attention.q_offsets), heads_(heads), item_(static_cast<int>(blockIdx.x)) {
+      : offsets_(params.attention.q_offsets), heads_(heads), item_(static_cast<int>(blockIdx.x / kCluster)) {
     int items = 0;
 #pragma unroll 4
     for (int batch = 0; batch < params.attention.batch; ++batch) items += tiles(batch) * heads;
-    const int ctas = static_cast<int>(gridDim.x);
-    left_ = (items - item_ + ctas - 1) / ctas;
-    step_ = ctas;
+    const int walkers = static_cast<int>(gridDim.x / kCluster);
+    left_ = (items - item_ + walkers - 1) / walkers;
+    step_ = walkers;
     if (item_ % 2 == 0 || left_ < 2) return;
-    item_ += (left_ - 1) * ctas;
-    step_ = -ctas;
+    item_ += (left_ - 1) * walkers;
+    step_ = -walkers;
   }
 
   /// As ItemWalk's.
@@ -96,8 +104,8 @@ struct Either<false, A, B> {
 };
 
 /// The walk of a schedule.
-template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM>
+template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM, int kCluster>
 using WalkOf = typename Either<kQLayout == QLayout::kRagged && kScheduler == Scheduler::kPersistent,
-                               RaggedWalk<RowMapT, kBlockM>, ItemWalk>::type;
+                               RaggedWalk<RowMapT, kBlockM, kCluster>, ItemWalk<kCluster>>::type;
 
 }  // namespace kernelwright::policy
