@@ -134,7 +134,9 @@ TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
                              "c23",
                              "c35",
                              "c36",
-                             "c39"})
+                             "c39",
+                             "clusters_of_2",
+                             "clusters_of_4"})
     EXPECT_TRUE(cases_by_number().contains(number)) << number;
 }
 
