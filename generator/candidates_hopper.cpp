@@ -7,6 +7,11 @@
 #include "kernelwright/generator/range_mask.h"
 
 namespace kernelwright {
+namespace {
+
+constexpr int kLongSequence = 4096;  // queries
+
+}  // namespace
 
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
@@ -23,8 +28,14 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<bool> packs{false};
   if (detail::packs_well(problem)) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
+  // Multicast pays where the same keys are read over and over: long sequences.
+  std::vector<ClusterShape> clusters{{1, 1}};
+  const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
+  if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
+    if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
+  const Axis cluster = axis("cluster", &S::cluster, clusters);
   AxisSets sets{{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
+                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
                 {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
                  axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
   // The decode form, where portable_axes() tries its own.

@@ -77,6 +77,7 @@ class Tile {
                               : problem_.group() == 1 ? "each head has keys of its own"
                                                       : "64 rows of a warpgroup are not whole groups");
     choose_rows();
+    choose_cluster();
     choose_rings();
     choose_keys();
     choose_order();
@@ -106,6 +107,12 @@ class Tile {
     spec_.block_m = resolve_("block_m", schedule_.block_m, 64 * spec_.math_warpgroups, "64 rows a math warpgroup");
   }
 
+  void choose_cluster() {
+    const ClusterShape cluster =
+        resolve_("cluster", schedule_.cluster, ClusterShape{}, "a CTA that loads for itself alone waits for no other");
+    spec_.cluster_m = spec_.multicast = cluster.m;
+  }
+
   void choose_rings() {
     const bool splits = schedule_.num_qk_stages.value_or(1) > 1 || schedule_.num_kv_stages.value_or(2) < 2;
     const bool shared = target_.kv_ring == KvRing::kShared && !splits;
@@ -122,12 +129,13 @@ class Tile {
   void choose_keys() {
     // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
-    const int step = wide_pages ? 32 : 16;
+    const int step = std::max(wide_pages ? 32 : 16, detail::kSwizzleRows * spec_.cluster_m);
     spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;
     // A narrow window: as few tiles, and no wider than they must be.
-    const int span = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
+    const int rows = spec_.block_m * spec_.cluster_m;
+    const int span = window_span(problem_, spec_.pack_gqa ? rows / spec_.group : rows);
     const int tiles = (span + spec_.block_n - 1) / spec_.block_n;
     const bool narrow = span > 0 && tiles < kNarrowTiles;
     if (narrow && schedule_.block_n.is_auto()) spec_.block_n = ((span + tiles - 1) / tiles + step - 1) / step * step;

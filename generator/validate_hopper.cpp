@@ -67,8 +67,8 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
                  {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued});
-  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
-    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
+    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
   if (!schedule.math_warpgroups.is_auto())
     hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
 }
@@ -132,6 +132,16 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
   if (spec.num_kv_stages < least_kv_stages)
     refuse("num_kv_stages",
            fmt::format("{}: K and V of a tile are held at once; {} would do", spec.num_kv_stages, least_kv_stages));
+
+  if (const int share = kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
+    refuse("block_n", fmt::format("{} keys are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
+                                  spec.block_n, spec.cluster_m, (spec.block_n + share - 1) / share * share));
+
+  if (spec.scheduler == Scheduler::kQueued && spec.cluster_m > 1)
+    refuse("scheduler",
+           fmt::format("\"queued\" hands tiles to CTAs one by one, and a cluster of {} takes them together; "
+                       "longest_first would do",
+                       spec.cluster_m));
 
   const int budget = hopper_register_budget(spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {

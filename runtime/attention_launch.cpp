@@ -29,6 +29,7 @@ LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
   config.pdl = pdl;
   for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
   config.block = plan.block;
+  config.cluster[0] = plan.cluster;
   config.shared_bytes = plan.shared_bytes;
   return config;
 }

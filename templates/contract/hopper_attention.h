@@ -15,15 +15,16 @@ namespace kernelwright::contract {
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
-/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n for k and v
-/// (the largest divisor that it shares with page_size where keys are paged: hopper_kv_box_rows()). Extents that a
+/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n / cluster for
+/// k and v, a CTA's share of a tile (its largest divisor that page_size has too where keys are paged:
+/// hopper_kv_box_rows()). Extents that a
 /// launch does not know, and those that are zero, are never loaded past the sequence's length. The output is stored row
 /// by row: a tile may end within a sequence.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
-  int32_t num_items;  // query tiles x heads x batch
-  int32_t m_chunk;    // query tiles of one (batch, head) pair that follow each other: see policy/item_walk.cuh
+  int32_t num_items;  // query tiles (of all CTAs of a cluster: one) x heads x batch
+  int32_t m_chunk;    // those of one (batch, head) pair that follow each other: see policy/item_walk.cuh
   // A word of the workspace, as policy/item_queue.cuh leaves and finds it: whatever it holds will do. Null unless the
   // scheduler is kQueued.
   uint64_t* queue;
@@ -39,15 +40,15 @@ constexpr int32_t kMinPagedBoxRows = 8;  // fewer rows a box would cost more cop
 /// Columns of a tile in shared memory: whole slabs; the last one is filled up with zeros.
 constexpr int32_t padded_depth(int32_t depth) { return align_up(depth, kSlabColumns); }
 
-/// Rows of a K or V box: a box lies within one page.
-constexpr int32_t hopper_kv_box_rows(int32_t block_n, int32_t page_size) {
-  int32_t a = block_n, b = page_size;
+/// Rows of a K or V box, of the `rows` that a CTA loads of a tile: a box lies within one page.
+constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
+  int32_t a = rows, b = page_size;
   while (b != 0) {
     const int32_t rest = a % b;
     a = b;
     b = rest;
   }
-  return a;  // block_n where keys are not paged: page_size is 0
+  return a;  // `rows` where keys are not paged: page_size is 0
 }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is

@@ -30,13 +30,18 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, to the compiler too
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
-    Consumer::init(shared.kv_barriers(), 1, kMathWarps);
+    Consumer::init(shared.kv_barriers(), 1, kMathWarps * kCluster);
   } else if (threadIdx.x == 32) {  // the first copies find their maps at hand
     ptx::prefetch_tensormap(params.q);
     ptx::prefetch_tensormap(params.k);
     ptx::prefetch_tensormap(params.v);
   }
-  __syncthreads();
+  if constexpr (kCluster > 1) {  // copies and arrivals come from all of them
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
     if (warp == 1) {

@@ -22,29 +22,39 @@ struct KvTile {
   int head, batch;  // batch 0 if ragged
 };
 
-/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of all keys of the tile.
+/// A box of K or V, to every CTA of the cluster.
+__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int column, int key, int head,
+                                         int batch, uint32_t full) {
+  if constexpr (kCluster > 1)
+    ptx::cp_async_bulk_tensor_4d_multicast(to, map, column, key, head, batch, full, (1 << kCluster) - 1);
+  else
+    ptx::cp_async_bulk_tensor_4d(to, map, column, key, head, batch, full);
+}
+
+/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of this CTA's share of the keys of the tile.
 template <int kFirstSlab, int kSlabs>
 __device__ __forceinline__ void load_tile(const contract::TensorMap& map, const pipeline::TileTarget& to,
                                           const KvTile& tile) {
+  constexpr int kShare = spec::kBlockN / kCluster;
+  const int first_row = static_cast<int>(cluster_rank()) * kShare;
   if constexpr (spec::kKvLayout == KvLayoutKind::kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
-    constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
+    constexpr int kBoxRows = contract::hopper_kv_box_rows(kShare, spec::kPageSize);
 #pragma unroll 1
-    for (int row = 0; row < spec::kBlockN; row += kBoxRows) {
+    for (int row = first_row; row < first_row + kShare; row += kBoxRows) {
       const int key = tile.first_key + row;
       // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab)
-        ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes + row * kRowBytes, map,
-                                     (kFirstSlab + slab) * contract::kSlabColumns, key % kPage, tile.head, page,
-                                     to.full);
+        load_box(to.smem + slab * kKvSlabBytes + row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
+                 key % kPage, tile.head, page, to.full);
     }
   } else {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
-      ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
-                                   tile.start + tile.first_key, tile.head, tile.batch, to.full);
+      load_box(to.smem + slab * kKvSlabBytes + first_row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
+               tile.start + tile.first_key + first_row, tile.head, tile.batch, to.full);
   }
 }
 
@@ -96,8 +106,9 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
-    const WorkItem work(attention, coord);
-    const ItemTiles item = tiles_of(attention, work);
+    const ClusterItem cluster(attention, coord);
+    const WorkItem work = own_tile<spec::kBlockM * kCluster>(attention, cluster);
+    const ItemTiles item = tiles_of(attention, cluster, work);
     if (item.empty()) continue;  // fill_unseen()'s
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
@@ -132,6 +143,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   none.walk.end = -1;
   policy::post(shared.item(items.index), none);
   ptx::mbarrier_arrive(queries.template full<>(queries.state.index));
+  // A CTA of a cluster stays until the others have let go of what it sent: they arrive on its barriers.
+  if constexpr (kCluster > 1) rings.drain();
 }
 
 // ---- a warp for rows that no key is seen from ----
@@ -145,8 +158,9 @@ __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params)
   auto walk = walk_of<Walks::Static>(params);  // few items: nobody waits for their even share
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
-    const WorkItem work(attention, coord);
-    if (!tiles_of(attention, work).empty()) continue;
+    const ClusterItem cluster(attention, coord);
+    if (!tiles_of(attention, cluster).empty()) continue;
+    const WorkItem work = own_tile<spec::kBlockM * kCluster>(attention, cluster);
     for (int row = 0; row < work.num_rows; ++row) {
       uint16_t* const to = static_cast<uint16_t*>(attention.o) + work.offset(attention.o_strides, row);
       for (int column = lane * 8; column < spec::kHeadDimV; column += 32 * 8) ptx::st_global_v4(to + column, {});

@@ -1,4 +1,6 @@
-/// Which work items a persistent CTA takes, and in what order: one thread of the CTA walks them and tells the rest.
+/// Which work items a persistent CTA takes, and in what order: one thread of the CTA walks them and tells the rest. The
+/// CTAs of a cluster take the same items: one is then kCluster neighbouring query tiles, and a tile's place in this
+/// file (m_block, m_chunk, laps) counts them together.
 #pragma once
 
 #include "contract/hopper_attention.h"
@@ -26,6 +28,7 @@ struct ItemPlace {
 };
 
 /// All items that the longest sequence has, of each sequence.
+template <int kCluster>
 class AllItems {
   const contract::HopperAttentionParams& params_;
   int heads_;  // that items count: query heads, or KV heads if packed
@@ -35,8 +38,8 @@ class AllItems {
   __device__ unsigned count() const { return static_cast<unsigned>(params_.num_items); }
   __device__ TileCoord at(unsigned item) const {
     const contract::AttentionParams& attention = params_.attention;
-    const ItemPlace place(item, static_cast<unsigned>(attention.batch) * heads_, attention.num_m_blocks,
-                          params_.m_chunk);
+    const unsigned m_blocks = (static_cast<unsigned>(attention.num_m_blocks) + kCluster - 1) / kCluster;
+    const ItemPlace place(item, static_cast<unsigned>(attention.batch) * heads_, m_blocks, params_.m_chunk);
     return TileCoord(static_cast<int>(place.m_block), static_cast<int>(place.pair % heads_),
                      static_cast<int>(place.pair / heads_));
   }
@@ -44,21 +47,25 @@ class AllItems {
 
 /// Items come in laps of one per CTA, and every other lap runs backwards: whoever had the longest item of a lap has the
 /// shortest of the next, so that all CTAs end together without a counter in memory.
+template <int kCluster>
 class ItemWalk {
-  AllItems items_;
+  AllItems<kCluster> items_;
   unsigned item_;
   bool back_ = false;
 
+  static __device__ unsigned self() { return blockIdx.x / kCluster; }
+  static __device__ unsigned walkers() { return gridDim.x / kCluster; }
+
  public:
   __device__ ItemWalk(const contract::HopperAttentionParams& params, int heads)
-      : items_(params, heads), item_(blockIdx.x) {}
+      : items_(params, heads), item_(self()) {}
 
   /// False past the last item; else where the item lies, and on to the next.
   __device__ bool next(TileCoord& coord) {
     if (item_ >= items_.count()) return false;
     coord = items_.at(item_);
     // Place b of one lap is place grid - 1 - b of the next.
-    item_ += back_ ? 1 + 2 * blockIdx.x : 2 * (gridDim.x - blockIdx.x) - 1;
+    item_ += back_ ? 1 + 2 * self() : 2 * (walkers() - self()) - 1;
     back_ = !back_;
     return true;
   }
@@ -68,13 +75,14 @@ class ItemWalk {
 };
 
 /// Of ragged queries only the tiles that there are, sequence after sequence.
-template <class RowMapT, int kBlockM>
+template <class RowMapT, int kBlockM, int kCluster>
 class RaggedItems {
   const int32_t* offsets_;
   int heads_;
 
   __device__ int tiles(int batch) const {
-    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kBlockM - 1) / kBlockM;
+    constexpr int kRows = kBlockM * kCluster;
+    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kRows - 1) / kRows;
   }
 
  protected:
@@ -107,21 +115,22 @@ class RaggedItems {
 /// Ragged queries, in the order of the batch. Every other CTA walks its items backwards: where a batch begins with long
 /// chunks and ends with sequences that decode, or the other way round, half of the SMs multiply while the other half
 /// waits for memory.
-template <class RowMapT, int kBlockM>
-class RaggedWalk : RaggedItems<RowMapT, kBlockM> {
-  using Items = RaggedItems<RowMapT, kBlockM>;
+template <class RowMapT, int kBlockM, int kCluster>
+class RaggedWalk : RaggedItems<RowMapT, kBlockM, kCluster> {
+  using Items = RaggedItems<RowMapT, kBlockM, kCluster>;
   using Items::item_, Items::batch_, Items::begin_;
   int step_, left_;  // the way to the item after the next, how many there are
 
  public:
-  __device__ RaggedWalk(const contract::HopperAttentionParams& params, int heads) : Items(params, heads, blockIdx.x) {
+  __device__ RaggedWalk(const contract::HopperAttentionParams& params, int heads)
+      : Items(params, heads, blockIdx.x / kCluster) {
     const int items = this->count(params);
-    const int ctas = static_cast<int>(gridDim.x);
-    left_ = (items - item_ + ctas - 1) / ctas;
-    step_ = ctas;
+    const int walkers = static_cast<int>(gridDim.x / kCluster);
+    left_ = (items - item_ + walkers - 1) / walkers;
+    step_ = walkers;
     if (item_ % 2 == 0 || left_ < 2) return;
-    item_ += (left_ - 1) * ctas;
-    step_ = -ctas;
+    item_ += (left_ - 1) * walkers;
+    step_ = -walkers;
   }
 
   /// As ItemWalk's.
@@ -139,8 +148,8 @@ class RaggedWalk : RaggedItems<RowMapT, kBlockM> {
 
 /// The items of a ragged batch for a queue: each sequence's by length, one sequence after another.
 template <class RowMapT, int kBlockM>
-class RaggedQueueItems : RaggedItems<RowMapT, kBlockM> {
-  using Items = RaggedItems<RowMapT, kBlockM>;
+class RaggedQueueItems : RaggedItems<RowMapT, kBlockM, 1> {
+  using Items = RaggedItems<RowMapT, kBlockM, 1>;
   unsigned m_chunk_, count_;
 
  public:
@@ -202,13 +211,14 @@ struct Either<false, A, B> {
 };
 
 /// How a schedule has items walked by those who load them.
-template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM>
+template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM, int kCluster>
 struct Walks {
   static constexpr bool kRagged = kQLayout == QLayout::kRagged, kQueued = kScheduler == Scheduler::kQueued;
-  using Queue = QueueWalk<typename Either<kRagged, RaggedQueueItems<RowMapT, kBlockM>, AllItems>::type>;
+  static_assert(!kQueued || kCluster == 1, "a CTA asks for itself: the others of a cluster would not know");
+  using Queue = QueueWalk<typename Either<kRagged, RaggedQueueItems<RowMapT, kBlockM>, AllItems<1>>::type>;
   /// The same items, dealt beforehand: for those whose share need not be even.
   using Static = typename Either<kRagged && (kQueued || kScheduler == Scheduler::kPersistent),
-                                 RaggedWalk<RowMapT, kBlockM>, ItemWalk>::type;
+                                 RaggedWalk<RowMapT, kBlockM, kCluster>, ItemWalk<kCluster>>::type;
   using Loading = typename Either<kQueued, Queue, Static>::type;
 };
 

@@ -214,6 +214,60 @@ void packed(List& list) {
   list.add("packed_queued", problem, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}), schedule);
 }
 
+/// Clusters: an even and an odd number of query tiles, so that the last CTA has rows or none; lower CTAs that see none
+/// of the keys that the last one does; items without keys; and each way that a share of a tile is made of boxes.
+void clusters(List& list) {
+  int i = 0;
+  const auto add = [&](const char* name, const AttentionProblem& problem, const AttentionShape& shape, int block_n,
+                       int size = 2, const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule = hopper();
+    schedule.cluster = ClusterShape{size, 1};
+    schedule.math_warpgroups = 1 + i % 3;
+    schedule.block_n = block_n;
+    schedule.kv_ring = i % 2 ? KvRing::kShared : KvRing::kSplit;
+    schedule.num_kv_stages = 1 + i % 2 + i / 2 % 2;
+    schedule.q_stages = 1 + i / 3 % 2;
+    if (change) change(schedule);
+    list.add(fmt::format("cluster{}_{}", i, name), problem, shape, schedule);
+    ++i;
+  };
+  const AttentionProblem two = heads(small(), 2, 1), narrow = heads(dims(small(), 64, 64), 2, 1);
+  AttentionShape several = lists({}, {333, 40, 0, 1});
+  several.q_len = 200;
+  add("dense", two, shape_of(1, 300, 260), 48);
+  add("dense_lengths", heads(dims(small(DType::kF16), 80, 72), 2, 1), several, 80);
+  add("dense_one_row", two, shape_of(2, 1, 100), 32);
+  add("causal", causal(two), several, 48);
+  add("causal_sinks", causal(with_sinks(narrow)), shape_of(2, 330, 400), 48);
+  add("causal_more_queries", causal(with_sinks(narrow)), shape_of(1, 500, 40), 64);
+  add("causal_of_four", causal(narrow), several, 64, 4);
+  add("causal_d256", causal(heads(dims(small(), 256, 256), 1, 1)), shape_of(1, 290, 290), 32, 2, [](auto& schedule) {
+    schedule.math_warpgroups = 2;
+    schedule.num_kv_stages = 2;
+  });
+  add("window", windowed(two, 40), several, 48);
+  add("window_paged", windowed(paged(two, 16), 70, 9), several, 80);
+  add("window_empty_rows", windowed(with_sinks(narrow), 16, 3), shape_of(1, 300, 40), 32);
+  add("chunks_paged", masked(paged(narrow, 24), chunks(80)), several, 48);
+  add("paged_64", causal(paged(narrow, 64)), several, 128);
+  add("paged_16_of_four", causal(paged(narrow, 16)), several, 64, 4);
+  add("packed", causal(small()), shape_of(2, 70, 150), 48, 2, [](auto& schedule) { schedule.pack_gqa = true; });
+  add("packed_ragged", causal(with_sinks(ragged(small()))),
+      lists({1, 90, 0, 33, 1, 1, 60}, {200, 300, 60, 33, 1, 70, 20}), 48, 2, [](auto& schedule) {
+        schedule.pack_gqa = true;
+        schedule.math_warpgroups = 2;
+      });
+  add("ragged_longest_first", causal(ragged(narrow)), lists({1, 200, 0, 65, 129}, {50, 240, 9, 65, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kLongestFirst; });
+  add("grid", causal(ragged(narrow)), lists({200, 3, 129}, {240, 9, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kGrid; });
+  add("chunks_of_keys", causal(two), several, 32, 2, [](auto& schedule) {
+    schedule.kv_ring = KvRing::kSplit;
+    schedule.num_qk_stages = 2;
+  });
+  add("alibi", causal(with_alibi(narrow)), shape_of(1, 300, 333), 48);
+}
+
 }  // namespace
 
 std::vector<CudaCase> hopper_cases() {
@@ -226,6 +280,7 @@ std::vector<CudaCase> hopper_cases() {
   biases(list);
   schedules(list);
   packed(list);
+  clusters(list);
   return list.take();
 }
 
@@ -243,7 +298,7 @@ TEST(HopperCases, HaveNamesOfTheirOwnAndKernels) {
 
 /// Every value of every field that the family's schedule has.
 TEST(HopperCases, TryEveryWordOfTheSchedule) {
-  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages;
+  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages, cluster_sizes;
   std::set<Overlap> overlaps;
   std::set<KvRing> rings;
   std::set<Scheduler> orders;
@@ -253,7 +308,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
     warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
     kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
     overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
-    rescales.insert(spec.rescale);
+    rescales.insert(spec.rescale), cluster_sizes.insert(spec.cluster_m);
   }
   EXPECT_EQ(warpgroups, (std::set{1, 2, 3}));
   EXPECT_GE(block_n.size(), 6u);
@@ -264,6 +319,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_EQ(rings.size(), 2u);
   EXPECT_EQ(orders.size(), 4u);
   EXPECT_EQ(rescales.size(), 2u);
+  EXPECT_EQ(cluster_sizes, (std::set{1, 2, 4}));
 }
 
 }  // namespace

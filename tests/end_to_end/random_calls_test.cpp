@@ -105,6 +105,7 @@ AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, For
     if (draw.chance(0.3)) schedule.math_warpgroups = draw.between(1, 3);
     if (draw.chance(0.3)) schedule.block_n = 16 * draw.between(3, 8);
     if (problem.group() > 1 && draw.chance(0.4)) schedule.pack_gqa = true;
+    if (draw.chance(0.2)) schedule.cluster = ClusterShape{draw.chance(0.8) ? 2 : 4, 1};
     return schedule;
   }
   schedule.family = form == kHopperDecode ? Family::kHopper : Family::kPortable;

@@ -158,6 +158,51 @@ TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_EQ(spec.overlap, Overlap::kNone);
 }
 
+AttentionSchedule in_clusters(int size) {
+  AttentionSchedule schedule = hopper();
+  schedule.cluster = ClusterShape{size, 1};
+  return schedule;
+}
+
+TEST(HopperPlan, HasClustersWhereTheScheduleAsksForThem) {
+  EXPECT_EQ(planned(128, 128).cluster_m, 1);
+  EXPECT_EQ(planned(128, 128).multicast, 1);
+  for (const int size : {1, 2, 4})
+    for (const int depth : {64, 128, 192, 256}) {
+      const AttentionSpec spec = planned(prefill(depth, depth), in_clusters(size));
+      EXPECT_EQ(spec.cluster_m, size);
+      EXPECT_EQ(spec.multicast, size) << "each load serves all";
+      EXPECT_EQ(spec.block_n % (8 * size), 0) << "a CTA's share begins where the swizzle does";
+    }
+  EXPECT_THAT(refused([](auto&, auto& schedule) {
+                schedule = in_clusters(4);
+                schedule.block_n = 80;
+              }),
+              ElementsAre("/schedule/block_n: 80 keys are not a multiple of 8 for each CTA of a cluster of 4; 96 would "
+                          "do"));
+  EXPECT_THAT(refused([](auto&, auto& schedule) { schedule = in_clusters(3); }),
+              ElementsAre("/schedule/cluster: [3, 1] is not built yet for the hopper family; it has [1, 1], [2, 1], "
+                          "[4, 1]"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.max_q_len = 1;
+                schedule = in_clusters(2);
+                schedule.token_gen = true;
+              }),
+              ElementsAre(HasSubstr("/schedule/cluster: the hopper family has no cluster; its fields are")))
+      << "decode has no clusters";
+}
+
+TEST(HopperPlan, OfAClusterSeesAWindowFromAllOfItsRows) {
+  AttentionProblem problem = prefill(64, 64);
+  problem.mask.kind = MaskKind::kSlidingWindow;
+  problem.mask.window = {20, 0};
+  problem.heads = {64, 8};
+  AttentionSchedule alone = in_clusters(1), pair = in_clusters(2);
+  alone.block_m = pair.block_m = 192;
+  EXPECT_EQ(planned(problem, alone).block_n, 48) << "24 tokens and 20 more";
+  EXPECT_EQ(planned(problem, pair).block_n, 80) << "48 tokens and 20 more";
+}
+
 TEST(HopperPlan, SaysWhyForEveryField) {
   for (const Choice& choice : plan_attention(prefill(128, 128), hopper(), Arch::kSm90a).choices)
     EXPECT_FALSE(choice.reason.empty()) << choice.field;
@@ -174,7 +219,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.score_mod = {ScoreModKind::kExpr, 0, "score"};
         schedule.splits = 2;
         schedule.swizzle = Swizzle::k64B;
-        schedule.cluster = ClusterShape{2, 1};
+        schedule.cluster = ClusterShape{2, 2};
         schedule.math_warpgroups = 4;
         schedule.num_warps = 8;
       }),
@@ -193,7 +238,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "scheduler, pack_gqa, splits, rescale",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
-          "/schedule/cluster: [2, 1] is not built yet for the hopper family; it has [1, 1]",
+          "/schedule/cluster: [2, 2] is not built yet for the hopper family; it has [1, 1], [2, 1], [4, 1]",
           "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));
   EXPECT_THAT(
       refused([](auto& problem, auto&) {
@@ -418,11 +463,45 @@ TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
   EXPECT_EQ(launch.num_items, 192);
 }
 
+TEST(HopperLaunch, HandsItemsToWholeClusters) {
+  AttentionSchedule schedule = rows_of_128();
+  schedule.cluster = ClusterShape{2, 1};
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  AttentionLaunch launch = plan_launch(spec, extent(3, 300), 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 3);
+  EXPECT_EQ(launch.num_items, 3 * 32 * 2) << "three tiles are two items of two";
+  EXPECT_EQ(launch.main.cluster, 2u);
+  EXPECT_EQ(launch.main.grid[0], 132u);
+  EXPECT_EQ(launch.m_chunk, 2);
+  EXPECT_EQ(plan_launch(spec, extent(3, 300), 133, 0).main.grid[0], 132u) << "an SM is left over";
+  EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no cluster without an item";
+  AttentionExtent budget = extent(3, 300);
+  budget.sm_budget = 101;
+  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 100u);
+  budget.sm_budget = 1;
+  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 2u) << "a cluster at least";
+  EXPECT_EQ(plan_launch(planned(128, 128), extent(3, 300), 132, 0).main.cluster, 1u);
+  schedule.scheduler = Scheduler::kGrid;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(plan_launch(spec, extent(3, 300), 132, 0).main.grid[0], 3u * 32 * 2 * 2) << "CTAs";
+}
+
+TEST(HopperLaunch, OfClustersHasFewerOfThemReadTheSameKeys) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.mask.kind = MaskKind::kCausal;
+  problem.heads = {16, 16};
+  AttentionExtent e = extent(4, 8192);
+  e.q_heads = e.kv_heads = 16;
+  for (const auto& [size, chunk] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{4, 1}})
+    EXPECT_EQ(plan_launch(planned(problem, in_clusters(size)), e, 132, 0).m_chunk, chunk) << size;
+}
+
 TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
   AttentionExtent huge = extent(1 << 20, 256);
   huge.q_heads = 4096;
   huge.kv_heads = 4096;
   EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles and more
+  EXPECT_GT(plan_launch(planned(prefill(128, 128), in_clusters(4)), huge, 132, 0).main.grid[0], 0x7fffffffu);
 }
 
 }  // namespace

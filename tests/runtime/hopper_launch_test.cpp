@@ -186,6 +186,26 @@ TEST(HopperTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
   EXPECT_EQ(rows_of(), 8u);
 }
 
+TEST(HopperTensorMaps, OfAClusterHaveTheRowsThatOneCtaLoads) {
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 96;
+  AttentionProblem problem = prefill_problem();
+  const auto rows_of = [&](int size) {
+    schedule.cluster = ClusterShape{size, 1};
+    const HopperTensorMaps maps = maps_of(
+        problem, [](AttentionTensors&) {}, schedule);
+    EXPECT_EQ(maps.k.box[1], maps.v.box[1]);
+    return maps.k.box[1];
+  };
+  EXPECT_EQ(rows_of(1), 96u);
+  EXPECT_EQ(rows_of(2), 48u);
+  EXPECT_EQ(rows_of(4), 24u);
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  EXPECT_EQ(rows_of(2), 16u) << "of 48 rows, within pages of 64";
+  schedule.block_n = 128;
+  EXPECT_EQ(rows_of(2), 64u);
+}
+
 struct HopperLaunchTest : EngineTest {
   HopperLaunchTest() : engine(options()) {
     DeviceInfo& info = device().mutable_info();
@@ -323,6 +343,20 @@ TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
   EXPECT_EQ(refused(), "");
   ASSERT_THAT(device().launches(), SizeIs(1));
   EXPECT_EQ(device().launches()[0].as<HopperAttentionParams>().queue, reinterpret_cast<std::uint64_t*>(0x80000));
+}
+
+TEST_F(HopperLaunchTest, AsksForTheClustersOfItsSchedule) {
+  const auto shape = [&](const AttentionSchedule& schedule) {
+    device().forget_launches();
+    engine.prepare(prefill_problem(), schedule).launch(some_tensors(), some_stream());
+    const LaunchConfig config = device().launches().at(0).config;
+    EXPECT_EQ(config.cluster[1] * config.cluster[2], 1u);
+    return std::pair(config.grid[0], config.cluster[0]);
+  };
+  EXPECT_EQ(shape(hopper()), std::pair(16u, 1u));
+  AttentionSchedule schedule = hopper();
+  schedule.cluster = ClusterShape{2, 1};
+  EXPECT_EQ(shape(schedule), std::pair(32u, 2u)) << "the second CTA of each has no rows";
 }
 
 TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {
