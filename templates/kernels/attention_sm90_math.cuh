@@ -259,6 +259,8 @@ class MathWarpgroup {
   // ---- products ----
 
   __device__ __forceinline__ void fence() {
+    // Rows that threads gathered were written in the generic proxy, and seen by way of the full barriers.
+    if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
     ptx::pin_registers(scores_);
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
@@ -316,8 +318,10 @@ class MathWarpgroup {
   __device__ __forceinline__ void note_last_keys() {
     last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
   }
-  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor.
+  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
+  /// who gathers rows with zeros for all others.
   __device__ __forceinline__ bool foreign_keys() const {
+    if constexpr (kGathersKv) return false;
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
   }
   __device__ __forceinline__ void issue_output(uint32_t values) {
