@@ -58,12 +58,13 @@ constexpr bool hopper_gathers_kv(int32_t page_size) { return page_size % kMinPag
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
 /// [padded depth / 64][rows][128 bytes], each slab swizzled.
 struct HopperLayout {
-  int32_t queries;   // q_stages slots of [block_m][padded depth]
-  int32_t keys;      // kv_stages slots
-  int32_t values;    // kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
-  int32_t barriers;  // mbarriers, in the order of hopper_barriers()
-  int32_t items;     // q_stages + 2 slots of kItemBytes, 16-aligned: one is written ahead, one is still being stored
-  int32_t gathers;   // if keys are gathered: as many slots of kGatherBytes
+  int32_t queries;      // q_stages slots of [block_m][padded depth]
+  int32_t keys;         // kv_stages slots
+  int32_t values;       // kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
+  int32_t barriers;     // mbarriers, in the order of hopper_barriers()
+  int32_t items;        // q_stages + 2 slots of kItemBytes, 16-aligned: one is written ahead, one is still being stored
+  int32_t gathers;      // if keys are gathered: as many slots of kGatherBytes
+  int32_t gather_rows;  // likewise: addresses of rows, [1 tile of K, 2 of V][block_n]
   int32_t total;
   int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
 };
@@ -109,7 +110,8 @@ constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t d
       layout.barriers + hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring, gathers).count * kBarrierBytes,
       16);
   layout.gathers = layout.items + (q_stages + 2) * kItemBytes;
-  layout.total = layout.gathers + (gathers ? (q_stages + 2) * kGatherBytes : 0);
+  layout.gather_rows = layout.gathers + (gathers ? (q_stages + 2) * kGatherBytes : 0);
+  layout.total = layout.gather_rows + (gathers ? 3 * block_n * 8 : 0);
   return layout;
 }
 

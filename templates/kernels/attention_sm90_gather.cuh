@@ -9,7 +9,6 @@
 
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
-#include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
@@ -42,144 +41,141 @@ __device__ __forceinline__ void post_gather(const Shared& shared, uint32_t slot,
 /// A lane of a gathering warp.
 ///
 /// One cp.async of a warp fills four rows of a slab: lanes 8q to 8q + 7 have row q. The warps take such groups of four
-/// in turn, so that a lane's rows all have the same place in the swizzle's pattern of 8. Addresses are worked out once
-/// a row, by the lane that owns it, and handed around.
+/// in turn, so that a lane's rows all have the same place in the swizzle's pattern of 8. Where a row lies is worked out
+/// once, by one lane, for K and for V, and left in shared memory: there are no registers to carry it.
 class Gatherer {
-  static constexpr int kRows = spec::kBlockN / kGatherWarps;  // of a tile, that a warp copies
-  static constexpr int kOwned = (kRows + 31) / 32;            // of them, that a lane owns
-  static constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
-  static constexpr int kNone = -1;
+  static constexpr uint32_t kRows = spec::kBlockN / kGatherWarps;  // of a tile, that a warp copies
+  static constexpr uint32_t kGroups = kRows / 4;
+  static constexpr uint32_t kAddressBytes = 8, kTableBytes = kRows * kAddressBytes;
+  static constexpr uint32_t kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
   static_assert(spec::kBlockN % 16 == 0 && kGatherWarps == 2, "two warps have every other group of four rows");
 
  public:
   __device__ __forceinline__ Gatherer(const HopperAttentionParams& params, const Shared& shared, uint32_t warp)
-      : params_(params.attention), shared_(shared), warp_(static_cast<int>(warp)) {}
+      : params_(params.attention), shared_(shared), warp_(warp) {}
 
   __device__ __forceinline__ void run() {
     Producer rings(shared_.kv_barriers(), shared_.keys(), shared_.values());
     auto keys = rings.k();
     auto values = rings.v();
-    ItemRing items = ItemRing::consumer();
-    Tile tile{}, before{};
-    int left = 0;  // tiles of the item
+    ItemRing items = ItemRing::before_consumer();  // stands on the item
+    int left = 0, first_key = 0;                   // tiles of it, and where the next one begins
     // Values come one key tile late, as they are used: over the whole list of steps, whatever item they belong to.
-    bool more = true, pending = false;
+    uint32_t step = 0;
 #pragma unroll 1
-    for (;;) {
+    for (;; ++step) {
       if (left == 0) {
-        ptx::mbarrier_wait_parity(shared_.gather_posted(items.index), items.phase);
-        tile.item = items.index;
         items.step();
-        const policy::ItemRecord::Walk walk = policy::PostedItem{shared_.item(tile.item)}.walk();
-        const int end = ptx::uniform(walk.end);
-        more = end >= 0;
-        left = end - ptx::uniform(walk.begin);
-        tile.first_key = ptx::uniform(gather_item(tile.item).origin) + (end - 1) * spec::kBlockN;
+        ptx::mbarrier_wait_parity(shared_.gather_posted(items.index), items.phase);
+        const policy::ItemRecord::Walk walk = policy::PostedItem{shared_.item(items.index)}.walk();
+        left = walk.end - walk.begin;  // < 0: there is no further item
+        first_key = gather_item(items.index).origin + (walk.end - 1) * spec::kBlockN;
       }
-      if (more) {
-        look_up(tile);
-        gather_keys<0>(keys, tile);
+      if (left > 0) {
+        look_up(items.index, first_key, step);
+        gather_keys<0>(keys);
       }
-      if (pending) {
+      if (step > 0) {
         values.acquire_v();
-        copy<0, kSlabsV, spec::kHeadDimV>(params_.v, params_.v_strides, before, values.get_v_smem());
+        copy<0, kSlabsV, spec::kHeadDimV>(value_table(step - 1), values.get_v_smem());
         values.template arrive_with_copies<>();
         values.commit_step();
       }
-      if (!more) break;
-      before = tile;
-      pending = true;
-      tile.first_key -= spec::kBlockN;
+      if (left < 0) break;
+      first_key -= spec::kBlockN;
       --left;
     }
   }
 
  private:
-  struct Tile {
-    int page[kOwned];  // of the rows that the lane owns; kNone: nothing that the item sees
-    int first_key;
-    uint32_t item;  // slot of its records, which outlive the item's copies
-  };
-
   __device__ __forceinline__ GatherItem gather_item(uint32_t slot) const {
     const ptx::Vector16 words = ptx::ld_shared_v4(shared_.gather(slot));
     return *reinterpret_cast<const GatherItem*>(&words);
   }
 
-  /// Key of the i-th row that a lane owns, and whether there is such a row.
-  __device__ __forceinline__ int key(const Tile& tile, int i, int lane) const {
-    const int owned = i * 32 + lane;
-    return tile.first_key + owned / 4 * 8 + warp_ * 4 + owned % 4;
+  // Addresses of the warp's rows of the tile of K, and of the tiles of V of two steps: [4][groups], so that a lane
+  // reads those of two groups at once. 0: the row becomes zeros.
+  __device__ __forceinline__ uint32_t table(uint32_t which) const {
+    return shared_.base + kLayout.gather_rows + (which * kGatherWarps + warp_) * kTableBytes;
   }
-  static __device__ __forceinline__ bool owns(int i, int lane) {
-    return (i + 1) * 32 <= kRows || i * 32 + lane < kRows;
-  }
+  __device__ __forceinline__ uint32_t key_table() const { return table(0); }
+  __device__ __forceinline__ uint32_t value_table(uint32_t step) const { return table(1 + step % 2); }
 
-  // Records are read anew for every tile, and what follows from the lane alone is worked out anew: there are no
-  // registers to carry them.
-  static __device__ __forceinline__ int opaque_lane() { return static_cast<int>(ptx::opaque(threadIdx.x) % 32); }
+  /// What follows from the lane alone is worked out anew for every tile.
+  static __device__ __forceinline__ uint32_t opaque_lane() { return ptx::opaque(threadIdx.x) % 32; }
 
-  __device__ __forceinline__ void look_up(Tile& tile) const {
-    const GatherItem item = gather_item(tile.item);
+  /// Row i of the warp is row i / 4 * 8 + 4 * warp + i % 4 of the tile.
+  __device__ __forceinline__ void look_up(uint32_t slot, int first_key, uint32_t step) const {
+    const GatherItem item = gather_item(slot);
     const int32_t* const pages = params_.page_table + static_cast<int64_t>(item.batch) * params_.page_table_stride;
-    const int lane = opaque_lane();
+    const int head = Rows{policy::PostedItem{shared_.item(slot)}.rows().head}.kv_head();
+    __syncwarp();  // all lanes have read what the tables held
+    const uint32_t lane = opaque_lane();
 #pragma unroll
-    for (int i = 0; i < kOwned; ++i) {
-      const int key = this->key(tile, i, lane);
-      const bool seen = owns(i, lane) && key >= item.low && key < item.high;
-      tile.page[i] = seen ? __ldg(pages + static_cast<unsigned>(key) / kPage) : kNone;
+    for (uint32_t first = 0; first < kRows; first += 32) {
+      const uint32_t i = first + lane;
+      if (first + 32 > kRows && i >= kRows) break;
+      const int key = first_key + static_cast<int>(i / 4 * 8 + warp_ * 4 + i % 4);
+      uint64_t k = 0, v = 0;
+      if (key >= item.low && key < item.high) {
+        const int64_t page = __ldg(pages + static_cast<uint32_t>(key) / kPage);
+        k = address(params_.k, params_.k_strides, page, static_cast<uint32_t>(key) % kPage, head);
+        v = address(params_.v, params_.v_strides, page, static_cast<uint32_t>(key) % kPage, head);
+      }
+      const uint32_t entry = (i % 4 * kGroups + i / 4) * kAddressBytes;
+      ptx::st_shared_u64(key_table() + entry, k);
+      ptx::st_shared_u64(value_table(step) + entry, v);
     }
+    __syncwarp();
   }
-  __device__ __forceinline__ int kv_head(const Tile& tile) const {
-    return Rows{policy::PostedItem{shared_.item(tile.item)}.rows().head}.kv_head();
+  static __device__ __forceinline__ uint64_t address(const void* tensor, const contract::Strides& strides, int64_t page,
+                                                     uint32_t token, int head) {
+    return reinterpret_cast<uint64_t>(tensor) +
+           2 * (page * strides.batch + static_cast<int64_t>(token) * strides.token + head * strides.head);
   }
 
   template <int kChunk, class Keys>
-  __device__ __forceinline__ void gather_keys(Keys& keys, const Tile& tile) const {
+  __device__ __forceinline__ void gather_keys(Keys& keys) const {
     constexpr int kSlabs = kSlabsQk / spec::kNumQkStages;
     keys.template acquire_k<kChunk>();
-    copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk>(params_.k, params_.k_strides, tile,
-                                                    keys.template get_k_smem<kChunk>());
+    copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk>(key_table(), keys.template get_k_smem<kChunk>());
     keys.template arrive_with_copies<kChunk>();
     if constexpr (kChunk + 1 < spec::kNumQkStages)
-      gather_keys<kChunk + 1>(keys, tile);
+      gather_keys<kChunk + 1>(keys);
     else
       keys.commit_step();
   }
 
   /// Slabs [kFirstSlab, kFirstSlab + kSlabs) of the warp's rows. Columns from kDepth on become zeros.
   template <int kFirstSlab, int kSlabs, int kDepth>
-  __device__ __forceinline__ void copy(const void* tensor, const contract::Strides& strides, const Tile& tile,
-                                       uint32_t slot) const {
-    const int lane = opaque_lane(), first_row = warp_ * 4 + lane / 8;  // of the rows that the lane copies to
-    const uint32_t place = slot + first_row * kRowBytes + (lane % 8 ^ first_row % 8) * 16;
-    const char* const first = static_cast<const char*>(tensor) + 2 * (kv_head(tile) * strides.head) +
-                              kFirstSlab * static_cast<int>(kRowBytes);
-#pragma unroll
-    for (int i = 0; i < kOwned; ++i) {
-      const int within = static_cast<int>(static_cast<unsigned>(key(tile, i, lane)) % kPage);
-      uint64_t own = 0;  // the row's address; 0: zeros
-      if (tile.page[i] != kNone)
-        own = reinterpret_cast<uint64_t>(first + 2 * (tile.page[i] * strides.batch + within * strides.token));
-      const int groups = min(kRows - i * 32, 32) / 4;
+  __device__ __forceinline__ void copy(uint32_t table, uint32_t slot) const {
+    const uint32_t lane = opaque_lane(), chunk = lane % 8, row = warp_ * 4 + lane / 8;
+    uint32_t from = table + lane / 8 * (kGroups * kAddressBytes);
+    uint32_t to = slot + row * kRowBytes + (chunk ^ row) * 16;
 #pragma unroll 2
-      for (int group = 0; group < groups; ++group) {
-        const uint64_t row = __shfl_sync(0xffffffff, own, group * 4 + lane / 8);
-        const char* const from = reinterpret_cast<const char*>(row) + lane % 8 * 16;
-        const uint32_t to = place + (i * 8 + group) * (8 * kRowBytes);
+    for (uint32_t group = 0; group < kGroups; group += 2) {
+      const ptx::Vector16 pair = ptx::ld_shared_v4(from);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint64_t address = pair.word[2 * i] | static_cast<uint64_t>(pair.word[2 * i + 1]) << 32;
+        const char* const source = reinterpret_cast<const char*>(address) + chunk * 16;
 #pragma unroll
         for (int slab = 0; slab < kSlabs; ++slab) {
           const int columns = kDepth - (kFirstSlab + slab) * contract::kSlabColumns;  // of the head, from the slab on
-          const bool exists = row != 0 && (columns >= contract::kSlabColumns || lane % 8 * 8 < columns);
-          ptx::cp_async_cg_16(to + slab * kKvSlabBytes, from + slab * static_cast<int>(kRowBytes), exists ? 16 : 0);
+          const bool exists =
+              address != 0 && (columns >= contract::kSlabColumns || static_cast<int>(chunk) * 8 < columns);
+          ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + slab * kKvSlabBytes,
+                              source + (kFirstSlab + slab) * static_cast<int>(kRowBytes), exists ? 16 : 0);
         }
       }
+      from += 2 * kAddressBytes;
+      to += 16 * kRowBytes;
     }
   }
 
   const contract::AttentionParams& params_;
   const Shared shared_;
-  const int warp_;
+  const uint32_t warp_;
 };
 
 }  // namespace

@@ -157,6 +157,7 @@ class MathWarpgroup {
       if (passes_values) pass_values();
       softmax_ = Softmax{};
     }
+    take_gathered();
     turns_.wait();
     fence();
     issue_scores(keys);
@@ -210,6 +211,7 @@ class MathWarpgroup {
   /// The last product of an item that no other follows at once.
   __device__ __forceinline__ void end_item(const DoneItem& done, bool takes_turn) {
     const uint32_t values = take_values<true>();
+    take_gathered();
     if (takes_turn) turns_.wait();
     fence();
     issue_output(values);
@@ -247,6 +249,7 @@ class MathWarpgroup {
   template <bool kCleans>
   __device__ __forceinline__ void issue_both(int tile) {
     const uint32_t keys = tiles_.wait_k(), values = take_values<kCleans>();
+    take_gathered();
     turns_.wait();
     fence();
     issue_scores(keys);
@@ -258,9 +261,12 @@ class MathWarpgroup {
 
   // ---- products ----
 
-  __device__ __forceinline__ void fence() {
-    // Rows that threads gathered were written in the generic proxy, and seen by way of the full barriers.
+  /// Rows that threads gathered were written in the generic proxy; wgmma reads them in the other. Before a turn, which
+  /// it would only make longer.
+  __device__ __forceinline__ void take_gathered() {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
+  }
+  __device__ __forceinline__ void fence() {
     ptx::pin_registers(scores_);
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
