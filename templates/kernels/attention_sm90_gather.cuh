@@ -85,6 +85,7 @@ class Gatherer {
       first_key -= spec::kBlockN;
       --left;
     }
+    ptx::cp_async_wait_all();  // nothing of a warp that has exited is in flight
   }
 
  private:
