@@ -253,6 +253,10 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
     AttentionSchedule schedule;
     schedule.family = Family::kHopper;
     wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
+    // And the form that gathers keys, whose warps have as few registers.
+    problem.q_layout = i % 2 ? QLayout::kPadded : QLayout::kRagged;
+    problem.kv_layout = {KvLayoutKind::kPaged, i % 3 ? 4 : 1};
+    wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
   }
   // A queue's loading thread has more to remember.
   for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
