@@ -82,7 +82,8 @@ inline bool packs_well(const AttentionProblem& problem) { return problem.group()
 
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
-                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
+                                 contract::hopper_gathers_kv(spec.page_size));
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

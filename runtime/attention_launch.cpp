@@ -120,8 +120,10 @@ void launch_hopper(const LoadedAttention& kernel, const AttentionTensors& tensor
   }
   contract::HopperAttentionParams hopper{};
   encode(kernel, hopper.q, wanted.q);
-  encode(kernel, hopper.k, wanted.k);
-  encode(kernel, hopper.v, wanted.v);
+  if (!wanted.gathers) {
+    encode(kernel, hopper.k, wanted.k);
+    encode(kernel, hopper.v, wanted.v);
+  }
   hopper.attention = params;
   hopper.num_items = launch.num_items;
   hopper.m_chunk = launch.m_chunk;

@@ -81,6 +81,8 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   const Operand queries{tensors.q,      spec.q,    spec.head_dim_qk, q_rows,
                         kernel.q_heads, q_batches, strides.q,        spec.block_m};
   maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
+  maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
+  if (maps.gathers) return maps;
   maps.k = request_for(
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
   maps.v = request_for(

@@ -2,6 +2,7 @@
 /// warp for items that see no key.
 #pragma once
 
+#include "kernels/attention_sm90_gather.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
 #include "ptx/launch.cuh"
@@ -113,11 +114,15 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
     policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles, item.origin));
+    if constexpr (kGathersKv)
+      post_gather(shared, items.index,
+                  {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
     const uint32_t full = queries.template full<>(queries.state.index);
     ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
     load_queries(params, shared.queries(queries.state.index), work, full);
     queries.step();
     items.step();
+    if constexpr (kGathersKv) continue;  // the gatherers have been told
     KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride,
                 0,
                 item.origin + tiles.keys.low,
@@ -143,6 +148,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   none.walk.end = -1;
   policy::post(shared.item(items.index), none);
   ptx::mbarrier_arrive(queries.template full<>(queries.state.index));
+  if constexpr (kGathersKv) post_gather(shared, items.index, {});
   // A CTA of a cluster stays until the others have let go of what it sent: they arrive on its barriers.
   if constexpr (kCluster > 1) rings.drain();
 }

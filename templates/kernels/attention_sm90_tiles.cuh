@@ -19,8 +19,10 @@ namespace {
 using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
+// Whether threads copy K and V row by row: pages in which no box of TMA lies.
+constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
 // What the launch gives each thread (65536 / kNumThreads) is dealt anew: loading takes few.
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 2 ? 24 : 32;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 || kGathersKv ? 32 : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
@@ -37,9 +39,9 @@ constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes, kKvSlabBytes = s
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr contract::HopperLayout kLayout =
     contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
-                            spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
+                            spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv);
 constexpr contract::HopperBarriers kBarriers =
-    contract::hopper_barriers(spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
+    contract::hopper_barriers(spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv);
 
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
@@ -55,7 +57,7 @@ struct Tiles {
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
-using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is not used
+using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is the gatherers'
 
 template <int kRows>
 using ItemOf = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, kRows>;
@@ -73,6 +75,10 @@ struct Shared {
   __device__ uint32_t query_barriers() const { return base + kLayout.barriers + kBarriers.query_full * 8; }
   __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
   __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
+  __device__ uint32_t gather(uint32_t slot) const { return base + kLayout.gathers + slot * contract::kGatherBytes; }
+  __device__ uint32_t gather_posted(uint32_t slot) const {
+    return base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes;
+  }
 };
 
 /// Key tiles of an item, counted from `origin`: none if a shorter sequence of a ragged batch ends before it, or no key
@@ -84,16 +90,16 @@ struct ItemTiles {
 };
 
 /// Under a window, tiles begin with the first key that the item sees: a window of 128 keys and a few queries are then
-/// two tiles of 80 and not three. Where keys are paged they begin with a box; under a chunked mask with a chunk, so
-/// that chunks can be counted from there; and with key 0 if a box and a chunk do not begin together.
+/// two tiles of 80 and not three. Where keys come in boxes of a page they begin with a box; under a chunked mask with a
+/// chunk, so that chunks can be counted from there; and with key 0 if a box and a chunk do not begin together.
 __device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& params, const ClusterItem& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
   const Mask mask = work.template mask<Mask>(params);
   const int first = work.query(0), last = work.query(work.num_rows - 1);
   int origin = 0;
   if constexpr (Mask::hides_low) {
-    constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
-    constexpr int kBox = kPaged ? contract::hopper_kv_box_rows(spec::kBlockN / kCluster, spec::kPageSize) : 1;
+    constexpr bool kInBoxes = spec::kKvLayout == KvLayoutKind::kPaged && !kGathersKv;
+    constexpr int kBox = kInBoxes ? contract::hopper_kv_box_rows(spec::kBlockN / kCluster, spec::kPageSize) : 1;
     constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1, kStep = kChunk > kBox ? kChunk : kBox;
     if constexpr (kStep % kChunk == 0 && kStep % kBox == 0) origin = mask.visible(first).low / kStep * kStep;
   }

@@ -57,6 +57,7 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
         return std::string("clusters_of_") + std::to_string(test.schedule.cluster.value().m);
       if (group.starts_with("schedule"))
         return std::string("schedules_of_") + std::to_string(test.schedule.math_warpgroups.value()) + "_warpgroups";
+      if (name.starts_with("c21_small")) group += "_small";
       if (group == "c12") group += fmt::format("_up_to_{}", (test.problem.head_dim.qk + 63) / 64 * 64);
       return group;
     };
@@ -131,6 +132,7 @@ TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
                              "c19",
                              "c20",
                              "c21",
+                             "c21_small",
                              "c23",
                              "c35",
                              "c36",

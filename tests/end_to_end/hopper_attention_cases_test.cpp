@@ -115,6 +115,43 @@ void pages(List& list) {
   }
 }
 
+/// Pages that no box of TMA lies within: rows that two warps gather.
+void small_pages(List& list) {
+  const std::vector<int> lengths{333, 1, 80, 0, 161};
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, const AttentionSchedule& schedule) {
+    AttentionShape shape = lists({}, lengths);
+    shape.q_len = 70;
+    list.add("c21_small_" + name, problem, shape, schedule);
+  };
+  const auto rings = [](KvRing ring, int kv_stages, int qk_stages = 1) {
+    AttentionSchedule schedule = hopper();
+    schedule.kv_ring = ring, schedule.num_kv_stages = kv_stages, schedule.num_qk_stages = qk_stages;
+    return schedule;
+  };
+  const AttentionProblem problem = heads(small(), 2, 1);
+  for (const int page : {1, 2, 4, 12})
+    add(fmt::format("page{}", page), page == 2 ? paged(problem, page) : causal(paged(problem, page)), hopper());
+  add("page1_of_72", causal(paged(dims(problem, 72, 72), 1)), hopper());
+  add("page4_of_192_128", paged(dims(problem, 192, 128), 4), hopper());
+  add("page2_of_256", causal(paged(dims(heads(small(DType::kF16), 2, 1), 256, 256), 2)), hopper());
+  add("page20_window", windowed(with_sinks(paged(dims(problem, 64, 64), 20)), 50, 3), hopper());
+  add("page1_chunks", masked(paged(problem, 1), chunks(37)), hopper());
+  add("page4_two_slots", causal(paged(problem, 4)), rings(KvRing::kShared, 2));
+  add("page4_one_slot", causal(paged(problem, 4)), rings(KvRing::kSplit, 1));
+  add("page5_chunks_of_keys", causal(paged(problem, 5)), rings(KvRing::kSplit, 2, 2));
+  AttentionSchedule alone = hopper();
+  alone.math_warpgroups = 1, alone.block_n = 16;
+  add("page3_tile_of_16", causal(paged(problem, 3)), alone);
+  AttentionSchedule packed = hopper();
+  packed.pack_gqa = true;
+  AttentionProblem mixed = causal(paged(heads(small(), 8, 2), 4));
+  mixed.q_layout = QLayout::kRagged;
+  mixed.lse = true;
+  list.add("c21_small_page4_mixed", mixed, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}),
+           packed);
+  list.add("c21_small_page1_shared", causal(paged(problem, 1)), shape_of(3, 20, 300)).options.share_pages = true;
+}
+
 /// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/kernels.md says what a NaN in V does
 /// within one.
 void values(List& list) {
@@ -276,6 +313,7 @@ std::vector<CudaCase> hopper_cases() {
   head_sizes(list);
   masks(list);
   pages(list);
+  small_pages(list);
   values(list);
   biases(list);
   schedules(list);

@@ -66,8 +66,8 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
       break;
     default: {
       problem.q_layout = draw.chance(0.5) ? QLayout::kRagged : QLayout::kPadded;
-      const int sizes[] = {16, 64, 8, 24, 128, 1, 5};
-      problem.kv_layout = {KvLayoutKind::kPaged, sizes[draw.between(0, hopper ? 4 : 6)]};
+      const int sizes[] = {16, 64, 8, 24, 128, 1, 4, 5};
+      problem.kv_layout = {KvLayoutKind::kPaged, sizes[draw.between(0, form == kHopperDecode ? 4 : 7)]};
     }
   }
   const MaskKind masks[] = {MaskKind::kNone,    MaskKind::kCausal,  MaskKind::kCausal, MaskKind::kSlidingWindow,

@@ -57,6 +57,15 @@ TEST(FamilyChoice, IsPortableForWhatHopperLacksAndSaysSo) {
             "hopper will not do: /problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16");
 }
 
+TEST(FamilyChoice, IsPortableForPagesThatHopperWouldGather) {
+  AttentionProblem problem = prefill();
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  EXPECT_EQ(chosen(problem).family, Family::kPortable);
+  EXPECT_EQ(chosen(problem).reason, "no box of TMA lies within pages of 4 keys");
+  problem.kv_layout.page_size = 16;
+  EXPECT_EQ(chosen(problem).family, Family::kHopper);
+}
+
 TEST(FamilyChoice, IsHopperForWhatPortableLacks) {
   AttentionProblem decode = prefill();
   decode.max_q_len = 1;

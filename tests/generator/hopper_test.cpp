@@ -97,14 +97,14 @@ TEST(HopperPlan, FitsEveryHeadSize) {
   const int limit = arch_info(Arch::kSm90a).shared_bytes_per_cta;
   for (int qk = 16; qk <= 256; qk += 8)
     for (int v = 16; v <= qk; v += 8)
-      for (const int page_size : {0, 8, 48, 64}) {
+      for (const int page_size : {0, 1, 12, 48, 64}) {
         AttentionProblem problem = prefill(qk, v);
         if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
         const AttentionSpec spec = planned(problem);
         EXPECT_LE(static_cast<int>(shared_bytes(spec)), limit) << qk << " and " << v;
         EXPECT_GE(spec.num_kv_stages, 2) << qk << " and " << v;
         EXPECT_GE(spec.block_n, 64) << qk << " and " << v;
-        if (page_size > 0) {
+        if (page_size > 0 && !contract::hopper_gathers_kv(page_size)) {
           EXPECT_GE(contract::hopper_kv_box_rows(spec.block_n, page_size), 8);
         }
       }
@@ -214,7 +214,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.dtype = {DType::kBf16, DType::kE4m3, DType::kF32};
         problem.scales = ScaleKind::kPerTensor;
         problem.head_dim = {100, 260};
-        problem.kv_layout = {KvLayoutKind::kPaged, 12};
         problem.mask.kind = MaskKind::kTree;
         problem.score_mod = {ScoreModKind::kExpr, 0, "score"};
         schedule.splits = 2;
@@ -228,7 +227,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16",
           "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
-          "/problem/kv_layout/page_size: 12 is not built yet for the hopper family; it has multiples of 8",
           "/problem/mask/kind: \"tree\" is not built yet for the hopper family; it has none, causal, sliding_window, "
           "chunked, padding, and, or",
           "/problem/score_mod/kind: \"expr\" is not built yet for the hopper family; it has none, softcap, alibi",
@@ -345,6 +343,27 @@ TEST(HopperLayout, NumbersEveryBarrierOnce) {
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
   EXPECT_EQ(shared.count, 12);
+}
+
+TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
+  for (const bool shared_ring : {false, true})
+    for (const int q_stages : {1, 2, 3}) {
+      const contract::HopperBarriers without = contract::hopper_barriers(q_stages, 3, 1, shared_ring),
+                                     barriers = contract::hopper_barriers(q_stages, 3, 1, shared_ring, true);
+      EXPECT_EQ(barriers.gather_posted, without.count);
+      EXPECT_EQ(barriers.count, without.count + q_stages + 2);
+      const contract::HopperLayout map = contract::hopper_layout(128, 80, 128, 128, q_stages, 3, 1, shared_ring, true);
+      EXPECT_GE(map.items, map.barriers + barriers.count * 8);
+      EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
+      EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
+      EXPECT_EQ(map.gather_rows % 16, 0) << "two addresses are read at once";
+      EXPECT_EQ(map.total, map.gather_rows + 3 * 80 * 8);
+    }
+}
+
+TEST(HopperLayout, HasKeysGatheredWherePagesAreNoMultipleOfTheSwizzlesRows) {
+  for (const int page : {1, 2, 3, 4, 7, 12, 20, 129}) EXPECT_TRUE(contract::hopper_gathers_kv(page)) << page;
+  for (const int page : {0, 8, 24, 64, 256}) EXPECT_FALSE(contract::hopper_gathers_kv(page)) << page;
 }
 
 TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {

@@ -132,6 +132,20 @@ TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
   }
 }
 
+TEST(HopperTensorMaps, HaveNoKeysWhereTheKernelGathersThem) {
+  AttentionProblem problem = prefill_problem();
+  for (const int page_size : {1, 12}) {
+    problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+    const HopperTensorMaps maps = maps_of(problem);
+    EXPECT_TRUE(maps.gathers);
+    EXPECT_EQ(maps.k.address, 0u);
+    EXPECT_EQ(maps.v.address, 0u);
+    EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1));
+  }
+  problem.kv_layout.page_size = 16;
+  EXPECT_FALSE(maps_of(problem).gathers);
+}
+
 TEST(HopperTensorMaps, HaveTheCallersStrides) {
   const HopperTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
     tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
