@@ -120,7 +120,7 @@ class Gatherer {
       const int key = first_key + static_cast<int>(i / 4 * 8 + warp_ * 4 + i % 4);
       uint64_t k = 0, v = 0;
       if (key >= item.low && key < item.high) {
-        const int64_t page = __ldg(pages + static_cast<uint32_t>(key) / kPage);
+        const int64_t page = ptx::ld_global_settled_s32(pages + static_cast<uint32_t>(key) / kPage);
         k = address(params_.k, params_.k_strides, page, static_cast<uint32_t>(key) % kPage, head);
         v = address(params_.v, params_.v_strides, page, static_cast<uint32_t>(key) % kPage, head);
       }
