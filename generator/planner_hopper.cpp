@@ -34,6 +34,7 @@ constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSpli
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
 constexpr int kNarrowQueryStages = 3;
+constexpr int kBriefQueries = 512;
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
@@ -174,10 +175,15 @@ class Tile {
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
                                  : "the tile's own products hide the exponentials");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
-    const bool uneven = spec_.mask != MaskKind::kNone && !mixed;
+    const bool uneven = spec_.mask != MaskKind::kNone;
+    // Items of a short sequence are over before an answer pays for the question.
+    const bool brief = uneven && problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries;
+    const bool queues = !mixed && !brief && spec_.cluster_m == 1 && !contract::hopper_gathers_kv(spec_.page_size);
+    const Scheduler dealt = uneven && !mixed ? Scheduler::kLongestFirst : Scheduler::kPersistent;
     spec_.scheduler =
-        resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
+        resolve_("scheduler", schedule_.scheduler, queues ? Scheduler::kQueued : dealt,
                  mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
+                 : queues ? "tiles go to whoever is free: 1 to 3 % over dealing them beforehand"
                  : uneven ? "the mask makes tiles of unequal length: long ones first end together"
                           : "tiles are alike: a CTA an SM walks its share");
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");

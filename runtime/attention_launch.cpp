@@ -193,7 +193,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
                                tensors.kv_len, rows,           tensors.sm_budget};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
   const bool split = launch.num_splits > 1;
-  const bool works_in_memory = launch.workspace_bytes > 0;
+  // A queue of tiles is welcome, not needed: without one they are dealt beforehand.
+  const bool works_in_memory = launch.workspace_bytes > 0 && !(launch.queued && !tensors.workspace);
   if (works_in_memory &&
       (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15))) [[unlikely]]
     refuse_workspace(tensors, launch);

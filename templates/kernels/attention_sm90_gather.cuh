@@ -49,7 +49,7 @@ class Gatherer {
   static constexpr uint32_t kAddressBytes = 8, kTableBytes = kRows * kAddressBytes;
   static constexpr uint32_t kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
   static_assert(spec::kBlockN % 16 == 0 && kGatherWarps == 2, "two warps have every other group of four rows");
-  static_assert(spec::kMulticast == 1, "a thread copies to its own CTA");
+  static_assert(!kGathersKv || spec::kMulticast == 1, "a thread copies to its own CTA");
 
  public:
   __device__ __forceinline__ Gatherer(const HopperAttentionParams& params, const Shared& shared, uint32_t warp)

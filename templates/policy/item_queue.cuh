@@ -29,6 +29,9 @@ class ItemQueue {
  public:
   __device__ explicit ItemQueue(uint64_t* word) : word_(reinterpret_cast<unsigned long long*>(word)) {}
 
+  /// A launch may come without one.
+  __device__ bool exists() const { return word_ != nullptr; }
+
   /// Begins to take a number. The answer is on its way until answer() wants it.
   __device__ void ask() { before_ = ptx::atom_add_relaxed_gpu_u64(word_, 1); }
 

@@ -45,6 +45,12 @@ class AllItems {
   }
 };
 
+/// From an item of one lap to that of the next, for `self` of `walkers`: place b of one is place walkers - 1 - b of the
+/// other. back: from a lap that runs backwards.
+__device__ __forceinline__ unsigned next_lap(bool back, unsigned self, unsigned walkers) {
+  return back ? 1 + 2 * self : 2 * (walkers - self) - 1;
+}
+
 /// Items come in laps of one per CTA, and every other lap runs backwards: whoever had the longest item of a lap has the
 /// shortest of the next, so that all CTAs end together without a counter in memory.
 template <int kCluster>
@@ -64,8 +70,7 @@ class ItemWalk {
   __device__ bool next(TileCoord& coord) {
     if (item_ >= items_.count()) return false;
     coord = items_.at(item_);
-    // Place b of one lap is place grid - 1 - b of the next.
-    item_ += back_ ? 1 + 2 * self() : 2 * (walkers() - self()) - 1;
+    item_ += next_lap(back_, self(), walkers());
     back_ = !back_;
     return true;
   }
@@ -165,7 +170,7 @@ class RaggedQueueItems : RaggedItems<RowMapT, kBlockM, 1> {
 };
 
 /// Items go to whoever is free: a CTA's first one is its own, further ones come from a queue that all share. Which CTA
-/// computes an item changes no bit of it.
+/// computes an item changes no bit of it. A launch without a queue has them dealt in laps, as ItemWalk's.
 ///
 /// Each item is followed by one question for the next: the queue has as many as there are items, and its last answer is
 /// some CTA's last, past the end like those of the others. A CTA that has no item asks nothing.
@@ -173,30 +178,34 @@ template <class Items>
 class QueueWalk {
   Items items_;
   ItemQueue queue_;
-  bool first_ = true, asked_ = false;
+  unsigned item_, lap_ = 0;
+  bool asked_ = false;
 
  public:
   __device__ QueueWalk(const contract::HopperAttentionParams& params, int heads)
-      : items_(params, heads), queue_(params.queue) {}
+      : items_(params, heads), queue_(params.queue), item_(blockIdx.x) {}
 
   /// As ItemWalk's. Not called again once it was false.
   __device__ bool next(TileCoord& coord) {
-    unsigned item = blockIdx.x;
-    if (!first_) {
-      look_ahead();
-      item = gridDim.x + queue_.answer(items_.count());
-      asked_ = false;
+    if (lap_ > 0) {
+      if (queue_.exists()) {
+        look_ahead();
+        item_ = gridDim.x + queue_.answer(items_.count());
+        asked_ = false;
+      } else {
+        item_ += next_lap(lap_ % 2 == 0, blockIdx.x, gridDim.x);
+      }
     }
-    first_ = false;
-    if (item >= items_.count()) return false;
-    coord = items_.at(item);
+    ++lap_;
+    if (item_ >= items_.count()) return false;
+    coord = items_.at(item_);
     return true;
   }
 
   /// Asks, unless that is done. As late as may be: an item that a CTA has asked for waits for it, though another may be
   /// free. As early as must be: an answer takes as long as a key tile.
   __device__ void look_ahead() {
-    if (!asked_) queue_.ask();
+    if (queue_.exists() && !asked_) queue_.ask();
     asked_ = true;
   }
 };

@@ -75,7 +75,7 @@ TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
     EXPECT_EQ(spec.num_kv_stages, e.num_kv_stages);
     EXPECT_EQ(spec.overlap, e.overlap);
     EXPECT_EQ(spec.kv_ring, e.kv_ring);
-    EXPECT_EQ(spec.scheduler, Scheduler::kPersistent);
+    EXPECT_EQ(spec.scheduler, Scheduler::kQueued);
   }
 }
 
@@ -110,12 +110,19 @@ TEST(HopperPlan, FitsEveryHeadSize) {
       }
 }
 
-TEST(HopperPlan, HandsOutLongTilesFirstWhereAMaskMakesThemUneven) {
+TEST(HopperPlan, HandsOutTilesToWhoeverIsFreeAndShortUnevenOnesLongestFirst) {
   AttentionProblem problem = prefill(128, 128);
   for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kSlidingWindow}) {
     problem.mask.kind = mask;
+    problem.max_q_len = 0;
+    EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
+    problem.max_q_len = 512;
     EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst);
   }
+  problem.mask.kind = MaskKind::kNone;
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kPersistent) << "registers are short where keys are gathered";
 }
 
 TEST(HopperPlan, TakesWholePartsOfAPage) {
@@ -414,7 +421,7 @@ TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
   EXPECT_EQ(launch.main.block, 384u);
   EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
   EXPECT_EQ(launch.num_splits, 1);
-  EXPECT_EQ(launch.workspace_bytes, 0u);
+  EXPECT_EQ(launch.workspace_bytes, 8u) << "the queue";
   EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no CTA without an item";
   EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
 }

@@ -264,7 +264,7 @@ TEST_F(HopperLaunchTest, DecodeTakesTheMapsOfItsKeysAndMergesInOneLaunch) {
 
 TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   const AttentionKernel kernel = engine.prepare(prefill_problem(), hopper());
-  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(some_tensors())), 0u);
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(some_tensors())), 8u) << "a queue, which a launch may do without";
   kernel.launch(some_tensors(), some_stream());
   ASSERT_THAT(device().launches(), SizeIs(1));
   const FakeLaunch launch = device().launches()[0];
@@ -344,10 +344,10 @@ TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
     }
     return std::string();
   };
-  tensors.workspace = 0;
-  tensors.workspace_bytes = 0;
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = 4;
   EXPECT_EQ(refused(),
-            "/tensors/workspace: 0 bytes are given and 8 are needed for the queue of tiles; see "
+            "/tensors/workspace: 4 bytes are given and 8 are needed for the queue of tiles; see "
             "AttentionKernel::workspace_bytes()");
   tensors.workspace = 0x80008;
   tensors.workspace_bytes = 8;
@@ -357,6 +357,11 @@ TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
   EXPECT_EQ(refused(), "");
   ASSERT_THAT(device().launches(), SizeIs(1));
   EXPECT_EQ(device().launches()[0].as<HopperAttentionParams>().queue, reinterpret_cast<std::uint64_t*>(0x80000));
+  tensors.workspace = 0;
+  tensors.workspace_bytes = 0;
+  EXPECT_EQ(refused(), "") << "tiles are dealt beforehand";
+  ASSERT_THAT(device().launches(), SizeIs(2));
+  EXPECT_EQ(device().launches()[1].as<HopperAttentionParams>().queue, nullptr);
 }
 
 TEST_F(HopperLaunchTest, AsksForTheClustersOfItsSchedule) {
