@@ -46,6 +46,9 @@ class Resolver {
  private:
   static std::string text_of(int value) { return std::to_string(value); }
   static std::string text_of(bool value) { return value ? "true" : "false"; }
+  static std::string text_of(ClusterShape value) {
+    return "[" + std::to_string(value.m) + ", " + std::to_string(value.n) + "]";
+  }
   template <Enum E>
   static std::string text_of(E value) {
     return std::string(to_string(value));
@@ -79,13 +82,17 @@ inline bool packs_well(const AttentionProblem& problem) { return problem.group()
 
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
-                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
+                                 contract::hopper_gathers_kv(spec.page_size));
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
   return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
                                         spec.num_stages);
 }
+
+/// A box of K or V begins where the swizzle's pattern does: a CTA's share of a tile is a multiple of so many rows.
+inline constexpr int kSwizzleRows = 8;
 
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
 /// statistics, addresses, loops).

@@ -23,6 +23,9 @@ struct Candidate {
   bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
 };
 
+/// Whether hopper comes first where it has to gather keys row by row. Not measured yet.
+constexpr bool kPrefersGathering = false;
+
 /// Why hopper does not come first; "" if it does.
 std::string why_not_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (!family_exists_on(Family::kHopper, arch)) return fmt::format("{} has no family of its own yet", to_string(arch));
@@ -31,7 +34,10 @@ std::string why_not_hopper(const AttentionProblem& problem, const AttentionSched
     return "few rows: bandwidth decides, and the decode form splits the keys";
   Violations violations;
   check_hopper(problem, schedule, violations);
-  return violations.empty() ? "" : "hopper will not do: " + violations[0].text();
+  if (!violations.empty()) return "hopper will not do: " + violations[0].text();
+  if (!kPrefersGathering && contract::hopper_gathers_kv(problem.kv_layout.page_size))
+    return fmt::format("no box of TMA lies within pages of {} keys", problem.kv_layout.page_size);
+  return "";
 }
 
 /// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16

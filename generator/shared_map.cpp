@@ -17,8 +17,9 @@ std::uint32_t bytes_between(std::int32_t begin, std::int32_t end) { return stati
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout map = detail::hopper_layout_of(spec);
   const bool shared_ring = spec.kv_ring == KvRing::kShared;
+  const bool gathers = contract::hopper_gathers_kv(spec.page_size);
   const contract::HopperBarriers barriers =
-      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, shared_ring);
+      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, shared_ring, gathers);
   const int qk = contract::padded_depth(spec.head_dim_qk), v = contract::padded_depth(spec.head_dim_v);
   std::vector<SharedRegion> regions;
   const auto ring = [&](const char* name, std::int32_t begin, int slots, std::int32_t slot, std::string use) {
@@ -51,7 +52,11 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   pair("queries", barriers.query_full, spec.q_stages);
   pair(shared_ring ? "keys and values" : "keys", barriers.key_full, spec.num_kv_stages * spec.num_qk_stages);
   if (!shared_ring) pair("values", barriers.value_full, spec.num_kv_stages);
+  if (gathers)
+    add("items told", map.barriers + barriers.gather_posted * contract::kBarrierBytes,
+        (spec.q_stages + 2) * contract::kBarrierBytes, fmt::format("{} mbarriers", spec.q_stages + 2));
   ring("items", map.items, spec.q_stages + 2, contract::kItemBytes, "what the loading warp tells of a work item");
+  if (gathers) ring("gathers", map.gathers, spec.q_stages + 2, contract::kGatherBytes, "what it tells who copies keys");
   return regions;
 }
 

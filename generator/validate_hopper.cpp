@@ -42,8 +42,10 @@ void check_problem(const AttentionProblem& problem, bool decode, FamilyRules& ho
   if (check_depth("/problem/head_dim/v", problem.head_dim.v) && qk_fits && problem.head_dim.v > problem.head_dim.qk)
     hopper.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
                   fmt::format("values no wider than keys, {}", problem.head_dim.qk));
-  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
-  if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % contract::kMinPagedBoxRows != 0)
+  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows. Prefill gathers the
+  // rows of other pages.
+  if (decode && problem.kv_layout.kind == KvLayoutKind::kPaged &&
+      contract::hopper_gathers_kv(problem.kv_layout.page_size))
     hopper.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                   fmt::format("multiples of {}", contract::kMinPagedBoxRows));
   hopper.takes_ranges("/problem/mask", problem.mask);
@@ -66,9 +68,9 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
-                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst});
-  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
-    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
+                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued});
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
+    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
   if (!schedule.math_warpgroups.is_auto())
     hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
 }
@@ -132,6 +134,19 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
   if (spec.num_kv_stages < least_kv_stages)
     refuse("num_kv_stages",
            fmt::format("{}: K and V of a tile are held at once; {} would do", spec.num_kv_stages, least_kv_stages));
+
+  if (const int share = kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
+    refuse("block_n", fmt::format("{} keys are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
+                                  spec.block_n, spec.cluster_m, (spec.block_n + share - 1) / share * share));
+
+  if (spec.cluster_m > 1 && contract::hopper_gathers_kv(spec.page_size))
+    refuse("cluster", fmt::format("[{}, 1]: keys of pages of {} are gathered by each CTA for itself; [1, 1] would do",
+                                  spec.cluster_m, spec.page_size));
+  if (spec.scheduler == Scheduler::kQueued && spec.cluster_m > 1)
+    refuse("scheduler",
+           fmt::format("\"queued\" hands tiles to CTAs one by one, and a cluster of {} takes them together; "
+                       "longest_first would do",
+                       spec.cluster_m));
 
   const int budget = hopper_register_budget(spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {

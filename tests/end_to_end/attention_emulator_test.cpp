@@ -53,8 +53,11 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
     const auto group_of = [](const CudaCase& test) {
       const std::string name = test.name.substr(test.name.find('_') + 1);
       std::string group = name.substr(0, name.find('_'));
+      if (group.starts_with("cluster"))
+        return std::string("clusters_of_") + std::to_string(test.schedule.cluster.value().m);
       if (group.starts_with("schedule"))
         return std::string("schedules_of_") + std::to_string(test.schedule.math_warpgroups.value()) + "_warpgroups";
+      if (name.starts_with("c21_small")) group += "_small";
       if (group == "c12") group += fmt::format("_up_to_{}", (test.problem.head_dim.qk + 63) / 64 * 64);
       return group;
     };
@@ -129,10 +132,13 @@ TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
                              "c19",
                              "c20",
                              "c21",
+                             "c21_small",
                              "c23",
                              "c35",
                              "c36",
-                             "c39"})
+                             "c39",
+                             "clusters_of_2",
+                             "clusters_of_4"})
     EXPECT_TRUE(cases_by_number().contains(number)) << number;
 }
 

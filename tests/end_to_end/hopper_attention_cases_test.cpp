@@ -115,6 +115,43 @@ void pages(List& list) {
   }
 }
 
+/// Pages that no box of TMA lies within: rows that two warps gather.
+void small_pages(List& list) {
+  const std::vector<int> lengths{333, 1, 80, 0, 161};
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, const AttentionSchedule& schedule) {
+    AttentionShape shape = lists({}, lengths);
+    shape.q_len = 70;
+    list.add("c21_small_" + name, problem, shape, schedule);
+  };
+  const auto rings = [](KvRing ring, int kv_stages, int qk_stages = 1) {
+    AttentionSchedule schedule = hopper();
+    schedule.kv_ring = ring, schedule.num_kv_stages = kv_stages, schedule.num_qk_stages = qk_stages;
+    return schedule;
+  };
+  const AttentionProblem problem = heads(small(), 2, 1);
+  for (const int page : {1, 2, 4, 12})
+    add(fmt::format("page{}", page), page == 2 ? paged(problem, page) : causal(paged(problem, page)), hopper());
+  add("page1_of_72", causal(paged(dims(problem, 72, 72), 1)), hopper());
+  add("page4_of_192_128", paged(dims(problem, 192, 128), 4), hopper());
+  add("page2_of_256", causal(paged(dims(heads(small(DType::kF16), 2, 1), 256, 256), 2)), hopper());
+  add("page20_window", windowed(with_sinks(paged(dims(problem, 64, 64), 20)), 50, 3), hopper());
+  add("page1_chunks", masked(paged(problem, 1), chunks(37)), hopper());
+  add("page4_two_slots", causal(paged(problem, 4)), rings(KvRing::kShared, 2));
+  add("page4_one_slot", causal(paged(problem, 4)), rings(KvRing::kSplit, 1));
+  add("page5_chunks_of_keys", causal(paged(problem, 5)), rings(KvRing::kSplit, 2, 2));
+  AttentionSchedule alone = hopper();
+  alone.math_warpgroups = 1, alone.block_n = 16;
+  add("page3_tile_of_16", causal(paged(problem, 3)), alone);
+  AttentionSchedule packed = hopper();
+  packed.pack_gqa = true;
+  AttentionProblem mixed = causal(paged(heads(small(), 8, 2), 4));
+  mixed.q_layout = QLayout::kRagged;
+  mixed.lse = true;
+  list.add("c21_small_page4_mixed", mixed, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}),
+           packed);
+  list.add("c21_small_page1_shared", causal(paged(problem, 1)), shape_of(3, 20, 300)).options.share_pages = true;
+}
+
 /// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/kernels.md says what a NaN in V does
 /// within one.
 void values(List& list) {
@@ -146,7 +183,8 @@ void biases(List& list) {
 /// Each pair of warpgroups and overlap, and with it in turn every ring, count of stages, order and rescale.
 void schedules(List& list) {
   constexpr Overlap overlaps[] = {Overlap::kNone, Overlap::kIntra, Overlap::kPingPong, Overlap::kBoth};
-  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst};
+  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst,
+                                  Scheduler::kQueued};
   int i = 0;
   for (const bool again : {false, true})
     for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
@@ -161,7 +199,7 @@ void schedules(List& list) {
         schedule.num_kv_stages = shared ? 2 + i % 4 : 1 + i % 3;
         schedule.num_qk_stages = shared ? 1 : 1 + i / 2 % 2;
         schedule.q_stages = 1 + i / 3 % 2;
-        schedule.scheduler = orders[i % 3];
+        schedule.scheduler = orders[i % 4];
         schedule.rescale = i / 4 % 2 ? Rescale::kAlways : Rescale::kLazy;
         AttentionProblem problem = heads(small(i % 5 == 0 ? DType::kF16 : DType::kBf16), 2, 1);
         if (i % 3 == 1) problem = causal(problem);
@@ -207,6 +245,64 @@ void packed(List& list) {
   AttentionSchedule schedule = hopper();
   schedule.pack_gqa = true;
   list.add("packed_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 400, 400), schedule);
+  schedule.scheduler = Scheduler::kQueued;
+  AttentionProblem problem = causal(paged(heads(small(), 8, 2), 16));
+  problem.q_layout = QLayout::kRagged;
+  list.add("packed_queued", problem, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}), schedule);
+}
+
+/// Clusters: an even and an odd number of query tiles, so that the last CTA has rows or none; lower CTAs that see none
+/// of the keys that the last one does; items without keys; and each way that a share of a tile is made of boxes.
+void clusters(List& list) {
+  int i = 0;
+  const auto add = [&](const char* name, const AttentionProblem& problem, const AttentionShape& shape, int block_n,
+                       int size = 2, const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule = hopper();
+    schedule.cluster = ClusterShape{size, 1};
+    schedule.math_warpgroups = 1 + i % 3;
+    schedule.block_n = block_n;
+    schedule.kv_ring = i % 2 ? KvRing::kShared : KvRing::kSplit;
+    schedule.num_kv_stages = 1 + i % 2 + i / 2 % 2;
+    schedule.q_stages = 1 + i / 3 % 2;
+    if (change) change(schedule);
+    list.add(fmt::format("cluster{}_{}", i, name), problem, shape, schedule);
+    ++i;
+  };
+  const AttentionProblem two = heads(small(), 2, 1), narrow = heads(dims(small(), 64, 64), 2, 1);
+  AttentionShape several = lists({}, {333, 40, 0, 1});
+  several.q_len = 200;
+  add("dense", two, shape_of(1, 300, 260), 48);
+  add("dense_lengths", heads(dims(small(DType::kF16), 80, 72), 2, 1), several, 80);
+  add("dense_one_row", two, shape_of(2, 1, 100), 32);
+  add("causal", causal(two), several, 48);
+  add("causal_sinks", causal(with_sinks(narrow)), shape_of(2, 330, 400), 48);
+  add("causal_more_queries", causal(with_sinks(narrow)), shape_of(1, 500, 40), 64);
+  add("causal_of_four", causal(narrow), several, 64, 4);
+  add("causal_d256", causal(heads(dims(small(), 256, 256), 1, 1)), shape_of(1, 290, 290), 32, 2, [](auto& schedule) {
+    schedule.math_warpgroups = 2;
+    schedule.num_kv_stages = 2;
+  });
+  add("window", windowed(two, 40), several, 48);
+  add("window_paged", windowed(paged(two, 16), 70, 9), several, 80);
+  add("window_empty_rows", windowed(with_sinks(narrow), 16, 3), shape_of(1, 300, 40), 32);
+  add("chunks_paged", masked(paged(narrow, 24), chunks(80)), several, 48);
+  add("paged_64", causal(paged(narrow, 64)), several, 128);
+  add("paged_16_of_four", causal(paged(narrow, 16)), several, 64, 4);
+  add("packed", causal(small()), shape_of(2, 70, 150), 48, 2, [](auto& schedule) { schedule.pack_gqa = true; });
+  add("packed_ragged", causal(with_sinks(ragged(small()))),
+      lists({1, 90, 0, 33, 1, 1, 60}, {200, 300, 60, 33, 1, 70, 20}), 48, 2, [](auto& schedule) {
+        schedule.pack_gqa = true;
+        schedule.math_warpgroups = 2;
+      });
+  add("ragged_longest_first", causal(ragged(narrow)), lists({1, 200, 0, 65, 129}, {50, 240, 9, 65, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kLongestFirst; });
+  add("grid", causal(ragged(narrow)), lists({200, 3, 129}, {240, 9, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kGrid; });
+  add("chunks_of_keys", causal(two), several, 32, 2, [](auto& schedule) {
+    schedule.kv_ring = KvRing::kSplit;
+    schedule.num_qk_stages = 2;
+  });
+  add("alibi", causal(with_alibi(narrow)), shape_of(1, 300, 333), 48);
 }
 
 }  // namespace
@@ -217,10 +313,12 @@ std::vector<CudaCase> hopper_cases() {
   head_sizes(list);
   masks(list);
   pages(list);
+  small_pages(list);
   values(list);
   biases(list);
   schedules(list);
   packed(list);
+  clusters(list);
   return list.take();
 }
 
@@ -238,7 +336,7 @@ TEST(HopperCases, HaveNamesOfTheirOwnAndKernels) {
 
 /// Every value of every field that the family's schedule has.
 TEST(HopperCases, TryEveryWordOfTheSchedule) {
-  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages;
+  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages, cluster_sizes;
   std::set<Overlap> overlaps;
   std::set<KvRing> rings;
   std::set<Scheduler> orders;
@@ -248,7 +346,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
     warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
     kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
     overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
-    rescales.insert(spec.rescale);
+    rescales.insert(spec.rescale), cluster_sizes.insert(spec.cluster_m);
   }
   EXPECT_EQ(warpgroups, (std::set{1, 2, 3}));
   EXPECT_GE(block_n.size(), 6u);
@@ -257,8 +355,9 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_TRUE(qk_stages.contains(2));
   EXPECT_EQ(overlaps.size(), 4u);
   EXPECT_EQ(rings.size(), 2u);
-  EXPECT_EQ(orders.size(), 3u);
+  EXPECT_EQ(orders.size(), 4u);
   EXPECT_EQ(rescales.size(), 2u);
+  EXPECT_EQ(cluster_sizes, (std::set{1, 2, 4}));
 }
 
 }  // namespace
