@@ -66,7 +66,7 @@ struct HazardReport {
 
 struct Statistics {
   std::uint64_t warp_instructions = 0, thread_instructions = 0;
-  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync and wgmma
+  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   double seconds = 0;
 };

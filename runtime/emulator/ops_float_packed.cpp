@@ -149,8 +149,11 @@ void decode_extremum_of_three(Decoder& decoder, Op& op) {
   op.a = decoder.source(1, RegisterClass::k32);
   op.b = decoder.source(2, RegisterClass::k32);
   op.c = decoder.source(3, RegisterClass::k32);
-  op.imm = (decoder.instruction().parts.front() == "max" ? kMaximum : 0) | (decoder.has("NaN") ? kNaN : 0) |
-           (decoder.has("ftz") ? kFlush : 0) | (decoder.has("abs") ? kAbsolute : 0);
+  // The rows of two operands spell their modifiers out, so that they are no choices.
+  const auto& parts = decoder.instruction().parts;
+  const auto says = [&](std::string_view part) { return std::find(parts.begin(), parts.end(), part) != parts.end(); };
+  op.imm = (says("max") ? kMaximum : 0) | (says("NaN") ? kNaN : 0) | (says("ftz") ? kFlush : 0) |
+           (says("abs") ? kAbsolute : 0);
   op.run = run_three;
 }
 

@@ -87,7 +87,7 @@ void load_scales(const Tcgen05Mma& mma, Cta& cta, std::uint32_t column, std::uin
   const TensorMemory& memory = tensor_memory(cta);
   // Scale j of row r is byte id + j of the cell in lane r % 32 and column r / 32; beyond the cell's four bytes, the
   // next group of columns goes on.
-  const std::uint32_t group = (size + kTensorQuadrant - 1) / kTensorQuadrant <= 4 ? 4 : 8;
+  const std::uint32_t group = Tcgen05Mma::scale_group(size);
   const bool bytes_are_e4m3 = mma.shape.scale_ue4m3;
   for (std::uint32_t block = 0; block < mma.num_scales(); ++block)
     for (std::uint32_t row = 0; row < size; ++row) {
@@ -206,12 +206,6 @@ TensorUnits Tcgen05Mma::a_units() const {
 }
 TensorUnits Tcgen05Mma::b_units() const {
   return {b_shared, shape.b, shape.packed_4bit, shape.b_mn_major, columns_per_cta(), shape.k};
-}
-
-std::uint32_t Tcgen05Mma::scale_columns(std::uint32_t size, std::uint32_t id) const {
-  const std::uint32_t columns = (size + kTensorQuadrant - 1) / kTensorQuadrant;
-  const std::uint32_t cells = (id + num_scales() + 3) / 4;
-  return columns + (cells - 1) * (columns <= 4 ? 4 : 8);
 }
 
 void check_places(const Tcgen05Mma& mma) {

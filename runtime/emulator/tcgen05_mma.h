@@ -46,13 +46,24 @@ struct Tcgen05Mma {
   template <class Visit>
   void visit_scales(Visit&& visit) const {
     if (!form.block_scaled()) return;
-    visit(TensorBlock{0, kTensorLanes, scale_a.column, scale_columns(layout.rows, shape.scale_a_id)});
-    visit(TensorBlock{0, kTensorLanes, scale_b.column, scale_columns(shape.n, shape.scale_b_id)});
+    visit_scales_of(scale_a, layout.rows, shape.scale_a_id, visit);
+    visit_scales_of(scale_b, shape.n, shape.scale_b_id, visit);
   }
-  /// Columns that the scales of `size` rows of A, or columns of B, take.
-  std::uint32_t scale_columns(std::uint32_t size, std::uint32_t id) const;
+  /// From a cell with four scales of a row of A, or column of B, to that with the next four; `size` rows or columns.
+  static std::uint32_t scale_group(std::uint32_t size) { return size <= 4 * kTensorQuadrant ? 4 : 8; }
 
  private:
+  /// A column has a scale for a row in each lane, in all four quarters.
+  template <class Visit>
+  void visit_scales_of(TensorAddress at, std::uint32_t size, std::uint32_t id, Visit& visit) const {
+    const std::uint32_t whole = size / kTensorQuadrant, rest = size % kTensorQuadrant;
+    for (std::uint32_t first = id / 4; first * 4 < id + num_scales(); ++first) {
+      const std::uint32_t column = at.column + first * scale_group(size);
+      if (whole != 0) visit(TensorBlock{0, kTensorLanes, column, whole});
+      for (std::uint32_t quarter = 0; rest != 0 && quarter < 4; ++quarter)
+        visit(TensorBlock{quarter * kTensorQuadrant, rest, column + whole, 1});
+    }
+  }
   template <class Visit>
   void visit_lanes(TensorAddress at, std::uint32_t columns, Visit& visit) const {
     if (layout.scattered) {
