@@ -91,9 +91,6 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
                                         spec.num_stages);
 }
 
-/// A box of K or V begins where the swizzle's pattern does: a CTA's share of a tile is a multiple of so many rows.
-inline constexpr int kSwizzleRows = 8;
-
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
 /// statistics, addresses, loops).
 inline int hopper_registers(const AttentionSpec& spec) {

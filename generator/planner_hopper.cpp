@@ -130,7 +130,7 @@ class Tile {
   void choose_keys() {
     // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
-    const int step = std::max(wide_pages ? 32 : 16, detail::kSwizzleRows * spec_.cluster_m);
+    const int step = std::max(wide_pages ? 32 : 16, contract::kSwizzleRows * spec_.cluster_m);
     spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;

@@ -135,7 +135,7 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
     refuse("num_kv_stages",
            fmt::format("{}: K and V of a tile are held at once; {} would do", spec.num_kv_stages, least_kv_stages));
 
-  if (const int share = kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
+  if (const int share = contract::kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
     refuse("block_n", fmt::format("{} keys are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
                                   spec.block_n, spec.cluster_m, (spec.block_n + share - 1) / share * share));
 

@@ -58,6 +58,10 @@ struct Clock {
     if (agent < all.size() && all[agent] >= time) return true;
     return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
   }
+  /// Whichever lane did it.
+  bool covers_some(std::uint32_t agent, std::uint32_t time) const {
+    return (agent < all.size() && all[agent] >= time) || (agent < some.size() && some[agent] >= time);
+  }
   bool covers_proxy(std::uint32_t agent, std::uint32_t time) const {
     return agent < proxy.size() && proxy[agent] >= time;
   }

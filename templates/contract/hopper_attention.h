@@ -17,9 +17,8 @@ namespace kernelwright::contract {
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
 /// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n / cluster for
 /// k and v, a CTA's share of a tile (its largest divisor that page_size has too where keys are paged:
-/// hopper_kv_box_rows()). Extents that a
-/// launch does not know, and those that are zero, are never loaded past the sequence's length. The output is stored row
-/// by row: a tile may end within a sequence.
+/// hopper_kv_box_rows()). Extents that a launch does not know, and those that are zero, are never loaded past the
+/// sequence's length. The output is stored row by row: a tile may end within a sequence.
 /// Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of `attention`.
 struct HopperAttentionParams {
   TensorMap q, k, v;
@@ -36,7 +35,8 @@ struct HopperAttentionParams {
 constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
 constexpr int32_t kItemBytes = 64;       // what the loading warp tells the others of a work item
 constexpr int32_t kBarrierBytes = 8;     // an mbarrier
-constexpr int32_t kMinPagedBoxRows = 8;  // what the swizzle repeats after; fewer would cost more copies than they carry
+constexpr int32_t kMinPagedBoxRows = 8;  // fewer would cost more copies than they carry
+constexpr int32_t kSwizzleRows = 8;      // what the swizzle repeats after, and where a box may begin
 constexpr int32_t kGatherBytes = 16;     // what the loading warp tells those that gather of a work item
 
 /// Columns of a tile in shared memory: whole slabs; the last one is filled up with zeros.

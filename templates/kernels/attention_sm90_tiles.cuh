@@ -30,7 +30,8 @@ static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q 
 // The CTAs of a cluster take neighbouring query tiles, and each loads a share of every key tile for all of them.
 constexpr int kCluster = spec::kClusterM;
 static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster");
-static_assert(spec::kBlockN % (8 * kCluster) == 0, "a share of a tile begins where the swizzle's pattern does");
+static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
+              "a share of a tile begins where the swizzle's pattern does");
 
 constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
 constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;

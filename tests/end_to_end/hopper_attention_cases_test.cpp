@@ -53,22 +53,26 @@ void lengths(List& list) {
   list.add("c04_rows", heads(ragged(small()), 2, 1), lists(rows, {80, 79, 81, 64, 1, 160, 161, 159, 241}));
   list.add("c05_empty_rows", causal(small()), shape_of(1, 799, 3));
   for (const int kv : {6, 2, 1})
-    for (const auto& [q_len, kv_len] : {std::pair{256, 255}, std::pair{255, 256}, std::pair{108, 256}}) {
-      const bool is_causal = kv != 1;
+    for (const bool is_causal : {false, true}) {  // the shared list has them one query shorter than the keys
       const AttentionProblem problem = heads(small(), 6, kv);
-      list.add(fmt::format("c06_{}_{}_{}_6_{}", q_len, kv_len, is_causal ? "causal" : "dense", kv),
-               is_causal ? causal(problem) : problem, shape_of(1, q_len, kv_len));
+      list.add(fmt::format("c06_256_255_{}_6_{}", is_causal ? "causal" : "dense", kv),
+               is_causal ? causal(problem) : problem, shape_of(1, 256, 255));
     }
   std::vector<int> one_long{700};
   for (int i = 1; i < 24; ++i) one_long.push_back(i * 5 % 64);
   list.add("c09_one_long_of_24", causal(heads(ragged(small()), 2, 1)), lists(one_long, one_long));
 }
 
-/// Every multiple of 8: the last slab of 64 columns is part zeros, the last store part of a vector of lanes.
+/// Every multiple of 8: the last slab of 64 columns is part zeros, the last store part of a vector of lanes. On the
+/// planner's tiles where models have the size, else on small ones, which compile in half the time.
 void head_sizes(List& list) {
+  AttentionSchedule small_tiles = hopper();
+  small_tiles.block_n = 48;
+  const std::set<int> of_models{64, 72, 80, 96, 112, 128, 160, 192, 256};
   for (int d = 16; d <= 256; d += 8) {
     const DType dtype = d % 16 == 0 ? DType::kF16 : DType::kBf16;
-    list.add(fmt::format("c12_d{}", d), causal(heads(dims(small(dtype), d, d), 2, 1)), shape_of(1, 70, 150));
+    list.add(fmt::format("c12_d{}", d), causal(heads(dims(small(dtype), d, d), 2, 1)), shape_of(1, 70, 150),
+             of_models.contains(d) ? hopper() : small_tiles);
   }
   for (const auto& [qk, v] : {std::pair{192, 128}, std::pair{256, 64}, std::pair{96, 80}, std::pair{136, 16}})
     for (const DType dtype : {DType::kBf16, DType::kF16})
@@ -87,13 +91,16 @@ void masks(List& list) {
   list.add("c15_window_empty_rows", windowed(small(), 16, 0), shape_of(2, 200, 40));
   for (const int chunk : {7, 80})
     for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}, std::pair{200, 40}})
-      list.add(fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len), masked(heads(small(), 2, 1), chunks(chunk)),
+      list.add(fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len),
+               masked(heads(small(chunk == 7 ? DType::kF16 : DType::kBf16), 2, 1), chunks(chunk)),
                shape_of(1, q_len, kv_len));
   list.add("c17_chunk_8192", masked(heads(small(), 2, 1), chunks(8192)), shape_of(1, 16, 9000));
+  AttentionSchedule small_tiles = hopper();
+  small_tiles.block_n = 48;
   for (const auto& [name, mask] : joined_masks()) {
     AttentionShape shape = lists({}, {333, 40, 0, 129});
     shape.q_len = 150;
-    list.add("c17_" + name + "_paged", masked(heads(paged(small(), 16), 2, 1), mask), shape);
+    list.add("c17_" + name + "_paged", masked(heads(paged(small(DType::kF16), 16), 2, 1), mask), shape, small_tiles);
   }
   list.add("c18_sinks_and_no_keys", with_sinks(causal(small())), [] {
     AttentionShape shape = lists({}, {0, 1, 60, 300});
@@ -109,7 +116,9 @@ void pages(List& list) {
   for (const int page : {8, 16, 24, 32, 48, 64, 128, 256}) {
     AttentionShape shape = lists({}, {700, 1, 257, 64, 0});
     shape.q_len = 65;
-    const AttentionProblem problem = causal(paged(heads(small(), 2, 1), page));
+    // Those that the shared list leaves out are f16.
+    const DType dtype = page == 8 || page % 24 == 0 ? DType::kF16 : DType::kBf16;
+    const AttentionProblem problem = causal(paged(heads(small(dtype), 2, 1), page));
     list.add(fmt::format("c21_page{}", page), problem, shape);
     list.add(fmt::format("c21_page{}_shared", page), problem, shape_of(3, 20, 600)).options.share_pages = true;
   }
@@ -176,7 +185,8 @@ void biases(List& list) {
   packed.pack_gqa = true;
   const AttentionProblem problem = with_alibi(heads(default_problem(), 8, 2));
   list.add("alibi_packed", causal(problem), shape_of(1, 60, 200), packed);
-  list.add("alibi_packed_window", windowed(ragged(problem), 50, 2), lists({40, 1, 7, 0}, {90, 200, 3, 5}), packed)
+  list.add("alibi_packed_window", windowed(ragged(with_alibi(heads(default_problem(DType::kF16), 8, 2))), 50, 2),
+           lists({40, 1, 7, 0}, {90, 200, 3, 5}), packed)
       .change = give_slopes;
 }
 

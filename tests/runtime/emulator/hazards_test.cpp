@@ -293,6 +293,39 @@ const HazardCase kCases[] = {
       st.shared.u32 [%r21], %r0;
     DONE:
     )"},
+    {"phase_that_nothing_orders_after_the_wait_for_the_one_before",
+     HazardKind::kMbarrier,
+     R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0; setp.ne.u32 %p2, %r1, 1;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    READY:
+      bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @%p2 bra NEXT;
+    FIRST:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra FIRST;
+    NEXT:
+    ! bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @%p2 bra DONE;
+    SECOND:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 1;
+      @!%p3 bra SECOND;
+    DONE:
+    )",
+     {.block = {64}, .dynamic_shared_bytes = 8192},
+     HazardKind::kDeadlock},
+    {"named_barrier_at_which_all_arrive_and_nobody_waits", HazardKind::kBarrier, R"(
+      setp.ne.u32 %p1, %r1, 0;
+      @!%p1 bra ARRIVE;
+    ! bar.sync 3, 64;
+    ! bra DONE;
+    ARRIVE:
+      bar.arrive 3, 64;
+    DONE:
+    )"},
     {"copy_that_nobody_waits_for", HazardKind::kOutstanding, R"(
       mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r0, 0;
       @%p1 bra DONE;
