@@ -122,7 +122,9 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
                                    static_cast<int>(launch.main.block), 0);
   // Items of work, not CTAs: a persistent kernel's grid is as large as the machine.
   const double heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
-  const double items = heads * shape.batch * launch.num_m_blocks * launch.num_splits;
+  // The last cluster of a sequence may have CTAs without rows.
+  const int m_blocks = (launch.num_m_blocks + spec.cluster_m - 1) / spec.cluster_m * spec.cluster_m;
+  const double items = heads * shape.batch * m_blocks * launch.num_splits;
   if (items <= 0) return 0;
   // Those of the busiest SM: full waves, and its share of the last one.
   const double at_once = std::max(1, held.ctas), slots = num_sms * at_once;

@@ -7,6 +7,11 @@
 #include "kernelwright/generator/range_mask.h"
 
 namespace kernelwright {
+namespace {
+
+constexpr int kLongSequence = 4096;  // queries
+
+}  // namespace
 
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
@@ -16,14 +21,21 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   const Axis ring = axis("kv_ring", &S::kv_ring, {KvRing::kSplit, KvRing::kShared});
   const Axis order =
       axis("scheduler", &S::scheduler,
-           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst});
+           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst,
+            Scheduler::kQueued});
   std::vector<int> several{2};
   if (depth <= 128) several.push_back(3);
   std::vector<bool> packs{false};
   if (detail::packs_well(problem, detail::kWgmmaRows)) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
+  // Multicast pays where the same keys are read over and over: long sequences.
+  std::vector<ClusterShape> clusters{{1, 1}};
+  const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
+  if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
+    if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
+  const Axis cluster = axis("cluster", &S::cluster, clusters);
   AxisSets sets{{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
+                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
                 {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
                  axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
   // The decode form, where portable_axes() tries its own.

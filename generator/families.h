@@ -56,6 +56,9 @@ class Resolver {
   static std::string text_of(int value) { return std::to_string(value); }
   static std::string text_of(double value);
   static std::string text_of(bool value) { return value ? "true" : "false"; }
+  static std::string text_of(ClusterShape value) {
+    return "[" + std::to_string(value.m) + ", " + std::to_string(value.n) + "]";
+  }
   template <Enum E>
   static std::string text_of(E value) {
     return std::string(to_string(value));
@@ -95,7 +98,8 @@ inline constexpr int kWgmmaRows = 64;
 
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
-                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
+                                 contract::hopper_gathers_kv(spec.page_size));
 }
 
 inline contract::BlackwellLayout blackwell_layout_of(const AttentionSpec& spec) {

@@ -47,19 +47,25 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Me
 void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms, std::int64_t items,
                  AttentionLaunch& launch) {
   constexpr std::int64_t kReaders = 4;
-  std::int64_t chunk = launch.num_m_blocks;
-  if (spec.scheduler == Scheduler::kLongestFirst) {
+  const std::int64_t cluster = spec.cluster_m, rounds = ceil_div(launch.num_m_blocks, cluster);
+  std::int64_t chunk = rounds;
+  const bool queued = spec.scheduler == Scheduler::kQueued;
+  if (spec.scheduler == Scheduler::kLongestFirst || (queued && spec.mask != MaskKind::kNone)) {
     const std::int64_t kv_heads = std::int64_t{extent.kv_heads} * extent.batch;
     // Few KV heads have that many readers in any order.
-    chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, spec.pack_gqa ? 1 : spec.group);
+    const std::int64_t readers = cluster * (spec.pack_gqa ? 1 : spec.group);  // of a head's keys at a time, as it is
+    chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, readers);
   }
-  launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max(1, launch.num_m_blocks)));
+  launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max<std::int64_t>(1, rounds)));
   launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
+  launch.queued = queued;
+  if (queued) launch.workspace_bytes = sizeof(std::uint64_t);
   // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
   const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
   const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;
-  launch.main.grid[0] =
-      static_cast<std::uint32_t>(std::min<std::int64_t>(items, one_each ? 0xffffffff : std::int64_t{std::max(1, sms)}));
+  const std::int64_t most = one_each ? 0xffffffff / cluster : std::max<std::int64_t>(1, sms / cluster);
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min(items, most) * cluster);
+  launch.main.cluster = static_cast<std::uint32_t>(cluster);
 }
 
 }  // namespace
@@ -112,7 +118,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   const std::int64_t items = pairs * m_blocks;
   if (spec.form() == AttentionForm::kHopperPrefill) {
-    order_items(spec, extent, num_sms, items, launch);
+    order_items(spec, extent, num_sms, pairs * ceil_div(m_blocks, spec.cluster_m), launch);
     return launch;
   }
 

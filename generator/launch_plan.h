@@ -14,12 +14,14 @@ struct AttentionExtent {
   int q_len = 1;              // queries of a sequence; the longest one if ragged
   int kv_len = 1;             // keys of the longest sequence: only the split count depends on it
   std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
-  int sm_budget = 0;          // SMs that a persistent kernel takes at most; 0: all. Changes the grid and nothing else
+  int sm_budget = 0;          // SMs that a persistent kernel takes at most, but a cluster at least; 0: all. Changes the
+                              // grid and nothing else
 };
 
 struct LaunchPlan {
   std::uint32_t grid[3] = {1, 1, 1};
   std::uint32_t block = 128;
+  std::uint32_t cluster = 1;  // CTAs of a cluster, along x; the grid is whole clusters
   std::uint32_t shared_bytes = 0;
 };
 
@@ -28,12 +30,13 @@ struct AttentionLaunch {
   LaunchPlan combine;  // unused if num_splits is 1, or the kernel merges itself
   int num_splits = 1;
   int num_m_blocks = 1;
-  int num_items = 1;  // hopper: query tiles of all heads and sequences
+  int num_items = 1;  // hopper: query tiles of all heads and sequences, those of a cluster as one
   int m_chunk = 1;    // hopper: those of one head that follow each other
   int head_section = 1;
-  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; needs no zeroing
+  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; or a queue; needs no zeroing
   std::uint64_t partial_lse_offset = 0;
   std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
+  bool queued = false;                      // hopper: CTAs take items from a queue, a word at the workspace's start
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.

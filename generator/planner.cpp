@@ -26,6 +26,9 @@ struct Candidate {
   bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
 };
 
+/// Whether hopper comes first where it has to gather keys row by row. Not measured yet.
+constexpr bool kPrefersGathering = false;
+
 std::string will_not_do(Family family, const Violation& violation) {
   return fmt::format("{} will not do: {}", to_string(family), violation.text());
 }
@@ -38,7 +41,10 @@ std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule
   if (schedule.token_gen.is_auto() && is_decode(problem))
     return "few rows: bandwidth decides, and the decode form splits the keys";
   const Violations violations = lacks(*own, problem, schedule);
-  return violations.empty() ? "" : will_not_do(*own, violations[0]);
+  if (!violations.empty()) return will_not_do(*own, violations[0]);
+  if (!kPrefersGathering && contract::hopper_gathers_kv(problem.kv_layout.page_size))
+    return fmt::format("no box of TMA lies within pages of {} keys", problem.kv_layout.page_size);
+  return "";
 }
 
 std::string why_own(Family family) {

@@ -34,6 +34,7 @@ constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSpli
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
 constexpr int kNarrowQueryStages = 3;
+constexpr int kBriefQueries = 512;
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
@@ -77,6 +78,7 @@ class Tile {
                               : problem_.group() == 1 ? "each head has keys of its own"
                                                       : "64 rows of a warpgroup are not whole groups");
     choose_rows();
+    choose_cluster();
     choose_rings();
     choose_keys();
     choose_order();
@@ -106,6 +108,12 @@ class Tile {
     spec_.block_m = resolve_("block_m", schedule_.block_m, 64 * spec_.math_warpgroups, "64 rows a math warpgroup");
   }
 
+  void choose_cluster() {
+    const ClusterShape cluster =
+        resolve_("cluster", schedule_.cluster, ClusterShape{}, "a CTA that loads for itself alone waits for no other");
+    spec_.cluster_m = spec_.multicast = cluster.m;
+  }
+
   void choose_rings() {
     const bool splits = schedule_.num_qk_stages.value_or(1) > 1 || schedule_.num_kv_stages.value_or(2) < 2;
     const bool shared = target_.kv_ring == KvRing::kShared && !splits;
@@ -122,12 +130,13 @@ class Tile {
   void choose_keys() {
     // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
-    const int step = wide_pages ? 32 : 16;
+    const int step = std::max(wide_pages ? 32 : 16, contract::kSwizzleRows * spec_.cluster_m);
     spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;
     // A narrow window: as few tiles, and no wider than they must be.
-    const int span = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
+    const int rows = spec_.block_m * spec_.cluster_m;
+    const int span = window_span(problem_, spec_.pack_gqa ? rows / spec_.group : rows);
     const int tiles = (span + spec_.block_n - 1) / spec_.block_n;
     const bool narrow = span > 0 && tiles < kNarrowTiles;
     if (narrow && schedule_.block_n.is_auto()) spec_.block_n = ((span + tiles - 1) / tiles + step - 1) / step * step;
@@ -166,10 +175,15 @@ class Tile {
                                  ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
                                  : "the tile's own products hide the exponentials");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
-    const bool uneven = spec_.mask != MaskKind::kNone && !mixed;
+    const bool uneven = spec_.mask != MaskKind::kNone;
+    // Items of a short sequence are over before an answer pays for the question.
+    const bool brief = uneven && problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries;
+    const bool queues = !mixed && !brief && spec_.cluster_m == 1 && !contract::hopper_gathers_kv(spec_.page_size);
+    const Scheduler dealt = uneven && !mixed ? Scheduler::kLongestFirst : Scheduler::kPersistent;
     spec_.scheduler =
-        resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kPersistent,
+        resolve_("scheduler", schedule_.scheduler, queues ? Scheduler::kQueued : dealt,
                  mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
+                 : queues ? "tiles go to whoever is free: 1 to 3 % over dealing them beforehand"
                  : uneven ? "the mask makes tiles of unequal length: long ones first end together"
                           : "tiles are alike: a CTA an SM walks its share");
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");

@@ -65,16 +65,20 @@ class RingMap {
 
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout layout = detail::hopper_layout_of(spec);
-  const contract::HopperBarriers barriers =
-      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+  const bool gathers = contract::hopper_gathers_kv(spec.page_size);
+  const contract::HopperBarriers barriers = contract::hopper_barriers(
+      spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared, gathers);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
            RingMap::slabs(spec.block_m, contract::padded_depth(spec.head_dim_qk)));
   map.keys_and_values(layout);
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
+  if (gathers) map.barriers("items told", barriers.gather_posted, spec.q_stages + 2);
   map.ring("items", layout.items, spec.q_stages + 2, contract::kItemBytes,
            "what the loading warp tells of a work item");
+  if (gathers)
+    map.ring("gathers", layout.gathers, spec.q_stages + 2, contract::kGatherBytes, "what it tells who copies keys");
   return map.regions();
 }
 

@@ -42,7 +42,7 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
 
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
-  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, blackwell);
+  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, false, blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.splits.is_auto()) blackwell.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});

@@ -33,9 +33,9 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
-                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst});
-  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
-    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
+                 {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued});
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
+    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
   if (!schedule.math_warpgroups.is_auto())
     hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
 }
@@ -68,7 +68,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
   // Decode multiplies with mma.sync, 16 columns at a time.
-  check_mapped_problem(problem, decode ? 16 : 8, kMaxHeadDim, hopper);
+  check_mapped_problem(problem, decode ? 16 : 8, kMaxHeadDim, !decode, hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
@@ -89,6 +89,19 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
   check_rings(spec, least_kv_stages, violations);
+
+  if (const int share = contract::kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
+    refuse("block_n", fmt::format("{} keys are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
+                                  spec.block_n, spec.cluster_m, (spec.block_n + share - 1) / share * share));
+
+  if (spec.cluster_m > 1 && contract::hopper_gathers_kv(spec.page_size))
+    refuse("cluster", fmt::format("[{}, 1]: keys of pages of {} are gathered by each CTA for itself; [1, 1] would do",
+                                  spec.cluster_m, spec.page_size));
+  if (spec.scheduler == Scheduler::kQueued && spec.cluster_m > 1)
+    refuse("scheduler",
+           fmt::format("\"queued\" hands tiles to CTAs one by one, and a cluster of {} takes them together; "
+                       "longest_first would do",
+                       spec.cluster_m));
 
   const int budget = hopper_register_budget(spec.math_warpgroups);
   if (hopper_registers(spec) > budget) {

@@ -11,7 +11,8 @@ constexpr int kMinHeadDim = 16;
 
 }  // namespace
 
-void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, FamilyRules& rules) {
+void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, bool gathers,
+                          FamilyRules& rules) {
   rules.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
   // K, V and O pass through the same instructions as Q, whose dtype they share.
   if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16})) {
@@ -30,7 +31,8 @@ void check_mapped_problem(const AttentionProblem& problem, int depth_step, int m
     rules.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
   // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
-  if (problem.kv_layout.kind == KvLayoutKind::kPaged && problem.kv_layout.page_size % contract::kMinPagedBoxRows != 0)
+  if (!gathers && problem.kv_layout.kind == KvLayoutKind::kPaged &&
+      contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
   rules.takes_ranges("/problem/mask", problem.mask);

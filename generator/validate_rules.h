@@ -189,7 +189,8 @@ class FamilyRules {
 };
 
 /// What families share that load through tensor maps and multiply in 16 bits: head sizes are multiples of `depth_step`
-/// from 16 to `max_depth`.
-void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, FamilyRules& rules);
+/// from 16 to `max_depth`. `gathers`: keys of pages that hold no box are copied row by row.
+void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, bool gathers,
+                          FamilyRules& rules);
 
 }  // namespace kernelwright::detail

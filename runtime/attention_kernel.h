@@ -103,7 +103,8 @@ class AttentionKernel {
   /// `stream` is capturing); if the kernel has failed and no fallback serves, it throws the error that stopped it.
   void launch(const AttentionTensors& tensors, Stream stream) const;
 
-  /// Bytes of AttentionTensors::workspace that a launch of this extent needs; 0 for most prefills. Needs no zeroing
+  /// Bytes of AttentionTensors::workspace that a launch of this extent takes; 0 for many prefills, and 8 for
+  /// those with a queue of tiles, which run without, too. Needs no zeroing
   /// before any launch. Holds nothing between launches, so all kernels of one stream may share one buffer as large as
   /// the largest answer; launches that may overlap (two streams, two branches of a graph) need one each. The answer
   /// grows with batch, q_len and kv_len but not monotonically: ask for the extents that will be launched. Covers the

@@ -30,6 +30,7 @@ LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
   config.pdl = pdl;
   for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
   config.block = plan.block;
+  config.cluster[0] = plan.cluster;
   config.shared_bytes = plan.shared_bytes;
   return config;
 }
@@ -46,11 +47,11 @@ LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
 
 [[gnu::cold, noreturn]] void refuse_workspace(const AttentionTensors& tensors, const AttentionLaunch& launch) {
   if (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace)
-    throw ConfigError(
-        "/tensors/workspace",
-        fmt::format("{} bytes are given and {} are needed to merge {} parts of the keys; see "
-                    "AttentionKernel::workspace_bytes()",
-                    tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes, launch.num_splits));
+    throw ConfigError("/tensors/workspace",
+                      fmt::format("{} bytes are given and {} are needed {}; see AttentionKernel::workspace_bytes()",
+                                  tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes,
+                                  launch.queued ? "for the queue of tiles"
+                                                : fmt::format("to merge {} parts of the keys", launch.num_splits)));
   throw ConfigError("/tensors/workspace",
                     fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
 }
@@ -113,8 +114,10 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
   const HopperTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
   const auto launch_with = [&](auto& all) {
     if constexpr (requires { all.q; }) encode(kernel, all.q, wanted.q);
-    encode(kernel, all.k, wanted.k);
-    encode(kernel, all.v, wanted.v);
+    if (!wanted.gathers) {
+      encode(kernel, all.k, wanted.k);
+      encode(kernel, all.v, wanted.v);
+    }
     all.attention = params;
     kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &all, sizeof all, stream);
   };
@@ -131,6 +134,7 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       contract::HopperAttentionParams hopper{};
       hopper.num_items = launch.num_items;
       hopper.m_chunk = launch.m_chunk;
+      hopper.queue = launch.queued ? pointer<std::uint64_t>(tensors.workspace) : nullptr;
       return launch_with(hopper);
     }
   }
@@ -198,8 +202,10 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
                                tensors.kv_len, rows,           tensors.sm_budget};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
   const bool split = launch.num_splits > 1;
-  if (split && (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15)))
-      [[unlikely]]
+  // A queue of tiles is welcome, not needed: without one they are dealt beforehand.
+  const bool works_in_memory = launch.workspace_bytes > 0 && !(launch.queued && !tensors.workspace);
+  if (works_in_memory &&
+      (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15))) [[unlikely]]
     refuse_workspace(tensors, launch);
 
   const AttentionParams params = main_params(kernel, tensors, strides, launch);

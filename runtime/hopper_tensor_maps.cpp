@@ -72,7 +72,8 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   std::int64_t kv_rows = tensors.kv_len, kv_batches = tensors.batch;
   if (spec.kv_layout == KvLayoutKind::kRagged) kv_rows = kv_tokens_of(tensors), kv_batches = 1;
   if (spec.kv_layout == KvLayoutKind::kPaged) kv_rows = spec.page_size, kv_batches = kAnyNumberOfPages;
-  const int tile_rows = spec.token_gen ? spec.block_n / spec.num_warps : spec.block_n;
+  // What one warp loads of a tile, or one CTA of a cluster.
+  const int tile_rows = spec.block_n / (spec.token_gen ? spec.num_warps : spec.multicast);
   const int kv_box_rows = contract::hopper_kv_box_rows(tile_rows, spec.page_size);
   // Without keys k and v may be null, and a tensor map may not.
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
@@ -81,6 +82,8 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
   const Operand queries{tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, q_box_rows};
   maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
+  maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
+  if (maps.gathers) return maps;
   maps.k = request_for(
       {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
   maps.v = request_for(

@@ -11,6 +11,7 @@ namespace kernelwright::detail {
 
 struct HopperTensorMaps {
   TensorMapRequest q, k, v;
+  bool gathers = false;  // prefill: the kernel takes no k and v, for it copies keys row by row
 };
 
 /// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that

@@ -10,18 +10,19 @@ namespace kernelwright::emulator {
 /// What is known to have happened. Agents are numbered: the cluster's warps first.
 ///
 /// `all[a]` covers everything that agent a has done up to that time. For warps there is a finer part: `some[w]` covers
-/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[w]` is how much of
-/// warp w's writes a proxy fence has made visible to the asynchronous proxy, and `tensor[w]` how much of what it did in
-/// tensor memory a tcgen05.fence::before_thread_sync (or a commit) has put before what follows. Joining takes the
-/// larger of each: lanes of two releases are united, which can only hide a hazard, never invent one. `ahead`: the
-/// launches ahead have ended, as some griddepcontrol.wait has found.
+/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[a]` is how much of
+/// agent a's writes, a warp's or those of its cp.async, a proxy fence has made visible to the asynchronous proxy, and
+/// `tensor[w]` how much of what warp w did in tensor memory a tcgen05.fence::before_thread_sync (or a commit) has put
+/// before what follows. Joining takes the larger of each: lanes of two releases are united, which can only hide a
+/// hazard, never invent one. `ahead`: the launches ahead have ended, as some griddepcontrol.wait has found.
 struct Clock {
   std::vector<std::uint32_t> all, some, lanes, proxy, tensor;
   bool ahead = false;
 
   void resize(std::size_t agents, std::size_t warps) {
     if (all.size() < agents) all.resize(agents);
-    if (some.size() < warps) some.resize(warps), lanes.resize(warps), proxy.resize(warps), tensor.resize(warps);
+    if (some.size() < warps) some.resize(warps), lanes.resize(warps), tensor.resize(warps);
+    if (proxy.size() < warps) proxy.resize(warps);
   }
   bool empty() const { return all.empty(); }
   void clear() {
@@ -39,9 +40,15 @@ struct Clock {
     for (std::size_t i = 0; i < other.some.size(); ++i) {
       some[i] = std::max(some[i], other.some[i]);
       lanes[i] |= other.lanes[i];
-      proxy[i] = std::max(proxy[i], other.proxy[i]);
       tensor[i] = std::max(tensor[i], other.tensor[i]);
     }
+    if (proxy.size() < other.proxy.size()) proxy.resize(other.proxy.size());
+    for (std::size_t i = 0; i < other.proxy.size(); ++i) proxy[i] = std::max(proxy[i], other.proxy[i]);
+  }
+  /// A proxy fence: whatever is known is so to the asynchronous proxy.
+  void publish() {
+    if (proxy.size() < all.size()) proxy.resize(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) proxy[i] = std::max(proxy[i], all[i]);
   }
   void raise(std::uint32_t agent, std::uint32_t time) {
     if (all.size() <= agent) all.resize(agent + 1);
@@ -50,6 +57,10 @@ struct Clock {
   bool covers(std::uint32_t agent, int lane, std::uint32_t time) const {
     if (agent < all.size() && all[agent] >= time) return true;
     return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
+  }
+  /// Whichever lane did it.
+  bool covers_some(std::uint32_t agent, std::uint32_t time) const {
+    return (agent < all.size() && all[agent] >= time) || (agent < some.size() && some[agent] >= time);
   }
   bool covers_proxy(std::uint32_t agent, std::uint32_t time) const {
     return agent < proxy.size() && proxy[agent] >= time;

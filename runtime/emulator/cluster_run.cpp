@@ -246,8 +246,7 @@ void ClusterRun::exit_lanes(Warp& warp, LaneMask lanes) {
   cluster_.live_threads -= static_cast<std::uint32_t>(count_lanes(lanes));
   if (warp.live != 0) return;
   if (hazards_) hazards_->warp_exit(warp, lanes);
-  // Its registers go back to the pool, for a setmaxnreg.inc that waits.
-  warp.cta->pool_registers += warp.registers_each * 32;
+  // Its registers do not go to the pool of setmaxnreg: nothing says that they do before the CTA's end.
   if (--warp.cta->live_warps == 0 && hazards_) hazards_->cta_exit(*warp.cta);
 }
 

@@ -126,14 +126,11 @@ void Hazards::State::check_cell(WarpState& warp, int lane, Access access, const 
     const bool same_instruction = write.agent == record.agent && write.op == record.op && write.time == record.time;
     if (!knows(warp, lane, write.agent, write.lane, write.time)) {
       if (!same_instruction) conflict(write, Access::kWrite);
-    } else if (record.async_proxy && !write.async_proxy && write.agent < warps.size() &&
-               !knows_proxy(warp, lane, write.agent, write.time)) {
-      report(
-          HazardKind::kProxyFence, *warp.warp, lane,
-          fmt::format(
-              "an asynchronous {} of bytes that were written with ordinary stores: no fence.proxy.async between them",
-              name_of_access(access)),
-          where(), &write);
+    } else if (record.async_proxy && !write.async_proxy && !knows_proxy(warp, lane, write.agent, write.time)) {
+      report(HazardKind::kProxyFence, *warp.warp, lane,
+             fmt::format("an asynchronous {} of bytes that were written with {}: no fence.proxy.async between them",
+                         name_of_access(access), write.agent < warps.size() ? "ordinary stores" : "cp.async"),
+             where(), &write);
     }
   }
   if (access == Access::kWrite) {
@@ -298,11 +295,13 @@ void Hazards::sync_lanes(Warp& warp, LaneMask lanes) {
 
 void Hazards::fence_proxy_async(Warp& warp, LaneMask lanes) {
   State::WarpState& state = state_->of(warp);
-  const auto publish = [](Clock& clock) {
-    for (std::size_t i = 0; i < clock.proxy.size(); ++i) clock.proxy[i] = std::max(clock.proxy[i], clock.all[i]);
-  };
-  publish(state.known);
-  if (state.partial_lanes & lanes) publish(state.partial);
+  state.known.publish();
+  if (state.partial_lanes & lanes) state.partial.publish();
+  // Copies that a lane has waited for are its own to publish; that of one lane counts for all, which can only hide.
+  const std::size_t copies = state_->group_agent(state, AsyncGroup::kCopy);
+  if (state.known.proxy.size() <= copies) state.known.proxy.resize(copies + 1);
+  state.known.proxy[copies] =
+      std::max(state.known.proxy[copies], state.groups[static_cast<int>(AsyncGroup::kCopy)].waited);
   if ((lanes & warp.live) == warp.live) {
     state.known.proxy[state.agent] = state.now;
   } else {

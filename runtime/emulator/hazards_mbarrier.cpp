@@ -114,6 +114,15 @@ AsyncAgent Hazards::completes_on(Cta& cta, std::uint32_t offset) {
 
 void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  // A wait tells the last phase from the one before by its parity. It has to have happened when the next one completes,
+  // whatever the schedule: else its thread may find the next phase under way, and wait for another.
+  for (const auto& [agent, wait] : mbarrier.observers)
+    if (!mbarrier.gathering.covers_some(agent, wait.time))
+      state_->report_pair(HazardKind::kMbarrier, *state_->warps[agent].warp, wait.lane, wait.op,
+                          "the phase after the one that is waited for completes, and nothing orders that after the "
+                          "wait: the mbarrier may run ahead of this warp",
+                          name_of_shared(state_->notes, *state_->launch.program, offset), wait.op, agent, wait.lane);
+  mbarrier.observers.clear();
   mbarrier.done[mbarrier.phase & 1] = mbarrier.gathering;
   mbarrier.gathering.clear();
   ++mbarrier.phase;
@@ -127,6 +136,11 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
   if (completed >= 0) {
     state_->acquire(state, lanes, mbarrier.done[parity & 1]);
     mbarrier.observed = mbarrier.phase;
+    mbarrier.observers[state.agent] = {.time = state.now,
+                                       .op = warp.current->index,
+                                       .agent = state.agent,
+                                       .issuer = state.agent,
+                                       .lane = static_cast<std::uint8_t>(first_lane(lanes))};
   }
   const auto [seen, first] = state.seen_phase.try_emplace({&cta, offset}, completed);
   if (first) return;

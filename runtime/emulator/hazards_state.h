@@ -65,7 +65,8 @@ struct Hazards::State {
     std::uint32_t attached = 0;  // the last phase (from 1) that an asynchronous operation completes
     std::uint32_t attached_op = 0;
     std::uint16_t attached_warp = 0;
-    std::uint32_t observed = 0;                                                      // phases that somebody waited for
+    std::uint32_t observed = 0;                       // phases that somebody waited for
+    std::map<std::uint16_t, AccessRecord> observers;  // of the last phase, by warp: its last wait
     std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // last, by other CTAs' warp, lane
   };
   struct Barrier {

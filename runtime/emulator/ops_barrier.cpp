@@ -99,6 +99,13 @@ Step barrier(Warp& warp, const Op& op, LaneMask lanes) {
     state.reduction_popc += static_cast<std::uint32_t>(count_lanes(set));
   }
   const std::uint32_t generation = state.generation;
+  if (Hazards* hazards = cta.cluster->hazards;
+      hazards && kind == BarrierKind::kArrive && state.waiting.empty() && state.arrived >= needed(cta, state))
+    hazards->report(
+        HazardKind::kBarrier, warp, lanes,
+        fmt::format("a phase of named barrier {} is {} arrivals and no wait: a bar.sync is missing, and the "
+                    "next one meets arrivals that are not its own",
+                    id, state.arrived));
   complete_if_full(cta, state);
   if (kind == BarrierKind::kArrive) return Step::kNext;
   if (state.generation != generation) return finish_barrier(warp, op, lanes, state);

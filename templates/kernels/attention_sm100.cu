@@ -54,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
+  ptx::griddepcontrol_wait();  // lengths and offsets are read at once, and every thread needs them
   int tiles, last_keys;
   {
     const Work work(params.attention);
@@ -91,6 +92,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
       clean_values(shared, tiles, last_keys);
     }
   }
+  ptx::griddepcontrol_launch_dependents();
   ptx::tcgen05_fence_before_thread_sync();
   __syncthreads();  // nobody reads tensor memory any more
   if (warp_index() == kMmaWarp) {

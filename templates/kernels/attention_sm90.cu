@@ -12,11 +12,12 @@
 /// so that its exponentials hide behind its own product and behind those of the others. The first step of an item
 /// issues the last P V of the item before it: no product waits for an output to be stored.
 ///
-/// attention_sm90_load.cuh has the warps that load, attention_sm90_math.cuh those that multiply, and
-/// attention_sm90_tiles.cuh what they share.
+/// attention_sm90_load.cuh has the warps that load, attention_sm90_gather.cuh those that copy keys of small pages row
+/// by row, attention_sm90_math.cuh those that multiply, and attention_sm90_tiles.cuh what they share.
 #include "spec.h"
 
 #include "contract/hopper_attention.h"
+#include "kernels/attention_sm90_gather.cuh"
 #include "kernels/attention_sm90_load.cuh"
 #include "kernels/attention_sm90_math.cuh"
 #include "ptx/barrier.cuh"
@@ -30,19 +31,29 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, to the compiler too
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
-    Consumer::init(shared.kv_barriers(), 1, kMathWarps);
+    Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, kMathWarps * kCluster);
+    if constexpr (kGathersKv) init_gathers(shared);
   } else if (threadIdx.x == 32) {  // the first copies find their maps at hand
     ptx::prefetch_tensormap(params.q);
-    ptx::prefetch_tensormap(params.k);
-    ptx::prefetch_tensormap(params.v);
+    if constexpr (!kGathersKv) {
+      ptx::prefetch_tensormap(params.k);
+      ptx::prefetch_tensormap(params.v);
+    }
   }
-  __syncthreads();
+  if constexpr (kCluster > 1) {  // copies and arrivals come from all of them
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
     if (warp == 1) {
       fill_unseen(params);
     } else if (warp == 0 && ptx::elect_one()) {
       load(params, shared);
+    } else if constexpr (kGathersKv) {
+      if (warp >= kFirstGatherWarp) Gatherer(params, shared, warp - kFirstGatherWarp).run();
     }
   } else {
     ptx::setmaxnreg_inc<kMathRegisters>();

@@ -2,6 +2,7 @@
 /// warp for items that see no key.
 #pragma once
 
+#include "kernels/attention_sm90_gather.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
 #include "ptx/launch.cuh"
@@ -22,29 +23,39 @@ struct KvTile {
   int head, batch;  // batch 0 if ragged
 };
 
-/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of all keys of the tile.
+/// A box of K or V, to every CTA of the cluster.
+__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int column, int key, int head,
+                                         int batch, uint32_t full) {
+  if constexpr (kCluster > 1)
+    ptx::cp_async_bulk_tensor_4d_multicast(to, map, column, key, head, batch, full, (1 << kCluster) - 1);
+  else
+    ptx::cp_async_bulk_tensor_4d(to, map, column, key, head, batch, full);
+}
+
+/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of this CTA's share of the keys of the tile.
 template <int kFirstSlab, int kSlabs>
 __device__ __forceinline__ void load_tile(const contract::TensorMap& map, const pipeline::TileTarget& to,
                                           const KvTile& tile) {
+  constexpr int kShare = spec::kBlockN / kCluster;
+  const int first_row = static_cast<int>(cluster_rank()) * kShare;
   if constexpr (spec::kKvLayout == KvLayoutKind::kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
-    constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize);
+    constexpr int kBoxRows = contract::hopper_kv_box_rows(kShare, spec::kPageSize);
 #pragma unroll 1
-    for (int row = 0; row < spec::kBlockN; row += kBoxRows) {
+    for (int row = first_row; row < first_row + kShare; row += kBoxRows) {
       const int key = tile.first_key + row;
       // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab)
-        ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes + row * kRowBytes, map,
-                                     (kFirstSlab + slab) * contract::kSlabColumns, key % kPage, tile.head, page,
-                                     to.full);
+        load_box(to.smem + slab * kKvSlabBytes + row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
+                 key % kPage, tile.head, page, to.full);
     }
   } else {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
-      ptx::cp_async_bulk_tensor_4d(to.smem + slab * kKvSlabBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
-                                   tile.start + tile.first_key, tile.head, tile.batch, to.full);
+      load_box(to.smem + slab * kKvSlabBytes + first_row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
+               tile.start + tile.first_key + first_row, tile.head, tile.batch, to.full);
   }
 }
 
@@ -93,20 +104,25 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     load_tile<0, kSlabsV>(params.v, values.get_v(true), before);
     values.commit_step();
   };
-  Walk walk = walk_of(params);
+  auto walk = walk_of<Walks::Loading>(params);
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
-    const WorkItem work(attention, coord);
-    const ItemTiles item = tiles_of(attention, work);
+    const ClusterItem cluster(attention, coord);
+    const WorkItem work = own_tile<spec::kBlockM * kCluster>(attention, cluster);
+    const ItemTiles item = tiles_of(attention, cluster, work);
     if (item.empty()) continue;  // fill_unseen()'s
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
     policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles, item.origin));
+    if constexpr (kGathersKv)
+      post_gather(shared, items.index,
+                  {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
     const uint32_t full = queries.template full<>(queries.state.index);
     ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
     load_queries(params, shared.queries(queries.state.index), work, full);
     queries.step();
     items.step();
+    if constexpr (kGathersKv) continue;  // the gatherers have been told
     KvTile tile{attention.page_table + static_cast<int64_t>(coord.batch) * attention.page_table_stride,
                 0,
                 item.origin + tiles.keys.low,
@@ -115,6 +131,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
                 work.row_map.kv_head(),
                 spec::kKvLayout == KvLayoutKind::kRagged ? 0 : coord.batch};
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
+      if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
       load_keys<0>(params, keys, tile);
       if (pending) load_values();
@@ -131,6 +148,9 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   none.walk.end = -1;
   policy::post(shared.item(items.index), none);
   ptx::mbarrier_arrive(queries.template full<>(queries.state.index));
+  if constexpr (kGathersKv) post_gather(shared, items.index, {});
+  // A CTA of a cluster stays until the others have let go of what it sent: they arrive on its barriers.
+  if constexpr (kCluster > 1) rings.drain();
 }
 
 // ---- a warp for rows that no key is seen from ----
@@ -141,11 +161,12 @@ __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params)
   ptx::griddepcontrol_wait();
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
-  Walk walk = walk_of(params);
+  auto walk = walk_of<Walks::Static>(params);  // few items: nobody waits for their even share
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
-    const WorkItem work(attention, coord);
-    if (!tiles_of(attention, work).empty()) continue;
+    const ClusterItem cluster(attention, coord);
+    if (!tiles_of(attention, cluster).empty()) continue;
+    const WorkItem work = own_tile<spec::kBlockM * kCluster>(attention, cluster);
     for (int row = 0; row < work.num_rows; ++row) {
       uint16_t* const to = static_cast<uint16_t*>(attention.o) + work.offset(attention.o_strides, row);
       for (int column = lane * 8; column < spec::kHeadDimV; column += 32 * 8) ptx::st_global_v4(to + column, {});

@@ -157,6 +157,7 @@ class MathWarpgroup {
       if (passes_values) pass_values();
       softmax_ = Softmax{};
     }
+    take_gathered();
     turns_.wait();
     fence();
     issue_scores(keys);
@@ -210,6 +211,7 @@ class MathWarpgroup {
   /// The last product of an item that no other follows at once.
   __device__ __forceinline__ void end_item(const DoneItem& done, bool takes_turn) {
     const uint32_t values = take_values<true>();
+    take_gathered();
     if (takes_turn) turns_.wait();
     fence();
     issue_output(values);
@@ -247,6 +249,7 @@ class MathWarpgroup {
   template <bool kCleans>
   __device__ __forceinline__ void issue_both(int tile) {
     const uint32_t keys = tiles_.wait_k(), values = take_values<kCleans>();
+    take_gathered();
     turns_.wait();
     fence();
     issue_scores(keys);
@@ -258,6 +261,11 @@ class MathWarpgroup {
 
   // ---- products ----
 
+  /// Rows that threads gathered were written in the generic proxy; wgmma reads them in the other. Before a turn, which
+  /// it would only make longer.
+  __device__ __forceinline__ void take_gathered() {
+    if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
+  }
   __device__ __forceinline__ void fence() {
     ptx::pin_registers(scores_);
     ptx::pin_registers(output_);
@@ -316,8 +324,10 @@ class MathWarpgroup {
   __device__ __forceinline__ void note_last_keys() {
     last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
   }
-  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor.
+  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
+  /// who gathers rows with zeros for all others.
   __device__ __forceinline__ bool foreign_keys() const {
+    if constexpr (kGathersKv) return false;
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
   }
   __device__ __forceinline__ void issue_output(uint32_t values) {

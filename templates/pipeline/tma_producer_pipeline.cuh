@@ -5,6 +5,10 @@
 /// bytes to come and says where they go, and the kernel issues the copies. Then commit_step(): nothing is signalled,
 /// for the copies complete the barrier themselves.
 ///
+/// Where threads copy by cp.async instead, each of them walks the ring: acquire<q>(), get_smem<q>(), its copies,
+/// arrive_with_copies<q>(), and commit_step(). The full barriers are made with as many arrivals as there are such
+/// threads. Such copies are in the generic proxy: who reads them by wgmma has a fence.proxy.async behind its wait.
+///
 /// See kv_rings.cuh for `Tiles` and for the order of tiles.
 #pragma once
 
@@ -70,6 +74,13 @@ class TmaProducerPipeline {
   template <int kPart = 0>
   __device__ __forceinline__ TileTarget get_tile(bool elected) const {
     return get_tile<kPart>(elected, tile_bytes);
+  }
+
+  /// In place of arming: one of the arrivals that part kPart of this slot is full after, made once all cp.async that
+  /// this thread has issued are done. Nobody waits for them here: the next slots may be filled meanwhile.
+  template <int kPart = 0>
+  __device__ __forceinline__ void arrive_with_copies() const {
+    ptx::cp_async_mbarrier_arrive_noinc(ring_.template full<kPart>(ring_.state.index));
   }
 
   /// On to the next slot of this ring.

@@ -78,6 +78,14 @@ __device__ TileList tile_list(const MaskT& mask, int first_query, int last_query
   return tiles;
 }
 
+/// What rows [first_query, last_query] see whole of a list that was made for them and others. Tiles that they do not
+/// see at all count as seen in part.
+template <int kBlockN, class MaskT>
+__device__ void find_full_tiles(TileList& tiles, const MaskT& mask, int first_query, int last_query) {
+  tiles.full_begin = (mask.visible(last_query).low + kBlockN - 1) / kBlockN;
+  tiles.full_end = mask.visible(first_query).high / kBlockN;
+}
+
 /// Scores of one row's keys outside [low, high) become -inf. Both are counted from the thread's first column; `row`
 /// picks the lower or upper half of an m16 tile.
 template <bool kLowToo, int kTiles>

@@ -29,6 +29,14 @@ __device__ __forceinline__ unsigned long long atom_cas_relaxed_gpu_u64(unsigned 
   return before;
 }
 
+/// atom.add: returns what the word was. Orders nothing.
+__device__ __forceinline__ unsigned long long atom_add_relaxed_gpu_u64(unsigned long long* address,
+                                                                       unsigned long long value) {
+  unsigned long long before;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(address), "l"(value) : "memory");
+  return before;
+}
+
 /// atom.add: returns what the word was. Releases what this thread has written, and what others of its CTA wrote ahead
 /// of a barrier; acquires what those had who added before.
 __device__ __forceinline__ unsigned long long atom_add_acq_rel_gpu_u64(unsigned long long* address,

@@ -192,9 +192,10 @@ void biases(std::vector<CudaCase>& cases) {
     cases.push_back({"alibi_given_" + v.name, v.problem, shape_of(2, 90, 140), {}, {}, give_slopes});
   }
   const AttentionProblem problem = with_alibi(default_problem());
-  for (const int q_heads : {1, 2, 6, 12, 40})  // where they are no power of two the series has two parts
-    cases.push_back({fmt::format("alibi_{}_heads", q_heads), causal(heads(problem, q_heads, q_heads > 1 ? 2 : 1)),
-                     shape_of(1, 70, 130)});
+  for (const auto& [q_heads, kv_heads] :  // where they are no power of two the series has two parts
+       {std::pair{1, 1}, std::pair{2, 2}, std::pair{6, 2}, std::pair{12, 4}, std::pair{40, 2}})
+    cases.push_back(
+        {fmt::format("alibi_{}_heads", q_heads), causal(heads(problem, q_heads, kv_heads)), shape_of(1, 70, 130)});
   cases.push_back({"alibi_keys_right_of_the_diagonal", problem, shape_of(2, 70, 200)});
   cases.push_back({"alibi_more_queries_than_keys", problem, shape_of(2, 200, 40)});
   cases.push_back({"alibi_empty_rows", causal(problem), shape_of(2, 200, 40)});

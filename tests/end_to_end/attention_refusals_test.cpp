@@ -193,10 +193,12 @@ TEST(HopperRefusals, HeadSizesThatNoTileHolds) {  // case 12
             lacks("/problem/head_dim/v: 256", "values no wider than keys, 64"));
 }
 
-TEST(HopperRefusals, PagesThatABoxDoesNotFit) {  // case 21
+TEST(HopperRefusals, PagesThatABoxDoesNotFitInDecode) {  // case 21; prefill gathers their rows
   for (const int page : {1, 5, 12})
-    EXPECT_EQ(hopper_refusal([page](AttentionProblem& problem) {
+    EXPECT_EQ(hopper_refusal([page](AttentionProblem& problem, AttentionSchedule& schedule) {
                 problem.kv_layout = {KvLayoutKind::kPaged, page};
+                problem.max_q_len = 1;
+                schedule.token_gen = true;
               }),
               lacks("/problem/kv_layout/page_size: " + std::to_string(page), "multiples of 8"));
 }

@@ -34,12 +34,15 @@ std::vector<Subject> subjects() {
   pages.q_layout = QLayout::kRagged;
   AttentionSchedule packed = on(Family::kHopper);
   packed.pack_gqa = true;
+  AttentionSchedule queued = on(Family::kHopper);
+  queued.scheduler = Scheduler::kQueued;
   AttentionSchedule parts = on(Family::kPortable), one_part = on(Family::kHopper);
   one_part.token_gen = true;
   AttentionSchedule hopper_parts = one_part;
   parts.splits = hopper_parts.splits = 3;
   return {{"hopper_prefill", pages, on(Family::kHopper), 210, 300},
           {"hopper_prefill_packed", windowed(pages, 100), packed, 70, 300},
+          {"hopper_prefill_queued", pages, queued, 210, 300},
           {"portable_prefill", pages, on(Family::kPortable), 150, 200},
           {"hopper_decode", decode(heads(paged(small, 16), 4, 1)), one_part, 1, 700},
           {"hopper_decode_in_three_parts", decode(heads(small, 4, 1)), hopper_parts, 1, 700},

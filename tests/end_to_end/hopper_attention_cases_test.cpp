@@ -53,22 +53,26 @@ void lengths(List& list) {
   list.add("c04_rows", heads(ragged(small()), 2, 1), lists(rows, {80, 79, 81, 64, 1, 160, 161, 159, 241}));
   list.add("c05_empty_rows", causal(small()), shape_of(1, 799, 3));
   for (const int kv : {6, 2, 1})
-    for (const auto& [q_len, kv_len] : {std::pair{256, 255}, std::pair{255, 256}, std::pair{108, 256}}) {
-      const bool is_causal = kv != 1;
+    for (const bool is_causal : {false, true}) {  // the shared list has them one query shorter than the keys
       const AttentionProblem problem = heads(small(), 6, kv);
-      list.add(fmt::format("c06_{}_{}_{}_6_{}", q_len, kv_len, is_causal ? "causal" : "dense", kv),
-               is_causal ? causal(problem) : problem, shape_of(1, q_len, kv_len));
+      list.add(fmt::format("c06_256_255_{}_6_{}", is_causal ? "causal" : "dense", kv),
+               is_causal ? causal(problem) : problem, shape_of(1, 256, 255));
     }
   std::vector<int> one_long{700};
   for (int i = 1; i < 24; ++i) one_long.push_back(i * 5 % 64);
   list.add("c09_one_long_of_24", causal(heads(ragged(small()), 2, 1)), lists(one_long, one_long));
 }
 
-/// Every multiple of 8: the last slab of 64 columns is part zeros, the last store part of a vector of lanes.
+/// Every multiple of 8: the last slab of 64 columns is part zeros, the last store part of a vector of lanes. On the
+/// planner's tiles where models have the size, else on small ones, which compile in half the time.
 void head_sizes(List& list) {
+  AttentionSchedule small_tiles = hopper();
+  small_tiles.block_n = 48;
+  const std::set<int> of_models{64, 72, 80, 96, 112, 128, 160, 192, 256};
   for (int d = 16; d <= 256; d += 8) {
     const DType dtype = d % 16 == 0 ? DType::kF16 : DType::kBf16;
-    list.add(fmt::format("c12_d{}", d), causal(heads(dims(small(dtype), d, d), 2, 1)), shape_of(1, 70, 150));
+    list.add(fmt::format("c12_d{}", d), causal(heads(dims(small(dtype), d, d), 2, 1)), shape_of(1, 70, 150),
+             of_models.contains(d) ? hopper() : small_tiles);
   }
   for (const auto& [qk, v] : {std::pair{192, 128}, std::pair{256, 64}, std::pair{96, 80}, std::pair{136, 16}})
     for (const DType dtype : {DType::kBf16, DType::kF16})
@@ -87,13 +91,16 @@ void masks(List& list) {
   list.add("c15_window_empty_rows", windowed(small(), 16, 0), shape_of(2, 200, 40));
   for (const int chunk : {7, 80})
     for (const auto& [q_len, kv_len] : {std::pair{300, 300}, std::pair{37, 1000}, std::pair{200, 40}})
-      list.add(fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len), masked(heads(small(), 2, 1), chunks(chunk)),
+      list.add(fmt::format("c17_chunk_{}_{}_{}", chunk, q_len, kv_len),
+               masked(heads(small(chunk == 7 ? DType::kF16 : DType::kBf16), 2, 1), chunks(chunk)),
                shape_of(1, q_len, kv_len));
   list.add("c17_chunk_8192", masked(heads(small(), 2, 1), chunks(8192)), shape_of(1, 16, 9000));
+  AttentionSchedule small_tiles = hopper();
+  small_tiles.block_n = 48;
   for (const auto& [name, mask] : joined_masks()) {
     AttentionShape shape = lists({}, {333, 40, 0, 129});
     shape.q_len = 150;
-    list.add("c17_" + name + "_paged", masked(heads(paged(small(), 16), 2, 1), mask), shape);
+    list.add("c17_" + name + "_paged", masked(heads(paged(small(DType::kF16), 16), 2, 1), mask), shape, small_tiles);
   }
   list.add("c18_sinks_and_no_keys", with_sinks(causal(small())), [] {
     AttentionShape shape = lists({}, {0, 1, 60, 300});
@@ -109,10 +116,49 @@ void pages(List& list) {
   for (const int page : {8, 16, 24, 32, 48, 64, 128, 256}) {
     AttentionShape shape = lists({}, {700, 1, 257, 64, 0});
     shape.q_len = 65;
-    const AttentionProblem problem = causal(paged(heads(small(), 2, 1), page));
+    // Those that the shared list leaves out are f16.
+    const DType dtype = page == 8 || page % 24 == 0 ? DType::kF16 : DType::kBf16;
+    const AttentionProblem problem = causal(paged(heads(small(dtype), 2, 1), page));
     list.add(fmt::format("c21_page{}", page), problem, shape);
     list.add(fmt::format("c21_page{}_shared", page), problem, shape_of(3, 20, 600)).options.share_pages = true;
   }
+}
+
+/// Pages that no box of TMA lies within: rows that two warps gather.
+void small_pages(List& list) {
+  const std::vector<int> lengths{333, 1, 80, 0, 161};
+  const auto add = [&](const std::string& name, const AttentionProblem& problem, const AttentionSchedule& schedule) {
+    AttentionShape shape = lists({}, lengths);
+    shape.q_len = 70;
+    list.add("c21_small_" + name, problem, shape, schedule);
+  };
+  const auto rings = [](KvRing ring, int kv_stages, int qk_stages = 1) {
+    AttentionSchedule schedule = hopper();
+    schedule.kv_ring = ring, schedule.num_kv_stages = kv_stages, schedule.num_qk_stages = qk_stages;
+    return schedule;
+  };
+  const AttentionProblem problem = heads(small(), 2, 1);
+  for (const int page : {1, 2, 4, 12})
+    add(fmt::format("page{}", page), page == 2 ? paged(problem, page) : causal(paged(problem, page)), hopper());
+  add("page1_of_72", causal(paged(dims(problem, 72, 72), 1)), hopper());
+  add("page4_of_192_128", paged(dims(problem, 192, 128), 4), hopper());
+  add("page2_of_256", causal(paged(dims(heads(small(DType::kF16), 2, 1), 256, 256), 2)), hopper());
+  add("page20_window", windowed(with_sinks(paged(dims(problem, 64, 64), 20)), 50, 3), hopper());
+  add("page1_chunks", masked(paged(problem, 1), chunks(37)), hopper());
+  add("page4_two_slots", causal(paged(problem, 4)), rings(KvRing::kShared, 2));
+  add("page4_one_slot", causal(paged(problem, 4)), rings(KvRing::kSplit, 1));
+  add("page5_chunks_of_keys", causal(paged(problem, 5)), rings(KvRing::kSplit, 2, 2));
+  AttentionSchedule alone = hopper();
+  alone.math_warpgroups = 1, alone.block_n = 16;
+  add("page3_tile_of_16", causal(paged(problem, 3)), alone);
+  AttentionSchedule packed = hopper();
+  packed.pack_gqa = true;
+  AttentionProblem mixed = causal(paged(heads(small(), 8, 2), 4));
+  mixed.q_layout = QLayout::kRagged;
+  mixed.lse = true;
+  list.add("c21_small_page4_mixed", mixed, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}),
+           packed);
+  list.add("c21_small_page1_shared", causal(paged(problem, 1)), shape_of(3, 20, 300)).options.share_pages = true;
 }
 
 /// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/kernels.md says what a NaN in V does
@@ -139,14 +185,16 @@ void biases(List& list) {
   packed.pack_gqa = true;
   const AttentionProblem problem = with_alibi(heads(default_problem(), 8, 2));
   list.add("alibi_packed", causal(problem), shape_of(1, 60, 200), packed);
-  list.add("alibi_packed_window", windowed(ragged(problem), 50, 2), lists({40, 1, 7, 0}, {90, 200, 3, 5}), packed)
+  list.add("alibi_packed_window", windowed(ragged(with_alibi(heads(default_problem(DType::kF16), 8, 2))), 50, 2),
+           lists({40, 1, 7, 0}, {90, 200, 3, 5}), packed)
       .change = give_slopes;
 }
 
 /// Each pair of warpgroups and overlap, and with it in turn every ring, count of stages, order and rescale.
 void schedules(List& list) {
   constexpr Overlap overlaps[] = {Overlap::kNone, Overlap::kIntra, Overlap::kPingPong, Overlap::kBoth};
-  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst};
+  constexpr Scheduler orders[] = {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst,
+                                  Scheduler::kQueued};
   int i = 0;
   for (const bool again : {false, true})
     for (int warpgroups = 1; warpgroups <= 3; ++warpgroups)
@@ -161,7 +209,7 @@ void schedules(List& list) {
         schedule.num_kv_stages = shared ? 2 + i % 4 : 1 + i % 3;
         schedule.num_qk_stages = shared ? 1 : 1 + i / 2 % 2;
         schedule.q_stages = 1 + i / 3 % 2;
-        schedule.scheduler = orders[i % 3];
+        schedule.scheduler = orders[i % 4];
         schedule.rescale = i / 4 % 2 ? Rescale::kAlways : Rescale::kLazy;
         AttentionProblem problem = heads(small(i % 5 == 0 ? DType::kF16 : DType::kBf16), 2, 1);
         if (i % 3 == 1) problem = causal(problem);
@@ -207,6 +255,64 @@ void packed(List& list) {
   AttentionSchedule schedule = hopper();
   schedule.pack_gqa = true;
   list.add("packed_gpt_oss", windowed(with_sinks(heads(dims(small(), 64, 64), 8, 1))), shape_of(1, 400, 400), schedule);
+  schedule.scheduler = Scheduler::kQueued;
+  AttentionProblem problem = causal(paged(heads(small(), 8, 2), 16));
+  problem.q_layout = QLayout::kRagged;
+  list.add("packed_queued", problem, lists({1, 1, 0, 90, 1, 33, 1, 1}, {200, 1, 60, 300, 0, 33, 70, 150}), schedule);
+}
+
+/// Clusters: an even and an odd number of query tiles, so that the last CTA has rows or none; lower CTAs that see none
+/// of the keys that the last one does; items without keys; and each way that a share of a tile is made of boxes.
+void clusters(List& list) {
+  int i = 0;
+  const auto add = [&](const char* name, const AttentionProblem& problem, const AttentionShape& shape, int block_n,
+                       int size = 2, const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule = hopper();
+    schedule.cluster = ClusterShape{size, 1};
+    schedule.math_warpgroups = 1 + i % 3;
+    schedule.block_n = block_n;
+    schedule.kv_ring = i % 2 ? KvRing::kShared : KvRing::kSplit;
+    schedule.num_kv_stages = 1 + i % 2 + i / 2 % 2;
+    schedule.q_stages = 1 + i / 3 % 2;
+    if (change) change(schedule);
+    list.add(fmt::format("cluster{}_{}", i, name), problem, shape, schedule);
+    ++i;
+  };
+  const AttentionProblem two = heads(small(), 2, 1), narrow = heads(dims(small(), 64, 64), 2, 1);
+  AttentionShape several = lists({}, {333, 40, 0, 1});
+  several.q_len = 200;
+  add("dense", two, shape_of(1, 300, 260), 48);
+  add("dense_lengths", heads(dims(small(DType::kF16), 80, 72), 2, 1), several, 80);
+  add("dense_one_row", two, shape_of(2, 1, 100), 32);
+  add("causal", causal(two), several, 48);
+  add("causal_sinks", causal(with_sinks(narrow)), shape_of(2, 330, 400), 48);
+  add("causal_more_queries", causal(with_sinks(narrow)), shape_of(1, 500, 40), 64);
+  add("causal_of_four", causal(narrow), several, 64, 4);
+  add("causal_d256", causal(heads(dims(small(), 256, 256), 1, 1)), shape_of(1, 290, 290), 32, 2, [](auto& schedule) {
+    schedule.math_warpgroups = 2;
+    schedule.num_kv_stages = 2;
+  });
+  add("window", windowed(two, 40), several, 48);
+  add("window_paged", windowed(paged(two, 16), 70, 9), several, 80);
+  add("window_empty_rows", windowed(with_sinks(narrow), 16, 3), shape_of(1, 300, 40), 32);
+  add("chunks_paged", masked(paged(narrow, 24), chunks(80)), several, 48);
+  add("paged_64", causal(paged(narrow, 64)), several, 128);
+  add("paged_16_of_four", causal(paged(narrow, 16)), several, 64, 4);
+  add("packed", causal(small()), shape_of(2, 70, 150), 48, 2, [](auto& schedule) { schedule.pack_gqa = true; });
+  add("packed_ragged", causal(with_sinks(ragged(small()))),
+      lists({1, 90, 0, 33, 1, 1, 60}, {200, 300, 60, 33, 1, 70, 20}), 48, 2, [](auto& schedule) {
+        schedule.pack_gqa = true;
+        schedule.math_warpgroups = 2;
+      });
+  add("ragged_longest_first", causal(ragged(narrow)), lists({1, 200, 0, 65, 129}, {50, 240, 9, 65, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kLongestFirst; });
+  add("grid", causal(ragged(narrow)), lists({200, 3, 129}, {240, 9, 300}), 48, 2,
+      [](auto& schedule) { schedule.scheduler = Scheduler::kGrid; });
+  add("chunks_of_keys", causal(two), several, 32, 2, [](auto& schedule) {
+    schedule.kv_ring = KvRing::kSplit;
+    schedule.num_qk_stages = 2;
+  });
+  add("alibi", causal(with_alibi(narrow)), shape_of(1, 300, 333), 48);
 }
 
 }  // namespace
@@ -217,10 +323,12 @@ std::vector<CudaCase> hopper_cases() {
   head_sizes(list);
   masks(list);
   pages(list);
+  small_pages(list);
   values(list);
   biases(list);
   schedules(list);
   packed(list);
+  clusters(list);
   return list.take();
 }
 
@@ -238,7 +346,7 @@ TEST(HopperCases, HaveNamesOfTheirOwnAndKernels) {
 
 /// Every value of every field that the family's schedule has.
 TEST(HopperCases, TryEveryWordOfTheSchedule) {
-  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages;
+  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages, cluster_sizes;
   std::set<Overlap> overlaps;
   std::set<KvRing> rings;
   std::set<Scheduler> orders;
@@ -248,7 +356,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
     warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
     kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
     overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
-    rescales.insert(spec.rescale);
+    rescales.insert(spec.rescale), cluster_sizes.insert(spec.cluster_m);
   }
   EXPECT_EQ(warpgroups, (std::set{1, 2, 3}));
   EXPECT_GE(block_n.size(), 6u);
@@ -257,8 +365,9 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_TRUE(qk_stages.contains(2));
   EXPECT_EQ(overlaps.size(), 4u);
   EXPECT_EQ(rings.size(), 2u);
-  EXPECT_EQ(orders.size(), 3u);
+  EXPECT_EQ(orders.size(), 4u);
   EXPECT_EQ(rescales.size(), 2u);
+  EXPECT_EQ(cluster_sizes, (std::set{1, 2, 4}));
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
       break;
     default: {
       problem.q_layout = draw.chance(0.5) ? QLayout::kRagged : QLayout::kPadded;
-      const int sizes[] = {16, 64, 8, 24, 128, 1, 5};
-      problem.kv_layout = {KvLayoutKind::kPaged, sizes[draw.between(0, hopper ? 4 : 6)]};
+      const int sizes[] = {16, 64, 8, 24, 128, 1, 4, 5};
+      problem.kv_layout = {KvLayoutKind::kPaged, sizes[draw.between(0, form == kHopperDecode ? 4 : 7)]};
     }
   }
   const MaskKind masks[] = {MaskKind::kNone,    MaskKind::kCausal,  MaskKind::kCausal, MaskKind::kSlidingWindow,
@@ -105,6 +105,7 @@ AttentionSchedule draw_schedule(Draw& draw, const AttentionProblem& problem, For
     if (draw.chance(0.3)) schedule.math_warpgroups = draw.between(1, 3);
     if (draw.chance(0.3)) schedule.block_n = 16 * draw.between(3, 8);
     if (problem.group() > 1 && draw.chance(0.4)) schedule.pack_gqa = true;
+    if (draw.chance(0.2)) schedule.cluster = ClusterShape{draw.chance(0.8) ? 2 : 4, 1};
     return schedule;
   }
   schedule.family = form == kHopperDecode ? Family::kHopper : Family::kPortable;

@@ -11,6 +11,8 @@
 #include <map>
 #include <set>
 
+#include "contract/hopper_attention.h"
+#include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/specialize.h"
@@ -226,7 +228,14 @@ TEST_F(ShippedKernels, OfEveryPairOfFeaturesCompileWithoutSpills) {
   for (const Row& row : rows) {
     const AttentionProblem problem = problem_of(row);
     wanted.push_back({name_of(problem), plan_attention(problem, {}, Arch::kSm90a).main});
-    if (std::get<AttentionSpec>(wanted.back().spec).family == Family::kPortable) continue;
+    if (std::get<AttentionSpec>(wanted.back().spec).family == Family::kPortable) {
+      // Pages whose rows hopper gathers, which it does where it is asked to.
+      AttentionSchedule hopper;
+      hopper.family = Family::kHopper;
+      if (contract::hopper_gathers_kv(problem.kv_layout.page_size) && is_taken({"", problem, {}, hopper}, Arch::kSm90a))
+        wanted.push_back({name_of(problem), plan_attention(problem, hopper, Arch::kSm90a).main});
+      continue;
+    }
     AttentionSchedule portable;
     portable.family = Family::kPortable;
     wanted.push_back({name_of(problem), plan_attention(problem, portable, Arch::kSm90a).main});
@@ -253,6 +262,27 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
     AttentionSchedule schedule;
     schedule.family = Family::kHopper;
     wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
+    // And the form that gathers keys, whose warps have as few registers.
+    problem.q_layout = i % 2 ? QLayout::kPadded : QLayout::kRagged;
+    problem.kv_layout = {KvLayoutKind::kPaged, i % 3 ? 4 : 1};
+    wanted.push_back({name_of(problem) + " gathered", plan_by_model(problem, schedule, Arch::kSm90a).main});
+    if (i % 3 != 0) continue;
+    problem.kv_layout = {};
+    schedule.cluster = ClusterShape{2, 1};
+    wanted.push_back({name_of(problem) + " in clusters", plan_by_model(problem, schedule, Arch::kSm90a).main});
+  }
+  // A queue's loading thread has more to remember.
+  for (const QLayout layout : {QLayout::kPadded, QLayout::kRagged}) {
+    AttentionProblem problem;
+    problem.head_dim = {128, 128};
+    problem.heads = {8, 2};
+    problem.mask.kind = MaskKind::kCausal;
+    problem.q_layout = layout;
+    problem.kv_layout = {KvLayoutKind::kPaged, 64};
+    AttentionSchedule schedule;
+    schedule.family = Family::kHopper;
+    schedule.scheduler = Scheduler::kQueued;
+    wanted.push_back({name_of(problem) + " queued", plan_by_model(problem, schedule, Arch::kSm90a).main});
   }
   expect_sound(wanted);
 }

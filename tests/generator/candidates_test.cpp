@@ -54,6 +54,15 @@ TEST_P(CandidatesOf, TheModelsChoiceIsFirstWithItsFieldsSpeltOut) {
   for (std::size_t i = 2; i < few.kept.size(); ++i) EXPECT_LE(few.kept[i - 1].cost, 1.2 * few.kept[i].cost);
 }
 
+TEST(Candidates, TryAQueueBesideTheModelsOrder) {
+  const Candidates near = enumerate_candidates(prefill_of(), {}, Arch::kSm90a, {shape(1, 8192, 8192)}, {.most = 12});
+  std::set<Scheduler> orders;
+  for (const Candidate& candidate : near.kept)
+    if (candidate.plan.main.family == Family::kHopper) orders.insert(candidate.plan.main.scheduler);
+  EXPECT_TRUE(orders.contains(Scheduler::kQueued));
+  EXPECT_EQ(orders.size(), 2u);
+}
+
 TEST(Candidates, KeepTheFieldsThatAreGiven) {
   AttentionSchedule schedule;
   schedule.block_n = 64;
@@ -61,6 +70,23 @@ TEST(Candidates, KeepTheFieldsThatAreGiven) {
   for (const Candidate& candidate :
        enumerate_candidates(prefill_of(), schedule, Arch::kSm80, {shape(1, 512, 512)}, kAll).kept)
     EXPECT_EQ(candidate.plan.main.block_n, 64);
+}
+
+TEST(Candidates, AreInClustersWhereSequencesAreLong) {
+  const auto clusters = [](AttentionProblem problem, int max_q_len) {
+    problem.max_q_len = max_q_len;
+    std::set<int> sizes;
+    for (const Candidate& candidate :
+         enumerate_candidates(problem, {}, Arch::kSm90a, {shape(1, 8192, 8192)}, kAll).kept)
+      if (candidate.plan.main.form() == AttentionForm::kHopperPrefill) sizes.insert(candidate.plan.main.cluster_m);
+    return sizes;
+  };
+  EXPECT_EQ(clusters(prefill_of(), 0), (std::set{1, 2})) << "any length";
+  EXPECT_EQ(clusters(prefill_of(), 4096), (std::set{1, 2}));
+  EXPECT_EQ(clusters(prefill_of(), 2048), std::set{1});
+  AttentionProblem windowed = prefill_of();
+  windowed.mask = {MaskKind::kSlidingWindow, {128, 0}, 0, {}};
+  EXPECT_EQ(clusters(windowed, 0), std::set{1}) << "few keys, and fewer of them the neighbour's";
 }
 
 TEST(Candidates, AreRefusedWithTheModel) {
@@ -91,6 +117,19 @@ TEST(ScheduleCost, CountsPaddingAndTheLastWave) {
   EXPECT_DOUBLE_EQ(cost(128, 128), 2 * cost(128, 64));
   EXPECT_GT(cost(128, 64, 132), cost(128, 64, 66)) << "twice the items";
   EXPECT_EQ(cost(128, 64, 0), 0) << "no work";
+}
+
+TEST(ScheduleCost, CountsTheCtasOfAClusterThatHaveNoRows) {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 128, schedule.pack_gqa = false;
+  const auto cost = [&](int cluster, int q_len) {
+    schedule.cluster = ClusterShape{cluster, 1};
+    return schedule_cost(plan_by_model(prefill_of(132, 132), schedule, Arch::kSm90a), prefill_of(132, 132),
+                         shape(1, q_len, 640), 132);
+  };
+  EXPECT_DOUBLE_EQ(cost(2, 256), cost(1, 256));
+  EXPECT_DOUBLE_EQ(cost(2, 384), cost(1, 512)) << "three tiles take two clusters of two";
 }
 
 TEST(ScheduleCost, WantsBytesInFlightOfADecode) {

@@ -76,6 +76,15 @@ TEST(FamilyChoice, IsPortableForWhatHopperLacksAndSaysSo) {
             "hopper will not do: /problem/dtype/kv: \"e4m3\" is not built yet for the hopper family; it has bf16");
 }
 
+TEST(FamilyChoice, IsPortableForPagesThatHopperWouldGather) {
+  AttentionProblem problem = prefill();
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  EXPECT_EQ(chosen(problem).family, Family::kPortable);
+  EXPECT_EQ(chosen(problem).reason, "no box of TMA lies within pages of 4 keys");
+  problem.kv_layout.page_size = 16;
+  EXPECT_EQ(chosen(problem).family, Family::kHopper);
+}
+
 TEST(FamilyChoice, IsHopperForWhatPortableLacks) {
   AttentionProblem decode = prefill();
   decode.max_q_len = 1;
@@ -139,14 +148,12 @@ TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
   AttentionSchedule schedule;
   schedule.math_warpgroups = 2;
   schedule.kv_ring = KvRing::kShared;
-  schedule.scheduler = Scheduler::kQueued;
+  schedule.swizzle = Swizzle::k64B;
   try {
     plan_attention(prefill(), schedule, Arch::kSm90a);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
-                 "longest_first");
+    EXPECT_STREQ(error.what(), "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B");
   }
 }
 

@@ -75,7 +75,7 @@ TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
     EXPECT_EQ(spec.num_kv_stages, e.num_kv_stages);
     EXPECT_EQ(spec.overlap, e.overlap);
     EXPECT_EQ(spec.kv_ring, e.kv_ring);
-    EXPECT_EQ(spec.scheduler, Scheduler::kPersistent);
+    EXPECT_EQ(spec.scheduler, Scheduler::kQueued);
   }
 }
 
@@ -97,25 +97,32 @@ TEST(HopperPlan, FitsEveryHeadSize) {
   const int limit = arch_info(Arch::kSm90a).shared_bytes_per_cta;
   for (int qk = 16; qk <= 256; qk += 8)
     for (int v = 16; v <= qk; v += 8)
-      for (const int page_size : {0, 8, 48, 64}) {
+      for (const int page_size : {0, 1, 12, 48, 64}) {
         AttentionProblem problem = prefill(qk, v);
         if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
         const AttentionSpec spec = planned(problem);
         EXPECT_LE(static_cast<int>(shared_bytes(spec)), limit) << qk << " and " << v;
         EXPECT_GE(spec.num_kv_stages, 2) << qk << " and " << v;
         EXPECT_GE(spec.block_n, 64) << qk << " and " << v;
-        if (page_size > 0) {
+        if (page_size > 0 && !contract::hopper_gathers_kv(page_size)) {
           EXPECT_GE(contract::hopper_kv_box_rows(spec.block_n, page_size), 8);
         }
       }
 }
 
-TEST(HopperPlan, HandsOutLongTilesFirstWhereAMaskMakesThemUneven) {
+TEST(HopperPlan, HandsOutTilesToWhoeverIsFreeAndShortUnevenOnesLongestFirst) {
   AttentionProblem problem = prefill(128, 128);
   for (const MaskKind mask : {MaskKind::kCausal, MaskKind::kSlidingWindow}) {
     problem.mask.kind = mask;
+    problem.max_q_len = 0;
+    EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
+    problem.max_q_len = 512;
     EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst);
   }
+  problem.mask.kind = MaskKind::kNone;
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
+  problem.kv_layout = {KvLayoutKind::kPaged, 4};
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kPersistent) << "registers are short where keys are gathered";
 }
 
 TEST(HopperPlan, TakesWholePartsOfAPage) {
@@ -158,6 +165,51 @@ TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_EQ(spec.overlap, Overlap::kNone);
 }
 
+AttentionSchedule in_clusters(int size) {
+  AttentionSchedule schedule = hopper();
+  schedule.cluster = ClusterShape{size, 1};
+  return schedule;
+}
+
+TEST(HopperPlan, HasClustersWhereTheScheduleAsksForThem) {
+  EXPECT_EQ(planned(128, 128).cluster_m, 1);
+  EXPECT_EQ(planned(128, 128).multicast, 1);
+  for (const int size : {1, 2, 4})
+    for (const int depth : {64, 128, 192, 256}) {
+      const AttentionSpec spec = planned(prefill(depth, depth), in_clusters(size));
+      EXPECT_EQ(spec.cluster_m, size);
+      EXPECT_EQ(spec.multicast, size) << "each load serves all";
+      EXPECT_EQ(spec.block_n % (8 * size), 0) << "a CTA's share begins where the swizzle does";
+    }
+  EXPECT_THAT(refused([](auto&, auto& schedule) {
+                schedule = in_clusters(4);
+                schedule.block_n = 80;
+              }),
+              ElementsAre("/schedule/block_n: 80 keys are not a multiple of 8 for each CTA of a cluster of 4; 96 would "
+                          "do"));
+  EXPECT_THAT(refused([](auto&, auto& schedule) { schedule = in_clusters(3); }),
+              ElementsAre("/schedule/cluster: [3, 1] is not built yet for the hopper family; it has [1, 1], [2, 1], "
+                          "[4, 1]"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.max_q_len = 1;
+                schedule = in_clusters(2);
+                schedule.token_gen = true;
+              }),
+              ElementsAre(HasSubstr("/schedule/cluster: the hopper family has no cluster; its fields are")))
+      << "decode has no clusters";
+}
+
+TEST(HopperPlan, OfAClusterSeesAWindowFromAllOfItsRows) {
+  AttentionProblem problem = prefill(64, 64);
+  problem.mask.kind = MaskKind::kSlidingWindow;
+  problem.mask.window = {20, 0};
+  problem.heads = {64, 8};
+  AttentionSchedule alone = in_clusters(1), pair = in_clusters(2);
+  alone.block_m = pair.block_m = 192;
+  EXPECT_EQ(planned(problem, alone).block_n, 48) << "24 tokens and 20 more";
+  EXPECT_EQ(planned(problem, pair).block_n, 80) << "48 tokens and 20 more";
+}
+
 TEST(HopperPlan, SaysWhyForEveryField) {
   for (const Choice& choice : plan_attention(prefill(128, 128), hopper(), Arch::kSm90a).choices)
     EXPECT_FALSE(choice.reason.empty()) << choice.field;
@@ -169,13 +221,11 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.dtype = {DType::kBf16, DType::kE4m3, DType::kF32};
         problem.scales = ScaleKind::kPerTensor;
         problem.head_dim = {100, 260};
-        problem.kv_layout = {KvLayoutKind::kPaged, 12};
         problem.mask.kind = MaskKind::kTree;
         problem.score_mod = {ScoreModKind::kExpr, 0, "score"};
         schedule.splits = 2;
         schedule.swizzle = Swizzle::k64B;
-        schedule.cluster = ClusterShape{2, 1};
-        schedule.scheduler = Scheduler::kQueued;
+        schedule.cluster = ClusterShape{2, 2};
         schedule.math_warpgroups = 4;
         schedule.num_warps = 8;
       }),
@@ -184,7 +234,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/problem/dtype/out: \"f32\" is not built yet for the hopper family; it has bf16",
           "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
-          "/problem/kv_layout/page_size: 12 is not built yet for the hopper family; it has multiples of 8",
           "/problem/mask/kind: \"tree\" is not built yet for the hopper family; it has none, causal, sliding_window, "
           "chunked, padding, and, or",
           "/problem/score_mod/kind: \"expr\" is not built yet for the hopper family; it has none, softcap, alibi",
@@ -194,9 +243,7 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "scheduler, pack_gqa, splits, rescale",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
-          "/schedule/scheduler: \"queued\" is not built yet for the hopper family; it has grid, persistent, "
-          "longest_first",
-          "/schedule/cluster: [2, 1] is not built yet for the hopper family; it has [1, 1]",
+          "/schedule/cluster: [2, 2] is not built yet for the hopper family; it has [1, 1], [2, 1], [4, 1]",
           "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));
   EXPECT_THAT(
       refused([](auto& problem, auto&) {
@@ -305,6 +352,27 @@ TEST(HopperLayout, NumbersEveryBarrierOnce) {
   EXPECT_EQ(shared.count, 12);
 }
 
+TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
+  for (const bool shared_ring : {false, true})
+    for (const int q_stages : {1, 2, 3}) {
+      const contract::HopperBarriers without = contract::hopper_barriers(q_stages, 3, 1, shared_ring),
+                                     barriers = contract::hopper_barriers(q_stages, 3, 1, shared_ring, true);
+      EXPECT_EQ(barriers.gather_posted, without.count);
+      EXPECT_EQ(barriers.count, without.count + q_stages + 2);
+      const contract::HopperLayout map = contract::hopper_layout(128, 80, 128, 128, q_stages, 3, 1, shared_ring, true);
+      EXPECT_GE(map.items, map.barriers + barriers.count * 8);
+      EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
+      EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
+      EXPECT_EQ(map.gather_rows % 16, 0) << "two addresses are read at once";
+      EXPECT_EQ(map.total, map.gather_rows + 3 * 80 * 8);
+    }
+}
+
+TEST(HopperLayout, HasKeysGatheredWherePagesAreNoMultipleOfTheSwizzlesRows) {
+  for (const int page : {1, 2, 3, 4, 7, 12, 20, 129}) EXPECT_TRUE(contract::hopper_gathers_kv(page)) << page;
+  for (const int page : {0, 8, 24, 64, 256}) EXPECT_FALSE(contract::hopper_gathers_kv(page)) << page;
+}
+
 TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
   EXPECT_EQ(contract::hopper_kv_box_rows(128, 0), 128);
   EXPECT_EQ(contract::hopper_kv_box_rows(128, 64), 64);
@@ -353,7 +421,7 @@ TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
   EXPECT_EQ(launch.main.block, 384u);
   EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
   EXPECT_EQ(launch.num_splits, 1);
-  EXPECT_EQ(launch.workspace_bytes, 0u);
+  EXPECT_EQ(launch.workspace_bytes, 8u) << "the queue";
   EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no CTA without an item";
   EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
 }
@@ -392,6 +460,27 @@ TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
   EXPECT_EQ(chunk(64, 16, 4, 8192), 4) << "a group's heads are in one tile";
 }
 
+TEST(HopperLaunch, TakesItemsFromAQueueInTheWorkspaceIfAsked) {
+  AttentionProblem problem = prefill(128, 128);
+  AttentionSchedule schedule = rows_of_128();
+  schedule.scheduler = Scheduler::kLongestFirst;
+  const AttentionExtent many = extent(2, 8192);
+  const auto launch_of = [&] { return plan_launch(planned(problem, schedule), many, 132, 0); };
+  EXPECT_FALSE(launch_of().queued);
+  EXPECT_EQ(launch_of().workspace_bytes, 0u);
+  schedule.scheduler = Scheduler::kQueued;
+  EXPECT_EQ(planned(problem, schedule).scheduler, Scheduler::kQueued);
+  EXPECT_TRUE(launch_of().queued);
+  EXPECT_EQ(launch_of().workspace_bytes, 8u);
+  EXPECT_EQ(launch_of().main.grid[0], 132u);
+  EXPECT_EQ(launch_of().m_chunk, launch_of().num_m_blocks) << "tiles are alike: pair after pair";
+  problem.mask.kind = MaskKind::kCausal;
+  const int chunk = launch_of().m_chunk;
+  EXPECT_LT(chunk, launch_of().num_m_blocks);
+  schedule.scheduler = Scheduler::kLongestFirst;
+  EXPECT_EQ(launch_of().m_chunk, chunk) << "the same order";
+}
+
 TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
   AttentionSchedule schedule = rows_of_128();
   schedule.scheduler = Scheduler::kGrid;
@@ -400,11 +489,45 @@ TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
   EXPECT_EQ(launch.num_items, 192);
 }
 
+TEST(HopperLaunch, HandsItemsToWholeClusters) {
+  AttentionSchedule schedule = rows_of_128();
+  schedule.cluster = ClusterShape{2, 1};
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  AttentionLaunch launch = plan_launch(spec, extent(3, 300), 132, 0);
+  EXPECT_EQ(launch.num_m_blocks, 3);
+  EXPECT_EQ(launch.num_items, 3 * 32 * 2) << "three tiles are two items of two";
+  EXPECT_EQ(launch.main.cluster, 2u);
+  EXPECT_EQ(launch.main.grid[0], 132u);
+  EXPECT_EQ(launch.m_chunk, 2);
+  EXPECT_EQ(plan_launch(spec, extent(3, 300), 133, 0).main.grid[0], 132u) << "an SM is left over";
+  EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no cluster without an item";
+  AttentionExtent budget = extent(3, 300);
+  budget.sm_budget = 101;
+  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 100u);
+  budget.sm_budget = 1;
+  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 2u) << "a cluster at least";
+  EXPECT_EQ(plan_launch(planned(128, 128), extent(3, 300), 132, 0).main.cluster, 1u);
+  schedule.scheduler = Scheduler::kGrid;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(plan_launch(spec, extent(3, 300), 132, 0).main.grid[0], 3u * 32 * 2 * 2) << "CTAs";
+}
+
+TEST(HopperLaunch, OfClustersHasFewerOfThemReadTheSameKeys) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.mask.kind = MaskKind::kCausal;
+  problem.heads = {16, 16};
+  AttentionExtent e = extent(4, 8192);
+  e.q_heads = e.kv_heads = 16;
+  for (const auto& [size, chunk] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{4, 1}})
+    EXPECT_EQ(plan_launch(planned(problem, in_clusters(size)), e, 132, 0).m_chunk, chunk) << size;
+}
+
 TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
   AttentionExtent huge = extent(1 << 20, 256);
   huge.q_heads = 4096;
   huge.kv_heads = 4096;
   EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles and more
+  EXPECT_GT(plan_launch(planned(prefill(128, 128), in_clusters(4)), huge, 132, 0).main.grid[0], 0x7fffffffu);
 }
 
 }  // namespace

@@ -132,6 +132,20 @@ TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
   }
 }
 
+TEST(HopperTensorMaps, HaveNoKeysWhereTheKernelGathersThem) {
+  AttentionProblem problem = prefill_problem();
+  for (const int page_size : {1, 12}) {
+    problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+    const HopperTensorMaps maps = maps_of(problem);
+    EXPECT_TRUE(maps.gathers);
+    EXPECT_EQ(maps.k.address, 0u);
+    EXPECT_EQ(maps.v.address, 0u);
+    EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1));
+  }
+  problem.kv_layout.page_size = 16;
+  EXPECT_FALSE(maps_of(problem).gathers);
+}
+
 TEST(HopperTensorMaps, HaveTheCallersStrides) {
   const HopperTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
     tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
@@ -186,6 +200,26 @@ TEST(HopperTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
   EXPECT_EQ(rows_of(), 8u);
 }
 
+TEST(HopperTensorMaps, OfAClusterHaveTheRowsThatOneCtaLoads) {
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 96;
+  AttentionProblem problem = prefill_problem();
+  const auto rows_of = [&](int size) {
+    schedule.cluster = ClusterShape{size, 1};
+    const HopperTensorMaps maps = maps_of(
+        problem, [](AttentionTensors&) {}, schedule);
+    EXPECT_EQ(maps.k.box[1], maps.v.box[1]);
+    return maps.k.box[1];
+  };
+  EXPECT_EQ(rows_of(1), 96u);
+  EXPECT_EQ(rows_of(2), 48u);
+  EXPECT_EQ(rows_of(4), 24u);
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  EXPECT_EQ(rows_of(2), 16u) << "of 48 rows, within pages of 64";
+  schedule.block_n = 128;
+  EXPECT_EQ(rows_of(2), 64u);
+}
+
 struct HopperLaunchTest : EngineTest {
   HopperLaunchTest() : engine(options()) {
     DeviceInfo& info = device().mutable_info();
@@ -230,7 +264,7 @@ TEST_F(HopperLaunchTest, DecodeTakesTheMapsOfItsKeysAndMergesInOneLaunch) {
 
 TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   const AttentionKernel kernel = engine.prepare(prefill_problem(), hopper());
-  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(some_tensors())), 0u);
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(some_tensors())), 8u) << "a queue, which a launch may do without";
   kernel.launch(some_tensors(), some_stream());
   ASSERT_THAT(device().launches(), SizeIs(1));
   const FakeLaunch launch = device().launches()[0];
@@ -242,6 +276,7 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);
   EXPECT_EQ(params.num_items, 2 * 8);
   EXPECT_EQ(params.m_chunk, 1);
+  EXPECT_EQ(params.queue, nullptr);
   EXPECT_EQ(params.attention.num_m_blocks, 1);
   EXPECT_EQ(params.attention.kv_len, 300);
   EXPECT_EQ(params.attention.o, reinterpret_cast<void*>(0x40000));
@@ -277,6 +312,8 @@ TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
     schedule.scheduler = scheduler;
     AttentionTensors tensors = some_tensors();
     tensors.batch = 40;  // 320 tiles
+    tensors.workspace = 0x80000;
+    tensors.workspace_bytes = 8;
     tensors.sm_budget = sm_budget;
     device().forget_launches();
     engine.prepare(prefill_problem(), schedule).launch(tensors, some_stream());
@@ -284,13 +321,61 @@ TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
     EXPECT_EQ(launch.as<HopperAttentionParams>().num_items, 320);
     return launch.config.grid[0];
   };
-  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kLongestFirst}) {
+  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued}) {
     EXPECT_EQ(ctas(0, scheduler), 132u) << "all SMs";
     EXPECT_EQ(ctas(100, scheduler), 100u);
     EXPECT_EQ(ctas(1, scheduler), 1u);
     EXPECT_EQ(ctas(1000, scheduler), 132u) << "more than there are";
   }
   EXPECT_EQ(ctas(100, Scheduler::kGrid), 320u) << "no persistent kernel";
+}
+
+TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
+  AttentionSchedule schedule = hopper();
+  schedule.scheduler = Scheduler::kQueued;
+  const AttentionKernel kernel = engine.prepare(prefill_problem(), schedule);
+  AttentionTensors tensors = some_tensors();
+  EXPECT_EQ(kernel.workspace_bytes(kernel.extent(tensors)), 8u);
+  const auto refused = [&] {
+    try {
+      kernel.launch(tensors, some_stream());
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  tensors.workspace = 0x80000;
+  tensors.workspace_bytes = 4;
+  EXPECT_EQ(refused(),
+            "/tensors/workspace: 4 bytes are given and 8 are needed for the queue of tiles; see "
+            "AttentionKernel::workspace_bytes()");
+  tensors.workspace = 0x80008;
+  tensors.workspace_bytes = 8;
+  EXPECT_EQ(refused(), "/tensors/workspace: address 0x80008 is not a multiple of 16; give an aligned one");
+  EXPECT_THAT(device().launches(), IsEmpty());
+  tensors.workspace = 0x80000;
+  EXPECT_EQ(refused(), "");
+  ASSERT_THAT(device().launches(), SizeIs(1));
+  EXPECT_EQ(device().launches()[0].as<HopperAttentionParams>().queue, reinterpret_cast<std::uint64_t*>(0x80000));
+  tensors.workspace = 0;
+  tensors.workspace_bytes = 0;
+  EXPECT_EQ(refused(), "") << "tiles are dealt beforehand";
+  ASSERT_THAT(device().launches(), SizeIs(2));
+  EXPECT_EQ(device().launches()[1].as<HopperAttentionParams>().queue, nullptr);
+}
+
+TEST_F(HopperLaunchTest, AsksForTheClustersOfItsSchedule) {
+  const auto shape = [&](const AttentionSchedule& schedule) {
+    device().forget_launches();
+    engine.prepare(prefill_problem(), schedule).launch(some_tensors(), some_stream());
+    const LaunchConfig config = device().launches().at(0).config;
+    EXPECT_EQ(config.cluster[1] * config.cluster[2], 1u);
+    return std::pair(config.grid[0], config.cluster[0]);
+  };
+  EXPECT_EQ(shape(hopper()), std::pair(16u, 1u));
+  AttentionSchedule schedule = hopper();
+  schedule.cluster = ClusterShape{2, 1};
+  EXPECT_EQ(shape(schedule), std::pair(32u, 2u)) << "the second CTA of each has no rows";
 }
 
 TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {

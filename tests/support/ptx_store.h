@@ -1,6 +1,7 @@
-/// Kernels for the emulator alone, made once a process.
+/// Kernels for the emulator alone, made once a process; once for all processes where the run of tests has a cache.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -12,12 +13,18 @@ namespace kernelwright::test {
 /// PTX alone, with lines: the emulator runs no machine code, and shipped_kernels_test.cpp makes all of it.
 class PtxStore final : public KernelStore {
  public:
-  PtxStore() : KernelStore(memory_only()) {}
+  PtxStore() : KernelStore(cache_options()) {}
 
  private:
-  static CacheOptions memory_only() {
+  // Half of what these tests do is compile, and many kernels serve several of them. In a folder of their own: keys do
+  // not tell them from kernels with machine code.
+  static CacheOptions cache_options() {
     CacheOptions options;
-    options.disk = false;
+    const char* const of_run = std::getenv("KERNELWRIGHT_CACHE_DIR");
+    if (of_run)
+      options.directory = std::string(of_run) + "/ptx-alone";
+    else
+      options.disk = false;
     return options;
   }
   Binary build(const SourceUnit& unit) override {

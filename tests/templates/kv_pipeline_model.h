@@ -22,6 +22,13 @@ struct Tiles {
   static constexpr int num_kv_stages = kStages, num_qk_stages = kChunks, num_mma_stages = kSteps, cluster = kCtas;
   static constexpr bool shared_ring = kShared;
   static constexpr KvOrder order = kOrder;
+  static constexpr int gatherers = 0;
+};
+
+/// Tiles that so many threads copy by cp.async, each its share.
+template <class T, int kThreads>
+struct Gathered : T {
+  static constexpr int gatherers = kThreads;
 };
 
 /// A work item: tiles first, first + 1, .. of the list that all items share.
@@ -94,6 +101,37 @@ void produce(const Items& items, bool drain, uint32_t rank) {
   if (drain) rings.drain();
 }
 
+/// What each of the threads does that copy by cp.async: all of every tile is written, and nothing else comes with it.
+template <class T>
+void gather(const Items& items, bool drain, uint32_t thread) {
+  pipeline::KvProducer<T> rings(kBarriers, kKeys, kValues);
+  auto k = rings.k();
+  auto v = rings.v();
+  const auto copy = [&](uint32_t to, uint32_t bytes, uint32_t tag) {
+    const uint32_t share = bytes / T::gatherers;
+    Recorder::copy_by_thread(to + thread * share, share, tag + thread * share);
+  };
+  for (const Item& item : items)
+    pipeline::for_each_load<T::order>(
+        item.count,
+        [&](int j) {
+          unrolled<T::num_qk_stages>([&](auto part) {
+            constexpr int kPart = part;
+            k.template acquire_k<kPart>();
+            copy(k.template get_k_smem<kPart>(), k.tile_bytes, k_tag(item.first + j) + kPart * k.tile_bytes);
+            k.template arrive_with_copies<kPart>();
+          });
+          k.commit_step();
+        },
+        [&](int j) {
+          v.acquire_v();
+          copy(v.get_v_smem(), v.tile_bytes, v_tag(item.first + j));
+          v.template arrive_with_copies<>();
+          v.commit_step();
+        });
+  if (drain) rings.drain();
+}
+
 /// The arrivals of all lanes of a warp.
 template <int kCtas>
 struct AllLanes {
@@ -116,7 +154,7 @@ void consume(const Items& items, uint32_t rank) {
         k_at[step] = kv.template wait_k<step>();
         Recorder::first_read(k_at[step], Kv::mma_k_bytes, k_tag(item.first + j) + step * Kv::mma_k_bytes);
       });
-      if (j == 0)
+      if (j == 0 && T::gatherers == 0)
         Recorder::first_read(base + kExtra + static_cast<uint32_t>(i) * kExtraBytes, kExtraBytes, extra_tag(i));
     };
     const auto release_k = [&](int j) {
@@ -181,7 +219,7 @@ Model model_of(const Items& items, int consumers, bool drain) {
     const uint32_t base = rank * kCtaBytes;
     Recorder::model = &model;
     using Kv = pipeline::KvConsumerPipeline<T, AllLanes<T::cluster>>;
-    Kv::init(base + kBarriers, 1,
+    Kv::init(base + kBarriers, T::gatherers > 0 ? T::gatherers : 1,
              static_cast<uint32_t>(consumers * pipeline::WarpRelease<T::cluster>::arrivals_per_warp));
     Recorder::model = nullptr;
     using Rings = pipeline::KvRings<T>;
@@ -190,7 +228,10 @@ Model model_of(const Items& items, int consumers, bool drain) {
     };
     slots_of(Rings::k_barriers(base + kBarriers), Rings::KRing::bytes);
     if (!T::shared_ring) slots_of(Rings::v_barriers(base + kBarriers), Rings::VRing::bytes);
-    record(model, fmt::format("producer {}", rank), true, [&] { produce<T>(items, drain, rank); });
+    if constexpr (T::gatherers == 0)
+      record(model, fmt::format("producer {}", rank), true, [&] { produce<T>(items, drain, rank); });
+    for (int g = 0; g < T::gatherers; ++g)
+      record(model, fmt::format("gatherer {}", g), true, [&] { gather<T>(items, drain, static_cast<uint32_t>(g)); });
     for (int c = 0; c < consumers; ++c)
       record(model, fmt::format("consumer {}.{}", rank, c), false, [&] { consume<Tc>(items, rank); });
   }

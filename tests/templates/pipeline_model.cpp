@@ -20,6 +20,14 @@ void Recorder::arm(uint32_t barrier, uint32_t bytes) {
 void Recorder::copy(uint32_t address, uint32_t bytes, uint32_t barrier, uint32_t tag) {
   thread->actions.push_back({Action::kCopy, address, bytes, barrier, tag, true});
 }
+void Recorder::copy_by_thread(uint32_t address, uint32_t bytes, uint32_t tag) {
+  thread->actions.push_back({Action::kCopy, address, bytes, ~0u, tag, true, true});
+}
+void Recorder::arrive_with_copies(uint32_t barrier) {
+  // A copy that nobody made known keeps a barrier that is none, which explore() reports.
+  Action& last = thread->actions.back();
+  if (last.kind == Action::kCopy && last.arrives) last.barrier = barrier;
+}
 void Recorder::first_read(uint32_t address, uint32_t bytes, uint32_t tag) {
   thread->actions.push_back({Action::kRead, address, bytes, 0, tag, true});
 }
@@ -202,6 +210,11 @@ class Explorer {
     const Step& step = steps_[thread][at];
     for (uint32_t b = 0; b < step.action.value; ++b) cell(state, step, b) = static_cast<uint16_t>(step.action.tag + b);
     state[copies_at_ + copy] = kLanded;
+    if (step.action.arrives) {
+      if (pending(state, step.barrier) == 0) fail(thread, at, "an arrival too many");
+      --pending(state, step.barrier);
+      return complete_if_done(state, step.barrier);
+    }
     const auto expected = static_cast<int16_t>(owed(state, step.barrier));
     if (expected < static_cast<int>(step.action.value) && !model_.bytes_may_come_early)
       fail(thread, at, fmt::format("{} bytes land where {} are expected", step.action.value, expected));

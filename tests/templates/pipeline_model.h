@@ -27,6 +27,7 @@ struct Action {
   /// In the reduced search it follows the action before it at once: nothing goes wrong later that would not go wrong
   /// so.
   bool at_once = false;
+  bool arrives = false;  // a copy that completes by an arrival of its thread, not by its bytes
 };
 
 struct Thread {
@@ -55,6 +56,9 @@ class Recorder {
   static void arm(uint32_t barrier, uint32_t bytes);
   /// An asynchronous copy: from now on the bytes at `address` are nobody's, until it lands.
   static void copy(uint32_t address, uint32_t bytes, uint32_t barrier, uint32_t tag);
+  /// One that completes by an arrival, which arrive_with_copies() makes known next.
+  static void copy_by_thread(uint32_t address, uint32_t bytes, uint32_t tag);
+  static void arrive_with_copies(uint32_t barrier);
   /// A read that finds tag, tag + 1, ..: the first of a tile, and the last.
   static void first_read(uint32_t address, uint32_t bytes, uint32_t tag);
   static void last_read(uint32_t address, uint32_t bytes, uint32_t tag);

@@ -74,6 +74,22 @@ const std::vector<Tried>& all_pipelines() {
   return all;
 }
 
+/// Those that threads fill by cp.async: the rings that attention_sm90 gathers keys into, and both orders.
+const std::vector<Tried>& gathered_pipelines() {
+  static const std::vector<Tried> all = [] {
+    std::vector<Tried> list;
+    add<Gathered<Tiles<true, KvOrder::kKeysAhead, 2>, 2>>(list);
+    add<Gathered<Tiles<true, KvOrder::kKeysAhead, 3>, 2>>(list);
+    add<Gathered<Tiles<true, KvOrder::kAlternating, 2>, 2>>(list);
+    add<Gathered<Tiles<false, KvOrder::kKeysAhead, 1>, 2>>(list);
+    add<Gathered<Tiles<false, KvOrder::kKeysAhead, 2>, 2>>(list);
+    add<Gathered<Tiles<false, KvOrder::kAlternating, 2>, 2>>(list);
+    add<Gathered<Tiles<false, KvOrder::kKeysAhead, 2, 3>, 1>>(list);
+    return list;
+  }();
+  return all;
+}
+
 std::string text_of(const Items& items) {
   std::string text;
   for (const Item& item : items) text += fmt::format(" {}+{}", item.first, item.count);
@@ -82,6 +98,15 @@ std::string text_of(const Items& items) {
 
 TEST(KvPipelines, AreRightInEveryOrder) {
   for (const Tried& tried : all_pipelines())
+    for (const Items& items : item_lists())
+      for (const int consumers : {1, 2}) {
+        const model::Result result = explore(tried.model(items, consumers, consumers == 2), Search::kReduced);
+        EXPECT_EQ(result.failure, "") << tried.name << ", " << consumers << " consumers, items" << text_of(items);
+      }
+}
+
+TEST(KvPipelines, ThatThreadsFillAreRightInEveryOrder) {
+  for (const Tried& tried : gathered_pipelines())
     for (const Items& items : item_lists())
       for (const int consumers : {1, 2}) {
         const model::Result result = explore(tried.model(items, consumers, consumers == 2), Search::kReduced);
@@ -260,7 +285,15 @@ TEST(BrokenPipelines, AreFoundWhicheverActionIsMissingOrDoneTwice) {
     expect_each_action_counts<Tiles<false, KvOrder::kKeysAhead, 1, 2, 2>>(consumers, 0);
     // K3 goes where K1 was, which went before V0 did, and V2 has waited for that.
     expect_each_action_counts<Tiles<false, KvOrder::kKeysAhead, 2, 1>>(consumers, 1);
+    expect_each_action_counts<Gathered<Tiles<true, KvOrder::kKeysAhead, 3>, 1>>(consumers, 0);
   }
+}
+
+/// With several threads to a slot the barrier has to count them all.
+TEST(BrokenPipelines, WhoseBarriersCountOneOfTwoGatherersAreFound) {
+  Model model = model_of<Gathered<Tiles<true, KvOrder::kKeysAhead, 2>, 2>>({{0, 3}}, 1, false);
+  for (const auto& [full, empty] : model.slots) model.barriers[full] = 1;
+  EXPECT_NE(explore(model, Search::kReduced).failure, "");
 }
 
 }  // namespace

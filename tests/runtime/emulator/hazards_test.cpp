@@ -81,6 +81,36 @@ const HazardCase kCases[] = {
       cp.async.bulk.wait_group 0;
     DONE:
     )"},
+    {"cp_async_and_no_proxy_fence_by_its_threads", HazardKind::kProxyFence, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; and.b32 %r20, %r0, 3; mul.wide.u32 %rd5, %r20, 4;
+      add.s64 %rd6, %rd1, %rd5;
+      cp.async.ca.shared.global [%r12], [%rd6], 4;
+      cp.async.commit_group;
+      cp.async.wait_group 0;
+    ! fence.proxy.async.shared::cta;
+      bar.sync 0;
+      setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;
+      cp.async.bulk.commit_group;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )"},
+    {"cp_async_and_no_proxy_fence_by_who_reads_it", HazardKind::kProxyFence, R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11; and.b32 %r20, %r0, 3; mul.wide.u32 %rd5, %r20, 4;
+      add.s64 %rd6, %rd1, %rd5;
+      cp.async.ca.shared.global [%r12], [%rd6], 4;
+      cp.async.commit_group;
+      cp.async.wait_group 0;
+      bar.sync 0;
+    ! fence.proxy.async.shared::cta;
+      setp.ne.u32 %p1, %r0, 0;
+      @%p1 bra DONE;
+      cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r10], 256;
+      cp.async.bulk.commit_group;
+      cp.async.bulk.wait_group 0;
+    DONE:
+    )"},
     {"bulk_store_still_reading_when_its_source_is_overwritten", HazardKind::kRace, R"(
       mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
       st.shared.u32 [%r12], %r0;
@@ -261,6 +291,39 @@ const HazardCase kCases[] = {
       mbarrier.try_wait.parity.shared::cta.b64 %p4, [%r12], 0;
       @!%p4 bra PRODUCER;
       st.shared.u32 [%r21], %r0;
+    DONE:
+    )"},
+    {"phase_that_nothing_orders_after_the_wait_for_the_one_before",
+     HazardKind::kMbarrier,
+     R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0; setp.ne.u32 %p2, %r1, 1;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    READY:
+      bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @%p2 bra NEXT;
+    FIRST:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra FIRST;
+    NEXT:
+    ! bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @%p2 bra DONE;
+    SECOND:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 1;
+      @!%p3 bra SECOND;
+    DONE:
+    )",
+     {.block = {64}, .dynamic_shared_bytes = 8192},
+     HazardKind::kDeadlock},
+    {"named_barrier_at_which_all_arrive_and_nobody_waits", HazardKind::kBarrier, R"(
+      setp.ne.u32 %p1, %r1, 0;
+      @!%p1 bra ARRIVE;
+    ! bar.sync 3, 64;
+    ! bra DONE;
+    ARRIVE:
+      bar.arrive 3, 64;
     DONE:
     )"},
     {"copy_that_nobody_waits_for", HazardKind::kOutstanding, R"(

@@ -94,6 +94,13 @@ TEST(Equivalents, HaveReasonsAndFourFields) {
   EXPECT_EQ(entries[0].reason, "why, and more");
   EXPECT_EQ(find_equivalent(entries, {"ab", "k.cu: if (x || y) wait();", "bar.sync", "delete"}), &entries[0]);
   EXPECT_EQ(find_equivalent(entries, {"b", "k.cu: if (x || y) wait();", "bar.sync", "delete"}), nullptr);
+  entries = read("a | k.cu: wait(); < k.cu: end(); | bar.sync | delete\n  why\n");
+  const auto found = [&](std::vector<std::string> callers) {
+    return find_equivalent(entries, {"a", "k.cu: wait();", "bar.sync", "delete", std::move(callers)}) != nullptr;
+  };
+  EXPECT_FALSE(found({}));
+  EXPECT_FALSE(found({"k.cu: begin();"}));
+  EXPECT_TRUE(found({"k.cu: begin();", "k.cu: end();"}));
   EXPECT_THROW(read("a | b | c | d\n"), Error);
   EXPECT_THROW(read("a | b | c\n  why\n"), Error);
   EXPECT_THROW(read("  why\n"), Error);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "kernelwright/generator/error.h"
@@ -25,6 +26,13 @@ std::vector<std::string> fields_of(const std::string& line) {
   }
   fields.push_back(trimmed(line.substr(begin)));
   return fields;
+}
+
+bool is_source(const std::string& pattern, const MutantKey& key) {
+  const std::size_t caller = pattern.rfind(" < ");
+  if (pattern == key.source) return true;  // " < " may be an operator
+  return caller != pattern.npos && pattern.substr(0, caller) == key.source &&
+         std::find(key.callers.begin(), key.callers.end(), pattern.substr(caller + 3)) != key.callers.end();
 }
 
 }  // namespace
@@ -60,7 +68,7 @@ bool matches(const std::string& pattern, const std::string& kernel) {
 
 Equivalent* find_equivalent(std::vector<Equivalent>& equivalents, const MutantKey& key) {
   for (Equivalent& entry : equivalents)
-    if (entry.pattern.source == key.source && entry.pattern.instruction == key.instruction &&
+    if (is_source(entry.pattern.source, key) && entry.pattern.instruction == key.instruction &&
         entry.pattern.change == key.change && matches(entry.pattern.kernel, key.kernel))
       return &entry;
   return nullptr;

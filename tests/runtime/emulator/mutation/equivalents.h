@@ -9,10 +9,11 @@ namespace kernelwright::test {
 
 /// What an entry is looked up by. Source lines go by their text, so that entries outlive edits elsewhere in a file.
 struct MutantKey {
-  std::string kernel;       // the subject's name
-  std::string source;       // "gemm_sm90.cu: wgmma_fence();"
-  std::string instruction;  // the opcode
-  std::string change;       // "delete"
+  std::string kernel;  // the subject's name
+  std::string source;  // "gemm_sm90.cu: wgmma_fence();", of an entry perhaps with a caller: "… < gemm_sm90.cu: run();"
+  std::string instruction;                // the opcode
+  std::string change;                     // "delete"
+  std::vector<std::string> callers = {};  // of a mutant: where its source line was inlined, as `source`
 };
 
 struct Equivalent {
@@ -22,8 +23,9 @@ struct Equivalent {
   int count = 0;  // mutants that it has explained
 };
 
-/// An entry is a line "kernel | source | instruction | change", and under it, indented, the reason. Lines that begin
-/// with '#' are comments. Throws Error, naming the line, for anything else and for an entry without a reason.
+/// An entry is a line "kernel | source | instruction | change", and under it, indented, the reason. A source with
+/// " < another line" stands for what is inlined there alone. Lines that begin with '#' are comments. Throws Error,
+/// naming the line, for anything else and for an entry without a reason.
 std::vector<Equivalent> read_equivalents(const std::string& path);
 
 /// The entry for `key`, or null.

@@ -147,15 +147,18 @@ std::vector<MutantResult> run_mutants(const Subject& subject, int jobs) {
     const std::vector<SourceFrame> frames = frames_of_interest(sites[site]);
     for (const SourceFrame& frame : frames)
       source += (source.empty() ? "" : " < ") + short_name(frame.file) + ":" + std::to_string(frame.line);
-    const std::string line =
-        frames.empty() ? "" : short_name(frames[0].file) + ": " + subject.source_line(frames[0].file, frames[0].line);
+    std::vector<std::string> lines;
+    for (const SourceFrame& frame : frames)
+      lines.push_back(short_name(frame.file) + ": " + subject.source_line(frame.file, frame.line));
+    const std::string line = lines.empty() ? "" : lines.front();
+    if (!lines.empty()) lines.erase(lines.begin());
     for (std::size_t i = 0; i < mutants[site].size(); ++i) {
       MutantResult result;
       result.kernel = subject.name;
       result.site = sites[site];
       result.change = mutants[site][i].change;
       result.source = source;
-      result.key = {subject.name, line, sites[site].opcode, result.change};
+      result.key = {subject.name, line, sites[site].opcode, result.change, lines};
       results[site].push_back(std::move(result));
       work.emplace_back(site, i);
     }

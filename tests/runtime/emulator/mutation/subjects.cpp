@@ -92,38 +92,152 @@ class FixedStore : public KernelStore {
   std::map<std::string, Binary> binaries_;
 };
 
-/// What a portable attention kernel computes. A call of it may launch two kernels.
-struct PortableCase {
-  const char* name;
+/// A call of attention, and the kernel that its schedule asks for. It may launch two kernels.
+struct AttentionCall {
+  std::string name;
   AttentionProblem problem;
   AttentionShape shape;
   AttentionSchedule schedule = {};
+  int num_sms = 0;  // 0: as many as the emulator has by itself
 };
 
-std::vector<PortableCase> portable_cases() {
-  AttentionProblem prefill;
-  prefill.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
-  prefill.head_dim = {64, 64};
-  prefill.heads = {2, 1};
+AttentionProblem small_problem(Heads heads, int head_dim = 64) {
+  AttentionProblem problem;
+  problem.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
+  problem.head_dim = {head_dim, head_dim};
+  problem.heads = heads;
+  return problem;
+}
+
+AttentionShape small_shape(int q_len, int kv_len) {
+  AttentionShape shape;
+  shape.name = "mutation";
+  shape.q_len = q_len;
+  shape.kv_len = kv_len;
+  return shape;
+}
+
+void add_portable(std::vector<AttentionCall>& calls) {
+  AttentionProblem prefill = small_problem({2, 1});
   prefill.mask.kind = MaskKind::kCausal;
-  AttentionShape long_enough;  // for its ring to go round, and its first CTA sees no key
-  long_enough.name = "mutation";
-  long_enough.q_len = 448;
-  long_enough.kv_len = 320;
-  AttentionProblem decode = prefill;
+  // Long enough for its ring to go round, and its first CTA sees no key.
+  calls.push_back({"portable_prefill", prefill, small_shape(448, 320)});
+  AttentionProblem decode = small_problem({8, 2});
+  decode.mask.kind = MaskKind::kCausal;
   decode.max_q_len = 1;
-  decode.heads = {8, 2};
   decode.kv_layout = {KvLayoutKind::kPaged, 16};
-  AttentionShape one_token = long_enough;
-  one_token.q_len = 1;
-  one_token.kv_len = 700;
   AttentionSchedule parts;
   parts.splits = 2;
-  return {{"portable_prefill", prefill, long_enough}, {"portable_decode", decode, one_token, parts}};
+  calls.push_back({"portable_decode", decode, small_shape(1, 700), parts});
+}
+
+/// Lengths of sequences: an item each, and a tile or several.
+AttentionShape small_batch(std::vector<int> q_lens, std::vector<int> kv_lens) {
+  AttentionShape shape = small_shape(1, 1);
+  shape.batch = static_cast<int>(kv_lens.size());
+  shape.q_lens = std::move(q_lens);
+  shape.kv_lens = std::move(kv_lens);
+  return shape;
+}
+
+/// attention_sm90 in the forms whose synchronisation differs: rings, chunks of keys, turns, slots of queries, tiles
+/// that are cleaned, warpgroups without rows. A CTA walks several items: some of several tiles, so that a ring goes
+/// round within one, and some of one tile side by side, or the ring of keys would say what that of queries has to.
+void add_hopper_prefill(std::vector<AttentionCall>& calls) {
+  constexpr int kSms = 2;
+  AttentionSchedule hopper;
+  hopper.family = Family::kHopper;
+  hopper.math_warpgroups = 2;
+  hopper.block_n = 48;
+  hopper.kv_ring = KvRing::kSplit;
+  hopper.num_kv_stages = 3;
+  hopper.overlap = Overlap::kBoth;
+  hopper.q_stages = 2;
+  hopper.pack_gqa = false;
+  const AttentionProblem dense = small_problem({1, 1});
+  // One CTA ends with items of one tile, the other with one of many.
+  AttentionShape short_ones = small_batch({}, {130, 40, 30, 40, 200, 150, 20, 48, 30, 10, 250, 20});
+  short_ones.q_len = 110;
+  calls.push_back({"attention_sm90_split_in_turns", dense, short_ones, hopper, kSms});
+
+  AttentionSchedule shared = hopper;
+  shared.math_warpgroups = 3;
+  shared.kv_ring = KvRing::kShared;
+  shared.num_kv_stages = 5;
+  AttentionProblem causal = dense;
+  causal.mask.kind = MaskKind::kCausal;
+  causal.lse = true;
+  short_ones.q_len = 190;
+  calls.push_back({"attention_sm90_causal_shared", causal, short_ones, shared, kSms});
+
+  // Packed heads: four rows for each query, so that most of the items have rows for one warpgroup alone.
+  AttentionProblem ragged = causal;
+  ragged.heads = {4, 1};
+  ragged.q_layout = QLayout::kRagged;
+  ragged.kv_layout = {KvLayoutKind::kPaged, 16};
+  AttentionSchedule packed = hopper;
+  packed.pack_gqa = true;
+  calls.push_back({"attention_sm90_packed_pages", ragged,
+                   small_batch({90, 1, 1, 1, 0, 40, 1, 32, 1, 33, 1, 30, 1, 1},
+                               {200, 70, 1, 3, 60, 20, 5, 10, 150, 17, 2, 3, 5, 9}),
+                   packed, kSms});
+
+  AttentionSchedule chunks = hopper;
+  chunks.num_qk_stages = 2;
+  chunks.num_kv_stages = 2;
+  chunks.overlap = Overlap::kIntra;
+  AttentionProblem window = small_problem({2, 1}, 128);
+  window.mask = {MaskKind::kSlidingWindow, {150, 0}, 0, {}};
+  window.sinks = true;
+  AttentionShape cut = small_batch({}, {222, 40, 0, 129, 30, 20});
+  cut.q_len = 110;
+  calls.push_back({"attention_sm90_keys_in_chunks", window, cut, chunks, kSms});
+
+  // Nothing but TMA's zeros behind the keys.
+  AttentionSchedule one_slot = hopper;
+  one_slot.q_stages = 1;
+  calls.push_back({"attention_sm90_one_query_slot", causal, small_shape(500, 240), one_slot, kSms});
+}
+
+void add_hopper_decode(std::vector<AttentionCall>& calls) {
+  constexpr int kSms = 2;
+  AttentionSchedule hopper;
+  hopper.family = Family::kHopper;
+  hopper.token_gen = true;
+  hopper.splits = 3;
+  hopper.num_warps = 2;
+  hopper.block_n = 64;
+  hopper.num_stages = 2;
+  hopper.merge = Merge::kInKernel;
+  AttentionProblem decode = small_problem({4, 1});
+  decode.max_q_len = 1;
+  decode.lse = true;
+  calls.push_back({"attention_decode_sm90_merged", decode, small_shape(1, 1000), hopper, kSms});
+  // The first tile is cleaned as well, and its slot filled again.
+  AttentionProblem pages = decode;
+  pages.kv_layout = {KvLayoutKind::kPaged, 16};
+  pages.mask = {MaskKind::kSlidingWindow, {900, 0}, 0, {}};
+  calls.push_back({"attention_decode_sm90_pages", pages, small_shape(1, 1000), hopper, kSms});
+  hopper.splits = 2;
+  hopper.merge = Merge::kCombine;
+  calls.push_back({"attention_decode_sm90_combined", decode, small_shape(1, 1000), hopper, kSms});
+}
+
+std::vector<AttentionCall> attention_calls() {
+  std::vector<AttentionCall> calls;
+  add_portable(calls);
+  add_hopper_prefill(calls);
+  add_hopper_decode(calls);
+  return calls;
+}
+
+EmulatorBackendOptions options_of(const AttentionCall& test, EmulatorBackendOptions options) {
+  if (test.num_sms > 0) options.num_sms = test.num_sms;
+  return options;
 }
 
 /// All kernels of one call, joined: a subject has one text, so that each kernel gets a subject of its own.
-std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& test) {
+std::vector<Subject> attention_subjects(Compiler& compiler, const AttentionCall& test) {
   /// Notes what the engine asks for, with lines.
   class RecordingStore : public KernelStore {
    public:
@@ -160,22 +274,21 @@ std::vector<Subject> portable_subjects(Compiler& compiler, const PortableCase& t
 
   const auto recording = std::make_shared<RecordingStore>(compiler);
   const SubjectRun first = run_on_backend(
-      {}, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) { run_with(recording, backend, run); });
-  if (!first.failure.empty()) throw Error(std::string(test.name) + ": " + first.failure);
+      options_of(test, {}),
+      [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) { run_with(recording, backend, run); });
+  if (!first.failure.empty()) throw Error(test.name + ": " + first.failure);
   std::map<std::string, Binary> binaries;
   for (const auto& [entry, made] : recording->built) binaries[entry] = made.second;
 
   std::vector<Subject> subjects;
   for (const auto& [entry, made] : recording->built) {
     const std::string& kernel = made.first.kernel;
-    Subject subject{std::string(test.name) + (binaries.size() > 1 ? "_" + kernel : ""),
-                    made.second.ptx,
-                    sources_of(made.first),
-                    {}};
-    subject.run = [run_with, binaries, entry = entry](const std::string& ptx, const EmulatorBackendOptions& options) {
+    Subject subject{test.name + (binaries.size() > 1 ? "_" + kernel : ""), made.second.ptx, sources_of(made.first), {}};
+    subject.run = [test, run_with, binaries, entry = entry](const std::string& ptx,
+                                                            const EmulatorBackendOptions& options) {
       std::map<std::string, Binary> changed = binaries;
       changed[entry].ptx = ptx;
-      EmulatorBackendOptions checking = options;
+      EmulatorBackendOptions checking = options_of(test, options);
       checking.unknown_ahead = true;  // each wait for the launch ahead counts
       return run_on_backend(checking, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
         run_with(std::make_shared<FixedStore>(std::move(changed)), backend, run);
@@ -218,9 +331,9 @@ std::vector<Subject> mutation_subjects(const std::string& filter) {
     if (found == cases.end()) throw Error(std::string("there is no Hopper case ") + name);
     subjects.push_back(hopper_subject(compiler, *found));
   }
-  for (const PortableCase& test : portable_cases()) {
-    if (std::string(test.name).find(filter) == std::string::npos) continue;
-    for (Subject& subject : portable_subjects(compiler, test)) subjects.push_back(std::move(subject));
+  for (const AttentionCall& test : attention_calls()) {
+    if (test.name.find(filter) == std::string::npos) continue;
+    for (Subject& subject : attention_subjects(compiler, test)) subjects.push_back(std::move(subject));
   }
   return subjects;
 }
