@@ -123,9 +123,11 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps;
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
-/// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads.
-inline int hopper_register_budget(int math_warpgroups) {
-  return math_warpgroups == 1 ? 256 : math_warpgroups == 2 ? 240 : 160;
+/// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads, or gathers keys.
+inline int hopper_register_budget(int math_warpgroups, int page_size) {
+  if (math_warpgroups == 3) return 160;
+  if (math_warpgroups == 1) return 256;
+  return contract::hopper_gathers_kv(page_size) ? 232 : 240;
 }
 
 }  // namespace kernelwright::detail

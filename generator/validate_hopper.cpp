@@ -103,7 +103,7 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
                        "longest_first would do",
                        spec.cluster_m));
 
-  const int budget = hopper_register_budget(spec.math_warpgroups);
+  const int budget = hopper_register_budget(spec.math_warpgroups, spec.page_size);
   if (hopper_registers(spec) > budget) {
     AttentionSpec smaller = spec;
     while (smaller.block_n > 16 && hopper_registers(smaller) > budget) smaller.block_n -= 16;

@@ -21,9 +21,12 @@ using contract::HopperAttentionParams;
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
 // Whether threads copy K and V row by row: pages in which no box of TMA lies.
 constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
-// What the launch gives each thread (65536 / kNumThreads) is dealt anew: loading takes few.
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 || kGathersKv ? 32 : 24;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : 240;
+// What the launch gives each thread is dealt anew: loading takes few, gathering a few more.
+constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 ? 32 : kGathersKv ? 40 : 24;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : spec::kMathWarpgroups == 2 && kGathersKv ? 232 : 240;
+static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
+              "the last warpgroup to ask would wait for ever");
 static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
 static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
