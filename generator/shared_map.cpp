@@ -105,6 +105,7 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
                                     {"factor empty", barriers.factor_empty},
                                     {"output full", barriers.output_full}})
     map.barriers(name, first, contract::kScoreTiles);
+  map.barriers("values landed", barriers.values_landed, 1);
   map.barriers("values clean", barriers.values_clean, 1);
   map.barriers_of_keys_and_values(barriers);
   map.add("tensor memory's address", layout.tensor_address, 4, "what tcgen05.alloc wrote");

@@ -66,6 +66,7 @@ struct BlackwellBarriers {
   int32_t factor_full;          // 4 warps of softmax
   int32_t factor_empty;         // 4 warps of correction
   int32_t output_full;          // tcgen05.commit: the product with V has been added
+  int32_t values_landed;        // [1] the multiplying thread: the first V is there, and is to be cleaned
   int32_t values_clean;         // [1] the cleaning warp: foreign rows of the first V are zeros
   int32_t key_full, key_empty;  // as hopper_barriers()
   int32_t value_full, value_empty;
@@ -82,7 +83,8 @@ constexpr BlackwellBarriers blackwell_barriers(int32_t kv_stages, int32_t qk_sta
   barriers.factor_full = barriers.probability_rest + kScoreTiles;
   barriers.factor_empty = barriers.factor_full + kScoreTiles;
   barriers.output_full = barriers.factor_empty + kScoreTiles;
-  barriers.values_clean = barriers.output_full + kScoreTiles;
+  barriers.values_landed = barriers.output_full + kScoreTiles;
+  barriers.values_clean = barriers.values_landed + 1;
   barriers.key_full = barriers.values_clean + 1;
   barriers.key_empty = barriers.key_full + keys;
   barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;

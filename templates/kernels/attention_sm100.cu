@@ -42,6 +42,7 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
     ptx::mbarrier_init(shared.barrier(kBarriers.factor_empty + tile), kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.output_full + tile), 1);
   }
+  ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);
   ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), 1);
   Consumer::init(shared.kv_barriers(), 1, 1);
 }

@@ -109,10 +109,11 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
 /// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their
 /// probability is 0, yet 0 times what lies there may be NaN.
 __device__ __forceinline__ void clean_values(const Shared& shared, int key_tiles, int last_keys) {
-  Consumer kv(shared.kv_barriers(), shared.keys(), shared.values(), {});
-  kv.template wait_k<0>();
-  if (Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1) kv.template wait_k<0>();
-  const uint32_t values = kv.template wait_v<0>();
+  // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps ahead.
+  ptx::mbarrier_wait_parity(shared.barrier(kBarriers.values_landed), 0);
+  const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
+  const int slot = kSharedRing ? (behind_two ? 2 : 1) % spec::kNumKvStages : 0;
+  const uint32_t values = shared.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
 #pragma unroll

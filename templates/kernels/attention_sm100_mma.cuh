@@ -102,7 +102,10 @@ class Multiplier {
 
   __device__ __forceinline__ uint32_t take_values(bool cleans) {
     const uint32_t values = kv_.template wait_v<0>();
-    if (cleans) ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
+    if (cleans) {
+      ptx::mbarrier_arrive(shared_.barrier(kBarriers.values_landed));
+      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
+    }
     return values;
   }
 

@@ -294,7 +294,7 @@ TEST(BlackwellRefusals, CountTensorMemoryAndRegistersAndNameTheNearestThatFits) 
 
 TEST(BlackwellRefusals, CountSharedMemoryAndNameTheNearestThatFits) {
   EXPECT_THAT(refused_schedule([](auto& s) { s.num_kv_stages = 6; }),
-              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263392 shared bytes and sm_100a has 232448; "
+              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263408 shared bytes and sm_100a has 232448; "
                           "num_kv_stages 5 would fit"));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.kv_ring = KvRing::kSplit;
@@ -329,16 +329,17 @@ TEST(BlackwellLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
 TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   const contract::BlackwellBarriers split = contract::blackwell_barriers(3, 2, false);
   EXPECT_EQ(split.query_full, 0);
-  EXPECT_EQ(split.values_clean, 14);
-  EXPECT_EQ(split.key_full, 15);
-  EXPECT_EQ(split.key_empty, 21);
-  EXPECT_EQ(split.value_full, 27);
-  EXPECT_EQ(split.value_empty, 30);
-  EXPECT_EQ(split.count, 33);
+  EXPECT_EQ(split.values_landed, 14);
+  EXPECT_EQ(split.values_clean, 15);
+  EXPECT_EQ(split.key_full, 16);
+  EXPECT_EQ(split.key_empty, 22);
+  EXPECT_EQ(split.value_full, 28);
+  EXPECT_EQ(split.value_empty, 31);
+  EXPECT_EQ(split.count, 34);
   const contract::BlackwellBarriers shared = contract::blackwell_barriers(5, 1, true);
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
-  EXPECT_EQ(shared.count, 25);
+  EXPECT_EQ(shared.count, 26);
 }
 
 TEST(BlackwellColumns, HaveScoresBelowOutputsAndAPowerOfTwoAllocated) {
