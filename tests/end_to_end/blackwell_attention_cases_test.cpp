@@ -7,6 +7,7 @@
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/planner.h"
+#include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
 namespace {
