@@ -304,7 +304,7 @@ class Corrector {
   __device__ __forceinline__ void run(int key_tiles) {
     // Nothing is there before the first product: it overwrites.
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
-      arrive(shared_.barrier(kBarriers.probability_ready + tile));
+      if (steps_of(tile, key_tiles) > 0) arrive(shared_.barrier(kBarriers.probability_ready + tile));
 #pragma unroll 1
     for (int n = 1; n < steps_of(0, key_tiles); ++n)
 #pragma unroll 1
