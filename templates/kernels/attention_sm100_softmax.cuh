@@ -314,8 +314,11 @@ class Corrector {
         const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
         __syncwarp();
         if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_empty + tile));
-        await(shared_.barrier(kBarriers.output_full + tile), n - 1);
-        if (__any_sync(0xffffffff, factor != 1)) rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(n - 1));
+        if (__any_sync(0xffffffff, factor != 1)) {
+          ptx::tcgen05_fence_after_thread_sync();
+          rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
+        }
         arrive(shared_.barrier(kBarriers.probability_ready + tile));
       }
   }
