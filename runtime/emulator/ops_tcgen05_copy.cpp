@@ -108,7 +108,7 @@ Step run_copy(Warp& warp, const Op& op, LaneMask lanes) {
   for_each_lane(lanes, [&](int lane) {
     const TensorAddress at = TensorAddress::of(static_cast<std::uint32_t>(lane_address(warp, op, lane)));
     const TensorUnits units(decode_tensor_descriptor(warp.lanes<std::uint64_t>(op.b)[lane], "tcgen05.cp", false),
-                            TensorElement::kU8, /*packed=*/false, /*mn_major=*/false, copy.rows,
+                            MatrixElement::kU8, /*packed=*/false, /*mn_major=*/false, copy.rows,
                             copy.units * kUnitBytes);
     for_each_of_group(warp, copy.pair != 0, "tcgen05.cp", [&](Cta& cta) {
       require_tensor(cta, block_of(copy, at), "tcgen05.cp");

@@ -43,24 +43,24 @@ void unpack_bits(const std::uint8_t* from, std::uint32_t count, std::uint32_t bi
   }
 }
 
-const float* small_values(TensorElement element) {
-  return element == TensorElement::kE2m3   ? kE2m3Values.data()
-         : element == TensorElement::kE3m2 ? kE3m2Values.data()
+const float* small_values(MatrixElement element) {
+  return element == MatrixElement::kE2m3   ? kE2m3Values.data()
+         : element == MatrixElement::kE3m2 ? kE3m2Values.data()
                                            : kE2m1Values.data();
 }
 
 /// Elements that take whole bytes.
-void widen_bytes(const std::byte* from, std::size_t bytes, TensorElement element, float* out) {
+void widen_bytes(const std::byte* from, std::size_t bytes, MatrixElement element, float* out) {
   const auto* octets = reinterpret_cast<const std::uint8_t*>(from);
   const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
   switch (element) {
-    case TensorElement::kF16: return f16_to_f32(out, halves, bytes / 2);
-    case TensorElement::kBf16: return bf16_to_f32(out, halves, bytes / 2);
-    case TensorElement::kTf32: return tf32_to_f32(reinterpret_cast<const std::uint32_t*>(from), bytes / 4, out);
-    case TensorElement::kE4m3: return e4m3_to_f32(out, octets, bytes);
-    case TensorElement::kE5m2: return e5m2_to_f32(out, octets, bytes);
-    case TensorElement::kS8: return bytes_to_f32(reinterpret_cast<const std::int8_t*>(from), bytes, out);
-    case TensorElement::kU8: return bytes_to_f32(octets, bytes, out);
+    case MatrixElement::kF16: return f16_to_f32(out, halves, bytes / 2);
+    case MatrixElement::kBf16: return bf16_to_f32(out, halves, bytes / 2);
+    case MatrixElement::kTf32: return tf32_to_f32(reinterpret_cast<const std::uint32_t*>(from), bytes / 4, out);
+    case MatrixElement::kE4m3: return e4m3_to_f32(out, octets, bytes);
+    case MatrixElement::kE5m2: return e5m2_to_f32(out, octets, bytes);
+    case MatrixElement::kS8: return bytes_to_f32(reinterpret_cast<const std::int8_t*>(from), bytes, out);
+    case MatrixElement::kU8: return bytes_to_f32(octets, bytes, out);
     default: return;
   }
 }
@@ -98,12 +98,12 @@ TensorDescriptor decode_tensor_descriptor(std::uint64_t bits, const char* operan
   return descriptor;
 }
 
-TensorUnits::TensorUnits(const TensorDescriptor& descriptor, TensorElement element, bool packed, bool mn_major,
+TensorUnits::TensorUnits(const TensorDescriptor& descriptor, MatrixElement element, bool packed, bool mn_major,
                          std::uint32_t size, std::uint32_t k)
     : start_(descriptor.start), base_(descriptor.base) {
   const std::uint32_t per_unit = elements_per_unit(element, packed);
   const bool atom32 = descriptor.swizzle == TensorSwizzle::k128BAtom32B;
-  if (mn_major && atom32 != (element == TensorElement::kTf32))
+  if (mn_major && atom32 != (element == MatrixElement::kTf32))
     throw Fault(atom32 ? "a transposed operand with a 128B swizzle of 32-byte atoms: only 32-bit elements have that"
                        : "a transposed operand of kind::tf32 needs the 128B swizzle of 32-byte atoms");
   if (descriptor.leading_absolute)
@@ -151,7 +151,7 @@ void gather_units(const Cta& cta, const TensorUnits& operand, std::byte* out) {
     }
 }
 
-void widen_units(const std::byte* units, std::uint32_t count, TensorElement element, bool packed, float* out) {
+void widen_units(const std::byte* units, std::uint32_t count, MatrixElement element, bool packed, float* out) {
   const std::uint32_t bits = element_bits(element);
   if (bits >= 8) return widen_bytes(units, std::size_t{count} * kUnitBytes, element, out);
   const std::uint32_t elements = elements_per_unit(element, packed);
@@ -160,7 +160,7 @@ void widen_units(const std::byte* units, std::uint32_t count, TensorElement elem
                 out + unit * elements);
 }
 
-void widen_cells(const std::uint32_t* cells, std::uint32_t count, TensorElement element, bool packed, float* out) {
+void widen_cells(const std::uint32_t* cells, std::uint32_t count, MatrixElement element, bool packed, float* out) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(cells);
   const std::uint32_t bits = element_bits(element);
   if (bits >= 8) return widen_bytes(reinterpret_cast<const std::byte*>(cells), std::size_t{count} * 4, element, out);

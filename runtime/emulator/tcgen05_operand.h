@@ -34,7 +34,7 @@ TensorDescriptor decode_tensor_descriptor(std::uint64_t bits, const char* operan
 class TensorUnits {
  public:
   /// `size`: rows of A or columns of B that this CTA has. Throws Fault if the swizzle does not go with the elements.
-  TensorUnits(const TensorDescriptor& descriptor, TensorElement element, bool packed, bool mn_major, std::uint32_t size,
+  TensorUnits(const TensorDescriptor& descriptor, MatrixElement element, bool packed, bool mn_major, std::uint32_t size,
               std::uint32_t k);
   std::uint32_t rows() const { return rows_; }
   std::uint32_t columns() const { return columns_; }
@@ -81,9 +81,9 @@ void visit_unit_pieces(const TensorUnits& units, Visit&& visit) {
 }
 
 /// `count` units of shared memory become floats, elements_per_unit() of each.
-void widen_units(const std::byte* units, std::uint32_t count, TensorElement element, bool packed, float* out);
+void widen_units(const std::byte* units, std::uint32_t count, MatrixElement element, bool packed, float* out);
 /// `count` cells of tensor memory (of A) become floats: 4- and 6-bit elements have a byte each, unless `packed`. In it,
 /// 6-bit ones are the low bits and e2m1 is bits 5-2, as tcgen05.cp unpacks them.
-void widen_cells(const std::uint32_t* cells, std::uint32_t count, TensorElement element, bool packed, float* out);
+void widen_cells(const std::uint32_t* cells, std::uint32_t count, MatrixElement element, bool packed, float* out);
 
 }  // namespace kernelwright::emulator

@@ -34,38 +34,38 @@ class Reader {
   const Tcgen05Form& form_;
 };
 
-TensorElement float_element(const Reader& reader, int low, const char* name) {
+MatrixElement float_element(const Reader& reader, int low, const char* name) {
   const std::uint32_t code = reader.field(low, 3);
   switch (code) {
-    case 0: return TensorElement::kE4m3;
-    case 1: return TensorElement::kE5m2;
-    case 3: return TensorElement::kE2m3;
-    case 4: return TensorElement::kE3m2;
-    case 5: return TensorElement::kE2m1;
+    case 0: return MatrixElement::kE4m3;
+    case 1: return MatrixElement::kE5m2;
+    case 3: return MatrixElement::kE2m3;
+    case 4: return MatrixElement::kE3m2;
+    case 5: return MatrixElement::kE2m1;
     default: reader.refuse(low, 3, name, code, "must be 0 (e4m3), 1 (e5m2), 3 (e2m3), 4 (e3m2) or 5 (e2m1)");
   }
 }
 
-TensorElement element_of(const Reader& reader, Tcgen05Kind kind, int low, const char* name) {
+MatrixElement element_of(const Reader& reader, Tcgen05Kind kind, int low, const char* name) {
   const std::uint32_t code = reader.field(low, 3);
   switch (kind) {
     case Tcgen05Kind::kF16:
       if (code > 1) reader.refuse(low, 3, name, code, "must be 0 (f16) or 1 (bf16)");
-      return code == 0 ? TensorElement::kF16 : TensorElement::kBf16;
+      return code == 0 ? MatrixElement::kF16 : MatrixElement::kBf16;
     case Tcgen05Kind::kTf32:
       if (code != 2) reader.refuse(low, 3, name, code, "must be 2 (tf32)");
-      return TensorElement::kTf32;
+      return MatrixElement::kTf32;
     case Tcgen05Kind::kI8:
       if (code > 1) reader.refuse(low, 3, name, code, "must be 0 (u8) or 1 (s8)");
-      return code == 0 ? TensorElement::kU8 : TensorElement::kS8;
+      return code == 0 ? MatrixElement::kU8 : MatrixElement::kS8;
     case Tcgen05Kind::kF8f6f4:
     case Tcgen05Kind::kMxf8f6f4: return float_element(reader, low, name);
     case Tcgen05Kind::kMxf4:
     case Tcgen05Kind::kMxf4nvf4:
       if (code != 1) reader.refuse(low, 3, name, code, "must be 1 (e2m1)");
-      return TensorElement::kE2m1;
+      return MatrixElement::kE2m1;
   }
-  return TensorElement::kF16;
+  return MatrixElement::kF16;
 }
 
 void decode_plain(const Reader& reader, const Tcgen05Form& form, Tcgen05Shape& shape) {
@@ -90,7 +90,7 @@ void decode_plain(const Reader& reader, const Tcgen05Form& form, Tcgen05Shape& s
   reader.zero(29, 1, "a reserved field");
   if (const std::uint32_t shift = reader.field(30, 2); shift != 0)
     reader.refuse(30, 2, "the maximum shift of B", shift, "is not modelled");
-  if (shape.a == TensorElement::kBf16 && shape.d == TensorOutput::kF16)
+  if (shape.a == MatrixElement::kBf16 && shape.d == TensorOutput::kF16)
     reader.refuse(4, 2, "the type of D", d, "must be 1 (f32) for bf16");
   if (form.kind == Tcgen05Kind::kF16 && shape.a != shape.b)
     reader.refuse(10, 3, "the type of B", reader.field(10, 3), "must be that of A");

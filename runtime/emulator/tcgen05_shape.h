@@ -12,7 +12,7 @@ enum class Tcgen05Kind : std::uint8_t { kF16, kTf32, kF8f6f4, kI8, kMxf8f6f4, kM
 std::string_view name_of(Tcgen05Kind kind);  // "kind::f16"
 
 /// An element of A or B.
-enum class TensorElement : std::uint8_t { kF16, kBf16, kTf32, kE4m3, kE5m2, kE2m3, kE3m2, kE2m1, kS8, kU8 };
+enum class MatrixElement : std::uint8_t { kF16, kBf16, kTf32, kE4m3, kE5m2, kE2m3, kE3m2, kE2m1, kS8, kU8 };
 enum class TensorOutput : std::uint8_t { kF16, kF32, kS32 };
 
 /// What the opcode and its constants say; travels in Op::imm.
@@ -46,7 +46,7 @@ static_assert(sizeof(Tcgen05Form) == sizeof(std::uint64_t));
 enum class CollectorUse : std::uint8_t { kDiscard, kFill, kUse, kLastUse };
 
 struct Tcgen05Shape {
-  TensorElement a = TensorElement::kF16, b = TensorElement::kF16;
+  MatrixElement a = MatrixElement::kF16, b = MatrixElement::kF16;
   TensorOutput d = TensorOutput::kF32;
   std::uint32_t m = 128, n = 8, k = 16;  // of the instruction: with cta_group::2, of the pair
   bool negate_a = false, negate_b = false;
@@ -76,19 +76,19 @@ struct Tcgen05Layout {
 Tcgen05Layout layout_of(const Tcgen05Form& form, const Tcgen05Shape& shape);
 
 /// Bits of an element as it lies in shared memory, padding not counted.
-constexpr std::uint32_t element_bits(TensorElement element) {
+constexpr std::uint32_t element_bits(MatrixElement element) {
   switch (element) {
-    case TensorElement::kTf32: return 32;
-    case TensorElement::kF16:
-    case TensorElement::kBf16: return 16;
-    case TensorElement::kE2m3:
-    case TensorElement::kE3m2: return 6;
-    case TensorElement::kE2m1: return 4;
+    case MatrixElement::kTf32: return 32;
+    case MatrixElement::kF16:
+    case MatrixElement::kBf16: return 16;
+    case MatrixElement::kE2m3:
+    case MatrixElement::kE3m2: return 6;
+    case MatrixElement::kE2m1: return 4;
     default: return 8;
   }
 }
 /// Elements in 16 bytes of shared memory: 4- and 6-bit ones are padded to a byte each on average, unless `packed`.
-constexpr std::uint32_t elements_per_unit(TensorElement element, bool packed) {
+constexpr std::uint32_t elements_per_unit(MatrixElement element, bool packed) {
   return packed ? 32 : element_bits(element) <= 8 ? 16 : 128 / element_bits(element);
 }
 

@@ -126,8 +126,8 @@ TEST(InstructionDescriptor, IsReadAsItWasWritten) {
   d.n = 48;
   d.negate_b = true;
   d.b_mn_major = true;
-  const Tcgen05Shape expected{.a = TensorElement::kE3m2,
-                              .b = TensorElement::kE5m2,
+  const Tcgen05Shape expected{.a = MatrixElement::kE3m2,
+                              .b = MatrixElement::kE5m2,
                               .m = 64,
                               .n = 48,
                               .k = 32,
@@ -143,8 +143,8 @@ TEST(InstructionDescriptor, IsReadAsItWasWritten) {
   s.scale = MmaScale::kUe4m3;
   Tcgen05Form form = form_of(s.kind);
   form.scale_block = 16;
-  const Tcgen05Shape scaled{.a = TensorElement::kE2m1,
-                            .b = TensorElement::kE2m1,
+  const Tcgen05Shape scaled{.a = MatrixElement::kE2m1,
+                            .b = MatrixElement::kE2m1,
                             .m = 128,
                             .n = 128,
                             .k = 64,
@@ -154,8 +154,8 @@ TEST(InstructionDescriptor, IsReadAsItWasWritten) {
   EXPECT_EQ(decode_instruction_descriptor(s.bits(), form), scaled);
   s.scale = MmaScale::kUe8m0;
   s.scale_a_id = 2;
-  const Tcgen05Shape halves{.a = TensorElement::kE2m1,
-                            .b = TensorElement::kE2m1,
+  const Tcgen05Shape halves{.a = MatrixElement::kE2m1,
+                            .b = MatrixElement::kE2m1,
                             .m = 128,
                             .n = 128,
                             .k = 64,
@@ -335,7 +335,7 @@ TEST(SharedDescriptor, IsRefusedByTheNameOfItsField) {
 }
 
 TEST(SharedDescriptor, TakesItsSwizzlesWithTheElementsThatHaveThem) {
-  const auto units = [](TensorSwizzle swizzle, TensorElement element, bool mn_major) -> std::string {
+  const auto units = [](TensorSwizzle swizzle, MatrixElement element, bool mn_major) -> std::string {
     try {
       TensorUnits({.start = 4096, .leading = 1024, .stride = 1024, .swizzle = swizzle}, element, false, mn_major, 64,
                   16);
@@ -344,11 +344,11 @@ TEST(SharedDescriptor, TakesItsSwizzlesWithTheElementsThatHaveThem) {
     }
     return "accepted";
   };
-  EXPECT_EQ(units(TensorSwizzle::k128BAtom32B, TensorElement::kTf32, true), "accepted");
-  EXPECT_THAT(units(TensorSwizzle::k128B, TensorElement::kTf32, true),
+  EXPECT_EQ(units(TensorSwizzle::k128BAtom32B, MatrixElement::kTf32, true), "accepted");
+  EXPECT_THAT(units(TensorSwizzle::k128B, MatrixElement::kTf32, true),
               HasSubstr("needs the 128B swizzle of 32-byte atoms"));
-  EXPECT_THAT(units(TensorSwizzle::k128BAtom32B, TensorElement::kF16, true), HasSubstr("only 32-bit elements"));
-  EXPECT_EQ(units(TensorSwizzle::k128BAtom32B, TensorElement::kF16, false), "accepted");
+  EXPECT_THAT(units(TensorSwizzle::k128BAtom32B, MatrixElement::kF16, true), HasSubstr("only 32-bit elements"));
+  EXPECT_EQ(units(TensorSwizzle::k128BAtom32B, MatrixElement::kF16, false), "accepted");
 }
 
 TEST(TensorUnits, CoversEveryUnitOnceInItsPieces) {
@@ -356,7 +356,7 @@ TEST(TensorUnits, CoversEveryUnitOnceInItsPieces) {
        {TensorSwizzle::kNone, TensorSwizzle::k32B, TensorSwizzle::k64B, TensorSwizzle::k128B})
     for (const bool mn_major : {false, true}) {
       const TensorUnits units({.start = 2048, .leading = mn_major ? 16384u : 128u, .stride = 1024, .swizzle = swizzle},
-                              TensorElement::kBf16, false, mn_major, 128, 16);
+                              MatrixElement::kBf16, false, mn_major, 128, 16);
       std::vector<int> touched(1 << 18), expected(1 << 18);
       visit_unit_pieces(units, [&](std::uint32_t offset, std::uint32_t bytes) {
         for (std::uint32_t i = 0; i < bytes; ++i) ++touched[offset + i];
