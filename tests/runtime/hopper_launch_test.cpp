@@ -404,10 +404,9 @@ TEST_F(HopperLaunchTest, AsksForTheRowsOfRaggedKeys) {
   tensors.q_tokens = 130;
   tensors.q_offsets = 0x50000;
   tensors.kv_offsets = 0x51000;
-  EXPECT_THAT(
-      refused(problem, tensors),
-      ElementsAre("/tensors/kv_tokens: is 0, and the kernel has to know how many rows k and v have, lest it "
-                  "reads behind them; give kv_offsets[batch]"));
+  EXPECT_THAT(refused(problem, tensors),
+              ElementsAre("/tensors/kv_tokens: is 0, and the kernel has to know how many rows k and v have, lest it "
+                          "reads behind them; give kv_offsets[batch]"));
   tensors.kv_tokens = -1;
   EXPECT_THAT(refused(problem, tensors), ::testing::Contains("/tensors/kv_tokens: -1 is negative"));
   tensors.kv_tokens = 300;
