@@ -102,9 +102,14 @@ inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
                                  contract::hopper_gathers_kv(spec.page_size));
 }
 
-inline contract::BlackwellLayout blackwell_layout_of(const AttentionSpec& spec) {
-  return contract::blackwell_layout(spec.num_q, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.num_kv_stages,
-                                    spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
+  return {.num_q = spec.num_q,
+          .block_n = spec.block_n,
+          .depth_qk = spec.head_dim_qk,
+          .depth_v = spec.head_dim_v,
+          .kv_stages = spec.num_kv_stages,
+          .qk_stages = spec.num_qk_stages,
+          .shared_ring = spec.kv_ring == KvRing::kShared};
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

@@ -80,7 +80,7 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
           .total;
     case AttentionForm::kHopperPrefill: return detail::hopper_layout_of(spec).total;
     case AttentionForm::kHopperDecode: return detail::hopper_decode_layout_of(spec).total;
-    case AttentionForm::kBlackwellPrefill: return detail::blackwell_layout_of(spec).total;
+    case AttentionForm::kBlackwellPrefill: return contract::blackwell_layout(detail::blackwell_shape_of(spec)).total;
   }
   return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots).total;
 }

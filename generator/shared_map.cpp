@@ -83,9 +83,9 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
 }
 
 std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
-  const contract::BlackwellLayout layout = detail::blackwell_layout_of(spec);
-  const contract::BlackwellBarriers barriers =
-      contract::blackwell_barriers(spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared);
+  const contract::BlackwellShape shape = detail::blackwell_shape_of(spec);
+  const contract::BlackwellLayout layout = contract::blackwell_layout(shape);
+  const contract::BlackwellBarriers barriers = contract::blackwell_barriers(shape);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
            RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
@@ -176,7 +176,7 @@ std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
   TensorMemoryMap map;
   if (spec.form() != AttentionForm::kBlackwellPrefill) return map;
-  const contract::BlackwellColumns columns = contract::blackwell_columns(spec.block_n, spec.head_dim_v);
+  const contract::BlackwellColumns columns = contract::blackwell_columns(detail::blackwell_shape_of(spec));
   map.used = columns.used;
   map.allocated = columns.allocated;
   const int v = contract::padded_depth(spec.head_dim_v);

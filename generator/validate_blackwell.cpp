@@ -22,7 +22,7 @@ constexpr int kLeastKvStages = 2;
 
 int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
 
-int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(spec.block_n, spec.head_dim_v).used; }
+int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(blackwell_shape_of(spec)).used; }
 
 /// Fewer stages, then fewer keys; "" where neither would do.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {

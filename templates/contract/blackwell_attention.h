@@ -22,6 +22,16 @@ constexpr int32_t kBlackwellThreads = 512;  // 4 warpgroups
 constexpr int32_t kTensorColumns = 512;     // of an SM, 32 bits each
 constexpr int32_t kScoreTiles = 2;          // accumulators of scores, and of outputs, at a time
 
+/// What the layouts below follow from. Depths in elements, of one head.
+struct BlackwellShape {
+  int32_t num_q;    // query tiles of a CTA
+  int32_t block_n;  // keys of a tile
+  int32_t depth_qk, depth_v;
+  int32_t kv_stages;  // slots of a ring
+  int32_t qk_stages;  // chunks of a tile of K, each with barriers of its own
+  bool shared_ring;   // one ring whose slots hold K and V in turn
+};
+
 /// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a column.
 struct BlackwellColumns {
   int32_t scores[kScoreTiles];   // [block_n] each
@@ -30,14 +40,14 @@ struct BlackwellColumns {
   int32_t allocated;  // a power of two
 };
 
-constexpr BlackwellColumns blackwell_columns(int32_t block_n, int32_t depth_v) {
+constexpr BlackwellColumns blackwell_columns(const BlackwellShape& shape) {
   BlackwellColumns columns{};
-  const int32_t v = padded_depth(depth_v);
+  const int32_t v = padded_depth(shape.depth_v);
   for (int32_t i = 0; i < kScoreTiles; ++i) {
-    columns.scores[i] = i * block_n;
-    columns.outputs[i] = kScoreTiles * block_n + i * v;
+    columns.scores[i] = i * shape.block_n;
+    columns.outputs[i] = kScoreTiles * shape.block_n + i * v;
   }
-  columns.used = kScoreTiles * (block_n + v);
+  columns.used = kScoreTiles * (shape.block_n + v);
   columns.allocated = 32;
   while (columns.allocated < columns.used) columns.allocated *= 2;
   return columns;
@@ -73,9 +83,9 @@ struct BlackwellBarriers {
   int32_t count;
 };
 
-constexpr BlackwellBarriers blackwell_barriers(int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   BlackwellBarriers barriers{};
-  const int32_t keys = kv_stages * qk_stages;
+  const int32_t keys = shape.kv_stages * shape.qk_stages;
   barriers.query_full = 0;
   barriers.score_full = barriers.query_full + kScoreTiles;
   barriers.probability_ready = barriers.score_full + kScoreTiles;
@@ -87,26 +97,25 @@ constexpr BlackwellBarriers blackwell_barriers(int32_t kv_stages, int32_t qk_sta
   barriers.values_clean = barriers.values_landed + 1;
   barriers.key_full = barriers.values_clean + 1;
   barriers.key_empty = barriers.key_full + keys;
-  barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;
-  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + kv_stages;
-  barriers.count = barriers.value_empty + (shared_ring ? keys : kv_stages);
+  barriers.value_full = shape.shared_ring ? barriers.key_full : barriers.key_empty + keys;
+  barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + shape.kv_stages;
+  barriers.count = barriers.value_empty + (shape.shared_ring ? keys : shape.kv_stages);
   return barriers;
 }
 
-constexpr BlackwellLayout blackwell_layout(int32_t num_q, int32_t block_n, int32_t depth_qk, int32_t depth_v,
-                                           int32_t kv_stages, int32_t qk_stages, bool shared_ring) {
+constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   BlackwellLayout layout{};
-  const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
+  const int32_t qk = padded_depth(shape.depth_qk), v = padded_depth(shape.depth_v);
   layout.query_slot = kQueryTileRows * qk * 2;
-  layout.key_slot = align_up(block_n * (shared_ring ? larger(qk, v) : qk) * 2, 1024);
-  layout.value_slot = shared_ring ? layout.key_slot : align_up(block_n * v * 2, 1024);
+  layout.key_slot = align_up(shape.block_n * (shape.shared_ring ? larger(qk, v) : qk) * 2, 1024);
+  layout.value_slot = shape.shared_ring ? layout.key_slot : align_up(shape.block_n * v * 2, 1024);
   layout.queries = 0;
-  layout.keys = layout.queries + num_q * layout.query_slot;
-  layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
-  layout.factors = layout.values + kv_stages * layout.value_slot;
+  layout.keys = layout.queries + shape.num_q * layout.query_slot;
+  layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
+  layout.factors = layout.values + shape.kv_stages * layout.value_slot;
   layout.statistics = layout.factors + kScoreTiles * kQueryTileRows * 4;
-  layout.barriers = layout.statistics + (num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
-  layout.tensor_address = layout.barriers + blackwell_barriers(kv_stages, qk_stages, shared_ring).count * kBarrierBytes;
+  layout.barriers = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.tensor_address = layout.barriers + blackwell_barriers(shape).count * kBarrierBytes;
   layout.total = align_up(layout.tensor_address + 4, 16);
   return layout;
 }

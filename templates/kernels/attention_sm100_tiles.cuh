@@ -36,11 +36,11 @@ constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSla
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
-constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(
-    spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
-constexpr contract::BlackwellBarriers kBarriers =
-    contract::blackwell_barriers(spec::kNumKvStages, spec::kNumQkStages, kSharedRing);
-constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(spec::kBlockN, spec::kHeadDimV);
+constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV,
+                                          spec::kNumKvStages, spec::kNumQkStages, kSharedRing};
+constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
+constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
+constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
 static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of two tiles");
 
 // P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.

@@ -311,8 +311,8 @@ TEST(BlackwellLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
       for (const int depth_qk : {16, 72, 128})
         for (const int block_n : {64, 80, 128, 192}) {
           const int stages = 3, depth_v = depth_qk - 8;
-          const contract::BlackwellLayout map =
-              contract::blackwell_layout(num_q, block_n, depth_qk, depth_v, stages, 1, shared_ring);
+          const contract::BlackwellShape shape{num_q, block_n, depth_qk, depth_v, stages, 1, shared_ring};
+          const contract::BlackwellLayout map = contract::blackwell_layout(shape);
           for (const int offset : {map.keys, map.values, map.factors, map.query_slot, map.key_slot, map.value_slot})
             EXPECT_EQ(offset % 1024, 0);
           EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk) * 2);
@@ -320,14 +320,14 @@ TEST(BlackwellLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
           EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
           EXPECT_EQ(map.factors, map.values + stages * map.value_slot);
           EXPECT_EQ(map.barriers % 8, 0);
-          EXPECT_EQ(map.tensor_address, map.barriers + contract::blackwell_barriers(stages, 1, shared_ring).count *
-                                                           contract::kBarrierBytes);
+          EXPECT_EQ(map.tensor_address,
+                    map.barriers + contract::blackwell_barriers(shape).count * contract::kBarrierBytes);
           EXPECT_GE(map.total, map.tensor_address + 4);
         }
 }
 
 TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
-  const contract::BlackwellBarriers split = contract::blackwell_barriers(3, 2, false);
+  const contract::BlackwellBarriers split = contract::blackwell_barriers({2, 128, 128, 128, 3, 2, false});
   EXPECT_EQ(split.query_full, 0);
   EXPECT_EQ(split.values_landed, 14);
   EXPECT_EQ(split.values_clean, 15);
@@ -336,21 +336,21 @@ TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   EXPECT_EQ(split.value_full, 28);
   EXPECT_EQ(split.value_empty, 31);
   EXPECT_EQ(split.count, 34);
-  const contract::BlackwellBarriers shared = contract::blackwell_barriers(5, 1, true);
+  const contract::BlackwellBarriers shared = contract::blackwell_barriers({2, 128, 128, 128, 5, 1, true});
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
   EXPECT_EQ(shared.count, 26);
 }
 
 TEST(BlackwellColumns, HaveScoresBelowOutputsAndAPowerOfTwoAllocated) {
-  const contract::BlackwellColumns wide = contract::blackwell_columns(128, 128);
+  const contract::BlackwellColumns wide = contract::blackwell_columns({2, 128, 128, 128, 2, 1, false});
   EXPECT_THAT(wide.scores, ElementsAre(0, 128));
   EXPECT_THAT(wide.outputs, ElementsAre(256, 384));
   EXPECT_EQ(wide.used, 512);
   EXPECT_EQ(wide.allocated, 512);
-  EXPECT_EQ(contract::blackwell_columns(64, 16).allocated, 256);
-  EXPECT_EQ(contract::blackwell_columns(128, 64).used, 384);
-  EXPECT_EQ(contract::blackwell_columns(128, 64).allocated, 512);
+  EXPECT_EQ(contract::blackwell_columns({2, 64, 16, 16, 2, 1, false}).allocated, 256);
+  EXPECT_EQ(contract::blackwell_columns({2, 128, 64, 64, 2, 1, false}).used, 384);
+  EXPECT_EQ(contract::blackwell_columns({2, 128, 64, 64, 2, 1, false}).allocated, 512);
 }
 
 TEST(BlackwellSharedMap, CoversEveryByteOnce) {
