@@ -25,7 +25,7 @@ foreach(folder generator runtime)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
           FILES_MATCHING PATTERN "*.h"
           PATTERN "attention_arguments.h" EXCLUDE  # between .cpp files: it needs fmt
-          PATTERN "hopper_tensor_maps.h" EXCLUDE   # likewise: it needs the one above
+          PATTERN "attention_tensor_maps.h" EXCLUDE   # likewise: it needs the one above
           PATTERN "families.h" EXCLUDE             # likewise: it needs contract/
           PATTERN "driver.h" EXCLUDE)              # likewise: it needs cuda.h
 endforeach()

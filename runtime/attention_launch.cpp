@@ -9,7 +9,7 @@
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/range_mask.h"
 #include "kernelwright/runtime/attention_arguments.h"
-#include "kernelwright/runtime/hopper_tensor_maps.h"
+#include "kernelwright/runtime/attention_tensor_maps.h"
 
 namespace kernelwright::detail {
 
@@ -111,7 +111,7 @@ void encode(const LoadedAttention& kernel, contract::TensorMap& to, const Tensor
 /// attention_sm90, attention_decode_sm90 and attention_sm100.
 void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
-  const HopperTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
+  const AttentionTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
   const auto launch_with = [&](auto& all) {
     if constexpr (requires { all.q; }) encode(kernel, all.q, wanted.q);
     if (!wanted.gathers) {

@@ -1,16 +1,16 @@
-/// What the warps of attention_sm100 have in common: the Spec's constants, where things lie in shared memory and in
-/// tensor memory, the rings of K and V, and the CTA's work.
+/// What the warps of attention_sm100 have in common, beyond attention_mapped.cuh: the Spec's constants, where things
+/// lie in shared memory and in tensor memory, the rings of K and V, and the CTA's work.
 #pragma once
 
 #include "spec.h"
 
 #include "contract/blackwell_attention.h"
 #include "contract/spec_words.h"
+#include "kernels/attention_mapped.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_tiles.cuh"
-#include "policy/mask.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tcgen05.cuh"
 
@@ -30,12 +30,7 @@ static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q hold
 constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
-constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
-constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
-constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSlabColumns;
-constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
-constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
-constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
+constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
 constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV,
                                           spec::kNumKvStages, spec::kNumQkStages, kSharedRing};
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
@@ -66,9 +61,6 @@ struct CommitRelease {
 };
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
-
-using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
-using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 
 /// Shared memory, as the contract lays it out.
 struct Shared {
@@ -118,13 +110,6 @@ struct Work {
   __device__ int last_keys(const contract::AttentionParams& params) const {
     if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
     return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
-  }
-
- private:
-  __device__ static policy::ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItem& item) {
-    constexpr int kBox = kPaged ? contract::hopper_kv_box_rows(spec::kBlockN, spec::kPageSize) : 1;
-    constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1;
-    return policy::item_tiles<spec::kBlockN, kBox, kChunk, Mask>(params, item);
   }
 };
 

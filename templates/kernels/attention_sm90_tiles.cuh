@@ -1,17 +1,16 @@
-/// What the warps of attention_sm90 have in common: the Spec's constants, where things lie in shared memory, and which
-/// key tiles an item walks.
+/// What the warps of attention_sm90 have in common, beyond attention_mapped.cuh: the Spec's constants, where things lie
+/// in shared memory, and which items a cluster walks.
 #pragma once
 
 #include "spec.h"
 
 #include "contract/hopper_attention.h"
 #include "contract/spec_words.h"
+#include "kernels/attention_mapped.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_walk.cuh"
-#include "policy/mask.cuh"
-#include "ptx/cluster.cuh"
 
 namespace kernelwright {
 namespace {
@@ -19,8 +18,6 @@ namespace {
 using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
-// Whether threads copy K and V row by row: pages in which no box of TMA lies.
-constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
 // What the launch gives each thread is dealt anew: loading takes few, gathering a few more.
 constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 ? 32 : kGathersKv ? 40 : 24;
@@ -36,11 +33,7 @@ static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster"
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
-constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
-constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
-constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSlabColumns;
-constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes, kKvSlabBytes = spec::kBlockN * kRowBytes;
-constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
+constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
 constexpr contract::HopperLayout kLayout =
     contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
                             spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv);
@@ -65,10 +58,8 @@ using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of recor
 
 template <int kRows>
 using ItemOf = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, kRows>;
-using WorkItem = ItemOf<spec::kBlockM>;                // of the CTA
 using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // of the walk: the query tiles of all its CTAs
 using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
-using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 
 /// Shared memory, as the contract lays it out.
 struct Shared {
@@ -85,38 +76,6 @@ struct Shared {
   }
 };
 
-/// Key tiles of an item, counted from `origin`: none if a shorter sequence of a ragged batch ends before it, or no key
-/// is seen. They are those of all CTAs of a cluster; which of them need no mask is this CTA's own.
-struct ItemTiles {
-  policy::TileList list;
-  int origin;
-  __device__ bool empty() const { return list.begin == list.end; }
-};
-
-/// Under a window, tiles begin with the first key that the item sees: a window of 128 keys and a few queries are then
-/// two tiles of 80 and not three. Where keys come in boxes of a page they begin with a box; under a chunked mask with a
-/// chunk, so that chunks can be counted from there; and with key 0 if a box and a chunk do not begin together.
-__device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& params, const ClusterItem& work) {
-  if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
-  const Mask mask = work.template mask<Mask>(params);
-  const int first = work.query(0), last = work.query(work.num_rows - 1);
-  int origin = 0;
-  if constexpr (Mask::hides_low) {
-    constexpr bool kInBoxes = spec::kKvLayout == KvLayoutKind::kPaged && !kGathersKv;
-    constexpr int kBox = kInBoxes ? contract::hopper_kv_box_rows(spec::kBlockN / kCluster, spec::kPageSize) : 1;
-    constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1, kStep = kChunk > kBox ? kChunk : kBox;
-    if constexpr (kStep % kChunk == 0 && kStep % kBox == 0) origin = mask.visible(first).low / kStep * kStep;
-  }
-  return {policy::tile_list<spec::kBlockN>(mask.counted_from(origin), first, last), origin};
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  if constexpr (kCluster > 1)
-    return ptx::cluster_ctarank();
-  else
-    return 0;
-}
-
 /// The CTA's own query tile of an item. Behind the last rows of a sequence there may be none: the CTA then takes part
 /// in what its cluster loads, and stores nothing.
 template <int kRows>
@@ -125,15 +84,16 @@ __device__ __forceinline__ WorkItem own_tile(const contract::AttentionParams& pa
     return item;
   } else {
     policy::TileCoord coord = item.coord;
-    coord.m_block = coord.m_block * kCluster + static_cast<int>(cluster_rank());
+    coord.m_block = coord.m_block * kCluster + static_cast<int>(share_rank());
     return WorkItem(params, coord);
   }
 }
 
-/// The key tiles of `item` as this CTA walks them, whose rows are `work`'s.
-__device__ __forceinline__ ItemTiles tiles_of(const contract::AttentionParams& params, const ClusterItem& item,
-                                              const WorkItem& work) {
-  ItemTiles tiles = tiles_of(params, item);
+/// The key tiles of `item`, all that its CTAs see, as this one walks them, whose rows are `work`'s: which of them need
+/// no mask is its own.
+__device__ __forceinline__ policy::ItemTiles own_tiles_of(const contract::AttentionParams& params,
+                                                          const ClusterItem& item, const WorkItem& work) {
+  policy::ItemTiles tiles = tiles_of(params, item);
   if constexpr (kCluster > 1) {
     policy::TileList& list = tiles.list;
     if (work.num_rows > 0)

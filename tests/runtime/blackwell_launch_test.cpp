@@ -1,6 +1,6 @@
 /// What a launch of attention_sm100 hands to the device: its tensor maps, and numbers by value.
 #include "contract/blackwell_attention.h"
-#include "kernelwright/runtime/hopper_tensor_maps.h"
+#include "kernelwright/runtime/attention_tensor_maps.h"
 #include "kernelwright/runtime/kernel_notes.h"
 #include "runtime/engine_fixture.h"
 
@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
-using detail::HopperTensorMaps;
+using detail::AttentionTensorMaps;
 
 AttentionSchedule blackwell(bool packs = false) {
   AttentionSchedule schedule;
@@ -20,7 +20,7 @@ AttentionSchedule blackwell(bool packs = false) {
 }
 
 /// The tensor maps of some_tensors() (batch 2, q_len 100, kv_len 300; heads 8 and 2).
-HopperTensorMaps maps_of(const AttentionProblem& problem, const AttentionSchedule& schedule) {
+AttentionTensorMaps maps_of(const AttentionProblem& problem, const AttentionSchedule& schedule) {
   const AttentionTensors tensors = some_tensors();
   const detail::LoadedAttention kernel =
       detail::describe(problem, plan_attention(problem, schedule, Arch::kSm100a), DeviceInfo{.num_sms = 148});
@@ -34,7 +34,7 @@ TEST(BlackwellTensorMaps, HaveABoxOfOneQueryTile) {
   for (const int num_q : {1, 2}) {
     AttentionSchedule schedule = blackwell();
     schedule.num_q = num_q;
-    const HopperTensorMaps maps = maps_of(prefill_problem(), schedule);
+    const AttentionTensorMaps maps = maps_of(prefill_problem(), schedule);
     EXPECT_THAT(dims(maps.q), ElementsAre(128, 100, 8, 2));
     EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1)) << "not block_m";
     EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
@@ -45,7 +45,7 @@ TEST(BlackwellTensorMaps, HaveABoxOfOneQueryTile) {
 }
 
 TEST(BlackwellTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
-  const HopperTensorMaps maps = maps_of(prefill_problem(), blackwell(true));
+  const AttentionTensorMaps maps = maps_of(prefill_problem(), blackwell(true));
   EXPECT_THAT(dims(maps.q), ElementsAre(128, 4, 100, 2, 2));
   EXPECT_THAT(box(maps.q), ElementsAre(64, 4, 32, 1, 1)) << "128 rows: 32 tokens of 4 heads";
 }
@@ -67,7 +67,7 @@ TEST_F(BlackwellLaunchTest, PassesMapsAndNumbersByValue) {
   const FakeLaunch launch = device().launches()[0];
   EXPECT_TRUE(launch.kernel->entry.starts_with("attention_sm100_"));
   const auto params = launch.as<contract::BlackwellAttentionParams>();
-  const HopperTensorMaps expected = maps_of(prefill_problem(), blackwell());
+  const AttentionTensorMaps expected = maps_of(prefill_problem(), blackwell());
   EXPECT_EQ(device().tensor_map(&params.q), expected.q);
   EXPECT_EQ(device().tensor_map(&params.k), expected.k);
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);

@@ -5,7 +5,7 @@
 
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
-#include "kernelwright/runtime/hopper_tensor_maps.h"
+#include "kernelwright/runtime/attention_tensor_maps.h"
 #include "kernelwright/runtime/kernel_notes.h"
 #include "runtime/engine_fixture.h"
 
@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 using contract::HopperAttentionParams;
-using detail::HopperTensorMaps;
+using detail::AttentionTensorMaps;
 using detail::LoadedAttention;
 
 /// A tile of 128 x 128, whatever the planner would take.
@@ -36,7 +36,7 @@ AttentionSchedule hopper() {
 }
 
 /// The tensor maps of some_tensors() (batch 2, q_len 100, kv_len 300; heads 8 and 2) after `change`.
-HopperTensorMaps maps_of(
+AttentionTensorMaps maps_of(
     const AttentionProblem& problem, const std::function<void(AttentionTensors&)>& change = [](AttentionTensors&) {},
     const AttentionSchedule& schedule = hopper()) {
   AttentionTensors tensors = some_tensors();
@@ -55,8 +55,8 @@ std::vector<std::uint64_t> strides(const TensorMapRequest& map) {
 }
 std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
 
-TEST(HopperTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
-  const HopperTensorMaps maps = maps_of(prefill_problem());
+TEST(AttentionTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
+  const AttentionTensorMaps maps = maps_of(prefill_problem());
   EXPECT_EQ(maps.q.address, 0x10000u);
   EXPECT_EQ(maps.q.dtype, DType::kBf16);
   EXPECT_EQ(maps.q.swizzle, Swizzle::k128B);
@@ -71,10 +71,10 @@ TEST(HopperTensorMaps, OfPaddedOperandsAreDepthTokenHeadBatch) {
   EXPECT_THAT(dims(maps.v), ElementsAre(128, 300, 2, 2));
 }
 
-TEST(HopperTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
+TEST(AttentionTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
   AttentionSchedule schedule = hopper();
   schedule.pack_gqa = true;
-  const HopperTensorMaps maps = maps_of(
+  const AttentionTensorMaps maps = maps_of(
       prefill_problem(), [](AttentionTensors&) {}, schedule);
   EXPECT_THAT(dims(maps.q), ElementsAre(128, 4, 100, 2, 2));
   EXPECT_THAT(strides(maps.q), ElementsAre(128, 8 * 128, 4 * 128, 100 * 8 * 128));
@@ -82,13 +82,13 @@ TEST(HopperTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
   EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
 }
 
-TEST(HopperTensorMaps, HaveTheDepthOfEachOperand) {
+TEST(AttentionTensorMaps, HaveTheDepthOfEachOperand) {
   AttentionProblem problem = prefill_problem();
   problem.head_dim = {192, 128};
   problem.dtype = {DType::kF16, DType::kF16, DType::kF16};
   AttentionSchedule schedule = hopper();
   schedule.block_n = 112;
-  const HopperTensorMaps maps = maps_of(
+  const AttentionTensorMaps maps = maps_of(
       problem, [](AttentionTensors&) {}, schedule);
   EXPECT_EQ(maps.q.dtype, DType::kF16);
   EXPECT_EQ(maps.q.dims[0], 192u);
@@ -97,7 +97,7 @@ TEST(HopperTensorMaps, HaveTheDepthOfEachOperand) {
   EXPECT_EQ(maps.k.box[1], 112u) << "block_n";
 }
 
-TEST(HopperTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
+TEST(AttentionTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
   AttentionProblem problem = prefill_problem();
   problem.q_layout = QLayout::kRagged;
   problem.kv_layout.kind = KvLayoutKind::kRagged;
@@ -105,7 +105,7 @@ TEST(HopperTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
     tensors.q_tokens = 130;
     tensors.q_offsets = tensors.kv_offsets = 0x50000;
   };
-  HopperTensorMaps maps = maps_of(problem, ragged);
+  AttentionTensorMaps maps = maps_of(problem, ragged);
   EXPECT_THAT(dims(maps.q), ElementsAre(128, 130, 8, 1));
   EXPECT_THAT(strides(maps.q), ElementsAre(8 * 128, 128, 128));
   EXPECT_THAT(dims(maps.k), ElementsAre(128, 130, 2, 1)) << "keys that share the queries' offsets";
@@ -118,11 +118,11 @@ TEST(HopperTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
   EXPECT_THAT(dims(maps.v), ElementsAre(128, 401, 2, 1));
 }
 
-TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
+TEST(AttentionTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
   AttentionProblem problem = prefill_problem();
   for (const auto& [page_size, rows] : {std::pair{64u, 64u}, {256u, 128u}, {16u, 16u}, {24u, 8u}}) {
     problem.kv_layout = {KvLayoutKind::kPaged, static_cast<int>(page_size)};
-    const HopperTensorMaps maps = maps_of(problem);
+    const AttentionTensorMaps maps = maps_of(problem);
     EXPECT_EQ(maps.k.dims[1], page_size);
     EXPECT_GE(maps.k.dims[3], 1u << 30) << "any page that the table names";
     EXPECT_THAT(strides(maps.k), ElementsAre(2 * 128, 128, page_size * 2 * 128));
@@ -132,11 +132,11 @@ TEST(HopperTensorMaps, OfPagedKeysHaveBoxesWithinAPage) {
   }
 }
 
-TEST(HopperTensorMaps, HaveNoKeysWhereTheKernelGathersThem) {
+TEST(AttentionTensorMaps, HaveNoKeysWhereTheKernelGathersThem) {
   AttentionProblem problem = prefill_problem();
   for (const int page_size : {1, 12}) {
     problem.kv_layout = {KvLayoutKind::kPaged, page_size};
-    const HopperTensorMaps maps = maps_of(problem);
+    const AttentionTensorMaps maps = maps_of(problem);
     EXPECT_TRUE(maps.gathers);
     EXPECT_EQ(maps.k.address, 0u);
     EXPECT_EQ(maps.v.address, 0u);
@@ -146,17 +146,17 @@ TEST(HopperTensorMaps, HaveNoKeysWhereTheKernelGathersThem) {
   EXPECT_FALSE(maps_of(problem).gathers);
 }
 
-TEST(HopperTensorMaps, HaveTheCallersStrides) {
-  const HopperTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
+TEST(AttentionTensorMaps, HaveTheCallersStrides) {
+  const AttentionTensorMaps maps = maps_of(prefill_problem(), [](AttentionTensors& tensors) {
     tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
   });
   EXPECT_THAT(strides(maps.q), ElementsAre(128, 128 * 200, 1 << 20));
 }
 
-TEST(HopperTensorMaps, AreLegalWhereThereIsNothingToLoad) {
+TEST(AttentionTensorMaps, AreLegalWhereThereIsNothingToLoad) {
   AttentionProblem problem = prefill_problem();
   problem.heads = {1, 1};
-  const HopperTensorMaps maps = maps_of(problem, [](AttentionTensors& tensors) {
+  const AttentionTensorMaps maps = maps_of(problem, [](AttentionTensors& tensors) {
     tensors.kv_len = 0;
     tensors.k = tensors.v = 0;
     tensors.batch = 1;
@@ -185,10 +185,10 @@ AttentionProblem short_queries() {
   return problem;
 }
 
-TEST(HopperTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
+TEST(AttentionTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
   AttentionProblem problem = short_queries();
   const auto rows_of = [&] {
-    const HopperTensorMaps maps = maps_of(
+    const AttentionTensorMaps maps = maps_of(
         problem, [](AttentionTensors& tensors) { tensors.q_len = 4; }, hopper_decode());
     EXPECT_EQ(maps.k.box[1], maps.v.box[1]);
     return maps.k.box[1];
@@ -200,13 +200,13 @@ TEST(HopperTensorMaps, OfDecodeHaveTheRowsOfOneWarp) {
   EXPECT_EQ(rows_of(), 8u);
 }
 
-TEST(HopperTensorMaps, OfAClusterHaveTheRowsThatOneCtaLoads) {
+TEST(AttentionTensorMaps, OfAClusterHaveTheRowsThatOneCtaLoads) {
   AttentionSchedule schedule = hopper();
   schedule.block_n = 96;
   AttentionProblem problem = prefill_problem();
   const auto rows_of = [&](int size) {
     schedule.cluster = ClusterShape{size, 1};
-    const HopperTensorMaps maps = maps_of(
+    const AttentionTensorMaps maps = maps_of(
         problem, [](AttentionTensors&) {}, schedule);
     EXPECT_EQ(maps.k.box[1], maps.v.box[1]);
     return maps.k.box[1];
@@ -252,7 +252,7 @@ TEST_F(HopperLaunchTest, DecodeTakesTheMapsOfItsKeysAndMergesInOneLaunch) {
   const FakeLaunch launch = device().launches()[0];
   EXPECT_TRUE(launch.kernel->entry.starts_with("attention_decode_sm90_"));
   const auto params = launch.as<contract::HopperDecodeParams>();
-  const HopperTensorMaps expected = maps_of(
+  const AttentionTensorMaps expected = maps_of(
       short_queries(), [](AttentionTensors& t) { t.q_len = 4; }, hopper_decode());
   EXPECT_EQ(device().tensor_map(&params.k), expected.k);
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);
@@ -270,7 +270,7 @@ TEST_F(HopperLaunchTest, PassesMapsAndNumbersByValue) {
   const FakeLaunch launch = device().launches()[0];
   EXPECT_TRUE(launch.kernel->entry.starts_with("attention_sm90_"));
   const auto params = launch.as<HopperAttentionParams>();
-  const HopperTensorMaps expected = maps_of(prefill_problem());
+  const AttentionTensorMaps expected = maps_of(prefill_problem());
   EXPECT_EQ(device().tensor_map(&params.q), expected.q);
   EXPECT_EQ(device().tensor_map(&params.k), expected.k);
   EXPECT_EQ(device().tensor_map(&params.v), expected.v);

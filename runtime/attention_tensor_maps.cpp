@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/hopper_tensor_maps.h"
+#include "kernelwright/runtime/attention_tensor_maps.h"
 
 #include <algorithm>
 
@@ -63,8 +63,8 @@ TensorMapRequest packed_queries(const Operand& operand, int group) {
 
 }  // namespace
 
-HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
-                                const ResolvedStrides& strides) noexcept {
+AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                   const ResolvedStrides& strides) noexcept {
   const AttentionSpec& spec = kernel.spec;
   const bool ragged_q = spec.q_layout == QLayout::kRagged;
   const std::int64_t q_rows = ragged_q ? tensors.q_tokens : tensors.q_len;
@@ -78,7 +78,7 @@ HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTe
   // Without keys k and v may be null, and a tensor map may not.
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 
-  HopperTensorMaps maps;
+  AttentionTensorMaps maps;
   const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
   const Operand queries{tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, q_box_rows};
   maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);

@@ -9,14 +9,14 @@
 
 namespace kernelwright::detail {
 
-struct HopperTensorMaps {
+struct AttentionTensorMaps {
   TensorMapRequest q, k, v;
   bool gathers = false;  // prefill: the kernel takes no k and v, for it copies keys row by row
 };
 
 /// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that
 /// have one element become legal ones: nothing is loaded there.
-HopperTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
+AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
                                 const ResolvedStrides& strides) noexcept;
 
 }  // namespace kernelwright::detail
