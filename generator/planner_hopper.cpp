@@ -177,14 +177,17 @@ class Tile {
                                  : "the tile's own products hide the exponentials");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
     const bool uneven = spec_.mask != MaskKind::kNone;
-    // Items of a short sequence are over before an answer pays for the question.
-    const bool brief = uneven && problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries;
+    // Items of a short sequence, and those that see little of a long one, are over before an answer pays for the
+    // question.
+    const int reach = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
+    const bool brief = uneven && ((problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries) ||
+                                  (reach > 0 && reach <= kBriefQueries));
     const bool queues = !mixed && !brief && spec_.cluster_m == 1 && !contract::hopper_gathers_kv(spec_.page_size);
     const Scheduler dealt = uneven && !mixed ? Scheduler::kLongestFirst : Scheduler::kPersistent;
     spec_.scheduler =
         resolve_("scheduler", schedule_.scheduler, queues ? Scheduler::kQueued : dealt,
                  mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
-                 : queues ? "tiles go to whoever is free: 1 to 3 % over dealing them beforehand"
+                 : queues ? "tiles go to whoever is free: up to 3 % over dealing them beforehand"
                  : uneven ? "the mask makes tiles of unequal length: long ones first end together"
                           : "tiles are alike: a CTA an SM walks its share");
     spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");

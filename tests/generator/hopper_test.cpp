@@ -119,7 +119,14 @@ TEST(HopperPlan, HandsOutTilesToWhoeverIsFreeAndShortUnevenOnesLongestFirst) {
     problem.max_q_len = 512;
     EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst);
   }
-  problem.mask.kind = MaskKind::kNone;
+  problem.max_q_len = 0;
+  problem.mask.kind = MaskKind::kSlidingWindow;
+  problem.mask.window = {127, 0};
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kLongestFirst) << "two or three tiles of a narrow window";
+  problem.mask.window = {4095, 0};
+  EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
+  problem.mask = {};
+  problem.max_q_len = 512;
   EXPECT_EQ(planned(problem).scheduler, Scheduler::kQueued);
   problem.kv_layout = {KvLayoutKind::kPaged, 4};
   EXPECT_EQ(planned(problem).scheduler, Scheduler::kPersistent) << "registers are short where keys are gathered";
