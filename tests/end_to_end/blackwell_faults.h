@@ -1,0 +1,75 @@
+/// Deliberate mistakes in attention_sm100: what each is called, what makes it, and what it must be found as.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include "end_to_end/attention_cases.h"
+#include "kernelwright/verify/float_formats.h"
+#include "support/kernel_faults.h"
+
+namespace kernelwright {
+
+/// The kernel that the mistake is made in. All have several key tiles, scores whose maxima move, a last tile with keys
+/// that are not the sequence's, and two slabs of 64 columns.
+enum class BlackwellForm {
+  kTwoQueryTiles,  // one ring for K and V
+  kOneQueryTile,   // a ring each, K in two chunks
+};
+
+struct BlackwellFault {
+  const char* name;
+  BlackwellForm form;
+  std::vector<test::TemplateEdit> edits;
+  const char* found;  // "deadlock", "race", ..: among what is found
+};
+
+inline CudaCase call_of(BlackwellForm form) {
+  CudaCase test;
+  test.problem = heads(default_problem(), 1, 1);
+  test.schedule.family = Family::kBlackwell;
+  test.schedule.block_n = 64;
+  test.shape = lists({}, {300, 320});  // behind the first one's keys its tensor holds NaN
+  if (form == BlackwellForm::kTwoQueryTiles) {
+    test.shape.q_len = 240;
+    test.schedule.num_q = 2;
+    test.schedule.kv_ring = KvRing::kShared;
+    test.schedule.num_kv_stages = 3;
+  } else {
+    test.shape.q_len = 100;
+    test.schedule.num_q = 1;
+    test.schedule.kv_ring = KvRing::kSplit;
+    test.schedule.num_kv_stages = 2;
+    test.schedule.num_qk_stages = 2;
+  }
+  test.schedule.rescale = Rescale::kAlways;
+  // Tiles are walked from the last to the first: maxima move into the second and the fourth, and nowhere else.
+  test.change = [](AttentionCase& call) {
+    constexpr float kMagnitudes[] = {0.25f, 1.75f, 0.25f, 1.4f, 1};
+    for (int sequence = 0; sequence < call.batch; ++sequence)
+      for (int j = 0; j < call.kv_lens[static_cast<std::size_t>(sequence)]; ++j) {
+        std::byte* const at = call.k_row(sequence, j, 0);
+        double values[128];
+        decode_row(call.k.dtype, at, 128, values);
+        std::vector<float> row;
+        for (const double value : values) row.push_back(static_cast<float>(value) * kMagnitudes[j / 64]);
+        encode_row(call.k.dtype, row, at);
+      }
+  };
+  return test;
+}
+
+class BlackwellFaults : public testing::TestWithParam<BlackwellFault> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+inline test::Findings findings_of(const BlackwellFault& fault) {
+  return test::run_with_edits("attention_sm100", call_of(fault.form), fault.edits, Arch::kSm100a);
+}
+
+inline void PrintTo(const BlackwellFault& fault, std::ostream* out) { *out << fault.name; }
+inline std::string name_of_fault(const testing::TestParamInfo<BlackwellFault>& info) { return info.param.name; }
+
+}  // namespace kernelwright
