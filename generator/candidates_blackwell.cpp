@@ -17,8 +17,17 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
   std::vector<int> chunks{1};
   if (contract::padded_depth(problem.head_dim.qk) > contract::kSlabColumns) chunks.push_back(2);
-  return {{keys, ring(KvRing::kShared), packed, order, exponentials},
-          {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
+  // Two CTAs that share each product have half of every tile each, in twice the stages.
+  const Axis pair = axis("cta_group", &S::cta_group, {2}), pair_keys = axis("block_n", &S::block_n, {64, 96, 128});
+  AxisSets sets{
+      {keys, ring(KvRing::kShared), packed, order, exponentials},
+      {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
+  const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
+  if (rows_for_both && problem.head_dim.v > contract::kSlabColumns) {
+    sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
+    sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
+  }
+  return sets;
 }
 
 }  // namespace kernelwright

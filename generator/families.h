@@ -109,7 +109,8 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .depth_v = spec.head_dim_v,
           .kv_stages = spec.num_kv_stages,
           .qk_stages = spec.num_qk_stages,
-          .shared_ring = spec.kv_ring == KvRing::kShared};
+          .shared_ring = spec.kv_ring == KvRing::kShared,
+          .ctas = spec.cta_group};
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

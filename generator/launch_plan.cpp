@@ -93,7 +93,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
   const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
   const std::int64_t pairs = heads * extent.batch;
-  const std::int64_t m_blocks = ceil_div(rows, spec.block_m);
+  // The CTAs of a pair go together: the last one of a sequence may have no rows.
+  const std::int64_t m_blocks = ceil_div(rows, std::int64_t{spec.block_m} * spec.cta_group) * spec.cta_group;
   launch.num_m_blocks = static_cast<int>(m_blocks);
 
   if (spec.token_gen && pairs * m_blocks > 0) {
@@ -124,6 +125,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
 
   // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
   launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
+  if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
   if (launch.num_splits > 1) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
     launch.combine.block = kCombineThreads;

@@ -13,7 +13,7 @@ namespace {
 using detail::Resolver;
 
 constexpr int kKeys = 128;
-constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;
+constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;  // of whole tiles; a pair's slots have half of one
 constexpr int kLeastSlots = 2;
 
 /// Of every 16 exponentials, those that a polynomial computes while the special-function unit does the rest. sm_103a's
@@ -43,15 +43,28 @@ class Tile {
     const int asked_rows = schedule_.block_m.value_or(0), queries = problem_.max_q_len;  // 0: any
     const int rows = queries * (spec_.pack_gqa ? spec_.group : 1);
     const bool by_rows = asked_rows == contract::kQueryTileRows || asked_rows == 2 * contract::kQueryTileRows;
-    const bool one = by_rows ? asked_rows == contract::kQueryTileRows : rows > 0 && rows <= contract::kQueryTileRows;
+    const bool pair = schedule_.cta_group.value_or(1) == 2;
+    const bool one =
+        !pair && (by_rows ? asked_rows == contract::kQueryTileRows : rows > 0 && rows <= contract::kQueryTileRows);
     spec_.num_q =
         resolve_("num_q", schedule_.num_q, one ? 1 : 2,
-                 by_rows ? fmt::format("one for each {} of block_m's {} rows", contract::kQueryTileRows, asked_rows)
-                 : one   ? fmt::format("at most {} rows: its key tiles are dealt to two accumulators", rows)
-                         : "one tile's exponentials hide behind the other's products");
+                 pair      ? "each CTA of a pair has two: products are 256 rows of both"
+                 : by_rows ? fmt::format("one for each {} of block_m's {} rows", contract::kQueryTileRows, asked_rows)
+                 : one     ? fmt::format("at most {} rows: its key tiles are dealt to two accumulators", rows)
+                           : "one tile's exponentials hide behind the other's products");
     spec_.block_m = resolve_("block_m", schedule_.block_m, contract::kQueryTileRows * spec_.num_q,
                              "128 rows a query tile: a softmax thread has one");
-    spec_.cta_group = resolve_("cta_group", schedule_.cta_group, 1, "each CTA multiplies for itself");
+    choose_ctas();
+  }
+
+  /// A pair leaves room for more stages, and has each CTA wait for the other's probabilities: nothing has measured
+  /// which weighs more.
+  void choose_ctas() {
+    spec_.cta_group =
+        resolve_("cta_group", schedule_.cta_group, 1, "a CTA that multiplies for itself waits for no other");
+    spec_.cluster_m = resolve_("cluster", schedule_.cluster, ClusterShape{spec_.cta_group, 1},
+                               spec_.cta_group == 2 ? "the two that share each product" : "nothing is shared")
+                          .m;
   }
 
   /// Slots of a ring that fit, `most` at most.
@@ -67,7 +80,8 @@ class Tile {
 
   void choose_rings() {
     spec_.num_qk_stages = schedule_.num_qk_stages.value_or(1);
-    const int shared_slots = slots(KvRing::kShared, kMostSharedSlots), pairs = slots(KvRing::kSplit, kMostSplitSlots);
+    const int most_shared = kMostSharedSlots * spec_.cta_group, most_split = kMostSplitSlots * spec_.cta_group;
+    const int shared_slots = slots(KvRing::kShared, most_shared), pairs = slots(KvRing::kSplit, most_split);
     const bool chunks = spec_.num_qk_stages > 1;
     // Of an odd number two rings would leave one unused.
     const bool shared = !chunks && shared_slots > 2 * pairs;
@@ -77,7 +91,7 @@ class Tile {
                                       : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
     const bool one = spec_.kv_ring == KvRing::kShared;
-    const int most = one ? kMostSharedSlots : kMostSplitSlots;
+    const int most = one ? most_shared : most_split;
     spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, one ? shared_slots : pairs,
                                    fmt::format("as many as fit shared memory, {} at most", most));
   }

@@ -39,14 +39,17 @@ class RingMap {
     barriers(of + " full", full, count);
     barriers(of + " empty", full + count, count);
   }
+  /// `keys` of a tile of K and columns of a tile of V, in this CTA.
   template <class Layout>
-  void keys_and_values(const Layout& map) {
-    const int qk = contract::padded_depth(spec_.head_dim_qk), v = contract::padded_depth(spec_.head_dim_v);
+  void keys_and_values(const Layout& map, int keys, int v) {
+    const int qk = contract::padded_depth(spec_.head_dim_qk);
+    const std::string k_tile = slabs(keys, qk), v_tile = slabs(spec_.block_n, v);
     if (spec_.kv_ring == KvRing::kShared)
       return ring("keys and values", map.keys, spec_.num_kv_stages, map.key_slot,
-                  slabs(spec_.block_n, std::max(qk, v)) + ", K and V in turn");
-    ring("keys", map.keys, spec_.num_kv_stages, map.key_slot, slabs(spec_.block_n, qk));
-    ring("values", map.values, spec_.num_kv_stages, map.value_slot, slabs(spec_.block_n, v));
+                  keys == spec_.block_n ? slabs(spec_.block_n, std::max(qk, v)) + ", K and V in turn"
+                                        : fmt::format("{} of K and {} of V in turn", k_tile, v_tile));
+    ring("keys", map.keys, spec_.num_kv_stages, map.key_slot, k_tile);
+    ring("values", map.values, spec_.num_kv_stages, map.value_slot, v_tile);
   }
   template <class Barriers>
   void barriers_of_keys_and_values(const Barriers& indices) {
@@ -71,7 +74,7 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
            RingMap::slabs(spec.block_m, contract::padded_depth(spec.head_dim_qk)));
-  map.keys_and_values(layout);
+  map.keys_and_values(layout, spec.block_n, contract::padded_depth(spec.head_dim_v));
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
   if (gathers) map.barriers("items told", barriers.gather_posted, spec.q_stages + 2);
@@ -89,7 +92,7 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
            RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
-  map.keys_and_values(layout);
+  map.keys_and_values(layout, contract::blackwell_keys(shape), contract::blackwell_value_columns(shape));
   map.add("factors", layout.factors, layout.barriers - layout.factors,
           fmt::format("[{}][{}] f32: what correction multiplies the rows of an output with", contract::kScoreTiles,
                       contract::kQueryTileRows));

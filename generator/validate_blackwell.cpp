@@ -15,7 +15,9 @@ const std::vector<std::string_view> kBlackwellFields = {
     "arch",    "family",    "block_m", "block_n",   "num_kv_stages", "num_qk_stages", "kv_ring", "num_q",
     "swizzle", "cta_group", "cluster", "scheduler", "pack_gqa",      "splits",        "rescale", "exp2_emulated"};
 constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
-constexpr int kMinKeys = 64, kMaxKeys = 192, kKeyStep = 16;  // an MMA's N, and the K of the product with V
+constexpr int kMinKeys = 64, kMaxKeys = 192;  // an MMA's N, and the K of the product with V
+/// What an MMA's N is a multiple of.
+int key_step(const AttentionSpec& spec) { return 16 * spec.cta_group; }
 // A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
 constexpr int kMostScores = 128;
 constexpr int kLeastKvStages = 2;
@@ -31,7 +33,7 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
     if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
   }
   while (smaller.block_n > kMinKeys) {
-    smaller.block_n -= kKeyStep;
+    smaller.block_n -= key_step(spec);
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
   }
@@ -49,15 +51,19 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
   if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kGrid, Scheduler::kLongestFirst});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
-  if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1});
-  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster != ClusterShape{})
-    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1]");
+  if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
+  const ClusterShape ctas{schedule.cta_group.value_or(1), 1};
+  if (const ClusterShape cluster = schedule.cluster.value_or(ctas); cluster != ctas)
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
+                     fmt::format("[{}, 1] with cta_group {}", ctas.m, ctas.m));
 }
 
 void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
+  if (spec.cta_group == 2 && spec.num_q != 2)
+    refuse("num_q", fmt::format("{}: each CTA of a pair has two query tiles; 2, or cta_group 1, would do", spec.num_q));
   const int rows = contract::kQueryTileRows * spec.num_q;
   if (spec.block_m != rows)
     refuse("block_m",
@@ -67,12 +73,14 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
     refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
                                    contract::kQueryTileRows, spec.group));
   check_rings(spec, kLeastKvStages, violations);
-  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % kKeyStep != 0)
-    return refuse("block_n", fmt::format("{} does not fit; it takes multiples of {} from {} to {}", spec.block_n,
-                                         kKeyStep, kMinKeys, kMaxKeys));
+  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step(spec) != 0)
+    return refuse("block_n",
+                  fmt::format("{} does not fit; it takes multiples of {} from {} to {}{}", spec.block_n, key_step(spec),
+                              kMinKeys, kMaxKeys, spec.cta_group == 2 ? " where two CTAs share a product" : ""));
   if (const int columns = columns_of(spec); columns > arch.tensor_memory_columns) {
     AttentionSpec smaller = spec;
-    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns) smaller.block_n -= kKeyStep;
+    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns)
+      smaller.block_n -= key_step(spec);
     refuse("block_n", fmt::format("{0} keys and values of {1} need {2} columns of tensor memory, 2 x ({0} + {3}), and "
                                   "{4} has {5}; block_n {6} would fit",
                                   spec.block_n, spec.head_dim_v, columns, contract::padded_depth(spec.head_dim_v),

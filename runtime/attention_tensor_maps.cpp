@@ -74,7 +74,9 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   if (spec.kv_layout == KvLayoutKind::kPaged) kv_rows = spec.page_size, kv_batches = kAnyNumberOfPages;
   // What one warp loads of a tile, or one CTA of a cluster.
   const int tile_rows = spec.block_n / (spec.token_gen ? spec.num_warps : spec.multicast);
-  const int kv_box_rows = contract::hopper_kv_box_rows(tile_rows, spec.page_size);
+  // A pair of CTAs shares K's rows, and V's columns.
+  const int k_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.cta_group, spec.page_size);
+  const int v_box_rows = contract::hopper_kv_box_rows(tile_rows, spec.page_size);
   // Without keys k and v may be null, and a tensor map may not.
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 
@@ -85,9 +87,9 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
   if (maps.gathers) return maps;
   maps.k = request_for(
-      {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, kv_box_rows});
+      {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, k_box_rows});
   maps.v = request_for(
-      {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, kv_box_rows});
+      {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, v_box_rows});
   return maps;
 }
 

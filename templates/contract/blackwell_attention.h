@@ -9,7 +9,8 @@
 namespace kernelwright::contract {
 
 /// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
-/// query tile, kQueryTileRows, of which a CTA has num_q.
+/// query tile, kQueryTileRows, of which a CTA has num_q. A pair of CTAs loads half of a tile each: a box of k has half
+/// of its keys, and v is loaded from the CTA's first column on.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -30,7 +31,19 @@ struct BlackwellShape {
   int32_t kv_stages;  // slots of a ring
   int32_t qk_stages;  // chunks of a tile of K, each with barriers of its own
   bool shared_ring;   // one ring whose slots hold K and V in turn
+  int32_t ctas = 1;   // that share each product: 2 hold half of K's keys and half of V's columns each
 };
+
+/// Keys of a tile of K in a CTA's shared memory.
+constexpr int32_t blackwell_keys(const BlackwellShape& shape) { return shape.block_n / shape.ctas; }
+/// Columns of V that a product makes, all CTAs together: what tcgen05.mma takes, a multiple of 16 or for a pair of 32.
+constexpr int32_t blackwell_output_columns(const BlackwellShape& shape) {
+  return align_up(shape.depth_v, 16 * shape.ctas);
+}
+/// Columns of V in a CTA's shared memory: whole slabs.
+constexpr int32_t blackwell_value_columns(const BlackwellShape& shape) {
+  return padded_depth(blackwell_output_columns(shape) / shape.ctas);
+}
 
 /// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a column.
 struct BlackwellColumns {
@@ -67,7 +80,8 @@ struct BlackwellLayout {
   int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
 };
 
-/// Indices of mbarriers, [kScoreTiles] each unless it says otherwise, with who arrives.
+/// Indices of mbarriers, [kScoreTiles] each unless it says otherwise, with who arrives. Of a pair both CTAs arrive, on
+/// those of the first one, where it alone waits: on queries, probabilities, clean values, and full slots of the rings.
 struct BlackwellBarriers {
   int32_t query_full;           // TMA
   int32_t score_full;           // tcgen05.commit: scores can be read
@@ -105,10 +119,12 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
 
 constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   BlackwellLayout layout{};
-  const int32_t qk = padded_depth(shape.depth_qk), v = padded_depth(shape.depth_v);
+  const int32_t qk = padded_depth(shape.depth_qk);
+  const int32_t key_bytes = blackwell_keys(shape) * qk * 2;
+  const int32_t value_bytes = shape.block_n * blackwell_value_columns(shape) * 2;
   layout.query_slot = kQueryTileRows * qk * 2;
-  layout.key_slot = align_up(shape.block_n * (shape.shared_ring ? larger(qk, v) : qk) * 2, 1024);
-  layout.value_slot = shape.shared_ring ? layout.key_slot : align_up(shape.block_n * v * 2, 1024);
+  layout.key_slot = align_up(shape.shared_ring ? larger(key_bytes, value_bytes) : key_bytes, 1024);
+  layout.value_slot = shape.shared_ring ? layout.key_slot : align_up(value_bytes, 1024);
   layout.queries = 0;
   layout.keys = layout.queries + shape.num_q * layout.query_slot;
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;

@@ -30,7 +30,9 @@ constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
 constexpr int kShares = spec::kMulticast, kShareRows = spec::kBlockN / kShares;
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize);  // of K and V
 
-using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+template <int kRows>
+using ItemOf = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, kRows>;
+using WorkItem = ItemOf<spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 
 __device__ __forceinline__ uint32_t share_rank() {
@@ -46,6 +48,18 @@ __device__ __forceinline__ policy::ItemTiles tiles_of(const contract::AttentionP
   constexpr int kStart = kPaged && !kGathersKv ? kBoxRows : 1;
   constexpr int kChunk = spec::kMask == MaskKind::kChunked ? spec::kChunk : 1;
   return policy::item_tiles<spec::kBlockN, kStart, kChunk, Mask>(params, work);
+}
+
+/// `tiles` are all that the CTAs of a cluster see: which of them need no mask becomes what it is for the rows of
+/// `work`, one CTA's. Behind the last rows of a sequence it may have none.
+__device__ __forceinline__ void find_own_full_tiles(const contract::AttentionParams& params, const WorkItem& work,
+                                                    policy::ItemTiles& tiles) {
+  policy::TileList& list = tiles.list;
+  if (work.num_rows > 0)
+    policy::find_full_tiles<spec::kBlockN>(list, work.template mask<Mask>(params).counted_from(tiles.origin),
+                                           work.query(0), work.query(work.num_rows - 1));
+  else
+    list.full_begin = list.begin, list.full_end = list.end;  // nobody looks at what comes out
 }
 
 /// Where the keys of a tile lie, in coordinates of the maps.
@@ -68,62 +82,91 @@ struct KvTile {
         batch(spec::kKvLayout == KvLayoutKind::kRagged ? 0 : work.coord.batch) {}
 };
 
-/// A box of K or V, to every CTA that it is shared with.
-__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int column, int key, int head,
-                                         int batch, uint32_t full) {
-  if constexpr (kShares > 1)
-    ptx::cp_async_bulk_tensor_4d_multicast(to, map, column, key, head, batch, full, (1 << kShares) - 1);
-  else
-    ptx::cp_async_bulk_tensor_4d(to, map, column, key, head, batch, full);
-}
+/// Boxes for this CTA alone.
+struct OwnBoxes {
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              uint32_t full) {
+    ptx::cp_async_bulk_tensor_4d(to, map, x, y, z, w, full);
+  }
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              int v, uint32_t full) {
+    ptx::cp_async_bulk_tensor_5d(to, map, x, y, z, w, v, full);
+  }
+};
 
-/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of this CTA's share of the keys of the tile.
-template <int kFirstSlab, int kSlabs>
+/// What of every tile of K or V a CTA loads, and for whom: kRows keys of the tile from first_row() on, columns of the
+/// map from first_column() on, into a slot of slabs of kSlabBytes from its row row_in_slot() on. This one is a share of
+/// the keys, for all CTAs of the cluster; or everything.
+struct Shares {
+  static constexpr int kRows = kShareRows, kSlabs = kSlabsV;  // slabs of V
+  static constexpr uint32_t kSlabBytes = kKvSlabBytes;
+  __device__ static int first_row() { return static_cast<int>(share_rank()) * kShareRows; }
+  __device__ static int row_in_slot() { return first_row(); }
+  __device__ static int first_column() { return 0; }
+  /// Where part kPart of the ring's tile goes, whose barrier is armed.
+  template <int kPart, class Ring>
+  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
+    return ring.template get_tile<kPart>(true);
+  }
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int column, int key,
+                                              int head, int batch, uint32_t full) {
+    if constexpr (kShares > 1)
+      ptx::cp_async_bulk_tensor_4d_multicast(to, map, column, key, head, batch, full, (1 << kShares) - 1);
+    else
+      OwnBoxes::load(to, map, column, key, head, batch, full);
+  }
+};
+
+/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of what Part is of the tile.
+template <class Part, int kFirstSlab, int kSlabs>
 __device__ __forceinline__ void load_tile(const contract::TensorMap& map, const pipeline::TileTarget& to,
                                           const KvTile& tile) {
-  const int first_row = static_cast<int>(share_rank()) * kShareRows;
+  const int first_row = Part::first_row();
+  const int first_column = kFirstSlab * contract::kSlabColumns + Part::first_column();
+  const uint32_t smem = to.smem + Part::row_in_slot() * kRowBytes;
   if constexpr (kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    constexpr int kBoxRows = contract::hopper_kv_box_rows(Part::kRows, spec::kPageSize);
 #pragma unroll 1
-    for (int row = first_row; row < first_row + kShareRows; row += kBoxRows) {
-      const int key = tile.first_key + row;
+    for (int row = 0; row < Part::kRows; row += kBoxRows) {
+      const int key = tile.first_key + first_row + row;
       // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab)
-        load_box(to.smem + slab * kKvSlabBytes + row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
-                 key % kPage, tile.head, page, to.full);
+        Part::load(smem + slab * Part::kSlabBytes + row * kRowBytes, map, first_column + slab * contract::kSlabColumns,
+                   key % kPage, tile.head, page, to.full);
     }
   } else {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab)
-      load_box(to.smem + slab * kKvSlabBytes + first_row * kRowBytes, map, (kFirstSlab + slab) * contract::kSlabColumns,
-               tile.start + tile.first_key + first_row, tile.head, tile.batch, to.full);
+      Part::load(smem + slab * Part::kSlabBytes, map, first_column + slab * contract::kSlabColumns,
+                 tile.start + tile.first_key + first_row, tile.head, tile.batch, to.full);
   }
 }
 
 /// The next tile of K, chunk by chunk as each is let go of.
-template <int kChunk, class Keys>
+template <int kChunk, class Part = Shares, class Keys>
 __device__ __forceinline__ void load_keys(const contract::TensorMap& map, Keys& keys, const KvTile& tile) {
   constexpr int kSlabs = kSlabsQk / spec::kNumQkStages;
   keys.template acquire_k<kChunk>();
-  load_tile<kChunk * kSlabs, kSlabs>(map, keys.template get_k<kChunk>(true), tile);
+  load_tile<Part, kChunk * kSlabs, kSlabs>(map, Part::template target<kChunk>(keys), tile);
   if constexpr (kChunk + 1 < spec::kNumQkStages)
-    load_keys<kChunk + 1>(map, keys, tile);
+    load_keys<kChunk + 1, Part>(map, keys, tile);
   else
     keys.commit_step();
 }
 
 /// The next tile of V.
-template <class Values>
+template <class Part = Shares, class Values>
 __device__ __forceinline__ void load_values(const contract::TensorMap& map, Values& values, const KvTile& tile) {
   values.acquire_v();
-  load_tile<0, kSlabsV>(map, values.get_v(true), tile);
+  load_tile<Part, 0, Part::kSlabs>(map, Part::template target<0>(values), tile);
   values.commit_step();
 }
 
 /// Queries in boxes of `kRows` rows, the first of which is row `row` of the CTA's. The caller has armed `full`.
-template <int kRows>
+template <int kRows, class Boxes = OwnBoxes>
 __device__ __forceinline__ void load_queries(const contract::TensorMap& map, uint32_t to, const WorkItem& work, int row,
                                              uint32_t full) {
   const int token = static_cast<int>(work.sequence.q_start) + work.query(row);
@@ -133,9 +176,9 @@ __device__ __forceinline__ void load_queries(const contract::TensorMap& map, uin
     const uint32_t slab_at = to + slab * kRows * kRowBytes;
     const int column = slab * contract::kSlabColumns;
     if constexpr (spec::kPackGqa)
-      ptx::cp_async_bulk_tensor_5d(slab_at, map, column, 0, token, work.coord.head, batch, full);
+      Boxes::load(slab_at, map, column, 0, token, work.coord.head, batch, full);
     else
-      ptx::cp_async_bulk_tensor_4d(slab_at, map, column, token, work.coord.head, batch, full);
+      Boxes::load(slab_at, map, column, token, work.coord.head, batch, full);
   }
 }
 

@@ -12,6 +12,9 @@
 ///     warp 13          one thread loads                Q, K, V
 ///     warp 14          cleans values                   zeros for keys that are not the sequence's
 ///
+/// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of K's keys and of V's columns
+/// in either's shared memory. The first CTA issues them for both; all other roles are as before, in each.
+///
 /// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles, attention_sm100_tiles.cuh what they share.
 #include "spec.h"
 
@@ -36,14 +39,14 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
     ptx::mbarrier_init(shared.barrier(kBarriers.query_full + tile), 1);
     ptx::mbarrier_init(shared.barrier(kBarriers.score_full + tile), 1);
-    ptx::mbarrier_init(shared.barrier(kBarriers.probability_ready + tile), 2 * kRoleWarps);
-    ptx::mbarrier_init(shared.barrier(kBarriers.probability_rest + tile), kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.probability_ready + tile), kCtas * 2 * kRoleWarps);
+    ptx::mbarrier_init(shared.barrier(kBarriers.probability_rest + tile), kCtas * kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.factor_full + tile), kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.factor_empty + tile), kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.output_full + tile), 1);
   }
   ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);
-  ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), 1);
+  ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), kCtas);
   Consumer::init(shared.kv_barriers(), 1, 1);
 }
 
@@ -59,12 +62,13 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   int tiles, last_keys;
   {
     const Work work(params.attention);
+    // Both CTAs of a pair, which have the same tiles, before either has met the other.
     if (work.tiles.empty()) return fill_unseen(params.attention, work.item);
     tiles = work.tiles.count(), last_keys = work.last_keys(params.attention);
   }
   if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
-    ptx::tcgen05_alloc(shared.tensor_address(), kColumns.allocated);
-    ptx::tcgen05_relinquish_alloc_permit();
+    ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
+    ptx::tcgen05_relinquish_alloc_permit<kCtas>();
     ptx::tcgen05_fence_before_thread_sync();
   } else if (warp == kLoadWarp && ptx::elect_one()) {
     init_barriers(shared);
@@ -72,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     ptx::prefetch_tensormap(params.k);
     ptx::prefetch_tensormap(params.v);
   }
-  __syncthreads();
+  sync_ctas();
   ptx::tcgen05_fence_after_thread_sync();
   const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
   const bool cleans = last_keys < spec::kBlockN;
@@ -86,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   } else {
     ptx::setmaxnreg_dec<kOtherRegisters>();
     if (warp == kMmaWarp) {
-      if (ptx::elect_one()) Multiplier(shared, tensor).run(tiles, cleans);
+      if (cluster_rank() == kLeader && ptx::elect_one()) Multiplier(shared, tensor).run(tiles, cleans);
     } else if (warp == kLoadWarp) {
       if (ptx::elect_one()) load(params, shared);
     } else if (warp == kCleanWarp && cleans) {
@@ -95,9 +99,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   }
   ptx::griddepcontrol_launch_dependents();
   ptx::tcgen05_fence_before_thread_sync();
-  __syncthreads();  // nobody reads tensor memory any more
+  sync_ctas();  // nobody reads tensor memory any more
   if (warp_index() == kMmaWarp) {
     ptx::tcgen05_fence_after_thread_sync();
-    ptx::tcgen05_dealloc(tensor.base, kColumns.allocated);
+    ptx::tcgen05_dealloc<kCtas>(tensor.base, kColumns.allocated);
   }
 }

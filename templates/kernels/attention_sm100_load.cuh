@@ -8,6 +8,54 @@
 namespace kernelwright {
 namespace {
 
+/// Boxes for this CTA that complete on a barrier of the pair's first one.
+struct PairBoxes {
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              uint32_t full) {
+    ptx::cp_async_bulk_tensor_4d_pair(to, map, x, y, z, w, full);
+  }
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              int v, uint32_t full) {
+    ptx::cp_async_bulk_tensor_5d_pair(to, map, x, y, z, w, v, full);
+  }
+  /// The first CTA expects what both load.
+  template <int kPart, class Ring>
+  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
+    const pipeline::TileTarget own = ring.template get_tile<kPart>(cluster_rank() == kLeader, kCtas * Ring::tile_bytes);
+    return {leaders(own.full), own.smem};
+  }
+};
+/// Half of the keys of a tile of K.
+struct HalfOfKeys : PairBoxes {
+  static constexpr int kRows = kCtaKeys;
+  static constexpr uint32_t kSlabBytes = kRows * kRowBytes;
+  __device__ static int first_row() { return static_cast<int>(cluster_rank()) * kRows; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() { return 0; }
+};
+/// Half of the columns that a product with V makes.
+struct HalfOfColumns : PairBoxes {
+  static constexpr int kRows = spec::kBlockN, kSlabs = kCtaSlabsV;
+  static constexpr uint32_t kSlabBytes = kKvSlabBytes;
+  __device__ static int first_row() { return 0; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() {
+    return static_cast<int>(cluster_rank()) * (contract::blackwell_output_columns(kShape) / kCtas);
+  }
+};
+template <bool kOfPair>
+struct Loads {
+  using Queries = OwnBoxes;
+  using Keys = Shares;
+  using Values = Shares;
+};
+template <>
+struct Loads<true> {
+  using Queries = PairBoxes;
+  using Keys = HalfOfKeys;
+  using Values = HalfOfColumns;
+};
+
 /// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them.
 __device__ __forceinline__ void load(const BlackwellAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
@@ -19,8 +67,9 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
   KvTile tile(attention, work.item, work.tiles);
   const auto load_query_tile = [&](int i) {
     const uint32_t full = shared.barrier(kBarriers.query_full + i);
-    ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
-    load_queries<kTileRows>(params.q, shared.queries(i), work.item, i * kTileRows, full);
+    if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
+    load_queries<kTileRows, Loads<kPair>::Queries>(params.q, shared.queries(i), work.item, i * kTileRows,
+                                                   leaders(full));
   };
   load_query_tile(0);
   const auto at = [&](int j) {  // the j-th tile that is walked
@@ -30,10 +79,10 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
   pipeline::for_each_load<Tiles::order>(
       tiles.end - tiles.begin,
       [&](int j) {
-        load_keys<0>(params.k, keys, at(j));
+        load_keys<0, Loads<kPair>::Keys>(params.k, keys, at(j));
         if (kTwoQueryTiles && j == 0) load_query_tile(1);
       },
-      [&](int j) { load_values(params.v, values, at(j)); });
+      [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
   rings.drain();  // no commit of a product arrives at a CTA that is gone
 }
 
@@ -41,18 +90,18 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
 /// probability is 0, yet 0 times what lies there may be NaN.
 __device__ __forceinline__ void clean_values(const Shared& shared, int key_tiles, int last_keys) {
   // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps ahead.
-  ptx::mbarrier_wait_parity(shared.barrier(kBarriers.values_landed), 0);
+  wait_for_both(shared.barrier(kBarriers.values_landed), 0);
   const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
   const int slot = kSharedRing ? (behind_two ? 2 : 1) % spec::kNumKvStages : 0;
   const uint32_t values = shared.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
 #pragma unroll
-    for (int slab = 0; slab < kSlabsV; ++slab)
+    for (int slab = 0; slab < kCtaSlabsV; ++slab)
       ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16, {});
   ptx::fence_proxy_async_shared();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.barrier(kBarriers.values_clean));
+  if (threadIdx.x % 32 == 0) arrive_at(shared.barrier(kBarriers.values_clean), kLeader);
 }
 
 /// By all warps of a CTA whose rows see no key.

@@ -75,8 +75,8 @@ class Multiplier {
   }
 
   static constexpr int kChunks = spec::kNumQkStages, kChunkSlabs = kSlabsQk / kChunks;
-  using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN>;
-  using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN>;
+  using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN, kCtas>;
+  using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN, kCtas>;
 
   /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.
   __device__ __forceinline__ uint32_t queries(int tile) const { return ptx::opaque(shared_.queries(tile)); }
@@ -91,20 +91,21 @@ class Multiplier {
     if constexpr (kChunk + 1 < kChunks)
       scores_as_they_land<kChunk + 1>(tile, keys);
     else
-      ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + tile));
+      commit(shared_.barrier(kBarriers.score_full + tile));
   }
 
   /// Scores of query tile 1 and the same tile of K.
   __device__ __forceinline__ void scores_again(uint32_t keys) {
     Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
-    ptx::tcgen05_commit(shared_.barrier(kBarriers.score_full + 1));
+    commit(shared_.barrier(kBarriers.score_full + 1));
   }
 
   __device__ __forceinline__ uint32_t take_values(bool cleans) {
     const uint32_t values = kv_.template wait_v<0>();
     if (cleans) {
-      ptx::mbarrier_arrive(shared_.barrier(kBarriers.values_landed));
-      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.values_clean), 0);
+#pragma unroll
+      for (uint32_t rank = 0; rank < kCtas; ++rank) arrive_at(shared_.barrier(kBarriers.values_landed), rank);
+      wait_for_both(shared_.barrier(kBarriers.values_clean), 0);
     }
     return values;
   }
@@ -112,15 +113,15 @@ class Multiplier {
   /// O += P V, step n of accumulator `tile`.
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity_of(n));
+    wait_for_both(shared_.barrier(kBarriers.probability_ready + tile), parity_of(n));
     ptx::tcgen05_fence_after_thread_sync();
     Output::template issue<0, kFirstKeys>(to, from, values, n > 0);
     if constexpr (kFirstKeys < spec::kBlockN) {
-      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity_of(n));
+      wait_for_both(shared_.barrier(kBarriers.probability_rest + tile), parity_of(n));
       ptx::tcgen05_fence_after_thread_sync();
       Output::template issue<kFirstKeys, spec::kBlockN - kFirstKeys>(to, from, values, kFirstKeys > 0 || n > 0);
     }
-    ptx::tcgen05_commit(shared_.barrier(kBarriers.output_full + tile));
+    commit(shared_.barrier(kBarriers.output_full + tile));
   }
 
   template <int kChunk>

@@ -17,11 +17,11 @@ namespace {
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated>;
 
-/// One arrival for the warp, behind what all of its lanes did, in tensor memory too.
+/// One arrival for the warp where products wait for it, behind what all of its lanes did, in tensor memory too.
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   ptx::tcgen05_fence_before_thread_sync();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  if (threadIdx.x % 32 == 0) arrive_at(barrier, kLeader);
 }
 __device__ __forceinline__ void await(uint32_t barrier, int phase) {
   ptx::mbarrier_wait_parity(barrier, parity_of(phase));

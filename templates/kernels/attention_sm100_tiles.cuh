@@ -11,6 +11,9 @@
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_tiles.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tcgen05.cuh"
 
@@ -23,6 +26,9 @@ constexpr int kTileRows = contract::kQueryTileRows,
               kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
 constexpr int kRoleWarps = 4;  // of a warpgroup
 constexpr bool kTwoQueryTiles = spec::kNumQ == 2;
+constexpr int kCtas = spec::kCtaGroup;  // that share each product
+constexpr bool kPair = kCtas == 2;
+static_assert(!kPair || kTwoQueryTiles, "a pair has two query tiles in each CTA");
 static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
 static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
@@ -32,11 +38,15 @@ static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 
 
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
 constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV,
-                                          spec::kNumKvStages, spec::kNumQkStages, kSharedRing};
+                                          spec::kNumKvStages, spec::kNumQkStages, kSharedRing,      kCtas};
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
 static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of two tiles");
+
+// A tile of K or V in this CTA.
+constexpr int kCtaKeys = contract::blackwell_keys(kShape);
+constexpr int kCtaSlabsV = contract::blackwell_value_columns(kShape) / contract::kSlabColumns;
 
 // P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.
 constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / 16 * 16;
@@ -44,20 +54,67 @@ constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / 16 * 16;
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
   static constexpr int element_bytes = 2;
-  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * contract::kSlabColumns;
+  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabColumns;
   static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = spec::kBlockN;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = spec::kNumQkStages;
   static constexpr bool shared_ring = kSharedRing;
   static constexpr pipeline::KvOrder order =
       kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;
-  static constexpr int cluster = 1;
+  static constexpr int cluster = kCtas;
 };
+
+// ---- a pair of CTAs: the first one multiplies for both, and waits on barriers of its own for what both have done ----
+
+constexpr uint32_t kLeader = 0;
+__device__ __forceinline__ uint32_t cluster_rank() {
+  if constexpr (kPair)
+    return ptx::cluster_ctarank();
+  else
+    return kLeader;
+}
+/// Where a barrier lies that whoever multiplies waits on.
+__device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
+  if constexpr (kPair)
+    return ptx::mapa(barrier, kLeader);
+  else
+    return barrier;
+}
+/// One arrival on a barrier of CTA `rank`.
+__device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
+  if constexpr (kPair)
+    ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, rank));
+  else
+    ptx::mbarrier_arrive(barrier);
+}
+/// Waits on a barrier that both CTAs arrive on.
+__device__ __forceinline__ void wait_for_both(uint32_t barrier, uint32_t parity) {
+  if constexpr (kPair)
+    ptx::mbarrier_wait_parity_cluster(barrier, parity);
+  else
+    ptx::mbarrier_wait_parity(barrier, parity);
+}
+/// Arrives on that barrier of each CTA once the products that were issued have ended.
+__device__ __forceinline__ void commit(uint32_t barrier) {
+  if constexpr (kPair)
+    ptx::tcgen05_commit_multicast<kCtas>(barrier, (1 << kCtas) - 1);
+  else
+    ptx::tcgen05_commit(barrier);
+}
+/// All threads of all CTAs: what each has done before is seen by the others.
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (kPair) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
 
 /// A slot goes back once the products that read it have ended: tcgen05.commit arrives then. A plain arrival after they
 /// were issued would let TMA write over a tile that is still being read.
 struct CommitRelease {
-  __device__ __forceinline__ void operator()(uint32_t empty) const { ptx::tcgen05_commit(empty); }
+  __device__ __forceinline__ void operator()(uint32_t empty) const { commit(empty); }
 };
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
@@ -95,7 +152,8 @@ struct Tensor {
 };
 
 /// The CTA's work, which every role derives for itself: all walk the same key tiles, from the last to the first, so
-/// that those with a mask come first.
+/// that those with a mask come first. A pair walks those that the rows of either CTA see; behind the last rows of a
+/// sequence the second CTA may have none, and takes part all the same.
 struct Work {
   WorkItem item;
   policy::ItemTiles tiles;
@@ -103,13 +161,39 @@ struct Work {
   /// Made anew by each role, from an opaque index: what all roles held in common would lie in the registers of those
   /// that have few.
   __device__ __forceinline__ explicit Work(const contract::AttentionParams& params)
-      : item(params, ptx::opaque(blockIdx.x)), tiles(tiles_of(params, item)) {}
+      : Work(params, ptx::opaque(blockIdx.x)) {}
 
   /// Keys of the last tile that are the sequence's. TMA fills up with zeros past the end of a tensor, and what lies
   /// behind them in one may be anything.
   __device__ int last_keys(const contract::AttentionParams& params) const {
     if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
     return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
+  }
+
+ private:
+  __device__ __forceinline__ Work(const contract::AttentionParams& params, unsigned block)
+      : item(params, kPair ? own(of_all(params, block)) : policy::TileCoord(params, heads(params), block)),
+        tiles(tiles_of_all(params, block, item)) {
+    if constexpr (kPair) find_own_full_tiles(params, item, tiles);
+  }
+
+  __device__ static int heads(const contract::AttentionParams& params) {
+    return spec::kPackGqa ? params.kv_heads : params.q_heads;
+  }
+  /// The rows of all CTAs of the pair, as one tile.
+  __device__ static policy::TileCoord of_all(const contract::AttentionParams& params, unsigned block) {
+    return policy::TileCoord(params, heads(params), block / kCtas, params.num_m_blocks / kCtas);
+  }
+  __device__ static policy::TileCoord own(policy::TileCoord coord) {
+    coord.m_block = coord.m_block * kCtas + static_cast<int>(cluster_rank());
+    return coord;
+  }
+  __device__ __forceinline__ static policy::ItemTiles tiles_of_all(const contract::AttentionParams& params,
+                                                                   unsigned block, const WorkItem& own) {
+    if constexpr (kPair)
+      return tiles_of(params, ItemOf<kCtas * spec::kBlockM>(params, of_all(params, block)));
+    else
+      return tiles_of(params, own);
   }
 };
 

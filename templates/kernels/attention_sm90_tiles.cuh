@@ -56,8 +56,6 @@ using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kClus
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is the gatherers'
 
-template <int kRows>
-using ItemOf = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, kRows>;
 using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // of the walk: the query tiles of all its CTAs
 using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
 
@@ -94,14 +92,7 @@ __device__ __forceinline__ WorkItem own_tile(const contract::AttentionParams& pa
 __device__ __forceinline__ policy::ItemTiles own_tiles_of(const contract::AttentionParams& params,
                                                           const ClusterItem& item, const WorkItem& work) {
   policy::ItemTiles tiles = tiles_of(params, item);
-  if constexpr (kCluster > 1) {
-    policy::TileList& list = tiles.list;
-    if (work.num_rows > 0)
-      policy::find_full_tiles<spec::kBlockN>(list, work.template mask<Mask>(params).counted_from(tiles.origin),
-                                             work.query(0), work.query(work.num_rows - 1));
-    else
-      list.full_begin = list.begin, list.full_end = list.end;  // nobody looks at what comes out
-  }
+  if constexpr (kCluster > 1) find_own_full_tiles(params, work, tiles);
   return tiles;
 }
 

@@ -13,14 +13,16 @@ namespace kernelwright::policy {
 struct TileCoord {
   int m_block, head, batch, split;
   __device__ TileCoord(int m_block, int head, int batch) : m_block(m_block), head(head), batch(batch), split(0) {}
-  __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index) {
+  __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index)
+      : TileCoord(params, heads, index, params.num_m_blocks) {}
+  __device__ TileCoord(const contract::AttentionParams& params, int heads, unsigned index, unsigned m_blocks) {
     split = 0;
     if (params.num_splits > 1) {
       split = index % params.num_splits;
       index /= params.num_splits;
     }
     const unsigned pairs = static_cast<unsigned>(params.batch) * heads;
-    const unsigned section = params.head_section, m_blocks = params.num_m_blocks;
+    const unsigned section = params.head_section;
     const unsigned first_pair = index / (section * m_blocks) * section;
     const unsigned in_section = min(section, pairs - first_pair);  // the last section may be short
     const unsigned rest = index - first_pair * m_blocks;

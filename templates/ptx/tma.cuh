@@ -194,6 +194,27 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(uint32_t share
       : "memory");
 }
 
+// ---- _pair (PTX ISA 8.6, sm_100a): the box lands in this CTA and completes on a barrier of it or of its peer, the CTA
+// of the same tcgen05 pair, as `barrier` from mapa says ----
+
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_pair(uint32_t shared, const TensorMap& map, int x, int y, int z,
+                                                             int w, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], [%1, {%2, "
+      "%3, %4, %5}], [%6];" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void cp_async_bulk_tensor_5d_pair(uint32_t shared, const TensorMap& map, int x, int y, int z,
+                                                             int w, int v, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], [%1, {%2, "
+      "%3, %4, %5, %6}], [%7];" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(barrier)
+      : "memory");
+}
+
 /// Brings a box into the L2. Nothing waits for it.
 __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_2d(const TensorMap& map, int x, int y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map_address(map)), "r"(x), "r"(y)

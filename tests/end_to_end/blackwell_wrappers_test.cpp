@@ -30,7 +30,8 @@ class BlackwellWrappers : public testing::Test {
     unit.kernel = unit.entry = "wrappers";
     unit.spec_header = unit.spec_text = "#pragma once\n";
     std::set<std::string> seen;
-    for (const char* header : {"ptx/mbarrier.cuh", "ptx/barrier.cuh", "ptx/memory.cuh", "ptx/tcgen05.cuh"}) {
+    for (const char* header :
+         {"ptx/mbarrier.cuh", "ptx/barrier.cuh", "ptx/memory.cuh", "ptx/tcgen05.cuh", "ptx/tma.cuh"}) {
       unit.source += fmt::format("#include \"{}\"\n", header);
       for (const TemplateFile& file : template_closure(header).files)
         if (seen.insert(file.path).second) unit.headers.push_back(file);
@@ -124,11 +125,21 @@ TEST_F(BlackwellWrappers, AreTakenByPtxasInEveryForm) {
         "tcgen05_cp_32x128b_warpx4<{0}>(n, n); tcgen05_cp_128x256b<{0}>(n, n); tcgen05_cp_128x128b<{0}>(n, n);\n"
         "tcgen05_relinquish_alloc_permit<{0}>(); tcgen05_dealloc<{0}>(n, 32);\n",
         group);
+    if (group == 2)
+      body +=
+          "const TensorMap& map = *reinterpret_cast<const TensorMap*>(out);\n"
+          "cp_async_bulk_tensor_4d_pair(n, map, 1, 2, 3, 4, n + 8);\n"
+          "cp_async_bulk_tensor_5d_pair(n, map, 1, 2, 3, 4, 5, n + 8);\n";
     for (const char* arch : {"sm_100a", "sm_103a"}) {
       const Binary binary = compile(body, arch);
       EXPECT_THAT(binary.ptx, HasSubstr("tcgen05.ld.sync.aligned.32x32b.x64.b32 {"));
       EXPECT_THAT(binary.ptx, HasSubstr(fmt::format("tcgen05.cp.cta_group::{}.32x128b.warpx4 [", group)));
       EXPECT_FALSE(binary.cubin.empty());
+      for (const int rank : {4, 5})
+        EXPECT_EQ(binary.ptx.find(fmt::format("cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::"
+                                              "complete_tx::bytes.cta_group::2 [",
+                                              rank)) != std::string::npos,
+                  group == 2);
     }
   }
 }

@@ -166,9 +166,30 @@ TEST(BlackwellPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_FALSE(spec.pack_gqa);
 }
 
+TEST(BlackwellPlan, GivesAPairHalfOfEveryTileAndMoreSlots) {
+  AttentionSchedule schedule = blackwell();
+  EXPECT_EQ(planned(prefill(128, 128), schedule).cluster_m, 1);
+  schedule.cta_group = 2;
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.cta_group, 2);
+  EXPECT_EQ(spec.cluster_m, 2);
+  EXPECT_EQ(spec.multicast, 1);
+  EXPECT_EQ(spec.num_q, 2);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+  EXPECT_EQ(spec.num_kv_stages, 5) << "slots of 2 x 16 KB beside 64 KB of queries";
+  schedule.kv_ring = KvRing::kShared;
+  EXPECT_EQ(planned(prefill(128, 128), schedule).num_kv_stages, 10);
+  schedule.cluster = ClusterShape{2, 1};
+  EXPECT_EQ(planned(prefill(128, 128), schedule).cluster_m, 2);
+  AttentionProblem few = prefill(128, 128);
+  few.max_q_len = 1;
+  EXPECT_EQ(planned(few, schedule).num_q, 2) << "a pair has two query tiles in each CTA, however few the rows";
+}
+
 TEST(BlackwellPlan, SaysWhyForEveryField) {
   const AttentionPlan plan = plan_attention(prefill(128, 128), blackwell(), Arch::kSm100a);
-  for (const char* field : {"num_q", "block_n", "kv_ring", "num_kv_stages", "scheduler", "exp2_emulated"})
+  for (const char* field :
+       {"num_q", "cta_group", "cluster", "block_n", "kv_ring", "num_kv_stages", "scheduler", "exp2_emulated"})
     EXPECT_THAT(plan.choices, testing::Contains(testing::Field(&Choice::field, field)));
   for (const Choice& choice : plan.choices) EXPECT_FALSE(choice.reason.empty()) << choice.field;
 }
@@ -223,11 +244,16 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
                 ElementsAre(lacks("/schedule/scheduler: \"" + std::string(to_string(scheduler)) + "\"",
                                   "grid, longest_first")));
   EXPECT_THAT(refused_schedule([](auto& s) { s.splits = 2; }), ElementsAre(lacks("/schedule/splits: 2", "1")));
-  EXPECT_THAT(refused_schedule([](auto& s) { s.cta_group = 2; }), ElementsAre(lacks("/schedule/cta_group: 2", "1")));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.cluster = ClusterShape{2, 1};
               }),
-              ElementsAre(lacks("/schedule/cluster: [2, 1]", "[1, 1]")));
+              ElementsAre(lacks("/schedule/cluster: [2, 1]", "[1, 1] with cta_group 1")));
+  for (const ClusterShape cluster : {ClusterShape{1, 1}, ClusterShape{1, 2}, ClusterShape{4, 1}})
+    EXPECT_THAT(refused_schedule([&](auto& s) {
+                  s.cta_group = 2;
+                  s.cluster = cluster;
+                }),
+                ElementsAre(HasSubstr("it has [2, 1] with cta_group 2")));
   EXPECT_THAT(refused_schedule([](auto& s) { s.swizzle = Swizzle::k64B; }),
               ElementsAre(lacks("/schedule/swizzle: \"64B\"", "128B")));
   EXPECT_THAT(
@@ -260,6 +286,18 @@ TEST(BlackwellRefusals, NameTheRuleThatATileBreaksAndWhatWouldDo) {
     EXPECT_THAT(refused_schedule([&](auto& s) { s.block_n = keys; }),
                 ElementsAre("/schedule/block_n: " + std::to_string(keys) +
                             " does not fit; it takes multiples of 16 from 64 to 192"));
+  for (const int keys : {80, 112})
+    EXPECT_THAT(refused_schedule([&](auto& s) {
+                  s.cta_group = 2;
+                  s.block_n = keys;
+                }),
+                ElementsAre("/schedule/block_n: " + std::to_string(keys) +
+                            " does not fit; it takes multiples of 32 from 64 to 192 where two CTAs share a product"));
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.cta_group = 2;
+                s.num_q = 1;
+              }),
+              ElementsAre("/schedule/num_q: 1: each CTA of a pair has two query tiles; 2, or cta_group 1, would do"));
   EXPECT_THAT(refused_schedule([](auto& s) { s.num_qk_stages = 3; }),
               ElementsAre("/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile"));
   EXPECT_THAT(refused_schedule([](auto& s) {
@@ -326,6 +364,25 @@ TEST(BlackwellLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
         }
 }
 
+TEST(BlackwellLayout, HalvesKeysAndColumnsOfValuesForAPair) {
+  const contract::BlackwellShape one{2, 128, 128, 128, 4, 1, false};
+  contract::BlackwellShape pair = one;
+  pair.ctas = 2;
+  EXPECT_EQ(contract::blackwell_keys(pair), 64);
+  EXPECT_EQ(contract::blackwell_value_columns(pair), 64);
+  EXPECT_EQ(contract::blackwell_layout(pair).key_slot, contract::blackwell_layout(one).key_slot / 2);
+  EXPECT_EQ(contract::blackwell_layout(pair).value_slot, contract::blackwell_layout(one).value_slot / 2);
+  EXPECT_EQ(contract::blackwell_layout(pair).query_slot, contract::blackwell_layout(one).query_slot);
+  EXPECT_EQ(contract::blackwell_columns(pair).used, contract::blackwell_columns(one).used);
+  EXPECT_EQ(contract::blackwell_barriers(pair).count, contract::blackwell_barriers(one).count);
+  // N goes by 16, for a pair by 32: its halves are whole steps of 16.
+  for (const auto& [depth, columns, of_pair] : {std::tuple{16, 16, 32}, {72, 80, 96}, {80, 80, 96}, {112, 112, 128}}) {
+    EXPECT_EQ(contract::blackwell_output_columns({2, 128, 128, depth, 4, 1, false, 1}), columns);
+    EXPECT_EQ(contract::blackwell_output_columns({2, 128, 128, depth, 4, 1, false, 2}), of_pair);
+    EXPECT_EQ(contract::blackwell_value_columns({2, 128, 128, depth, 4, 1, false, 2}), 64);
+  }
+}
+
 TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   const contract::BlackwellBarriers split = contract::blackwell_barriers({2, 128, 128, 128, 3, 2, false});
   EXPECT_EQ(split.query_full, 0);
@@ -355,7 +412,7 @@ TEST(BlackwellColumns, HaveScoresBelowOutputsAndAPowerOfTwoAllocated) {
 
 TEST(BlackwellSharedMap, CoversEveryByteOnce) {
   for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
-    for (const int num_q : {1, 2})
+    for (const auto& [num_q, cta_group] : {std::pair{1, 1}, {2, 1}, {2, 2}})
       for (const int num_qk_stages : {1, 2}) {
         if (ring == KvRing::kShared && num_qk_stages > 1) continue;
         AttentionSchedule schedule = blackwell();
@@ -363,6 +420,7 @@ TEST(BlackwellSharedMap, CoversEveryByteOnce) {
         schedule.num_q = num_q;
         schedule.num_qk_stages = num_qk_stages;
         schedule.num_kv_stages = 2;
+        schedule.cta_group = cta_group;
         const AttentionSpec spec = planned(prefill(128, 128), schedule);
         std::uint32_t end = 0;
         for (const SharedRegion& region : shared_map(spec)) {
@@ -416,6 +474,21 @@ TEST(BlackwellLaunch, HasACtaAnItem) {
   EXPECT_EQ(packed.main.grid[0], 3u * 8 * 5);
 }
 
+TEST(BlackwellLaunch, HasAClusterForEveryPair) {
+  AttentionSchedule schedule = blackwell();
+  schedule.pack_gqa = false;
+  schedule.cta_group = 2;
+  const AttentionSpec spec = planned(prefill(128, 128), schedule);
+  for (const auto& [q_len, ctas] : {std::pair{1, 2}, {512, 2}, {513, 4}, {1025, 6}}) {
+    const AttentionLaunch launch = plan_launch(spec, extent(3, q_len), 148, 0);
+    EXPECT_EQ(launch.num_m_blocks, ctas) << q_len << ": the second CTA of a pair may have no rows";
+    EXPECT_EQ(launch.main.grid[0], 3u * 32 * static_cast<unsigned>(ctas));
+    EXPECT_EQ(launch.main.cluster, 2u);
+  }
+  schedule.cta_group = 1;
+  EXPECT_EQ(plan_launch(planned(prefill(128, 128), schedule), extent(3, 513), 148, 0).main.cluster, 1u);
+}
+
 TEST(BlackwellLaunch, WalksPairAfterPairOrTheLongestOfASectionFirst) {
   AttentionSchedule schedule = blackwell();
   schedule.scheduler = Scheduler::kGrid;
@@ -449,6 +522,23 @@ TEST(BlackwellCandidates, VaryKeysRingsAndEmulatedExponentials) {
   EXPECT_THAT(emulated, ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(rings, testing::SizeIs(2));
   EXPECT_EQ(all.kept[0].schedule.exp2_emulated.value(), 3.0 / 16);
+}
+
+TEST(BlackwellCandidates, PairCtasWhereValuesHaveHalvesAndRowsFillThem) {
+  const AttentionShape shape{.name = "s", .batch = 1, .q_len = 4096, .kv_len = 4096};
+  const auto groups = [&](const AttentionProblem& problem) {
+    std::set<int> seen;
+    for (const Candidate& candidate :
+         enumerate_candidates(problem, blackwell(), Arch::kSm100a, {shape}, {.num_sms = 148, .most = 0, .within = 1e9})
+             .kept)
+      seen.insert(candidate.plan.main.cta_group);
+    return seen;
+  };
+  EXPECT_THAT(groups(prefill(128, 128)), ElementsAre(1, 2));
+  EXPECT_THAT(groups(prefill(64, 64)), ElementsAre(1));
+  AttentionProblem few = prefill(128, 128);
+  few.max_q_len = 256;
+  EXPECT_THAT(groups(few), ElementsAre(1));
 }
 
 TEST(BlackwellCandidates, SpellOutAFractionOfTheModelsChoice) {
