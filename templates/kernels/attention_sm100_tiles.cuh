@@ -83,7 +83,7 @@ __device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
 /// One arrival on a barrier of CTA `rank`.
 __device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
   if constexpr (kPair)
-    ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, rank));
+    ptx::mbarrier_arrive_cluster(barrier, rank);
   else
     ptx::mbarrier_arrive(barrier);
 }

@@ -33,6 +33,16 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/// The same on CTA `rank`'s barrier at that offset, by this CTA's address of it: mapa and arrival in one.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{ .reg .b32 mapped; mapa.shared::cluster.u32 mapped, %0, %1; "
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 "
+      "_, [mapped]; }" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
 /// mbarrier.arrive.expect_tx: the phase now also waits for `bytes`; then one arrival.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier),
