@@ -33,7 +33,7 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
     if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
   }
   while (smaller.block_n > kMinKeys) {
-    smaller.block_n -= key_step(spec);
+    smaller.block_n -= key_step(smaller);
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
   }
