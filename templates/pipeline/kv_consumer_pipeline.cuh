@@ -31,7 +31,7 @@ struct WarpRelease {
     if constexpr (kCluster == 1) {
       if (lane == 0) ptx::mbarrier_arrive(empty);
     } else {
-      if (lane < kCluster) ptx::mbarrier_arrive_cluster(ptx::mapa(empty, lane));
+      if (lane < kCluster) ptx::mbarrier_arrive_remote(ptx::mapa(empty, lane));
     }
   }
 };

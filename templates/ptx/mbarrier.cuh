@@ -28,6 +28,14 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
 
+/// mbarrier.arrive on a barrier of any CTA of the cluster, release at CTA scope. `barrier` comes from mapa. What the
+/// other CTA may do then is write by TMA over what finished products of this one have read; it may not read what threads
+/// here wrote: that takes mbarrier_arrive_cluster(), which waits for the thread's memory accesses (a MEMBAR of the GPU)
+/// and made a ring of four slots between two CTAs a third slower.
+__device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /// mbarrier.arrive on a barrier of any CTA of the cluster, release at cluster scope. `barrier` comes from mapa.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");

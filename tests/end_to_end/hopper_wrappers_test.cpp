@@ -94,7 +94,7 @@ TEST_F(HopperWrappers, SynchroniseInEveryFormThatPtxasTakes) {
     fence_mbarrier_init(); fence_proxy_async(); fence_proxy_async_shared();
     bar_sync(1, 256); bar_arrive(2, 256);
     if (threadIdx.x < 128) setmaxnreg_dec<24>(); else setmaxnreg_inc<240>();
-    mbarrier_arrive(n); mbarrier_arrive_cluster(mapa(n, cluster_ctarank())); mbarrier_arrive_expect_tx(n, 16);
+    mbarrier_arrive(n); mbarrier_arrive_cluster(mapa(n, cluster_ctarank())); mbarrier_arrive_remote(mapa(n, cluster_ctarank())); mbarrier_arrive_expect_tx(n, 16);
     mbarrier_expect_tx(n, 16); mbarrier_wait_parity(n, 0); mbarrier_wait_parity_cluster(n, 1);
     out[0] = mbarrier_test_wait_parity(n, 0);
     cp_async_mbarrier_arrive_noinc(n); mbarrier_inval(n);

@@ -14,7 +14,7 @@ namespace kernelwright::ptx {
 inline void mbarrier_init(uint32_t barrier, uint32_t arrivals) { model::Recorder::init(barrier, arrivals); }
 inline void fence_mbarrier_init() {}
 inline void mbarrier_arrive(uint32_t barrier) { model::Recorder::arrive(barrier); }
-inline void mbarrier_arrive_cluster(uint32_t barrier) { model::Recorder::arrive(barrier); }
+inline void mbarrier_arrive_remote(uint32_t barrier) { model::Recorder::arrive(barrier); }
 inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { model::Recorder::arm(barrier, bytes); }
 inline void cp_async_mbarrier_arrive_noinc(uint32_t barrier) { model::Recorder::arrive_with_copies(barrier); }
 inline void mbarrier_wait_parity(uint32_t barrier, uint32_t parity) { model::Recorder::wait(barrier, parity); }
