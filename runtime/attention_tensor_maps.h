@@ -17,6 +17,6 @@ struct AttentionTensorMaps {
 /// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that
 /// have one element become legal ones: nothing is loaded there.
 AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const AttentionTensors& tensors,
-                                const ResolvedStrides& strides) noexcept;
+                                   const ResolvedStrides& strides) noexcept;
 
 }  // namespace kernelwright::detail

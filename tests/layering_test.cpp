@@ -131,7 +131,8 @@ struct Library {
 const std::vector<Library>& libraries() {
   static const auto library_header = [](const std::string& path) {
     // Between .cpp files, not installed.
-    for (const char* inner : {"runtime/attention_arguments.h", "runtime/attention_tensor_maps.h", "generator/families.h"})
+    for (const char* inner :
+         {"runtime/attention_arguments.h", "runtime/attention_tensor_maps.h", "generator/families.h"})
       if (path == inner) return false;
     return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
   };

@@ -29,9 +29,9 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 }
 
 /// mbarrier.arrive on a barrier of any CTA of the cluster, release at CTA scope. `barrier` comes from mapa. What the
-/// other CTA may do then is write by TMA over what finished products of this one have read; it may not read what threads
-/// here wrote: that takes mbarrier_arrive_cluster(), which waits for the thread's memory accesses (a MEMBAR of the GPU)
-/// and made a ring of four slots between two CTAs a third slower.
+/// other CTA may do then is write by TMA over what finished products of this one have read; it may not read what
+/// threads here wrote: that takes mbarrier_arrive_cluster(), which waits for the thread's memory accesses (a MEMBAR of
+/// the GPU) and made a ring of four slots between two CTAs a third slower.
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
