@@ -1,6 +1,7 @@
 /// The checker's state of one cluster; for hazards*.cpp alone.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -42,10 +43,10 @@ struct Hazards::State {
     Groups groups[kNumAsyncGroups];         // by AsyncGroup
     std::map<Slot, BusyRegister> busy;      // registers of wgmmas in flight
     std::map<Slot, std::uint32_t> loading;  // registers of tcgen05.ld in flight, and its op
-    /// What tcgen05.fence::after_thread_sync has put before this warp's operations in tensor memory, by warp; of all
-    /// its lanes, and of `fenced_lanes`.
-    std::vector<std::uint32_t> fenced, fenced_partial;
-    LaneMask fenced_lanes = 0;
+    /// What tcgen05.fence::after_thread_sync has put before this warp's operations in tensor memory, by warp: of all
+    /// its lanes at once, and of each that passed it without some of the others.
+    std::vector<std::uint32_t> fenced;
+    std::array<std::vector<std::uint32_t>, 32> fenced_by_lane;
     std::set<Slot> unfenced;  // pinned registers touched since the last wgmma.fence
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
   };
@@ -103,6 +104,8 @@ struct Hazards::State {
   /// reports if it is not.
   bool check_tensor_order(WarpState& warp, int lane, const char* now, const char* before, const TensorRecord& record,
                           bool pipelined, const Cta& cta, const TensorBlock& block);
+  /// Until when what warp `by` did in tensor memory is behind a fence of `lane`, or with -1 of all lanes.
+  static std::uint32_t fenced_until(const WarpState& warp, int lane, std::uint32_t by);
   bool knows_completed(const WarpState& warp, int lane, const TensorRecord& record) const;  // lane -1: all lanes
   /// A CTA exits: finds columns of its tensor memory that are allocated.
   void check_tensor_leaks(const Cta& cta, const Warp& last);

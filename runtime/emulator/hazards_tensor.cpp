@@ -50,6 +50,14 @@ bool Hazards::State::knows_completed(const WarpState& warp, int lane, const Tens
   return warp.known.covers(record.agent, 0, record.time);
 }
 
+std::uint32_t Hazards::State::fenced_until(const WarpState& warp, int lane, std::uint32_t by) {
+  if (lane >= 0) return std::max(at(warp.fenced, by), at(warp.fenced_by_lane[static_cast<std::size_t>(lane)], by));
+  std::uint32_t least = ~std::uint32_t{0};
+  for (std::size_t i = 0; i < warp.fenced_by_lane.size(); ++i)
+    if (warp.warp->live >> i & 1) least = std::min(least, at(warp.fenced_by_lane[i], by));
+  return std::max(at(warp.fenced, by), least);
+}
+
 bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* now, const char* before,
                                         const TensorRecord& record, bool pipelined, const Cta& cta,
                                         const TensorBlock& block) {
@@ -87,10 +95,7 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
                     fmt::format("a {} after a {} of the same cells by another warp, and no tcgen05.fence::"
                                 "before_thread_sync by that one before they synchronised",
                                 now, before));
-  const bool fenced_too = lane >= 0 && (warp.fenced_lanes >> lane & 1);
-  const std::uint32_t fenced =
-      std::max(at(warp.fenced, record.issuer), fenced_too ? at(warp.fenced_partial, record.issuer) : 0);
-  if (fenced < record.issued)
+  if (at(warp.fenced, record.issuer) < record.issued && fenced_until(warp, lane, record.issuer) < record.issued)
     return conflict(HazardKind::kTensorFence,
                     fmt::format("a {} after a {} of the same cells by another thread, and no tcgen05.fence::"
                                 "after_thread_sync since they synchronised",
@@ -206,9 +211,11 @@ void Hazards::tensor_fence_after(Warp& warp, LaneMask lanes) {
     raise(state.fenced, state.known.tensor);
     return;
   }
-  raise(state.fenced_partial, state.known.tensor);
-  if (state.partial_lanes & lanes) raise(state.fenced_partial, state.partial.tensor);
-  state.fenced_lanes |= lanes;
+  for (std::size_t i = 0; i < state.fenced_by_lane.size(); ++i) {
+    if (!(lanes >> i & 1)) continue;
+    raise(state.fenced_by_lane[i], state.known.tensor);
+    if (state.partial_lanes >> i & 1) raise(state.fenced_by_lane[i], state.partial.tensor);
+  }
 }
 
 void Hazards::tensor_wait(Warp& warp, AsyncGroup group) {

@@ -118,6 +118,25 @@ const HazardCase kCases[] = {
       tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
       tcgen05.wait::ld.sync.aligned;
     )"),
+    make("copy_read_where_half_of_the_lanes_have_no_fence", HazardKind::kTensorFence, R"(
+      @%p2 bra COPIED;
+      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
+      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
+    COPIED:
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
+      @!%p3 bra WAIT;
+      setp.lt.u32 %p4, %r2, 16;
+      @%p4 bra OTHERS;
+      tcgen05.fence::after_thread_sync;
+      bra READ;
+    OTHERS:
+    ! tcgen05.fence::after_thread_sync;
+    READ:
+      vote.sync.any.pred %p5, %p4, 0xffffffff;
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
+      tcgen05.wait::ld.sync.aligned;
+    )"),
     make("copy_that_nobody_commits", HazardKind::kOutstanding, R"(
       @%p2 bra COPIED;
       tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
