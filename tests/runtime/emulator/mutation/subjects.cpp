@@ -223,16 +223,66 @@ void add_hopper_decode(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_decode_sm90_combined", decode, small_shape(1, 1000), hopper, kSms});
 }
 
+/// attention_sm90 with items from a queue, in clusters, and with keys that threads gather.
+void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
+  constexpr int kSms = 2;
+  AttentionSchedule hopper;
+  hopper.family = Family::kHopper;
+  hopper.math_warpgroups = 2;
+  hopper.block_n = 48;
+  AttentionProblem causal = small_problem({1, 1});
+  causal.mask.kind = MaskKind::kCausal;
+  AttentionShape cut = small_batch({}, {130, 40, 200, 150, 20, 250});
+  cut.q_len = 110;
+  AttentionSchedule queued = hopper;
+  queued.scheduler = Scheduler::kQueued;
+  calls.push_back({"attention_sm90_queued", causal, cut, queued, kSms});
+  AttentionSchedule cluster = hopper;
+  cluster.block_n = 64;
+  cluster.cluster = ClusterShape{2, 1};
+  calls.push_back({"attention_sm90_cluster", causal, small_shape(400, 300), cluster, kSms});
+  AttentionProblem pages = causal;
+  pages.kv_layout = {KvLayoutKind::kPaged, 1};
+  calls.push_back({"attention_sm90_gathered", pages, cut, hopper, kSms});
+}
+
+/// attention_sm100 in the forms whose synchronisation differs: query tiles, rings, chunks of keys; a tile of values
+/// that is cleaned. Sequences of one tile, of as many as a ring has slots, and of several laps.
+void add_blackwell(std::vector<AttentionCall>& calls) {
+  AttentionSchedule two;
+  two.family = Family::kBlackwell;
+  two.num_q = 2;
+  two.block_n = 64;
+  two.kv_ring = KvRing::kShared;
+  two.num_kv_stages = 3;
+  two.rescale = Rescale::kAlways;
+  AttentionShape shape = small_batch({}, {300, 64, 170});
+  shape.q_len = 200;
+  calls.push_back({"attention_sm100_two_query_tiles", small_problem({1, 1}), shape, two});
+
+  AttentionSchedule one = two;
+  one.num_q = 1;
+  one.kv_ring = KvRing::kSplit;
+  one.num_kv_stages = 2;
+  one.num_qk_stages = 2;
+  shape = small_batch({}, {384, 60, 300});
+  shape.q_len = 70;
+  calls.push_back({"attention_sm100_one_query_tile", small_problem({1, 1}, 128), shape, one});
+}
+
 std::vector<AttentionCall> attention_calls() {
   std::vector<AttentionCall> calls;
   add_portable(calls);
   add_hopper_prefill(calls);
   add_hopper_decode(calls);
+  add_hopper_schedulers(calls);
+  add_blackwell(calls);
   return calls;
 }
 
 EmulatorBackendOptions options_of(const AttentionCall& test, EmulatorBackendOptions options) {
   if (test.num_sms > 0) options.num_sms = test.num_sms;
+  if (test.schedule.family == Family::kBlackwell) options.arch = Arch::kSm100a;
   return options;
 }
 
