@@ -232,18 +232,22 @@ void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
   hopper.block_n = 48;
   AttentionProblem causal = small_problem({1, 1});
   causal.mask.kind = MaskKind::kCausal;
-  AttentionShape cut = small_batch({}, {130, 40, 200, 150, 20, 250});
-  cut.q_len = 110;
+  // Many items of one tile, so that records and slots of queries go round; the last one of each CTA has several.
+  AttentionShape short_ones = small_batch({}, {130, 40, 30, 40, 200, 150, 20, 48, 30, 250, 240, 260});
+  short_ones.q_len = 110;
   AttentionSchedule queued = hopper;
   queued.scheduler = Scheduler::kQueued;
-  calls.push_back({"attention_sm90_queued", causal, cut, queued, kSms});
+  queued.q_stages = 2;
+  calls.push_back({"attention_sm90_queued", small_problem({1, 1}), short_ones, queued, kSms});
+  AttentionProblem pages = causal;
+  pages.kv_layout = {KvLayoutKind::kPaged, 1};
+  calls.push_back({"attention_sm90_gathered", pages, short_ones, hopper, kSms});
   AttentionSchedule cluster = hopper;
   cluster.block_n = 64;
   cluster.cluster = ClusterShape{2, 1};
-  calls.push_back({"attention_sm90_cluster", causal, small_shape(400, 300), cluster, kSms});
-  AttentionProblem pages = causal;
-  pages.kv_layout = {KvLayoutKind::kPaged, 1};
-  calls.push_back({"attention_sm90_gathered", pages, cut, hopper, kSms});
+  AttentionShape pairs = small_batch({}, {130, 0, 30, 200, 60, 30, 250, 260});
+  pairs.q_len = 230;
+  calls.push_back({"attention_sm90_cluster", small_problem({1, 1}), pairs, cluster, kSms});
 }
 
 /// attention_sm100 in the forms whose synchronisation differs: query tiles, rings, chunks of keys; a tile of values
