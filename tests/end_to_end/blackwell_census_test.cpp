@@ -1,0 +1,124 @@
+// What every shipped attention_sm100 kernel is made of, counted in its PTX and derived from its Spec: products,
+// commits, copies, the life of tensor memory, and nothing of older tensor cores. For sm_100a and sm_103a; machine code
+// of the latter, without spills, is made here, and that of the former by shipped_kernels_test.cpp. Needs NVRTC.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "contract/blackwell_attention.h"
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/verify/parallel.h"
+#include "support/paths.h"
+
+namespace kernelwright {
+namespace {
+
+/// Instructions of a PTX text, by how they begin.
+int count(const std::string& ptx, const std::string& opcode) {
+  int found = 0;
+  for (std::size_t at = ptx.find(opcode); at != ptx.npos; at = ptx.find(opcode, at + 1)) ++found;
+  return found;
+}
+
+using Census = std::map<std::string, int>;
+
+/// Places in the text, not executions: what runs once for a key tile is in a loop of one pass.
+Census census_of(const std::string& ptx) {
+  Census census;
+  for (const char* opcode :
+       {"tcgen05.mma", "tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma.cta_group::2.kind::f16", "tcgen05.commit",
+        "tcgen05.alloc", "tcgen05.relinquish_alloc_permit", "tcgen05.dealloc", "cp.async.bulk.tensor", "wgmma.",
+        "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg", "setmaxnreg", "ld.local", "st.local"})
+    census[opcode] = count(ptx, opcode);
+  return census;
+}
+
+/// What the Spec says that there is. A step of a product takes 32 bytes of k.
+Census expected_of(const AttentionSpec& spec) {
+  const auto steps = [](int elements, DType type) { return (elements * bits_of(type) / 8 + 31) / 32; };
+  const auto slabs = [](int columns) { return contract::padded_depth(columns) / contract::kSlabColumns; };
+  const int scores = steps(spec.head_dim_qk, spec.q), outputs = steps(spec.block_n, spec.q);
+  // With two query tiles the first and the last products of an item are outside of the loop over key tiles; one
+  // query tile has one place for each product.
+  const int places = spec.num_q == 2 ? 4 : 1;
+  const int k_places = spec.num_q == 2 ? 2 : 1, v_places = spec.num_q == 2 ? 2 : 1;  // where slots are let go of
+  const int products = places * (scores + outputs);
+  Census census;
+  census["tcgen05.mma"] = products;
+  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 1 ? products : 0;
+  census["tcgen05.mma.cta_group::2.kind::f16"] = spec.cta_group == 2 ? products : 0;
+  census["tcgen05.commit"] = 2 * places + k_places * spec.num_qk_stages + v_places;
+  census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
+  census["cp.async.bulk.tensor"] = (spec.num_q + 1) * slabs(spec.head_dim_qk) + slabs(spec.head_dim_v) / spec.cta_group;
+  census["setmaxnreg"] = 3;
+  for (const char* none : {"wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg", "ld.local", "st.local"})
+    census[none] = 0;
+  return census;
+}
+
+struct Shipped {
+  std::string name;
+  AttentionSpec spec;
+};
+
+/// The kernels of attention_sm100 that configs/problems asks for, each once.
+std::vector<Shipped> shipped_kernels(Arch arch) {
+  std::map<std::string, Shipped> kernels;  // by entry
+  for (const auto& file : std::filesystem::directory_iterator(test::source_dir() / "configs" / "problems")) {
+    const Config config = read_config_file(file.path());
+    const auto* attention = std::get_if<AttentionConfig>(&config);
+    if (!attention || attention->schedule.family.value_or(Family::kPortable) != Family::kBlackwell) continue;
+    AttentionSchedule schedule = attention->schedule;
+    schedule.arch = arch;
+    const Spec main = plan_attention(attention->problem, schedule, arch).main;
+    kernels[specialize(main).entry] = {attention->name, std::get<AttentionSpec>(main)};
+  }
+  std::vector<Shipped> list;
+  for (auto& [entry, kernel] : kernels) list.push_back(std::move(kernel));
+  return list;
+}
+
+class BlackwellCensus : public testing::TestWithParam<Arch> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+TEST_P(BlackwellCensus, OfEveryShippedKernelIsWhatItsSpecSays) {
+  const bool with_machine_code = GetParam() == Arch::kSm103a;
+  const std::vector<Shipped> kernels = shipped_kernels(GetParam());
+  EXPECT_GE(kernels.size(), 12u) << "configs/problems has shrunk, or was not found";
+  Compiler compiler;
+  std::vector<std::string> ptx(kernels.size());
+  std::vector<ResourceUsage> usage(kernels.size());
+  parallel_for(kernels.size(), [&](std::size_t i) {
+    const SourceUnit unit = specialize(kernels[i].spec);
+    if (with_machine_code) {
+      const Binary binary = compiler.compile(unit);
+      ptx[i] = binary.ptx, usage[i] = binary.usage;
+    } else {
+      ptx[i] = compiler.compile_with_lines(unit);
+    }
+  });
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    SCOPED_TRACE(kernels[i].name);
+    EXPECT_EQ(census_of(ptx[i]), expected_of(kernels[i].spec));
+    EXPECT_NE(ptx[i].find(fmt::format(".target {}", to_string(GetParam()))), std::string::npos);
+    if (!with_machine_code) continue;
+    EXPECT_GT(usage[i].registers, 0);
+    EXPECT_EQ(usage[i].spill_stores + usage[i].spill_loads, 0);
+    EXPECT_EQ(usage[i].stack, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, BlackwellCensus, testing::Values(Arch::kSm100a, Arch::kSm103a),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+}  // namespace
+}  // namespace kernelwright
