@@ -143,10 +143,21 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
                                        .lane = static_cast<std::uint8_t>(first_lane(lanes))};
   }
   const auto [seen, first] = state.seen_phase.try_emplace({&cta, offset}, completed);
+  // The last phase that this warp saw, or knows another one to have seen: warps that take turns pass over phases.
+  std::int64_t known = seen->second;
+  for (const State::Mbarrier::Witness& other : mbarrier.witnesses)
+    if (other.phase > known && state_->knows(state, first_lane(lanes), other.agent, other.lane, other.time))
+      known = other.phase;
+  const auto is_noted = [&](const State::Mbarrier::Witness& other) {
+    return other.agent == state.agent && other.phase == completed;  // by another lane
+  };
+  if (std::none_of(mbarrier.witnesses.begin(), mbarrier.witnesses.end(), is_noted)) {
+    if (mbarrier.witnesses.size() == State::Mbarrier::kWitnesses) mbarrier.witnesses.pop_front();
+    mbarrier.witnesses.push_back({state.agent, static_cast<std::uint8_t>(first_lane(lanes)), state.now, completed});
+  }
   if (first) return;
-  // This warp's next phase with that parity, counted from the last that it saw.
-  const std::int64_t meant =
-      ((seen->second + 1) & 1) == static_cast<std::int64_t>(parity & 1) ? seen->second + 1 : seen->second;
+  // Its next phase with that parity.
+  const std::int64_t meant = ((known + 1) & 1) == static_cast<std::int64_t>(parity & 1) ? known + 1 : known;
   if (completed >= meant + 2)
     state_->report(
         HazardKind::kMbarrier, warp, first_lane(lanes),

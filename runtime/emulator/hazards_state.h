@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -68,6 +69,15 @@ struct Hazards::State {
     std::uint16_t attached_warp = 0;
     std::uint32_t observed = 0;                       // phases that somebody waited for
     std::map<std::uint16_t, AccessRecord> observers;  // of the last phase, by warp: its last wait
+    /// A lane of warp `agent`, its first to do so, saw at `time` that `phase` was complete. The last kWitnesses.
+    struct Witness {
+      std::uint16_t agent;
+      std::uint8_t lane;
+      std::uint32_t time;
+      std::int64_t phase;
+    };
+    static constexpr std::size_t kWitnesses = 64;
+    std::deque<Witness> witnesses;
     std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // last, by other CTAs' warp, lane
   };
   struct Barrier {

@@ -317,6 +317,45 @@ const HazardCase kCases[] = {
     )",
      {.block = {64}, .dynamic_shared_bytes = 8192},
      HazardKind::kDeadlock},
+    // Warp 1 sees phases 0 and 2. That phase 1 is over it knows from warp 2, at a barrier of theirs.
+    {"phase_that_another_warp_has_seen_and_says_nothing_of",
+     HazardKind::kMbarrier,
+     R"(
+      mov.u32 %r10, data; setp.ne.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r1, 1; setp.eq.u32 %p5, %r1, 2;
+      @%p1 bra READY;
+      mbarrier.init.shared::cta.b64 [%r10], 1;
+    READY:
+      bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @!%p2 bra SECOND;
+    FIRST:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra FIRST;
+    SECOND:
+      bar.sync 0;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      @!%p5 bra THIRD;
+    SEEN:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 1;
+      @!%p3 bra SEEN;
+      bar.arrive 1, 64;
+    ! bar.arrive 2, 64;
+    THIRD:
+      setp.eq.u32 %p4, %r1, 0;
+      @%p4 bra PRODUCER;
+    ! @%p2 bar.sync 2, 64;
+      @%p2 bra LAST;
+      bra DONE;
+    PRODUCER:
+      bar.sync 1, 64;
+      @!%p1 mbarrier.arrive.shared::cta.b64 %rd9, [%r10];
+      bra DONE;
+    LAST:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r10], 0;
+      @!%p3 bra LAST;
+    DONE:
+    )",
+     {.block = {96}, .dynamic_shared_bytes = 8192}},
     {"named_barrier_at_which_all_arrive_and_nobody_waits", HazardKind::kBarrier, R"(
       setp.ne.u32 %p1, %r1, 0;
       @!%p1 bra ARRIVE;
