@@ -9,8 +9,6 @@
 namespace kernelwright::test {
 namespace {
 
-constexpr int kIntegerLimit = 8;  // 8 * 8 * k stays below 2^24: sums in f32 are exact
-
 /// One f32 addition that truncates loses 2^-23 of the larger operand; tensor cores truncate (no standard says how they
 /// round). k of them, each of a partial sum no larger than sum |a b|.
 double accumulation_bound(int k, double sum_of_absolutes) { return k * 0x1p-23 * sum_of_absolutes; }
@@ -21,9 +19,11 @@ std::vector<float> decoded(const std::vector<std::uint16_t>& bits) {
   return values;
 }
 
-/// Compares D, [m][n] in bf16 or f32, with A B^T. `b` is [n][k].
-void compare(const HopperGemm& gemm, const std::vector<float>& a, const std::vector<float>& b, HopperOutcome& outcome) {
-  const DType dtype = gemm.variant.output_f32 ? DType::kF32 : DType::kBf16;
+}  // namespace
+
+void compare_gemm(const GemmSize& gemm, DType dtype, const std::vector<std::uint16_t>& a_bits,
+                  const std::vector<std::uint16_t>& b_bits, HopperOutcome& outcome) {
+  const std::vector<float> a = decoded(a_bits), b = decoded(b_bits);
   const std::size_t size = bytes_of(dtype), k = static_cast<std::size_t>(gemm.k);
   for (int row = 0; row < gemm.m; ++row) {
     const float* a_row = a.data() + static_cast<std::size_t>(row) * k;
@@ -53,12 +53,14 @@ void compare(const HopperGemm& gemm, const std::vector<float>& a, const std::vec
   }
 }
 
+namespace {
+
 HopperOutcome run_gemm(const HopperGemm& gemm, Device& device, const KernelImage& image, std::uint64_t seed) {
   const GemmVariant& variant = gemm.variant;
   const auto m = static_cast<std::size_t>(gemm.m), n = static_cast<std::size_t>(gemm.n),
              k = static_cast<std::size_t>(gemm.k);
   Random random(seed);
-  const int limit = gemm.exact ? kIntegerLimit : 0;
+  const int limit = gemm.exact ? kExactLimit : 0;
   const std::vector<std::uint16_t> a = random_bf16(random, m * k, limit), b = random_bf16(random, n * k, limit);
   std::vector<std::uint16_t> b_stored = b;  // [k][n] where it is MN-major
   if (variant.b_mn_major)
@@ -88,7 +90,7 @@ HopperOutcome run_gemm(const HopperGemm& gemm, Device& device, const KernelImage
   HopperOutcome outcome;
   outcome.output = d_memory.read();
   outcome.failure = d_memory.guards();
-  compare(gemm, decoded(a), decoded(b), outcome);
+  compare_gemm({gemm.m, gemm.n, gemm.k, gemm.exact}, variant.output_f32 ? DType::kF32 : DType::kBf16, a, b, outcome);
   return outcome;
 }
 

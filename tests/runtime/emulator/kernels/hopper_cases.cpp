@@ -30,7 +30,7 @@ std::string_view text_of(const std::filesystem::path& path) {
 
 std::vector<HopperCase> hopper_cases() {
   std::vector<HopperCase> all;
-  for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases})
+  for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases})
     for (HopperCase& test : list()) all.push_back(std::move(test));
   return all;
 }
@@ -41,12 +41,30 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
   unit.kernel = test.kernel;
   unit.entry = test.entry;
   unit.spec_header = unit.spec_text = test.spec;
-  unit.source = text_of(folder / (test.kernel + ".cu"));
+  unit.source = text_of(test.of_templates ? source_dir() / "templates" / "kernels" / (test.kernel + ".cu")
+                                          : folder / (test.kernel + ".cu"));
   unit.headers.push_back({"hopper_params.h", text_of(folder / "hopper_params.h"), {}});
-  for (const char* header : {"contract/integers.h", "contract/spec_words.h", "contract/tensor_map.h", "ptx/barrier.cuh",
-                             "ptx/cluster.cuh", "ptx/launch.cuh", "ptx/math.cuh", "ptx/mbarrier.cuh", "ptx/memory.cuh",
-                             "ptx/tma.cuh", "ptx/wgmma.cuh", "pipeline/staged_pipeline.cuh", "pipeline/kv_rings.cuh",
-                             "pipeline/tma_producer_pipeline.cuh", "pipeline/kv_consumer_pipeline.cuh"})
+  for (const char* header : {"contract/integers.h",
+                             "contract/spec_words.h",
+                             "contract/tensor_map.h",
+                             "ptx/barrier.cuh",
+                             "ptx/cluster.cuh",
+                             "ptx/launch.cuh",
+                             "ptx/math.cuh",
+                             "ptx/mbarrier.cuh",
+                             "ptx/memory.cuh",
+                             "ptx/tma.cuh",
+                             "ptx/wgmma.cuh",
+                             "pipeline/staged_pipeline.cuh",
+                             "pipeline/kv_rings.cuh",
+                             "pipeline/tma_producer_pipeline.cuh",
+                             "pipeline/kv_consumer_pipeline.cuh",
+                             "pipeline/tile_pipeline.cuh",
+                             "contract/gemm_params.h",
+                             "policy/tile_raster.cuh",
+                             "policy/turns.cuh",
+                             "tile/element.cuh",
+                             "tile/staged_store.cuh"})
     unit.headers.push_back({header, text_of(source_dir() / "templates" / header), {}});
   unit.arch = "sm_90a";
   unit.options = {"--gpu-architecture=sm_90a",
