@@ -10,7 +10,11 @@ Model* Recorder::model = nullptr;
 Thread* Recorder::thread = nullptr;
 
 void Recorder::init(uint32_t barrier, uint32_t arrivals) { model->barriers[barrier] = arrivals; }
-void Recorder::wait(uint32_t barrier, uint32_t parity) { thread->actions.push_back({Action::kWait, barrier, parity}); }
+void Recorder::wait(uint32_t barrier, uint32_t parity) {
+  thread->actions.push_back(
+      {.kind = Action::kWait, .address = barrier, .value = parity, .passed_over = thread->passed_over[barrier]});
+}
+void Recorder::pass_over(uint32_t barrier) { ++thread->passed_over[barrier]; }
 void Recorder::arrive(uint32_t barrier) {
   thread->actions.push_back({.kind = Action::kArrive, .address = barrier, .at_once = true});
 }
@@ -80,7 +84,7 @@ class Explorer {
           step.barrier = barrier_of(action.address, thread, i);
         // The lap that a wait is for: producers pass the first one with nothing done.
         if (action.kind == Action::kWait)
-          step.index = static_cast<uint32_t>(laps[action.address]++ + (thread.producer ? 0 : 1));
+          step.index = static_cast<uint32_t>(laps[action.address]++ + action.passed_over + (thread.producer ? 0 : 1));
         steps_.back().push_back(std::move(step));
       }
     }

@@ -27,13 +27,15 @@ struct Action {
   /// In the reduced search it follows the action before it at once: nothing goes wrong later that would not go wrong
   /// so.
   bool at_once = false;
-  bool arrives = false;  // a copy that completes by an arrival of its thread, not by its bytes
+  bool arrives = false;      // a copy that completes by an arrival of its thread, not by its bytes
+  uint32_t passed_over = 0;  // of a wait: laps of its barrier that the thread has left to others before
 };
 
 struct Thread {
   std::string name;
   bool producer;  // its waits are for slots to be empty, which they are before anyone has let go of them
   std::vector<Action> actions;
+  std::map<uint32_t, uint32_t> passed_over = {};  // laps by barrier
 };
 
 struct Model {
@@ -52,6 +54,8 @@ class Recorder {
 
   static void init(uint32_t barrier, uint32_t arrivals);
   static void wait(uint32_t barrier, uint32_t parity);
+  /// A lap of the barrier that the thread leaves to others: its next wait is for the one after.
+  static void pass_over(uint32_t barrier);
   static void arrive(uint32_t barrier);
   static void arm(uint32_t barrier, uint32_t bytes);
   /// An asynchronous copy: from now on the bytes at `address` are nobody's, until it lands.
