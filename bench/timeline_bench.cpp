@@ -54,12 +54,18 @@ Timeline predict(const Row& row, const MachineRates& machine) {
 
 /// The constants that no data sheet and no measurement of one thing gives.
 constexpr std::pair<const char*, double MachineRates::*> kFitted[] = {
-    {"mma_share", &MachineRates::mma_share},           {"issue_clocks", &MachineRates::issue_clocks},
-    {"neighbour_clocks", &MachineRates::neighbour_clocks}, {"mma_latency", &MachineRates::mma_latency},
-    {"barrier", &MachineRates::barrier},               {"l2_latency", &MachineRates::l2_latency},
-    {"memory_latency", &MachineRates::memory_latency}, {"tile_clocks", &MachineRates::tile_clocks},
-    {"item_clocks", &MachineRates::item_clocks},       {"burst_clocks", &MachineRates::burst_clocks},
-    {"merge_us", &MachineRates::merge_us},             {"cool_share", &MachineRates::cool_share}};
+    {"mma_share", &MachineRates::mma_share},
+    {"issue_clocks", &MachineRates::issue_clocks},
+    {"neighbour_clocks", &MachineRates::neighbour_clocks},
+    {"mma_latency", &MachineRates::mma_latency},
+    {"barrier", &MachineRates::barrier},
+    {"l2_latency", &MachineRates::l2_latency},
+    {"memory_latency", &MachineRates::memory_latency},
+    {"tile_clocks", &MachineRates::tile_clocks},
+    {"item_clocks", &MachineRates::item_clocks},
+    {"burst_clocks", &MachineRates::burst_clocks},
+    {"merge_us", &MachineRates::merge_us},
+    {"cool_share", &MachineRates::cool_share}};
 
 /// The mean over shapes, however many arms each has, of the squared error of the logarithms; errors beyond 12 % weigh
 /// more. Half of the clock's error joins it: a launch may not be right by a wrong clock.
@@ -141,9 +147,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace kernelwright
 
-int main(int argc, char** argv) try {
-  return kernelwright::run(argc, argv);
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { return kernelwright::run(argc, argv); } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
   return 2;
 }

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/shared_map.h"
 #include "kernelwright/runtime/kernel_store.h"
+#include "predicted.h"
 #include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -145,7 +146,10 @@ int explain(const Options& options) {
     object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
     object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
     if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
-    fmt::print("{}\n", object.set("rates_of", rates.device).set("bounds", std::move(bounds)).dump());
+    JsonValue predicted = JsonValue::array();
+    for (const AttentionShape& shape : shapes) predicted.push(predicted_json(plan, named.config.problem, shape));
+    object.set("rates_of", rates.device).set("bounds", std::move(bounds)).set("predicted", std::move(predicted));
+    fmt::print("{}\n", object.dump());
     return code;
   }
 
@@ -198,6 +202,8 @@ int explain(const Options& options) {
                   duration_text(bound.microseconds() / 1e3), bound.by_memory() ? "memory" : "matrix rate"});
     }
     fmt::print("{}", bounds.text(style));
+    const std::string predicted = predicted_text(style, plan, named.config.problem, shapes);
+    if (!predicted.empty()) fmt::print("\n{}", predicted);
   }
   return code;
 }

@@ -14,15 +14,15 @@ struct MachineRates {
   double clock_ghz;  // the highest
 
   // Of one SM, per clock.
-  double mma_flops;          // 16-bit operands, dense: a multiply-add is two
-  double mma_share;          // of it that products in flight reach
-  double exp2;               // exponentials of the special-function units
-  double shared_bytes;       // that products read of shared memory
-  double l2_bytes;           // that copies bring from the L2
-  double tensor_bytes;       // between tensor memory and registers; 0: there is none
-  double issue_clocks;       // between two instructions of a softmax warp that has its scheduler alone
-  double neighbour_clocks;   // more, for each other softmax warp of the scheduler
-  double stream_clocks;      // between two that wait for nothing: masks, stores
+  double mma_flops;         // 16-bit operands, dense: a multiply-add is two
+  double mma_share;         // of it that products in flight reach
+  double exp2;              // exponentials of the special-function units
+  double shared_bytes;      // that products read of shared memory
+  double l2_bytes;          // that copies bring from the L2
+  double tensor_bytes;      // between tensor memory and registers; 0: there is none
+  double issue_clocks;      // between two instructions of a softmax warp that has its scheduler alone
+  double neighbour_clocks;  // more, for each other softmax warp of the scheduler
+  double stream_clocks;     // between two that wait for nothing: masks, stores
 
   // In clocks.
   double mma_latency;     // of a product, beyond the time that it keeps the tensor cores busy

@@ -28,7 +28,8 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   constexpr double kSoftcap = 4, kAlibi = 1.5;
   const auto whole = [](int depth) { return (depth + 15) / 16 * 16; };
   const double bytes = bits_of(spec.kv) / 8.0, emulated = static_cast<double>(spec.exp2_emulated) / kExp2Step;
-  const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32, per_result = per_lane * issue_clocks(spec, machine);
+  const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32,
+               per_result = per_lane * issue_clocks(spec, machine);
   const bool softcap = spec.score_mod == ScoreModKind::kSoftcap, alibi = spec.score_mod == ScoreModKind::kAlibi;
   const double narrow = spec.block_n / std::max(1.0, 1.0 * spec.cta_group);  // keys that this SM's half brings
   const double flops = machine.mma_flops * machine.mma_share * 2 / bytes;
@@ -37,8 +38,7 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   clocks.output_shared = narrow * whole(spec.head_dim_v) * bytes / machine.shared_bytes;
   clocks.scores = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_qk) / flops, clocks.scores_shared);
   clocks.output = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_v) / flops, clocks.output_shared);
-  clocks.exponentials =
-      1.0 * rows * spec.block_n * ((1 - emulated) + (softcap ? 1 : 0)) / machine.exp2;
+  clocks.exponentials = 1.0 * rows * spec.block_n * ((1 - emulated) + (softcap ? 1 : 0)) / machine.exp2;
   clocks.before = machine.tile_clocks + per_result * (kMaximum + (softcap ? kSoftcap : 0) + (alibi ? kAlibi : 0));
   clocks.during = per_result * (kExponential + emulated * kPolynomial);
   if (spec.rescale == Rescale::kAlways && spec.family == Family::kHopper)
@@ -53,8 +53,8 @@ namespace {
 
 using namespace detail;
 
-constexpr double kMost = 0.55;     // of the time: what takes less does not bound it
-constexpr int kClockSettles = 4;   // rounds of time from clock and clock from time
+constexpr double kMost = 0.55;    // of the time: what takes less does not bound it
+constexpr int kClockSettles = 4;  // rounds of time from clock and clock from time
 
 /// A launch, but for the clock.
 struct Launch {
@@ -128,7 +128,8 @@ std::vector<TimelineTerm> terms_of(const Launch& launch, double ghz) {
     terms.push_back({"shared memory", steps * (step.scores_shared + step.output_shared), "what products read"});
   }
   const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
-  terms.push_back({"L2", tiles * launch.resident * tile_bytes / spec.cta_group / machine.l2_bytes * us, "K and V into shared memory"});
+  terms.push_back({"L2", tiles * launch.resident * tile_bytes / spec.cta_group / machine.l2_bytes * us,
+                   "K and V into shared memory"});
   terms.push_back({"memory", launch.memory_us(), "Q, K, V and O of the whole launch, once"});
   return terms;
 }
@@ -153,7 +154,8 @@ std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const Attent
   if (!has_model(plan.main)) return std::nullopt;
   const Launch launch = launch_of(plan, problem, shape, machine);
   const double outside_us = machine.launch_us + launch.merge_us();
-  const double peak_us_ghz = launch.work.operations / machine.mma_flops / machine.sms * 1e-3 * bits_of(plan.main.kv) / 16;
+  const double peak_us_ghz =
+      launch.work.operations / machine.mma_flops / machine.sms * 1e-3 * bits_of(plan.main.kv) / 16;
   Timeline timeline{.operations = launch.work.operations, .clock_ghz = machine.clock_ghz, .machine = &machine};
   for (int round = 0; round < kClockSettles; ++round) {
     const double us = launch.clocks(timeline.clock_ghz) * 1e-3 / timeline.clock_ghz;
@@ -166,10 +168,13 @@ std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const Attent
     timeline.clock_ghz = clock;
   }
   timeline.terms = terms_of(launch, timeline.clock_ghz);
-  timeline.terms.push_back({"launch", outside_us, launch.plan.num_splits > 1 ? "start, end, merge of parts" : "start and end"});
+  timeline.terms.push_back(
+      {"launch", outside_us, launch.plan.num_splits > 1 ? "start, end, merge of parts" : "start and end"});
   const TimelineWork& work = launch.work;
-  const double uneven = work.walk_tiles > 0 ? std::max(0.0, 1 - work.even_tiles / (work.walk_tiles * work.repeats * launch.resident)) : 0;
-  timeline.terms.push_back({"uneven", uneven * (timeline.microseconds - outside_us), "the busiest SM against the mean"});
+  const double uneven =
+      work.walk_tiles > 0 ? std::max(0.0, 1 - work.even_tiles / (work.walk_tiles * work.repeats * launch.resident)) : 0;
+  timeline.terms.push_back(
+      {"uneven", uneven * (timeline.microseconds - outside_us), "the busiest SM against the mean"});
   const auto longest = std::max_element(timeline.terms.begin(), timeline.terms.end() - 2,
                                         [](const auto& a, const auto& b) { return a.microseconds < b.microseconds; });
   timeline.bound = longest->microseconds >= kMost * timeline.microseconds ? longest->name : "latency";

@@ -8,9 +8,9 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr double kFirstPart = 0.75;         // of P, that is handed over before the rest
-constexpr double kStoreInstructions = 3;    // for each output value of a row
-constexpr double kCtaInstructions = 600;    // barriers, tensor memory and tensor maps of a new CTA
+constexpr double kFirstPart = 0.75;       // of P, that is handed over before the rest
+constexpr double kStoreInstructions = 3;  // for each output value of a row
+constexpr double kCtaInstructions = 600;  // barriers, tensor memory and tensor maps of a new CTA
 
 class Timeline {
  public:
@@ -71,7 +71,8 @@ class Timeline {
           output(0, landed_value);
         }
       } else {
-        if (more) keys.free(key_slot) = scores(n % 2, n / 2, std::max(landed_key, queries[0]), masked) + machine_.barrier;
+        if (more)
+          keys.free(key_slot) = scores(n % 2, n / 2, std::max(landed_key, queries[0]), masked) + machine_.barrier;
         if (n > 0) {
           take_value();
           values.free(value_slot) = output((n - 1) % 2, landed_value) + machine_.barrier;
@@ -95,8 +96,8 @@ class Timeline {
     const double there = tensor_free_ + machine_.mma_latency + machine_.barrier;
     double now = std::max(there, one.softmax_free) + tensor_read_ + clocks_.before + (masked ? clocks_.masked : 0);
     // The correction's turn: between the factor and the product before.
-    if (n > 0) corrected_ = std::max({corrected_, now + machine_.barrier, one.added + machine_.mma_latency}) +
-                   machine_.barrier;
+    if (n > 0)
+      corrected_ = std::max({corrected_, now + machine_.barrier, one.added + machine_.mma_latency}) + machine_.barrier;
     one.corrected = corrected_ + machine_.barrier;
     const double begin = now;
     special_free_ = std::max(special_free_, begin) + clocks_.exponentials;

@@ -9,9 +9,9 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kRows = 64;                   // of a warpgroup
+constexpr int kRows = 64;  // of a warpgroup
 constexpr int kRowsOfAWarp = 16;
-constexpr double kStoreInstructions = 3;    // for each output value of a lane: scale, pack, through shared memory, store
+constexpr double kStoreInstructions = 3;  // for each output value of a lane: scale, pack, through shared memory, store
 
 class Timeline {
  public:
@@ -71,7 +71,8 @@ class Timeline {
     std::size_t value_slot = 0;
     if (pending_) {
       value_slot = value_ring().take();
-      landed = std::max(landed, loader_.load(value_ring().free(value_slot), value_bytes_, rates_.missing, value_boxes_));
+      landed =
+          std::max(landed, loader_.load(value_ring().free(value_slot), value_bytes_, rates_.missing, value_boxes_));
     }
     double keys_read = 0, values_read = 0, stored = 0;
     for (std::size_t w = 0; w < ready_.size(); ++w) {

@@ -15,16 +15,16 @@ namespace kernelwright::detail {
 struct SmRates {
   const MachineRates& machine;
   double read_bytes;  // per clock, from the device's memory, while as much of the output leaves as does on average
-  double missing;                  // of the bytes of K and V that an SM asks for, those that the L2 has not
+  double missing;     // of the bytes of K and V that an SM asks for, those that the L2 has not
 };
 
 /// Clocks of one step of one tile of `rows` query rows, each unit on its own.
 struct StepClocks {
-  double scores, output;           // the two products
+  double scores, output;                // the two products
   double scores_shared, output_shared;  // what they read of shared memory
-  double exponentials;             // of the special-function unit
-  double before, during;           // a warp's instructions up to the first exponential; from there on
-  double masked;                   // more, where keys are hidden
+  double exponentials;                  // of the special-function unit
+  double before, during;                // a warp's instructions up to the first exponential; from there on
+  double masked;                        // more, where keys are hidden
 };
 StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, int rows, int rows_of_a_warp);
 
@@ -56,6 +56,7 @@ class Loader {
     const double latency = machine.l2_latency + missing * (machine.memory_latency - machine.l2_latency);
     return std::max(l2_free_, memory_free_) + latency;
   }
+
  private:
   const SmRates& rates_;
   double issued_, l2_free_, memory_free_;

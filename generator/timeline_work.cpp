@@ -98,7 +98,8 @@ std::pair<double, double> seen_keys(const RangeMask& mask, const Sequence& seque
 }
 
 /// Items in the order in which they are taken: templates/policy/item_walk.cuh.
-std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<const std::vector<TimelineItem>*>& pairs,
+std::vector<TimelineItem> in_order(const AttentionSpec& spec,
+                                   const std::vector<const std::vector<TimelineItem>*>& pairs,
                                    const AttentionLaunch& launch) {
   std::vector<TimelineItem> order;
   std::size_t most = 0;

@@ -26,7 +26,7 @@ struct TimelineWork {
   double repeats = 1;              // the walk stands for so many of its kind, one after another
   double operations = 0;
   double q_bytes = 0, o_bytes = 0;
-  double kv_bytes = 0;     // seen by some query, each once
+  double kv_bytes = 0;       // seen by some query, each once
   double fetched_bytes = 0;  // K and V as the SMs ask for them
 };
 

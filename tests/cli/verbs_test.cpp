@@ -97,13 +97,16 @@ TEST_F(Verbs, ExplainDrawsTensorMemory) {
   const JsonValue object = JsonValue::parse(run({"explain", file, "--arch", "sm_100a", "--json"}).out);
   EXPECT_EQ(object.at("/tensor_memory/used").as_int(), 384);
   EXPECT_EQ(object.at("/tensor_memory/map").elements().size(), 6u);
+  EXPECT_THAT(text.out, HasSubstr("not measured"));
+  EXPECT_FALSE(object.at("/predicted").elements().at(0).at("/measured").as_bool());
   EXPECT_THAT(run({"explain", file, "--arch", "sm_90a"}).out, Not(HasSubstr("Tensor memory")));
 }
 
 TEST_F(Verbs, ExplainSaysWhyWhereAndHowFast) {
   const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
-  for (const char* part : {"attention_sm90 for sm_90a, hopper family", "because", "Shared memory:", "queries", "keys",
-                           "values", "an SM, limited by", "At best, on H100"})
+  for (const char* part :
+       {"attention_sm90 for sm_90a, hopper family", "because", "Shared memory:", "queries", "keys", "values",
+        "an SM, limited by", "At best, on H100", "Predicted, on H100", "bound by", "exponentials"})
     EXPECT_THAT(result.out, HasSubstr(part));
   if (has_compiler()) {
     EXPECT_THAT(result.out, HasSubstr("registers a thread, no spills"));
@@ -122,6 +125,7 @@ TEST_F(Verbs, ExplainAsJson) {
     end += region.at("/bytes").as_int();
   }
   EXPECT_EQ(end, object.at("/shared_bytes").as_int());
+  EXPECT_TRUE(object.at("/predicted").elements().at(0).is_null()) << "no timeline of the portable kernels";
 }
 
 TEST_F(Verbs, SourceIsOneFile) {
