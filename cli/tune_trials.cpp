@@ -94,6 +94,7 @@ class Tuning final : private Stopwatch {
     result_.candidates =
         enumerate_candidates(named_.config.problem, named_.config.schedule, result_.arch, result_.shapes,
                              {.num_sms = place_.device.info().num_sms, .most = options_.candidates});
+    order_by_timeline(result_.candidates.kept, named_.config.problem, result_.shapes);
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
     read_log();

@@ -11,9 +11,13 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/timeline.h"
+#include "kernelwright/generator/timeline_work.h"
 
 namespace kernelwright {
 namespace {
+
+using detail::extent_of;
 
 // An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
 constexpr double kBytesInFlight = 40e3;
@@ -51,14 +55,6 @@ void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, 
     set(next);
     combine(axes, given, at + 1, next, visit);
   }
-}
-
-AttentionExtent extent_of(const AttentionProblem& problem, const AttentionShape& shape) {
-  AttentionExtent extent{.batch = shape.batch, .q_heads = problem.heads.q, .kv_heads = problem.heads.kv};
-  extent.q_len = shape.q_lens.empty() ? shape.q_len : *std::max_element(shape.q_lens.begin(), shape.q_lens.end());
-  extent.kv_len = shape.kv_lens.empty() ? shape.kv_len : *std::max_element(shape.kv_lens.begin(), shape.kv_lens.end());
-  extent.q_tokens = std::int64_t{shape.batch} * extent.q_len;
-  return extent;
 }
 
 double mean_cost(const AttentionPlan& plan, const AttentionProblem& problem, const std::vector<AttentionShape>& shapes,
@@ -205,6 +201,29 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
       result.kept.push_back(std::move(candidate));
   }
   return result;
+}
+
+void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,
+                       const std::vector<AttentionShape>& shapes) {
+  std::vector<std::size_t> places;
+  std::vector<Candidate> known;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    double sum = 0;
+    bool all = !shapes.empty();
+    for (const AttentionShape& shape : shapes) {
+      const std::optional<Timeline> timeline = predict_timeline(kept[i].plan, problem, shape);
+      all = all && timeline;
+      if (timeline) sum += std::log(std::max(timeline->microseconds, 1e-3));
+    }
+    if (!all) continue;
+    kept[i].predicted_us = std::exp(sum / static_cast<double>(shapes.size()));
+    if (i == 0) continue;
+    places.push_back(i);
+    known.push_back(kept[i]);
+  }
+  std::stable_sort(known.begin(), known.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
+  for (std::size_t i = 0; i < places.size(); ++i) kept[places[i]] = std::move(known[i]);
 }
 
 }  // namespace kernelwright

@@ -43,7 +43,8 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo& arch);
 struct Candidate {
   AttentionSchedule schedule;  // the fields that were given, the family and every axis of its set
   AttentionPlan plan;
-  double cost = 0;  // estimated: as schedule_cost()
+  double cost = 0;          // estimated: as schedule_cost()
+  double predicted_us = 0;  // by order_by_timeline(): the geometric mean over shapes; 0 where there is no model
 };
 
 struct CandidateOptions {
@@ -66,6 +67,12 @@ struct Candidates {
 /// model itself finds no kernel.
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                                 const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
+
+/// Puts `kept` in the order of predicted times (timeline.h), so that a budget that ends early has been spent on the
+/// likeliest. None is left out; the first, the model's own choice, stays first; those that no timeline is known of keep
+/// their places.
+void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,
+                       const std::vector<AttentionShape>& shapes);
 
 /// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has the most of it. It
 /// knows what is lost to rows and keys that pad the last tile, to the last wave of CTAs, and to an SM that holds too

@@ -1,6 +1,8 @@
 #include "kernelwright/generator/timeline_work.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <queue>
 #include <utility>
@@ -11,8 +13,8 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr std::size_t kMostItems = 16384;  // followed one by one; of more, every n-th pair of sequence and head
-constexpr double kItemTiles = 1.5;         // that an item costs whatever its keys, when items are dealt
+constexpr double kMostItems = 16384;  // followed one by one; of more, every n-th pair of sequence and head
+constexpr double kItemTiles = 1.5;    // that an item costs whatever its keys, when items are dealt
 
 /// The keys [low, high) that a query sees: templates/policy/mask.cuh, on the host.
 struct Sight {
@@ -47,13 +49,16 @@ int origin_of(const AttentionSpec& spec, int low) {
 /// One head's items of a sequence, by query tile, before keys are split.
 std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& mask, int q_len, int kv_len) {
   std::vector<TimelineItem> items;
-  const int packed = spec.pack_gqa ? spec.group : 1, rows = q_len * packed;
+  const std::int64_t packed = spec.pack_gqa ? spec.group : 1, rows = q_len * packed;
   const Sight sight{mask, kv_len, kv_len - q_len};
-  for (int row = 0; row < rows; row += spec.block_m) {
-    const int end = std::min(row + spec.block_m, rows);
-    const auto first = sight(row / packed), last = sight((end - 1) / packed);
+  for (std::int64_t row = 0; row < rows; row += spec.block_m) {
+    const std::int64_t end = std::min<std::int64_t>(row + spec.block_m, rows);
+    // A pair of CTAs walks what either sees.
+    const std::int64_t both = std::int64_t{spec.block_m} * spec.cta_group, pair = row / both * both;
+    const auto first = sight(static_cast<int>(pair / packed));
+    const auto last = sight(static_cast<int>((std::min(pair + both, rows) - 1) / packed));
     const int origin = origin_of(spec, first.first);
-    TimelineItem item{0, 0, end - row};
+    TimelineItem item{0, 0, static_cast<int>(end - row)};
     if (last.second > first.first) {
       const int n = spec.block_n;
       const int begin = (first.first - origin) / n, stop = (last.second - origin + n - 1) / n;
@@ -66,53 +71,67 @@ std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& m
   return items;
 }
 
-struct Sequence {
+/// Sequences that are alike and follow each other.
+struct Sequences {
   int q_len, kv_len;
-  bool operator<(const Sequence& other) const {
-    return std::pair(q_len, kv_len) < std::pair(other.q_len, other.kv_len);
-  }
+  int count;
 };
 
-std::vector<Sequence> sequences_of(const AttentionShape& shape) {
-  std::vector<Sequence> sequences;
+std::vector<Sequences> sequences_of(const AttentionShape& shape) {
+  if (shape.q_lens.empty() && shape.kv_lens.empty()) return {{shape.q_len, shape.kv_len, shape.batch}};
+  std::vector<Sequences> sequences;
+  const auto length = [](const std::vector<int>& lens, int i, int all) {
+    return static_cast<std::size_t>(i) < lens.size() ? lens[static_cast<std::size_t>(i)] : all;
+  };
   for (int i = 0; i < shape.batch; ++i) {
-    const auto length = [i](const std::vector<int>& lens, int all) {
-      return static_cast<std::size_t>(i) < lens.size() ? lens[static_cast<std::size_t>(i)] : all;
-    };
-    sequences.push_back({length(shape.q_lens, shape.q_len), length(shape.kv_lens, shape.kv_len)});
+    const int q_len = length(shape.q_lens, i, shape.q_len), kv_len = length(shape.kv_lens, i, shape.kv_len);
+    if (!sequences.empty() && sequences.back().q_len == q_len && sequences.back().kv_len == kv_len)
+      ++sequences.back().count;
+    else
+      sequences.push_back({q_len, kv_len, 1});
   }
   return sequences;
 }
 
-/// Visible keys of all queries of a sequence, and the keys that any of them sees.
-std::pair<double, double> seen_keys(const RangeMask& mask, const Sequence& sequence) {
-  if (sequence.q_len <= 0) return {0, 0};
-  const Sight sight{mask, sequence.kv_len, sequence.kv_len - sequence.q_len};
-  double sum = 0;
-  for (int query = 0; query < sequence.q_len; ++query) {
+/// What a sequence sees: keys of all queries together, and keys that any query sees.
+struct Seen {
+  double together, any;
+};
+Seen seen_keys(const RangeMask& mask, int q_len, int kv_len) {
+  if (q_len <= 0) return {0, 0};
+  constexpr int kLookedAt = 1 << 16;  // of more queries, every n-th
+  const Sight sight{mask, kv_len, kv_len - q_len};
+  const int every = (q_len + kLookedAt - 1) / kLookedAt;
+  double sum = 0, looked_at = 0;
+  for (int query = 0; query < q_len; query += every, ++looked_at) {
     const auto [low, high] = sight(query);
     sum += high - low;
   }
-  const int first = sight(0).first, last = sight(sequence.q_len - 1).second;
-  return {sum, std::max(0, last - first)};
+  return {sum / looked_at * q_len, static_cast<double>(std::max(0, sight(q_len - 1).second - sight(0).first))};
 }
 
+/// A sequence's work, of one head.
+struct Kind {
+  std::vector<TimelineItem> items;
+  double tiles = 0;
+  Seen seen{};
+};
+
 /// Items in the order in which they are taken: templates/policy/item_walk.cuh.
-std::vector<TimelineItem> in_order(const AttentionSpec& spec,
-                                   const std::vector<const std::vector<TimelineItem>*>& pairs,
+std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<const Kind*>& pairs,
                                    const AttentionLaunch& launch) {
   std::vector<TimelineItem> order;
   std::size_t most = 0;
-  for (const auto* pair : pairs) most = std::max(most, pair->size());
+  for (const Kind* pair : pairs) most = std::max(most, pair->items.size());
   const bool hopper = spec.form() == AttentionForm::kHopperPrefill;
   const bool by_length = spec.scheduler == Scheduler::kLongestFirst ||
                          (spec.scheduler == Scheduler::kQueued && spec.mask != MaskKind::kNone);
   std::size_t chunk = !by_length ? most : hopper ? static_cast<std::size_t>(std::max(1, launch.m_chunk)) : 1;
   if (chunk == 0) chunk = 1;
   for (std::size_t above = 0; above < most; above += chunk)
-    for (const auto* pair : pairs)
-      for (std::size_t i = above; i < std::min(above + chunk, pair->size()); ++i)
-        order.push_back((*pair)[pair->size() - 1 - i]);
+    for (const Kind* pair : pairs)
+      for (std::size_t i = above; i < std::min(above + chunk, pair->items.size()); ++i)
+        order.push_back(pair->items[pair->items.size() - 1 - i]);
   return order;
 }
 
@@ -175,38 +194,40 @@ TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& pr
   const double kv_row = (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   const int heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
   TimelineWork work;
-  std::map<Sequence, std::vector<TimelineItem>> kinds;
-  std::map<Sequence, std::pair<double, double>> seen;
-  std::vector<const std::vector<TimelineItem>*> pairs;
-  for (const Sequence& sequence : sequences_of(shape)) {
-    const auto [found, is_new] = kinds.try_emplace(sequence);
+  std::map<std::pair<int, int>, Kind> kinds;
+  std::vector<std::pair<const Kind*, std::int64_t>> runs;  // and how many heads of such sequences follow each other
+  for (const Sequences& alike : sequences_of(shape)) {
+    const auto [found, is_new] = kinds.try_emplace({alike.q_len, alike.kv_len});
+    Kind& kind = found->second;
     if (is_new) {
-      found->second = split(items_of(spec, mask, sequence.q_len, sequence.kv_len), launch.num_splits);
-      seen[sequence] = seen_keys(mask, sequence);
+      kind.items = split(items_of(spec, mask, alike.q_len, alike.kv_len), launch.num_splits);
+      kind.seen = seen_keys(mask, alike.q_len, alike.kv_len);
+      for (const TimelineItem& item : kind.items) kind.tiles += item.tiles;
     }
-    const auto& [visible, any] = seen[sequence];
-    work.operations += visible * 2 * (spec.head_dim_qk + spec.head_dim_v) * problem.heads.q;
-    work.kv_bytes += any * kv_row * problem.heads.kv;
-    const double rows = static_cast<double>(sequence.q_len) * problem.heads.q;
+    const double count = alike.count, rows = count * alike.q_len * problem.heads.q;
+    work.operations += count * kind.seen.together * 2 * (spec.head_dim_qk + spec.head_dim_v) * problem.heads.q;
+    work.kv_bytes += count * kind.seen.any * kv_row * problem.heads.kv;
     work.q_bytes += rows * spec.head_dim_qk * bits_of(spec.q) / 8.0;
     work.o_bytes += rows * spec.head_dim_v * bits_of(spec.out) / 8.0;
-    for (int head = 0; head < heads; ++head) pairs.push_back(&found->second);
+    work.items += count * heads * static_cast<double>(kind.items.size());
+    work.tiles += count * heads * kind.tiles;
+    runs.emplace_back(&kind, std::int64_t{alike.count} * heads);
   }
-  for (const auto* pair : pairs)
-    for (const TimelineItem& item : *pair) ++work.items, work.tiles += item.tiles;
   work.fetched_bytes = work.tiles * spec.block_n * kv_row;
   work.even_tiles = work.tiles / sms;
-  const auto every = static_cast<std::size_t>(work.items / static_cast<double>(kMostItems)) + 1;
-  if (every > 1) {
-    std::vector<const std::vector<TimelineItem>*> kept;
-    double tiles = 0;
-    for (std::size_t i = 0; i < pairs.size(); i += every) {
-      kept.push_back(pairs[i]);
-      for (const TimelineItem& item : *pairs[i]) tiles += item.tiles;
+  const std::int64_t every = static_cast<std::int64_t>(work.items / kMostItems) + 1;
+  std::vector<const Kind*> pairs;
+  double followed = 0;
+  std::int64_t left_over = 0;  // pairs to pass by before the next that is followed
+  for (const auto& [kind, count] : runs) {
+    std::int64_t at = left_over;
+    for (; at < count; at += every) {
+      pairs.push_back(kind);
+      followed += kind->tiles;
     }
-    work.repeats = tiles > 0 ? work.tiles / tiles : 1;
-    pairs = std::move(kept);
+    left_over = at - count;
   }
+  work.repeats = followed > 0 ? work.tiles / followed : 1;
   work.walk = most_loaded(spec, in_order(spec, pairs, launch), std::max(1, sms * at_once));
   for (const TimelineItem& item : work.walk) work.walk_tiles += item.tiles;
   return work;

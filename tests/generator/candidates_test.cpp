@@ -54,6 +54,32 @@ TEST_P(CandidatesOf, TheModelsChoiceIsFirstWithItsFieldsSpeltOut) {
   for (std::size_t i = 2; i < few.kept.size(); ++i) EXPECT_LE(few.kept[i - 1].cost, 1.2 * few.kept[i].cost);
 }
 
+TEST_P(CandidatesOf, TheTimelineOrdersThemAndLeavesNoneOut) {
+  std::vector<Candidate> kept = enumerate_candidates(problem(), {}, Arch::kSm90a, shapes(), {.most = 48}).kept;
+  const std::vector<Candidate> before = kept;
+  order_by_timeline(kept, problem(), shapes());
+  ASSERT_EQ(kept.size(), before.size());
+  EXPECT_EQ(kept[0].plan.main, before[0].plan.main) << "the model's own choice stays first";
+  double last = 0;
+  std::size_t known = 0;
+  for (std::size_t i = 1; i < kept.size(); ++i) {
+    if (kept[i].predicted_us == 0) {
+      EXPECT_EQ(kept[i].plan.main, before[i].plan.main) << "no timeline: it keeps its place";
+      continue;
+    }
+    EXPECT_GE(kept[i].predicted_us, last);
+    last = kept[i].predicted_us;
+    ++known;
+  }
+  EXPECT_GT(known, 10u);
+  const auto names = [](const std::vector<Candidate>& candidates) {
+    std::multiset<std::string> all;
+    for (const Candidate& one : candidates) all.insert(canonical_text(Spec(one.plan.main)));
+    return all;
+  };
+  EXPECT_EQ(names(kept), names(before));
+}
+
 TEST(Candidates, TryAQueueBesideTheModelsOrder) {
   const Candidates near = enumerate_candidates(prefill_of(), {}, Arch::kSm90a, {shape(1, 8192, 8192)}, {.most = 12});
   std::set<Scheduler> orders;

@@ -191,6 +191,14 @@ TEST(Timeline, APairOfCtasReadsHalfOfTheKeysEach) {
   EXPECT_NEAR(of(pair, "L2") / of(alone, "L2"), 0.5, 0.05);
 }
 
+TEST(Timeline, OfManyItemsSomeStandForAll) {
+  const double few = microseconds(problem(), shape(64, 512, 512)),
+               many = microseconds(problem(), shape(64000, 512, 512));
+  EXPECT_NEAR(many / few, 1000, 60);
+  const AttentionShape largest = shape(1 << 20, 1 << 24, 1 << 24);
+  EXPECT_TRUE(std::isfinite(microseconds(problem(), largest)));
+}
+
 TEST(Timeline, SaysWhereItHasNoModel) {
   const AttentionShape some = shape(1, 1024, 1024);
   const AttentionPlan portable = plan_by_model(problem(), of_family(Family::kPortable), Arch::kSm90a);
