@@ -12,7 +12,7 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   if (detail::packs_well(problem, contract::kQueryTileRows)) packs.push_back(true);
   const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128});
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
-  const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst});
+  const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   const Axis exponentials = axis("exp2_emulated", &S::exp2_emulated, {0.0, 1.0 / 16, 2.0 / 16, 3.0 / 16, 4.0 / 16});
   const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
   std::vector<int> chunks{1};

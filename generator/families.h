@@ -110,7 +110,9 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .kv_stages = spec.num_kv_stages,
           .qk_stages = spec.num_qk_stages,
           .shared_ring = spec.kv_ring == KvRing::kShared,
-          .ctas = spec.cta_group};
+          .ctas = spec.cta_group,
+          .gathers = contract::hopper_gathers_kv(spec.page_size),
+          .queued = spec.scheduler == Scheduler::kQueued};
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

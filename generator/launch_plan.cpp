@@ -115,7 +115,9 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
   // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
-  if (spec.form() == AttentionForm::kBlackwellPrefill && spec.scheduler == Scheduler::kGrid) launch.head_section = 1;
+  const bool alike =
+      spec.scheduler == Scheduler::kGrid || (spec.scheduler == Scheduler::kQueued && spec.mask == MaskKind::kNone);
+  if (spec.form() == AttentionForm::kBlackwellPrefill && alike) launch.head_section = 1;
 
   const std::int64_t items = pairs * m_blocks;
   if (spec.form() == AttentionForm::kHopperPrefill) {

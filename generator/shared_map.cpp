@@ -93,9 +93,15 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
            RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
   map.keys_and_values(layout, contract::blackwell_keys(shape), contract::blackwell_value_columns(shape));
-  map.add("factors", layout.factors, layout.barriers - layout.factors,
+  map.add("factors", layout.factors, layout.gather_rows - layout.factors,
           fmt::format("[{}][{}] f32: what correction multiplies the rows of an output with", contract::kScoreTiles,
                       contract::kQueryTileRows));
+  if (shape.gathers)
+    map.add("rows to gather", layout.gather_rows, layout.items - layout.gather_rows,
+            fmt::format("[3][{}] addresses: a tile of K, two of V", spec.block_n));
+  if (shape.queued)
+    map.ring("items", layout.items, contract::kBlackwellItemSlots,
+             (layout.barriers - layout.items) / contract::kBlackwellItemSlots, "which item is the CTA's next");
   struct Named {
     const char* name;
     std::int32_t first;
@@ -111,6 +117,10 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   map.barriers("values landed", barriers.values_landed, 1);
   map.barriers("values clean", barriers.values_clean, 1);
   map.barriers_of_keys_and_values(barriers);
+  if (shape.queued) {
+    map.barriers("query empty", barriers.query_empty, contract::kScoreTiles);
+    map.pair("items", barriers.item_full, contract::kBlackwellItemSlots);
+  }
   map.add("tensor memory's address", layout.tensor_address, 4, "what tcgen05.alloc wrote");
   return map.regions();
 }

@@ -44,12 +44,13 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
 
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
-  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, false, blackwell);
+  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, true, blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.splits.is_auto()) blackwell.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
-    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kGrid, Scheduler::kLongestFirst});
+    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(),
+                    {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
   const ClusterShape ctas{schedule.cta_group.value_or(1), 1};
@@ -64,6 +65,12 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
   };
   if (spec.cta_group == 2 && spec.num_q != 2)
     refuse("num_q", fmt::format("{}: each CTA of a pair has two query tiles; 2, or cta_group 1, would do", spec.num_q));
+  if (spec.cta_group == 2 && spec.scheduler == Scheduler::kQueued)
+    refuse("scheduler",
+           "\"queued\" hands tiles to CTAs one by one, and a pair takes them together; longest_first would do");
+  if (spec.cta_group == 2 && contract::hopper_gathers_kv(spec.page_size))
+    refuse("cta_group",
+           fmt::format("2: keys of pages of {} are gathered by each CTA for itself; 1 would do", spec.page_size));
   const int rows = contract::kQueryTileRows * spec.num_q;
   if (spec.block_m != rows)
     refuse("block_m",

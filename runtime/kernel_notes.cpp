@@ -1,5 +1,6 @@
 #include "kernelwright/runtime/kernel_notes.h"
 
+#include "contract/hopper_attention.h"
 #include "kernelwright/generator/shared_map.h"
 
 namespace kernelwright {
@@ -27,7 +28,14 @@ KernelNotes notes_of(const Spec& spec) {
       role(kWarpsOfAWarpgroup, "softmax 0");
       role(kWarpsOfAWarpgroup, "softmax 1");
       role(kWarpsOfAWarpgroup, "correction");
-      for (const char* name : {"mma", "load", "clean", "idle"}) role(1, name);
+      role(1, "mma");
+      role(1, "load");
+      if (contract::hopper_gathers_kv(attention->page_size)) {
+        role(2, "gather");
+      } else {
+        role(1, "clean");
+        role(1, attention->scheduler == Scheduler::kQueued ? "load queries" : "idle");
+      }
       break;
     default:  // every warp loads, multiplies and stores
       role(static_cast<std::uint32_t>(attention->num_warps), "math");

@@ -10,17 +10,18 @@ namespace kernelwright::contract {
 
 /// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
 /// query tile, kQueryTileRows, of which a CTA has num_q. A pair of CTAs loads half of a tile each: a box of k has half
-/// of its keys, and v is loaded from the CTA's first column on.
+/// of its keys, and v is loaded from the CTA's first column on. Where hopper_gathers_kv(), k and v are zeros.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
 };
 
 // Warpgroups 0 and 1: softmax, of query tile 0 and 1 (num_q 2), or of every other key tile (num_q 1). Warpgroup 2
-// corrects. In warpgroup 3 warp 12 multiplies, 13 loads, 14 cleans values.
+// corrects. In warpgroup 3 warp 12 multiplies, 13 loads, 14 cleans values; or 14 and 15 gather keys and values.
 constexpr int32_t kQueryTileRows = 128;     // lanes of tensor memory: a softmax thread has a row
 constexpr int32_t kBlackwellThreads = 512;  // 4 warpgroups
 constexpr int32_t kTensorColumns = 512;     // of an SM, 32 bits each
+constexpr int32_t kBlackwellItemSlots = 2;  // answers to a CTA that asked for its next item
 constexpr int32_t kScoreTiles = 2;          // accumulators of scores, and of outputs, at a time
 
 /// What the layouts below follow from. Depths in elements, of one head.
@@ -28,10 +29,12 @@ struct BlackwellShape {
   int32_t num_q;    // query tiles of a CTA
   int32_t block_n;  // keys of a tile
   int32_t depth_qk, depth_v;
-  int32_t kv_stages;  // slots of a ring
-  int32_t qk_stages;  // chunks of a tile of K, each with barriers of its own
-  bool shared_ring;   // one ring whose slots hold K and V in turn
-  int32_t ctas = 1;   // that share each product: 2 hold half of K's keys and half of V's columns each
+  int32_t kv_stages;     // slots of a ring
+  int32_t qk_stages;     // chunks of a tile of K, each with barriers of its own
+  bool shared_ring;      // one ring whose slots hold K and V in turn
+  int32_t ctas = 1;      // that share each product: 2 hold half of K's keys and half of V's columns each
+  bool gathers = false;  // threads copy K and V row by row: hopper_gathers_kv()
+  bool queued = false;   // a CTA goes on with items of CTAs that have not begun
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -74,6 +77,8 @@ struct BlackwellLayout {
   int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
   int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
   int32_t statistics;      // num_q 1: [kScoreTiles][maximum, sum][kQueryTileRows] f32 of the accumulators to be merged
+  int32_t gather_rows;     // if keys are gathered: addresses of rows, [1 tile of K, 2 of V][block_n]
+  int32_t items;           // if queued: kBlackwellItemSlots answers of 16 bytes
   int32_t barriers;        // mbarriers, in the order of blackwell_barriers()
   int32_t tensor_address;  // 4 bytes: where the tensor memory begins
   int32_t total;
@@ -94,6 +99,10 @@ struct BlackwellBarriers {
   int32_t values_clean;         // [1] the cleaning warp: foreign rows of the first V are zeros
   int32_t key_full, key_empty;  // as hopper_barriers()
   int32_t value_full, value_empty;
+  // If queued:
+  int32_t query_empty;  // warps of softmax that stored the output of a slot of queries
+  int32_t item_full;    // [kBlackwellItemSlots] an answer is there
+  int32_t item_empty;   // [kBlackwellItemSlots] all warps have read it
   int32_t count;
 };
 
@@ -113,7 +122,10 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   barriers.key_empty = barriers.key_full + keys;
   barriers.value_full = shape.shared_ring ? barriers.key_full : barriers.key_empty + keys;
   barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + shape.kv_stages;
-  barriers.count = barriers.value_empty + (shape.shared_ring ? keys : shape.kv_stages);
+  barriers.query_empty = barriers.value_empty + (shape.shared_ring ? keys : shape.kv_stages);
+  barriers.item_full = barriers.query_empty + (shape.queued ? kScoreTiles : 0);
+  barriers.item_empty = barriers.item_full + (shape.queued ? kBlackwellItemSlots : 0);
+  barriers.count = barriers.item_empty + (shape.queued ? kBlackwellItemSlots : 0);
   return barriers;
 }
 
@@ -130,7 +142,9 @@ constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
   layout.factors = layout.values + shape.kv_stages * layout.value_slot;
   layout.statistics = layout.factors + kScoreTiles * kQueryTileRows * 4;
-  layout.barriers = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.gather_rows = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.items = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
+  layout.barriers = layout.items + (shape.queued ? kBlackwellItemSlots * 16 : 0);
   layout.tensor_address = layout.barriers + blackwell_barriers(shape).count * kBarrierBytes;
   layout.total = align_up(layout.tensor_address + 4, 16);
   return layout;

@@ -2,8 +2,9 @@
 /// and outputs in tensor memory.
 ///
 /// A CTA owns two query tiles of 128 rows of one (batch, head) pair (or one, for short sequences) and walks their key
-/// tiles from the last to the first. Each role is a function of its own, derives the same list of key tiles, and waits
-/// for the others on mbarriers (contract/blackwell_attention.h):
+/// tiles from the last to the first; queued, it goes on with other items (attention_sm100_walk.cuh). Each role is a
+/// function of its own, derives the same list of key tiles, and waits for the others on mbarriers
+/// (contract/blackwell_attention.h):
 ///
 ///     warps 0-3, 4-7   softmax of query tile 0, 1     S -> P, and at the end O -> memory; with one query tile of its
 ///                                                     even and odd key tiles
@@ -11,6 +12,8 @@
 ///     warp 12          one thread multiplies           S = Q K^T, O += P V
 ///     warp 13          one thread loads                Q, K, V
 ///     warp 14          cleans values                   zeros for keys that are not the sequence's
+///     warps 14, 15     gather keys of small pages      K, V, row by row, in place of warp 13
+///     warp 15          queued: loads queries           Q, unless it gathers
 ///
 /// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of K's keys and of V's columns
 /// in either's shared memory. The first CTA issues them for both; all other roles are as before, in each.
@@ -22,6 +25,7 @@
 #include "kernels/attention_sm100_load.cuh"
 #include "kernels/attention_sm100_mma.cuh"
 #include "kernels/attention_sm100_softmax.cuh"
+#include "kernels/attention_sm100_walk.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/launch.cuh"
 #include "ptx/tma.cuh"
@@ -29,10 +33,18 @@
 namespace kernelwright {
 namespace {
 
-constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14;
+constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14, kFirstGatherWarp = 14, kQueryWarp = 15;
 
 /// The same in all lanes, to the compiler too. Asked anew for each use: it holds no register.
 __device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
+
+/// What all roles but softmax and those that load have to know of an item.
+struct Extent {
+  int tiles = 0, last_keys = 0;
+  Extent() = default;
+  __device__ __forceinline__ Extent(const contract::AttentionParams& params, const Work& work)
+      : tiles(work.tiles.count()), last_keys(work.last_keys(params)) {}
+};
 
 /// By one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
@@ -47,7 +59,15 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   }
   ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);
   ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), kCtas);
-  Consumer::init(shared.kv_barriers(), 1, 1);
+  if constexpr (kQueued) {
+    for (int tile = 0; tile < spec::kNumQ; ++tile)
+      ptx::mbarrier_init(shared.barrier(kBarriers.query_empty + tile), (kTwoQueryTiles ? 1 : 2) * kRoleWarps);
+    for (int slot = 0; slot < contract::kBlackwellItemSlots; ++slot) {
+      ptx::mbarrier_init(shared.barrier(kBarriers.item_full + slot), 1);
+      ptx::mbarrier_init(shared.barrier(kBarriers.item_empty + slot), contract::kBlackwellThreads / 32);
+    }
+  }
+  Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, 1);
 }
 
 }  // namespace
@@ -59,12 +79,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
   ptx::griddepcontrol_wait();  // lengths and offsets are read at once, and every thread needs them
-  int tiles, last_keys;
-  {
-    const Work work(params.attention);
+  Extent own{};
+  if constexpr (!kQueued) {
+    const Work work(params.attention, ptx::opaque(blockIdx.x));
     // Both CTAs of a pair, which have the same tiles, before either has met the other.
     if (work.tiles.empty()) return fill_unseen(params.attention, work.item);
-    tiles = work.tiles.count(), last_keys = work.last_keys(params.attention);
+    own = Extent(params.attention, work);
   }
   if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
@@ -73,28 +93,55 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   } else if (warp == kLoadWarp && ptx::elect_one()) {
     init_barriers(shared);
     ptx::prefetch_tensormap(params.q);
-    ptx::prefetch_tensormap(params.k);
-    ptx::prefetch_tensormap(params.v);
+    if constexpr (!kGathersKv) {
+      ptx::prefetch_tensormap(params.k);
+      ptx::prefetch_tensormap(params.v);
+    }
   }
   sync_ctas();
   ptx::tcgen05_fence_after_thread_sync();
   const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
-  const bool cleans = last_keys < spec::kBlockN;
+  const auto extent = [&](const auto& items) {
+    return kQueued ? Extent(params.attention, Work(params.attention, items.block())) : own;
+  };
   const uint32_t warp = warp_index();
   if (warp < 2 * kRoleWarps) {
     ptx::setmaxnreg_inc<kSoftmaxRegisters>();
-    SoftmaxThread(params.attention, shared, tensor).run();
+    SoftmaxBefore before;
+    for_each_item<false>(shared, [&](const auto& items) {
+      SoftmaxThread(params.attention, shared, tensor, items.block(), before).run();
+    });
   } else if (warp < 3 * kRoleWarps) {
     ptx::setmaxnreg_dec<kCorrectionRegisters>();
-    Corrector(shared, tensor).run(tiles);
+    Corrector corrector(shared, tensor);
+    for_each_item<false>(shared, [&](const auto& items) { corrector.run(extent(items).tiles); });
   } else {
     ptx::setmaxnreg_dec<kOtherRegisters>();
     if (warp == kMmaWarp) {
-      if (cluster_rank() == kLeader && ptx::elect_one()) Multiplier(shared, tensor).run(tiles, cleans);
+      if (cluster_rank() == kLeader && ptx::elect_one()) {
+        Multiplier multiplier(shared, tensor);
+        for_each_item<true>(shared, [&](const auto& items) {
+          const Extent item = extent(items);
+          multiplier.run(item.tiles, item.last_keys < spec::kBlockN);
+        });
+      }
     } else if (warp == kLoadWarp) {
-      if (ptx::elect_one()) load(params, shared);
-    } else if (warp == kCleanWarp && cleans) {
-      clean_values(shared, tiles, last_keys);
+      if (ptx::elect_one()) {
+        if constexpr (kGathersKv)
+          load_only_queries<true>(params, shared);
+        else
+          load(params, shared);
+      }
+    } else if constexpr (kGathersKv) {
+      gather(params.attention, shared, warp - kFirstGatherWarp);
+    } else if (warp == kCleanWarp) {
+      Cleaner cleaner(shared);
+      for_each_item<false>(shared, [&](const auto& items) {
+        const Extent item = extent(items);
+        cleaner.run(item.tiles, item.last_keys);
+      });
+    } else if constexpr (kQueued) {
+      if (ptx::elect_one()) load_only_queries<false>(params, shared);
     }
   }
   ptx::griddepcontrol_launch_dependents();

@@ -1,7 +1,9 @@
-/// The loading warp of attention_sm100, and the one that cleans values.
+/// The loading warp of attention_sm100, and those that gather keys and values or clean values.
 #pragma once
 
+#include "kernels/attention_gather.cuh"
 #include "kernels/attention_sm100_tiles.cuh"
+#include "kernels/attention_sm100_walk.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
@@ -56,53 +58,119 @@ struct Loads<true> {
   using Values = HalfOfColumns;
 };
 
-/// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them.
+/// Query tile `tile` of the CTA's item number `lap` (of those that see keys), once the output of the item before has
+/// left by way of its slot.
+__device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& params, const Shared& shared,
+                                                const WorkItem& work, int tile, int lap) {
+  if constexpr (kQueued) ptx::mbarrier_wait_parity(shared.barrier(kBarriers.query_empty + tile), parity_of(lap + 1));
+  const uint32_t full = shared.barrier(kBarriers.query_full + tile);
+  if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
+  load_queries<kTileRows, Loads<kPair>::Queries>(params.q, shared.queries(tile), work, tile * kTileRows, leaders(full));
+}
+
+// Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
+constexpr bool kQueriesApart = kQueued;
+
+/// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them. It also asks
+/// for further items.
 __device__ __forceinline__ void load(const BlackwellAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
-  const Work work(attention);
-  const policy::TileList& tiles = work.tiles.list;
   Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
   auto keys = rings.k();
   auto values = rings.v();
-  KvTile tile(attention, work.item, work.tiles);
-  const auto load_query_tile = [&](int i) {
-    const uint32_t full = shared.barrier(kBarriers.query_full + i);
-    if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
-    load_queries<kTileRows, Loads<kPair>::Queries>(params.q, shared.queries(i), work.item, i * kTileRows,
-                                                   leaders(full));
-  };
-  load_query_tile(0);
-  const auto at = [&](int j) {  // the j-th tile that is walked
-    tile.first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
-    return tile;
-  };
-  pipeline::for_each_load<Tiles::order>(
-      tiles.end - tiles.begin,
-      [&](int j) {
-        load_keys<0, Loads<kPair>::Keys>(params.k, keys, at(j));
-        if (kTwoQueryTiles && j == 0) load_query_tile(1);
-      },
-      [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
+  for_each_item<true>(shared, [&](const auto& items) {
+    const Work work(attention, items.block());
+    const policy::TileList& tiles = work.tiles.list;
+    if constexpr (kQueued)
+      if (work.tiles.empty()) return items.ask();
+    KvTile tile(attention, work.item, work.tiles);
+    if constexpr (!kQueriesApart) load_query_tile(params, shared, work.item, 0, 0);
+    const auto at = [&](int j) {  // the j-th tile that is walked
+      tile.first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
+      return tile;
+    };
+    pipeline::for_each_load<Tiles::order>(
+        tiles.end - tiles.begin,
+        [&](int j) {
+          if (kQueued && j == tiles.end - tiles.begin - 1) items.ask();
+          load_keys<0, Loads<kPair>::Keys>(params.k, keys, at(j));
+          if (!kQueriesApart && kTwoQueryTiles && j == 0) load_query_tile(params, shared, work.item, 1, 0);
+        },
+        [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
+  });
   rings.drain();  // no commit of a product arrives at a CTA that is gone
+}
+
+/// Role of one thread: queries alone. kAsks: and further items.
+template <bool kAsks>
+__device__ __forceinline__ void load_only_queries(const BlackwellAttentionParams& params, const Shared& shared) {
+  int lap = 0;
+  for_each_item<true>(shared, [&](const auto& items) {
+    const Work work(params.attention, items.block());
+    if constexpr (kAsks) items.ask();
+    if (kQueued && work.tiles.empty()) return;
+#pragma unroll
+    for (int tile = 0; tile < spec::kNumQ; ++tile) load_query_tile(params, shared, work.item, tile, lap);
+    ++lap;
+  });
+}
+
+/// Role of a lane of warp `warp` of those that gather (attention_gather.cuh): K and V as the products take them.
+__device__ __forceinline__ void gather(const contract::AttentionParams& params, const Shared& shared, uint32_t warp) {
+  const RowGather rows(params, shared.gather_rows(), warp);
+  Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
+  auto keys = rings.k();
+  auto values = rings.v();
+  for_each_item<false>(shared, [&](const auto& items) {
+    const Work work(params, items.block());
+    const policy::TileList& tiles = work.tiles.list;
+    KvTile tile(params, work.item, work.tiles);
+    tile.first_key = work.tiles.origin + tiles.end * spec::kBlockN;
+    pipeline::for_each_load<Tiles::order>(
+        tiles.end - tiles.begin,
+        [&](int j) {
+          tile.first_key -= spec::kBlockN;
+          rows.look_up(tile, static_cast<uint32_t>(j));
+          rows.gather_keys(keys);
+        },
+        [&](int j) { rows.gather_values(values, static_cast<uint32_t>(j)); });
+  });
+  rings.drain();  // no copy, and no commit of a product, arrives at a CTA that is gone
 }
 
 /// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their
 /// probability is 0, yet 0 times what lies there may be NaN.
-__device__ __forceinline__ void clean_values(const Shared& shared, int key_tiles, int last_keys) {
-  // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps ahead.
-  wait_for_both(shared.barrier(kBarriers.values_landed), 0);
-  const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
-  const int slot = kSharedRing ? (behind_two ? 2 : 1) % spec::kNumKvStages : 0;
-  const uint32_t values = shared.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
+class Cleaner {
+  const Shared shared_;
+  int before_ = 0, cleaned_ = 0;  // slots of V's ring that items before this one took, and items that were cleaned
+
+ public:
+  __device__ __forceinline__ explicit Cleaner(const Shared& shared) : shared_(shared) {}
+
+  __device__ __forceinline__ void run(int key_tiles, int last_keys) {
+    if (last_keys < spec::kBlockN) clean(key_tiles, last_keys);
+    if constexpr (kQueued) before_ = (before_ + (kSharedRing ? 2 : 1) * key_tiles) % spec::kNumKvStages;
+  }
+
+ private:
+  __device__ __forceinline__ void clean(int key_tiles, int last_keys) {
+    // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps
+    // ahead.
+    wait_for_both(shared_.barrier(kBarriers.values_landed), parity_of(cleaned_));
+    const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
+    const int slot = (before_ + (kSharedRing ? (behind_two ? 2 : 1) : 0)) % spec::kNumKvStages;
+    const uint32_t values = shared_.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
+    for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
 #pragma unroll
-    for (int slab = 0; slab < kCtaSlabsV; ++slab)
-      ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16, {});
-  ptx::fence_proxy_async_shared();
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive_at(shared.barrier(kBarriers.values_clean), kLeader);
-}
+      for (int slab = 0; slab < kCtaSlabsV; ++slab)
+        ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16, {});
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive_at(shared_.barrier(kBarriers.values_clean), kLeader);
+    if constexpr (kQueued) ++cleaned_;
+  }
+};
 
 /// By all warps of a CTA whose rows see no key.
 __device__ __forceinline__ void fill_unseen(const contract::AttentionParams& params, const WorkItem& work) {

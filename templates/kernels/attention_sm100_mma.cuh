@@ -27,20 +27,24 @@ class Multiplier {
   __device__ __forceinline__ Multiplier(const Shared& shared, const Tensor& tensor)
       : shared_(shared), tensor_(tensor), kv_(shared.kv_barriers(), shared.keys(), shared.values(), {}) {}
 
-  /// `cleans`: someone puts zeros into the first tile of V before it is multiplied.
+  /// An item. `cleans`: someone puts zeros into the first tile of V before it is multiplied.
   __device__ __forceinline__ void run(int key_tiles, bool cleans) {
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full), 0);
+    if constexpr (kQueued)
+      if (key_tiles == 0) return;
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full), parity_of(items_));
     if constexpr (kTwoQueryTiles)
       run_two(key_tiles, cleans);
     else
       run_one(key_tiles, cleans);
+    before_.add(key_tiles);
+    if constexpr (kQueued) ++items_;
   }
 
  private:
   __device__ __forceinline__ void run_two(int key_tiles, bool cleans) {
     uint32_t keys = 0;
     scores_as_they_land<0>(0, keys);
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), 0);
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), parity_of(items_));
     scores_again(keys);
     release_keys<0>();
     uint32_t values = take_values(cleans);
@@ -86,6 +90,7 @@ class Multiplier {
   __device__ __forceinline__ void scores_as_they_land(int tile, uint32_t& keys) {
     const uint32_t chunk = kv_.template wait_k<kChunk>();
     if constexpr (kChunk == 0) keys = chunk;
+    take_gathered();
     ptx::tcgen05_fence_after_thread_sync();
     Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(tile), queries(0), chunk);
     if constexpr (kChunk + 1 < kChunks)
@@ -100,12 +105,20 @@ class Multiplier {
     commit(shared_.barrier(kBarriers.score_full + 1));
   }
 
+  /// Rows that threads gathered were written in the generic proxy; products read them in the other. Copies that arrive
+  /// on a barrier by themselves leave no place for a fence before that arrival: it stands behind the wait for it.
+  __device__ __forceinline__ static void take_gathered() {
+    if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
+  }
+
   __device__ __forceinline__ uint32_t take_values(bool cleans) {
     const uint32_t values = kv_.template wait_v<0>();
+    take_gathered();
     if (cleans) {
 #pragma unroll
       for (uint32_t rank = 0; rank < kCtas; ++rank) arrive_at(shared_.barrier(kBarriers.values_landed), rank);
-      wait_for_both(shared_.barrier(kBarriers.values_clean), 0);
+      wait_for_both(shared_.barrier(kBarriers.values_clean), parity_of(cleaned_));
+      if constexpr (kQueued) ++cleaned_;
     }
     return values;
   }
@@ -113,11 +126,12 @@ class Multiplier {
   /// O += P V, step n of accumulator `tile`.
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
-    wait_for_both(shared_.barrier(kBarriers.probability_ready + tile), parity_of(n));
+    const uint32_t parity = parity_of(before_[tile] + n);
+    wait_for_both(shared_.barrier(kBarriers.probability_ready + tile), parity);
     ptx::tcgen05_fence_after_thread_sync();
     Output::template issue<0, kFirstKeys>(to, from, values, n > 0);
     if constexpr (kFirstKeys < spec::kBlockN) {
-      wait_for_both(shared_.barrier(kBarriers.probability_rest + tile), parity_of(n));
+      wait_for_both(shared_.barrier(kBarriers.probability_rest + tile), parity);
       ptx::tcgen05_fence_after_thread_sync();
       Output::template issue<kFirstKeys, spec::kBlockN - kFirstKeys>(to, from, values, kFirstKeys > 0 || n > 0);
     }
@@ -134,6 +148,8 @@ class Multiplier {
   const Shared shared_;
   const Tensor tensor_;
   Consumer kv_;
+  StepsBefore before_;
+  int items_ = 0, cleaned_ = 0;  // items before that had keys, and whose values were cleaned
 };
 
 }  // namespace

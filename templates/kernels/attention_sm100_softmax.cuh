@@ -28,17 +28,24 @@ __device__ __forceinline__ void await(uint32_t barrier, int phase) {
   ptx::tcgen05_fence_after_thread_sync();
 }
 
-/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory.
+/// What a softmax warpgroup did in the items before: steps of its accumulator, and factors that it handed over.
+struct SoftmaxBefore {
+  int steps = 0, factors = 0;
+};
+
+/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory. For one item,
+/// after those in `before`, to which it adds its own.
 class SoftmaxThread {
  public:
   __device__ __forceinline__ SoftmaxThread(const contract::AttentionParams& params, const Shared& shared,
-                                           const Tensor& tensor)
+                                           const Tensor& tensor, uint32_t block, SoftmaxBefore& before)
       : params_(params),
         shared_(shared),
-        work_(params),
+        before_(before),
+        work_(params, block),
         tile_(static_cast<int>(ptx::opaque(threadIdx.x) / kTileRows)),
-        warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
-        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(static_cast<int>(thread_index() / 32) % kRoleWarps),
+        lane_(static_cast<int>(thread_index() % 32)),
         scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
         output_(tensor.output(tile_) + Tensor::lanes(warp_)),
         outputs_{tensor.output(0), tensor.output(1)},
@@ -47,6 +54,9 @@ class SoftmaxThread {
 
   __device__ __forceinline__ void run() {
     const policy::TileList& tiles = work_.tiles.list;
+    if constexpr (kQueued)
+      if (work_.tiles.empty())
+        return fill_unseen_rows(params_, work_.item, lane_, tile_ * kRoleWarps + warp_, 2 * kRoleWarps);
     const Mask mask = work_.item.template mask<Mask>(params_).counted_from(work_.tiles.origin);
     const policy::KeyRange seen = mask.visible(work_.item.query(row()));
     float slope = 0;
@@ -59,9 +69,9 @@ class SoftmaxThread {
 #pragma unroll 1
     for (int n = 0; n < steps; ++n) {
       const int tile = tiles.end - 1 - key_tile_of(tile_, n);
-      await(shared_.barrier(kBarriers.score_full + tile_), n);
+      await(shared_.barrier(kBarriers.score_full + tile_), before_.steps + n);
       // Long since done; a wait that skipped a phase could take one parity for the other.
-      if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), n - 1);
+      if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + n - 1);
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
       if (modifies() || tiles.is_partial(tile)) {
@@ -77,9 +87,16 @@ class SoftmaxThread {
       store(steps);
     else
       merge_and_store(steps, tiles.end - tiles.begin > 1);
+    if constexpr (kQueued) {
+      before_.steps += steps;
+      if (steps > 0) before_.factors += steps - 1;
+    }
   }
 
  private:
+  /// Opaque where there are many items: what follows from it would be held over all of them.
+  static __device__ uint32_t thread_index() { return kQueued ? ptx::opaque(threadIdx.x) : threadIdx.x; }
+
   static constexpr int kBatch = 32;  // columns of a load: the largest ends while the next is on its way
 
   __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
@@ -142,7 +159,8 @@ class SoftmaxThread {
 
   /// What the output so far is to be multiplied with before P(n) V(n) joins it.
   __device__ __forceinline__ void hand_over_factor(float factor, int n) {
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_empty + tile_), parity_of(n));  // n - 1 laps before
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_empty + tile_),
+                              parity_of(before_.factors + n));  // n - 1 laps before
     ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_full + tile_));
@@ -183,7 +201,7 @@ class SoftmaxThread {
 
   /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
   __device__ __forceinline__ void store(int steps) {
-    await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
+    await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
     const float inverse = softmax_.inverse();
 #pragma unroll
     for (int first = 0; first < kColumnsV; first += kPieces * 8) {
@@ -195,13 +213,14 @@ class SoftmaxThread {
     }
     __syncwarp();
     store_rows(tile_, 0, kWarpRows);
+    release_queries(tile_);
     store_lse(softmax_);
   }
 
   /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
   /// rows. `both`: the second one had a key tile, too.
   __device__ __forceinline__ void merge_and_store(int steps, bool both) {
-    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), steps - 1);
+    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
     const int lane_row = warp_ * kWarpRows + lane_;
     ptx::st_shared_f32(shared_.statistic(tile_, 0, lane_row), softmax_.maximum);
     ptx::st_shared_f32(shared_.statistic(tile_, 1, lane_row), softmax_.sum);
@@ -231,8 +250,11 @@ class SoftmaxThread {
       }
       stage(columns, first, 0);
     }
+    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
     ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
     store_rows(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    if constexpr (kQueued) ptx::tcgen05_fence_after_thread_sync();
+    release_queries(0);
     if (tile_ == 0) store_lse(merged);
   }
 
@@ -275,6 +297,15 @@ class SoftmaxThread {
     }
   }
 
+  /// The slot by way of which an output has left may take the queries of the next item, which come in the other proxy.
+  __device__ __forceinline__ void release_queries(int slot) const {
+    if constexpr (kQueued) {
+      ptx::fence_proxy_async_shared();
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.query_empty + slot));
+    }
+  }
+
   __device__ __forceinline__ void store_lse(const LaneSoftmax& softmax) const {
     if constexpr (spec::kLse)
       if (exists()) params_.lse[work_.item.lse_index(params_, row())] = softmax.log2_sum(scale_) * policy::kLn2;
@@ -282,6 +313,7 @@ class SoftmaxThread {
 
   const contract::AttentionParams& params_;
   const Shared shared_;
+  SoftmaxBefore& before_;
   const Work work_;
   const int tile_, warp_, lane_;
   const uint32_t scores_, output_;  // of the warp's lanes
@@ -301,6 +333,7 @@ class Corrector {
         warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
+  /// An item.
   __device__ __forceinline__ void run(int key_tiles) {
     // Nothing is there before the first product: it overwrites.
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
@@ -310,20 +343,32 @@ class Corrector {
 #pragma unroll 1
       for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
         if (n >= steps_of(tile, key_tiles)) break;
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile), parity_of(n - 1));
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile),
+                                  parity_of(before_[tile] - items_before_[tile] + n - 1));
         const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
         __syncwarp();
         if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_empty + tile));
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(n - 1));
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + n - 1));
         if (__any_sync(0xffffffff, factor != 1)) {
           ptx::tcgen05_fence_after_thread_sync();
           rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
         }
         arrive(shared_.barrier(kBarriers.probability_ready + tile));
       }
+    if constexpr (kQueued) end(key_tiles);
   }
 
  private:
+  /// An arrival for the next item may not be taken for one of this item's last steps: they have ended.
+  __device__ __forceinline__ void end(int key_tiles) {
+    for (int tile = 0; tile < contract::kScoreTiles; ++tile)
+      if (const int steps = steps_of(tile, key_tiles); steps > 0) {
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + steps - 1));
+      }
+    before_.add(key_tiles);
+    items_before_.add(min(key_tiles, kTwoQueryTiles ? 1 : 2));
+  }
+
   __device__ __forceinline__ static void rescale(uint32_t output, float factor) {
     constexpr int kPadded = (spec::kHeadDimV + 15) / 16 * 16;
 #pragma unroll 1
@@ -341,6 +386,7 @@ class Corrector {
   const Shared shared_;
   const Tensor tensor_;
   const int warp_, lane_;
+  StepsBefore before_, items_before_;  // of each accumulator: steps, and first ones, which have no factor
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "policy/item_tiles.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/launch.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tcgen05.cuh"
@@ -32,13 +33,18 @@ static_assert(!kPair || kTwoQueryTiles, "a pair has two query tiles in each CTA"
 static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
 static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
+// Whether a CTA goes on with other items when it has done its own: attention_sm100_walk.cuh.
+constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
+
 // What the launch gives each thread (128) is dealt anew, one count for a whole warpgroup: 512 in all.
 constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
-constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,      spec::kHeadDimQk, spec::kHeadDimV,
-                                          spec::kNumKvStages, spec::kNumQkStages, kSharedRing,      kCtas};
+constexpr contract::BlackwellShape kShape{
+    spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
+    kSharedRing, kCtas,         kGathersKv,       kQueued};
+static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
@@ -134,6 +140,10 @@ struct Shared {
   __device__ uint32_t statistic(int tile, int which, int row) const {
     return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
   }
+  __device__ uint32_t gather_rows() const { return base + kLayout.gather_rows; }
+  __device__ uint32_t item(uint32_t slot) const {
+    return base + kLayout.items + slot * static_cast<uint32_t>(ptx::kCancelResponseBytes);
+  }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
   __device__ uint32_t barrier(int index) const {
     return base + kLayout.barriers + static_cast<uint32_t>(index) * contract::kBarrierBytes;
@@ -151,32 +161,30 @@ struct Tensor {
   __device__ static uint32_t lanes(int warp) { return static_cast<uint32_t>(warp * kWarpRows) << 16; }
 };
 
-/// The CTA's work, which every role derives for itself: all walk the same key tiles, from the last to the first, so
+/// An item of the CTA, which every role derives for itself: all walk the same key tiles, from the last to the first, so
 /// that those with a mask come first. A pair walks those that the rows of either CTA see; behind the last rows of a
 /// sequence the second CTA may have none, and takes part all the same.
 struct Work {
   WorkItem item;
   policy::ItemTiles tiles;
 
-  /// Made anew by each role, from an opaque index: what all roles held in common would lie in the registers of those
-  /// that have few.
-  __device__ __forceinline__ explicit Work(const contract::AttentionParams& params)
-      : Work(params, ptx::opaque(blockIdx.x)) {}
-
-  /// Keys of the last tile that are the sequence's. TMA fills up with zeros past the end of a tensor, and what lies
-  /// behind them in one may be anything.
-  __device__ int last_keys(const contract::AttentionParams& params) const {
-    if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
-    return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
-  }
-
- private:
-  __device__ __forceinline__ Work(const contract::AttentionParams& params, unsigned block)
+  /// Made anew by each role, from an opaque index (for_each_item()): what all roles held in common would lie in the
+  /// registers of those that have few.
+  __device__ __forceinline__ Work(const contract::AttentionParams& params, uint32_t block)
       : item(params, kPair ? own(of_all(params, block)) : policy::TileCoord(params, heads(params), block)),
         tiles(tiles_of_all(params, block, item)) {
     if constexpr (kPair) find_own_full_tiles(params, item, tiles);
   }
 
+  /// Keys of the last tile that are the sequence's; all, where what lies behind them is zeros. TMA fills up with zeros
+  /// past the end of a tensor, and what lies behind them in one may be anything. Who gathers rows fills up with zeros.
+  __device__ int last_keys(const contract::AttentionParams& params) const {
+    if (kGathersKv) return spec::kBlockN;
+    if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
+    return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
+  }
+
+ private:
   __device__ static int heads(const contract::AttentionParams& params) {
     return spec::kPackGqa ? params.kv_heads : params.q_heads;
   }
@@ -204,6 +212,16 @@ __device__ __forceinline__ int steps_of(int tile, int key_tiles) {
 }
 /// The key tile of a step, counted in the order in which they are walked.
 __device__ __forceinline__ int key_tile_of(int tile, int step) { return kTwoQueryTiles ? step : 2 * step + tile; }
+
+/// Steps of each accumulator in the items before, of which a role keeps count: its barriers have completed a phase for
+/// each. Zeros unless queued.
+struct StepsBefore {
+  int first = 0, second = 0;
+  __device__ int operator[](int tile) const { return tile == 0 ? first : second; }
+  __device__ void add(int key_tiles) {
+    if constexpr (kQueued) first += steps_of(0, key_tiles), second += steps_of(1, key_tiles);
+  }
+};
 
 /// Parity of the n-th phase of a barrier, for who waits until it is complete; and of the one before, for who waits
 /// until what it is to write has been read.

@@ -101,6 +101,24 @@ void schedules(List& list) {
 void operands(List& list) {
   for (const int page : {8, 16, 64, 128, 256})
     list.add(fmt::format("page{}", page), causal(paged(small(), page)), lengths_of(65, {700, 1, 257, 64, 0}));
+  for (const int num_q : {1, 2})
+    for (const KvRing ring : {KvRing::kShared, KvRing::kSplit}) {
+      AttentionSchedule gathers = blackwell();
+      gathers.num_q = num_q;
+      gathers.kv_ring = ring;
+      gathers.num_kv_stages = ring == KvRing::kShared ? 2 + num_q : 2;
+      const int chunks = ring == KvRing::kSplit && num_q == 1 ? 2 : 1;
+      gathers.num_qk_stages = chunks;
+      const int page = num_q == 1 ? (ring == KvRing::kShared ? 3 : 1) : ring == KvRing::kShared ? 4 : 12;
+      list.add(fmt::format("gathered{}_{}q", page, num_q), causal(heads(paged(small(64 * chunks), page), 4, 1)),
+               lists({1, 90, 0, 33, 300, 7}, {200, 90, 40, 33, 433, 0}), gathers)
+          .problem.q_layout = QLayout::kRagged;
+      list.add(fmt::format("gathered{}_window_{}q", page, num_q), windowed(with_sinks(paged(small(), page)), 150, 3),
+               lengths_of(90, {400, 17, 0}), gathers)
+          .schedule.num_qk_stages = 1;
+    }
+  for (const int depth : {72, 128})
+    list.add(fmt::format("gathered_d{}", depth), paged(small(depth, DType::kF16), 1), lengths_of(40, {300, 129}));
   for (const int depth : {16, 72, 80, 96, 112, 120})
     list.add(fmt::format("d{}", depth), causal(small(depth, depth % 16 == 0 ? DType::kF16 : DType::kBf16)),
              shape_of(1, 150, 260));

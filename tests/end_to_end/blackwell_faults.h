@@ -14,6 +14,9 @@ namespace kernelwright {
 enum class BlackwellForm {
   kTwoQueryTiles,  // one ring for K and V
   kOneQueryTile,   // a ring each, K in two chunks
+  kQueued,         // two query tiles, and a CTA that goes on with other items
+  kQueuedOne,      // the same with one query tile
+  kGathered,       // two query tiles, and pages whose rows are gathered
 };
 
 struct BlackwellFault {
@@ -29,7 +32,12 @@ inline CudaCase call_of(BlackwellForm form) {
   test.schedule.family = Family::kBlackwell;
   test.schedule.block_n = 64;
   test.shape = lists({}, {300, 320});  // behind the first one's keys its tensor holds NaN
-  if (form == BlackwellForm::kTwoQueryTiles) {
+  if (form == BlackwellForm::kQueued || form == BlackwellForm::kQueuedOne) {
+    test.schedule.scheduler = Scheduler::kQueued;
+    test.shape = lists({}, {300, 320, 320, 300});
+  }
+  if (form == BlackwellForm::kGathered) test.problem = paged(test.problem, 3);
+  if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne) {
     test.shape.q_len = 240;
     test.schedule.num_q = 2;
     test.schedule.kv_ring = KvRing::kShared;

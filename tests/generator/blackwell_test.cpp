@@ -9,6 +9,7 @@
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/candidates.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/families.h"
 #include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/shared_map.h"
@@ -86,7 +87,7 @@ TEST(BlackwellPlan, FitsEveryHeadSize) {
   for (const Arch arch : {Arch::kSm100a, Arch::kSm103a})
     for (int qk = 16; qk <= 128; qk += 8)
       for (int v = 16; v <= qk; v += 8)
-        for (const int page_size : {0, 8, 48, 256}) {
+        for (const int page_size : {0, 1, 8, 12, 48, 256}) {
           AttentionProblem problem = prefill(qk, v);
           if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
           const AttentionSpec spec = planned(problem, blackwell(), arch);
@@ -220,10 +221,6 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
                 p.head_dim = {64, 128};
               }),
               ElementsAre(lacks("/problem/head_dim/v: 128", "values no wider than keys, 64")));
-  EXPECT_THAT(problem([](auto& p) {
-                p.kv_layout = {KvLayoutKind::kPaged, 12};
-              }),
-              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8")));
   EXPECT_THAT(problem([](auto& p) { p.mask.kind = MaskKind::kBits; }),
               ElementsAre(lacks("/problem/mask/kind: \"bits\"",
                                 "none, causal, sliding_window, chunked, padding, and, "
@@ -239,10 +236,8 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
 }
 
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
-  for (const Scheduler scheduler : {Scheduler::kPersistent, Scheduler::kQueued})
-    EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = scheduler; }),
-                ElementsAre(lacks("/schedule/scheduler: \"" + std::string(to_string(scheduler)) + "\"",
-                                  "grid, longest_first")));
+  EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
+              ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
   EXPECT_THAT(refused_schedule([](auto& s) { s.splits = 2; }), ElementsAre(lacks("/schedule/splits: 2", "1")));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.cluster = ClusterShape{2, 1};
@@ -311,6 +306,21 @@ TEST(BlackwellRefusals, NameTheRuleThatATileBreaksAndWhatWouldDo) {
                 s.num_kv_stages = 1;
               }),
               ElementsAre("/schedule/num_kv_stages: 1: a tile arrives while another is multiplied; 2 would do"));
+}
+
+TEST(BlackwellRefusals, APairThatGathersOrTakesItemsFromAQueue) {
+  EXPECT_THAT(refused_schedule([](auto& s) {
+                s.cta_group = 2;
+                s.scheduler = Scheduler::kQueued;
+              }),
+              ElementsAre("/schedule/scheduler: \"queued\" hands tiles to CTAs one by one, and a pair takes them "
+                          "together; longest_first would do"));
+  EXPECT_THAT(
+      refused([](auto& problem, auto& schedule) {
+        problem.kv_layout = {KvLayoutKind::kPaged, 4};
+        schedule.cta_group = 2;
+      }),
+      ElementsAre("/schedule/cta_group: 2: keys of pages of 4 are gathered by each CTA for itself; 1 would do"));
 }
 
 TEST(BlackwellRefusals, CountTensorMemoryAndRegistersAndNameTheNearestThatFits) {
@@ -383,6 +393,20 @@ TEST(BlackwellLayout, HalvesKeysAndColumnsOfValuesForAPair) {
   }
 }
 
+TEST(BlackwellLayout, HasAddressesOfRowsWhereKeysAreGathered) {
+  AttentionProblem problem = prefill(64, 64);
+  const auto map_of = [&](int page_size) {
+    problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+    return contract::blackwell_layout(detail::blackwell_shape_of(planned(problem)));
+  };
+  for (const int page_size : {1, 3, 4, 20}) {
+    const contract::BlackwellLayout map = map_of(page_size);
+    EXPECT_EQ(map.gather_rows % 16, 0) << page_size;
+    EXPECT_EQ(map.barriers - map.gather_rows, 3 * 128 * 8) << "a tile of K and two of V, page " << page_size;
+  }
+  for (const int page_size : {8, 24, 256}) EXPECT_EQ(map_of(page_size).barriers, map_of(page_size).gather_rows);
+}
+
 TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   const contract::BlackwellBarriers split = contract::blackwell_barriers({2, 128, 128, 128, 3, 2, false});
   EXPECT_EQ(split.query_full, 0);
@@ -397,6 +421,23 @@ TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
   EXPECT_EQ(shared.count, 26);
+}
+
+TEST(BlackwellLayout, HasSlotsAndBarriersForItemsThatAQueuedCtaTakes) {
+  for (const bool gathers : {false, true}) {
+    contract::BlackwellShape shape{2, 128, 128, 128, 5, 1, true, 1, gathers};
+    const contract::BlackwellBarriers grid = contract::blackwell_barriers(shape);
+    EXPECT_EQ(contract::blackwell_layout(shape).items, contract::blackwell_layout(shape).barriers);
+    shape.queued = true;
+    const contract::BlackwellBarriers queued = contract::blackwell_barriers(shape);
+    const contract::BlackwellLayout map = contract::blackwell_layout(shape);
+    EXPECT_EQ(map.items % 16, 0);
+    EXPECT_EQ(map.barriers, map.items + 2 * 16);
+    EXPECT_EQ(queued.query_empty, grid.count);
+    EXPECT_EQ(queued.item_full, grid.count + 2);
+    EXPECT_EQ(queued.item_empty, grid.count + 4);
+    EXPECT_EQ(queued.count, grid.count + 6);
+  }
 }
 
 TEST(BlackwellColumns, HaveScoresBelowOutputsAndAPowerOfTwoAllocated) {
@@ -421,13 +462,19 @@ TEST(BlackwellSharedMap, CoversEveryByteOnce) {
         schedule.num_qk_stages = num_qk_stages;
         schedule.num_kv_stages = 2;
         schedule.cta_group = cta_group;
-        const AttentionSpec spec = planned(prefill(128, 128), schedule);
-        std::uint32_t end = 0;
-        for (const SharedRegion& region : shared_map(spec)) {
-          EXPECT_EQ(region.offset, end) << region.name;
-          end = region.offset + region.bytes;
+        for (const int page_size : {0, 1}) {
+          if (page_size > 0 && cta_group == 2) continue;
+          schedule.scheduler = page_size == 0 && cta_group == 1 ? Scheduler::kQueued : Scheduler::kGrid;
+          AttentionProblem problem = prefill(128, 128);
+          if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
+          const AttentionSpec spec = planned(problem, schedule);
+          std::uint32_t end = 0;
+          for (const SharedRegion& region : shared_map(spec)) {
+            EXPECT_EQ(region.offset, end) << region.name;
+            end = region.offset + region.bytes;
+          }
+          EXPECT_EQ((end + 15) / 16 * 16, shared_bytes(spec));
         }
-        EXPECT_EQ((end + 15) / 16 * 16, shared_bytes(spec));
       }
 }
 
@@ -496,6 +543,22 @@ TEST(BlackwellLaunch, WalksPairAfterPairOrTheLongestOfASectionFirst) {
   schedule.scheduler = Scheduler::kLongestFirst;
   EXPECT_EQ(plan_launch(planned(prefill(128, 128), schedule), extent(2, 4096), 148, 0).head_section, 16)
       << "all KV heads of both sequences: their keys fit the L2";
+}
+
+TEST(BlackwellLaunch, OfAQueueIsTheGridsFromWhichCtasTakeItems) {
+  AttentionProblem problem = prefill(128, 128);
+  AttentionSchedule schedule = blackwell();
+  for (const MaskKind mask : {MaskKind::kNone, MaskKind::kCausal}) {
+    problem.mask.kind = mask;
+    schedule.scheduler = Scheduler::kQueued;
+    const AttentionLaunch queued = plan_launch(planned(problem, schedule), extent(2, 4096), 148, 0);
+    schedule.scheduler = mask == MaskKind::kNone ? Scheduler::kGrid : Scheduler::kLongestFirst;
+    const AttentionLaunch grid = plan_launch(planned(problem, schedule), extent(2, 4096), 148, 0);
+    EXPECT_EQ(queued.main.grid[0], grid.main.grid[0]);
+    EXPECT_EQ(queued.head_section, grid.head_section) << "the same order";
+    EXPECT_EQ(queued.workspace_bytes, 0u) << "the hardware keeps the queue";
+    EXPECT_FALSE(queued.queued);
+  }
 }
 
 TEST(BlackwellLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
