@@ -54,10 +54,13 @@ Census expected_of(const AttentionSpec& spec) {
   census["tcgen05.mma.cta_group::2.kind::f16"] = spec.cta_group == 2 ? products : 0;
   census["tcgen05.commit"] = 2 * places + k_places * spec.num_qk_stages + v_places;
   census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
-  census["cp.async.bulk.tensor"] = (spec.num_q + 1) * slabs(spec.head_dim_qk) + slabs(spec.head_dim_v) / spec.cta_group;
+  const bool gathers = contract::hopper_gathers_kv(spec.page_size);
+  const int of_queries = spec.num_q * slabs(spec.head_dim_qk),
+            of_keys = slabs(spec.head_dim_qk) + slabs(spec.head_dim_v) / spec.cta_group;
+  census["cp.async.bulk.tensor"] = of_queries + (gathers ? 0 : of_keys);
   census["setmaxnreg"] = 3;
-  for (const char* none : {"wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg", "ld.local", "st.local"})
-    census[none] = 0;
+  for (const char* none : {"wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "ld.local", "st.local"}) census[none] = 0;
+  census["cp.async.cg"] = gathers ? 4 * of_keys : 0;  // of four groups of rows in a pass
   return census;
 }
 
