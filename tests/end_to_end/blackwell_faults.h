@@ -34,7 +34,7 @@ inline CudaCase call_of(BlackwellForm form) {
   test.shape = lists({}, {300, 320});  // behind the first one's keys its tensor holds NaN
   if (form == BlackwellForm::kQueued || form == BlackwellForm::kQueuedOne) {
     test.schedule.scheduler = Scheduler::kQueued;
-    test.shape = lists({}, {300, 320, 320, 300});
+    test.shape = lists({}, {300, 320, 300, 300});
   }
   if (form == BlackwellForm::kGathered) test.problem = paged(test.problem, 3);
   if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne) {
