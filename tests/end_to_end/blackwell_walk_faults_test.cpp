@@ -20,7 +20,8 @@ const BlackwellFault kFaults[] = {
      "read of unwritten memory"},
     {"answer_written_over_one_that_is_still_needed",
      kQueued,
-     {{"ptx::mbarrier_wait_parity(empty(), slot_.phase ^ 1);", ""}},
+     {{"ptx::mbarrier_wait_parity(empty(), slot_.phase ^ 1);", ""},
+      {"kBlackwellItemSlots = 2;", "kBlackwellItemSlots = 1;"}},  // or nobody would be late for two items
      "mbarrier misuse"},
     {"answer_read_by_one_warp_fewer",
      kQueued,
