@@ -27,6 +27,10 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
     sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
     sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
   }
+  // Few rows are few CTAs. The planner cuts their keys for the workspace; a cluster needs no second kernel.
+  if (problem.max_q_len > 0 && problem.max_q_len <= contract::kQueryTileRows)
+    sets.push_back({axis("cluster", &S::cluster, {ClusterShape{1, 2}, ClusterShape{1, 4}, ClusterShape{1, 8}}), keys,
+                    packed, exponentials});
   return sets;
 }
 

@@ -112,7 +112,8 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .shared_ring = spec.kv_ring == KvRing::kShared,
           .ctas = spec.cta_group,
           .gathers = contract::hopper_gathers_kv(spec.page_size),
-          .queued = spec.scheduler == Scheduler::kQueued};
+          .queued = spec.scheduler == Scheduler::kQueued,
+          .parts = spec.cluster_n};
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

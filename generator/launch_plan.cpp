@@ -97,7 +97,10 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t m_blocks = ceil_div(rows, std::int64_t{spec.block_m} * spec.cta_group) * spec.cta_group;
   launch.num_m_blocks = static_cast<int>(m_blocks);
 
-  if (spec.token_gen && pairs * m_blocks > 0) {
+  if (spec.cluster_n > 1) {
+    launch.num_splits = spec.cluster_n;
+    launch.main.cluster = static_cast<std::uint32_t>(spec.cluster_n);
+  } else if (spec.splits_keys() && pairs * m_blocks > 0) {
     const ArchInfo& arch = arch_info(spec.arch);
     const std::int64_t ctas = std::max<std::int64_t>(
         1, std::min<std::int64_t>(
@@ -128,7 +131,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
   launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
   if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
-  if (launch.num_splits > 1) {
+  if (launch.num_splits > 1 && spec.splits_keys()) {
     const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
     launch.combine.block = kCombineThreads;
     launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows, kCombineThreads / 32));

@@ -22,11 +22,17 @@ int emulated_by_default(Arch arch) { return arch == Arch::kSm103a ? 0 : 3; }
 
 class Tile {
  public:
-  Tile(const AttentionProblem& problem, AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
-      : problem_(problem), spec_(spec), schedule_(schedule), resolve_(resolve), machine_(arch_info(spec.arch)) {}
+  Tile(const AttentionProblem& problem, AttentionPlan& plan, const AttentionSchedule& schedule, Resolver& resolve)
+      : problem_(problem),
+        plan_(plan),
+        spec_(plan.main),
+        schedule_(schedule),
+        resolve_(resolve),
+        machine_(arch_info(spec_.arch)) {}
 
   void choose() {
     choose_rows();
+    choose_parts();
     spec_.block_n =
         resolve_("block_n", schedule_.block_n, kKeys, "two tiles of scores and two of outputs fit tensor memory");
     choose_rings();
@@ -43,15 +49,16 @@ class Tile {
     const int asked_rows = schedule_.block_m.value_or(0), queries = problem_.max_q_len;  // 0: any
     const int rows = queries * (spec_.pack_gqa ? spec_.group : 1);
     const bool by_rows = asked_rows == contract::kQueryTileRows || asked_rows == 2 * contract::kQueryTileRows;
-    const bool pair = schedule_.cta_group.value_or(1) == 2;
-    const bool one =
-        !pair && (by_rows ? asked_rows == contract::kQueryTileRows : rows > 0 && rows <= contract::kQueryTileRows);
+    const bool pair = schedule_.cta_group.value_or(1) == 2, shares = schedule_.cluster.value_or({}).n > 1;
+    few_rows_ = !pair && rows > 0 && rows <= contract::kQueryTileRows;
+    const bool one = !pair && (by_rows ? asked_rows == contract::kQueryTileRows : few_rows_ || shares);
     spec_.num_q =
         resolve_("num_q", schedule_.num_q, one ? 1 : 2,
-                 pair      ? "each CTA of a pair has two: products are 256 rows of both"
-                 : by_rows ? fmt::format("one for each {} of block_m's {} rows", contract::kQueryTileRows, asked_rows)
-                 : one     ? fmt::format("at most {} rows: its key tiles are dealt to two accumulators", rows)
-                           : "one tile's exponentials hide behind the other's products");
+                 pair        ? "each CTA of a pair has two: products are 256 rows of both"
+                 : by_rows   ? fmt::format("one for each {} of block_m's {} rows", contract::kQueryTileRows, asked_rows)
+                 : few_rows_ ? fmt::format("at most {} rows: its key tiles are dealt to two accumulators", rows)
+                 : shares    ? "the CTAs of a cluster share one"
+                             : "one tile's exponentials hide behind the other's products");
     spec_.block_m = resolve_("block_m", schedule_.block_m, contract::kQueryTileRows * spec_.num_q,
                              "128 rows a query tile: a softmax thread has one");
     choose_ctas();
@@ -62,9 +69,33 @@ class Tile {
   void choose_ctas() {
     spec_.cta_group =
         resolve_("cta_group", schedule_.cta_group, 1, "a CTA that multiplies for itself waits for no other");
-    spec_.cluster_m = resolve_("cluster", schedule_.cluster, ClusterShape{spec_.cta_group, 1},
-                               spec_.cta_group == 2 ? "the two that share each product" : "nothing is shared")
-                          .m;
+    const ClusterShape cluster =
+        resolve_("cluster", schedule_.cluster, ClusterShape{spec_.cta_group, 1},
+                 spec_.cta_group == 2 ? "the two that share each product" : "nothing is shared");
+    spec_.cluster_m = cluster.m, spec_.cluster_n = cluster.n;
+  }
+
+  /// Into how many parts the keys of an item are cut, and where the parts meet.
+  void choose_parts() {
+    if (spec_.cluster_n > 1) {
+      plan_.splits = spec_.cluster_n;
+      return resolve_.derived("splits", plan_.splits, "each CTA of a cluster takes a part of the keys");
+    }
+    // Who says who merges wants parts; a queue hands out whole items.
+    const bool queued = schedule_.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued;
+    const bool may_split = (few_rows_ && !queued) || !schedule_.merge.is_auto();
+    plan_.splits = schedule_.splits.value_or(may_split ? 0 : 1);
+    resolve_.derived("splits", plan_.splits,
+                     !schedule_.splits.is_auto() ? "the schedule says so"
+                     : may_split                 ? "0: from the shape, at launch"
+                     : queued                    ? "a queue hands out whole items"
+                                                 : "queries enough to fill the machine");
+    spec_.split_keys = plan_.splits != 1;
+    if (!spec_.split_keys) return;
+    spec_.merge =
+        resolve_("merge", schedule_.merge, Merge::kCombine,
+                 "rows of 128 a tile: all SMs merge them, where one CTA would take as long as for their keys");
+    if (spec_.merge == Merge::kCombine) plan_.combine = CombineSpec{spec_.arch, spec_.out, spec_.head_dim_v, spec_.lse};
   }
 
   /// Slots of a ring that fit, `most` at most.
@@ -121,10 +152,12 @@ class Tile {
   }
 
   const AttentionProblem& problem_;
+  AttentionPlan& plan_;
   AttentionSpec& spec_;
   const AttentionSchedule& schedule_;
   Resolver& resolve_;
   const ArchInfo& machine_;
+  bool few_rows_ = false;  // all of a sequence's queries fit one query tile
 };
 
 }  // namespace
@@ -132,8 +165,7 @@ class Tile {
 void detail::plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
                             std::vector<Violation>& violations) {
   Resolver resolve(plan.choices);
-  plan.splits = 1;
-  Tile(problem, plan.main, schedule, resolve).choose();
+  Tile(problem, plan, schedule, resolve).choose();
   check_blackwell_tile(plan.main, arch_info(plan.main.arch), violations);
 }
 

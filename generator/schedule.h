@@ -59,7 +59,7 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("overlap", schedule.overlap, any{}, "which exponentials hide behind which products");
   field("swizzle", schedule.swizzle, any{}, "shared-memory swizzle");
   field("cta_group", schedule.cta_group, range{1, 2}, "CTAs that share one MMA");
-  field("cluster", schedule.cluster, any{}, "CTAs of a cluster, [m, n]");
+  field("cluster", schedule.cluster, any{}, "CTAs of a cluster, [m, n]: along the queries, along the keys");
   field("scheduler", schedule.scheduler, any{}, "order in which tiles are handed out");
   field("pack_gqa", schedule.pack_gqa, any{}, "the query heads of one KV head share a tile");
   field("splits", schedule.splits, range{1, 256}, "parts that the keys of a sequence are cut into");

@@ -93,9 +93,12 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
            RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
   map.keys_and_values(layout, contract::blackwell_keys(shape), contract::blackwell_value_columns(shape));
-  map.add("factors", layout.factors, layout.gather_rows - layout.factors,
+  map.add("factors", layout.factors, layout.published - layout.factors,
           fmt::format("[{}][{}] f32: what correction multiplies the rows of an output with", contract::kScoreTiles,
                       contract::kQueryTileRows));
+  if (shape.parts > 1)
+    map.add("published", layout.published, layout.gather_rows - layout.published,
+            fmt::format("[maximum, sum][{}] f32: what the others of the cluster read", contract::kQueryTileRows));
   if (shape.gathers)
     map.add("rows to gather", layout.gather_rows, layout.items - layout.gather_rows,
             fmt::format("[3][{}] addresses: a tile of K, two of V", spec.block_n));
@@ -122,6 +125,8 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
     map.pair("items", barriers.item_full, contract::kBlackwellItemSlots);
   }
   map.add("tensor memory's address", layout.tensor_address, 4, "what tcgen05.alloc wrote");
+  if (spec.split_keys && spec.merge == Merge::kInKernel)
+    map.add("arrived last", layout.arrived_last, 4, "whether this CTA merges the parts");
   return map.regions();
 }
 

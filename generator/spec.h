@@ -48,7 +48,7 @@ struct AttentionSpec {
   int block_k = 128;
   int num_warps = 4, num_stages = 1;
   int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
-  Merge merge = Merge::kCombine;  // token_gen
+  Merge merge = Merge::kCombine;  // where keys are split
   // hopper and blackwell prefill
   int num_kv_stages = 2, num_qk_stages = 1;
   KvRing kv_ring = KvRing::kSplit;
@@ -60,9 +60,11 @@ struct AttentionSpec {
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
   // blackwell prefill
-  int num_q = 2;          // query tiles of a CTA, contract::kQueryTileRows each
-  int exp2_emulated = 0;  // exponentials of every kExp2Step by polynomial
-  int cta_group = 1;      // CTAs that share a product
+  int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
+  int exp2_emulated = 0;    // exponentials of every kExp2Step by polynomial
+  int cta_group = 1;        // CTAs that share a product
+  bool split_keys = false;  // a launch may cut the keys of an item into parts, which meet in the workspace
+  int cluster_n = 1;        // CTAs of a cluster, along the keys: each takes a part of them
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
@@ -77,6 +79,8 @@ struct AttentionSpec {
   bool has_roles() const {
     return form() == AttentionForm::kHopperPrefill || form() == AttentionForm::kBlackwellPrefill;
   }
+  /// Whether a launch chooses into how many parts keys are cut.
+  bool splits_keys() const { return token_gen || split_keys; }
   /// Threads of a CTA.
   int threads() const;
 };
@@ -122,6 +126,11 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     if (blackwell) field("cta_group", spec.cta_group, any{}, "CTAs that share a product");
     field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the queries");
     field("multicast", spec.multicast, any{}, "CTAs that each load of K and V serves");
+    if (blackwell) {
+      field("cluster_n", spec.cluster_n, any{}, "CTAs of a cluster, along the keys");
+      field("split_keys", spec.split_keys, any{}, "a launch may cut keys into parts, which meet in the workspace");
+      field("merge", spec.merge, any{}, "who merges the parts of split keys");
+    }
   } else {
     if (spec.family == Family::kPortable) {
       field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");

@@ -12,8 +12,9 @@ namespace {
 using Violations = std::vector<Violation>;
 
 const std::vector<std::string_view> kBlackwellFields = {
-    "arch",    "family",    "block_m", "block_n",   "num_kv_stages", "num_qk_stages", "kv_ring", "num_q",
-    "swizzle", "cta_group", "cluster", "scheduler", "pack_gqa",      "splits",        "rescale", "exp2_emulated"};
+    "arch",     "family", "block_m", "block_n",   "num_kv_stages", "num_qk_stages",
+    "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
+    "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
 constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
 constexpr int kMinKeys = 64, kMaxKeys = 192;  // an MMA's N, and the K of the product with V
 /// What an MMA's N is a multiple of.
@@ -40,23 +41,59 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
   return "";
 }
 
+/// Beside a cluster whose CTAs take a part of the keys each.
+void check_cluster_parts(const AttentionSchedule& schedule, int parts, Violations& violations) {
+  if (const int splits = schedule.splits.value_or(parts); splits != parts)
+    violations.push_back(
+        {"/schedule/splits",
+         fmt::format("{0} beside a cluster of [1, {1}], of which each CTA takes a part of the keys; {1} would do",
+                     splits, parts)});
+  if (!schedule.merge.is_auto())
+    violations.push_back({"/schedule/merge", fmt::format("\"{}\" beside a cluster of [1, {}], whose CTAs merge their "
+                                                         "parts themselves; \"auto\" would do",
+                                                         to_string(schedule.merge.value()), parts)});
+}
+
+/// What does not go together with split keys.
+void check_parts(const AttentionSpec& spec, Violations& violations) {
+  const bool cluster = spec.cluster_n > 1;
+  if (!cluster && !spec.split_keys) return;
+  const char* const path = cluster ? "/schedule/cluster" : "/schedule/splits";
+  const std::string parts = cluster ? fmt::format("[1, {}]", spec.cluster_n) : "keys in parts";
+  const char* const nearest = cluster ? "[1, 1]" : "splits 1";
+  if (cluster && spec.num_q != 1)
+    violations.push_back(
+        {"/schedule/num_q", fmt::format("{}: the CTAs of a cluster of {} share one query tile; 1 would "
+                                        "do",
+                                        spec.num_q, parts)});
+  if (spec.cta_group != 1)
+    violations.push_back({path, fmt::format("{}: CTAs that share products (cta_group {}) take all keys; {} would do",
+                                            parts, spec.cta_group, nearest)});
+  if (spec.scheduler == Scheduler::kQueued)
+    violations.push_back({path, fmt::format("{}: the queue hands out whole items; {}, or scheduler \"longest_first\", "
+                                            "would do",
+                                            parts, nearest)});
+}
+
 }  // namespace
 
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
   check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, true, blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
-  if (!schedule.splits.is_auto()) blackwell.takes("/schedule/splits", schedule.splits.value(), {1});
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(),
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
-  const ClusterShape ctas{schedule.cta_group.value_or(1), 1};
-  if (const ClusterShape cluster = schedule.cluster.value_or(ctas); cluster != ctas)
+  const bool pair = schedule.cta_group.value_or(1) == 2;
+  const ClusterShape cluster = schedule.cluster.value_or(ClusterShape{pair ? 2 : 1, 1});
+  if (pair ? cluster != ClusterShape{2, 1} : cluster.m != 1 || !is_one_of(cluster.n, {1, 2, 4, 8}))
     blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
-                     fmt::format("[{}, 1] with cta_group {}", ctas.m, ctas.m));
+                     pair ? "[2, 1] with cta_group 2" : "[1, 1], [1, 2], [1, 4], [1, 8] with cta_group 1");
+  else if (cluster.n > 1)
+    check_cluster_parts(schedule, cluster.n, violations);
 }
 
 void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -79,6 +116,7 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
   if (spec.pack_gqa && contract::kQueryTileRows % spec.group != 0)
     refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
                                    contract::kQueryTileRows, spec.group));
+  check_parts(spec, violations);
   check_rings(spec, kLeastKvStages, violations);
   if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step(spec) != 0)
     return refuse("block_n",

@@ -142,7 +142,7 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
 
 }  // namespace
 
-int forced_splits(const AttentionPlan& plan) noexcept { return plan.main.token_gen ? plan.splits : 1; }
+int forced_splits(const AttentionPlan& plan) noexcept { return plan.main.splits_keys() ? plan.splits : 1; }
 
 LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device) {
   LoadedAttention loaded;

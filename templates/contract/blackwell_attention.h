@@ -35,6 +35,7 @@ struct BlackwellShape {
   int32_t ctas = 1;      // that share each product: 2 hold half of K's keys and half of V's columns each
   bool gathers = false;  // threads copy K and V row by row: hopper_gathers_kv()
   bool queued = false;   // a CTA goes on with items of CTAs that have not begun
+  int32_t parts = 1;     // CTAs of a cluster that take parts of an item's keys
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -70,17 +71,20 @@ constexpr BlackwellColumns blackwell_columns(const BlackwellShape& shape) {
 }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
-/// [padded depth / 64][rows][128 bytes], each slab swizzled. An output leaves by way of the slot of its queries.
+/// [padded depth / 64][rows][128 bytes], each slab swizzled. An output leaves by way of the slot of its queries; that
+/// of a part of split keys, in f32, by slabs of 32 columns (kernels/attention_sm100_parts.cuh).
 struct BlackwellLayout {
   int32_t queries;         // num_q slots of [kQueryTileRows][padded depth]
   int32_t keys;            // num_kv_stages slots
   int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
   int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
   int32_t statistics;      // num_q 1: [kScoreTiles][maximum, sum][kQueryTileRows] f32 of the accumulators to be merged
+  int32_t published;       // parts > 1: [maximum, sum][kQueryTileRows] f32 of this CTA's part, which the others read
   int32_t gather_rows;     // if keys are gathered: addresses of rows, [1 tile of K, 2 of V][block_n]
   int32_t items;           // if queued: kBlackwellItemSlots answers of 16 bytes
   int32_t barriers;        // mbarriers, in the order of blackwell_barriers()
   int32_t tensor_address;  // 4 bytes: where the tensor memory begins
+  int32_t arrived_last;    // 4 bytes: whether this CTA is to merge the parts of split keys
   int32_t total;
   int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
 };
@@ -142,11 +146,13 @@ constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
   layout.factors = layout.values + shape.kv_stages * layout.value_slot;
   layout.statistics = layout.factors + kScoreTiles * kQueryTileRows * 4;
-  layout.gather_rows = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.published = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
+  layout.gather_rows = layout.published + (shape.parts > 1 ? 2 * kQueryTileRows * 4 : 0);
   layout.items = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
   layout.barriers = layout.items + (shape.queued ? kBlackwellItemSlots * 16 : 0);
   layout.tensor_address = layout.barriers + blackwell_barriers(shape).count * kBarrierBytes;
-  layout.total = align_up(layout.tensor_address + 4, 16);
+  layout.arrived_last = layout.tensor_address + 4;
+  layout.total = align_up(layout.arrived_last + 4, 16);
   return layout;
 }
 

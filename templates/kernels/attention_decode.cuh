@@ -226,14 +226,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   __syncthreads();
 
   // Each warp finishes rows of its own, pairs of columns at a time.
-  const int64_t token_rows = spec::kQLayout == QLayout::kRagged ? params.q_offsets[params.batch]
-                                                                : static_cast<int64_t>(params.batch) * params.q_len;
-  const int64_t partial_rows = token_rows * params.q_heads;  // of each part
-  const auto first_partial_row = [&](int row) {
-    const int64_t padded_start =
-        spec::kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
-    return (padded_start + item.token(row)) * params.q_heads + item.q_head(row);
-  };
+  const int64_t partial_rows = WorkItem::partial_rows(params);
   for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
     float largest = ptx::minus_infinity();
 #pragma unroll
@@ -246,7 +239,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     }
     const float inverse = sum == 0 ? 0 : value_scale / sum;
     const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
-    const int64_t partial_row = first_partial_row(row) + coord.split * partial_rows;
+    const int64_t partial_row = item.partial_row(params, row) + coord.split * partial_rows;
     if (lane == 0) {
       if (params.num_splits > 1) {
         params.partial_lse[partial_row] = log2_sum;
@@ -274,7 +267,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   __syncthreads();  // this part is written
   if (!__syncthreads_or(thread == 0 && last_arrival().arrive(params.num_splits))) return;
   for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
-    const int64_t from = first_partial_row(row);
+    const int64_t from = item.partial_row(params, row);
     const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
                                                     params.partial_lse + from, partial_rows, params.num_splits, lane);
     merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);

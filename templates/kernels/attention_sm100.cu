@@ -18,12 +18,14 @@
 /// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of K's keys and of V's columns
 /// in either's shared memory. The first CTA issues them for both; all other roles are as before, in each.
 ///
-/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles, attention_sm100_tiles.cuh what they share.
+/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles, attention_sm100_tiles.cuh what they share, and
+/// attention_sm100_parts.cuh how the outputs of several CTAs that share an item's keys become one.
 #include "spec.h"
 
 #include "contract/blackwell_attention.h"
 #include "kernels/attention_sm100_load.cuh"
 #include "kernels/attention_sm100_mma.cuh"
+#include "kernels/attention_sm100_parts.cuh"
 #include "kernels/attention_sm100_softmax.cuh"
 #include "kernels/attention_sm100_walk.cuh"
 #include "ptx/barrier.cuh"
@@ -70,6 +72,18 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, 1);
 }
 
+/// What a CTA without key tiles does.
+__device__ __forceinline__ void end_without_keys(const contract::AttentionParams& params, const Shared& shared,
+                                                 const Work& work) {
+  if constexpr (kClusterParts > 1) {
+    if (!work.unseen()) return end_without_keys_in_cluster(params, shared, work.item);
+    if (work.item.coord.split > 0) return;  // the first CTA writes what all of them know
+  } else if constexpr (kPartsInMemory) {
+    if (params.num_splits > 1) return end_without_keys_in_memory(params, work.item);
+  }
+  fill_unseen(params, work.item);
+}
+
 }  // namespace
 }  // namespace kernelwright
 
@@ -83,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   if constexpr (!kQueued) {
     const Work work(params.attention, ptx::opaque(blockIdx.x));
     // Both CTAs of a pair, which have the same tiles, before either has met the other.
-    if (work.tiles.empty()) return fill_unseen(params.attention, work.item);
+    if (work.tiles.empty()) return end_without_keys(params.attention, shared, work);
     own = Extent(params.attention, work);
   }
   if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
@@ -115,6 +129,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     ptx::setmaxnreg_dec<kCorrectionRegisters>();
     Corrector corrector(shared, tensor);
     for_each_item<false>(shared, [&](const auto& items) { corrector.run(extent(items).tiles); });
+    if constexpr (kClusterParts > 1) meet_cluster();
   } else {
     ptx::setmaxnreg_dec<kOtherRegisters>();
     if (warp == kMmaWarp) {
@@ -143,10 +158,14 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     } else if constexpr (kQueued) {
       if (ptx::elect_one()) load_only_queries<false>(params, shared);
     }
+    if constexpr (kClusterParts > 1) meet_cluster();
   }
   ptx::griddepcontrol_launch_dependents();
   ptx::tcgen05_fence_before_thread_sync();
-  sync_ctas();  // nobody reads tensor memory any more
+  if constexpr (kClusterParts > 1)
+    meet_cluster();  // nor another CTA this one's shared memory
+  else
+    sync_ctas();  // nobody reads tensor memory any more
   if (warp_index() == kMmaWarp) {
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_dealloc<kCtas>(tensor.base, kColumns.allocated);

@@ -1,6 +1,7 @@
 /// The softmax warpgroups of attention_sm100, one for each query tile, and the one that corrects outputs.
 #pragma once
 
+#include "kernels/attention_sm100_parts.cuh"
 #include "kernels/attention_sm100_tiles.cuh"
 #include "policy/alibi.cuh"
 #include "policy/lane_softmax.cuh"
@@ -53,6 +54,8 @@ class SoftmaxThread {
         scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {}
 
   __device__ __forceinline__ void run() {
+    if constexpr (kMergesInMemory)  // long before it arrives
+      if (params_.num_splits > 1 && threadIdx.x == 0) last_arrival(params_).open();
     const policy::TileList& tiles = work_.tiles.list;
     if constexpr (kQueued)
       if (work_.tiles.empty())
@@ -63,7 +66,7 @@ class SoftmaxThread {
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
       slope = policy::alibi_slope(params_, work_.item.q_head(row()));
     if constexpr (spec::kSinks)
-      if (exists() && (kTwoQueryTiles || tile_ == 0))
+      if (exists() && (kTwoQueryTiles || tile_ == 0) && work_.item.coord.split == 0)
         softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
     const int steps = steps_of(tile_, tiles.end - tiles.begin);
 #pragma unroll 1
@@ -90,6 +93,12 @@ class SoftmaxThread {
     if constexpr (kQueued) {
       before_.steps += steps;
       if (steps > 0) before_.factors += steps - 1;
+    }
+    if constexpr (kMergesInMemory)
+      if (params_.num_splits > 1) merge_if_last();
+    if constexpr (kClusterParts > 1) {
+      meet_cluster();
+      merge_in_cluster(params_, shared_, work_.item, static_cast<int>(threadIdx.x / 32));
     }
   }
 
@@ -203,12 +212,20 @@ class SoftmaxThread {
   __device__ __forceinline__ void store(int steps) {
     await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
     const float inverse = softmax_.inverse();
-#pragma unroll
-    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
-      float columns[kPieces * 8];
+    const auto columns_of = [&](float(&columns)[kPieces * 8], int first) {
       read_output(columns, output_ + first);
 #pragma unroll
       for (float& value : columns) value *= inverse;
+    };
+    if constexpr (kPartsInMemory)
+      if (params_.num_splits > 1) {
+        store_part_slabs(0, kPartSlabs, shared_.queries(tile_), columns_of);
+        return store_part_lse(softmax_);
+      }
+#pragma unroll
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      float columns[kPieces * 8];
+      columns_of(columns, first);
       stage(columns, first, tile_);
     }
     __syncwarp();
@@ -233,12 +250,8 @@ class SoftmaxThread {
     float weights[2];
     const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
                                           : LaneSoftmax::merge(other, softmax_, scale_, weights);
-    constexpr int kHalf = (kColumnsV / 2 + kPieces * 8 - 1) / (kPieces * 8) * (kPieces * 8);
     const uint32_t lanes = output_ & 0xffff0000u;
-#pragma unroll
-    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
-      if ((first >= kHalf) != (tile_ == 1)) continue;
-      float columns[kPieces * 8];
+    const auto columns_of = [&](float(&columns)[kPieces * 8], int first) {
       read_output(columns, outputs_[0] + lanes + first);
 #pragma unroll
       for (float& value : columns) value *= weights[0];
@@ -248,6 +261,29 @@ class SoftmaxThread {
 #pragma unroll
         for (int i = 0; i < kPieces * 8; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
       }
+    };
+    if constexpr (kClusterParts > 1) {
+      constexpr int kHalf = (kPartSlabs + 1) / 2;
+#pragma unroll 1
+      for (int slab = tile_ * kHalf; slab < (tile_ == 0 ? kHalf : kPartSlabs); ++slab)
+        put_part_slab(slab, shared_.queries(0) + slab * kPartSlabBytes, columns_of);
+      if (tile_ == 0) publish(shared_, lane_row, merged.log2_maximum(scale_), merged.sum);
+      return;
+    }
+    if constexpr (kPartsInMemory)
+      if (params_.num_splits > 1) {
+        constexpr int kHalf = (kPartSlabs + 1) / 2;
+        store_part_slabs(tile_ * kHalf, tile_ == 0 ? kHalf : kPartSlabs,
+                         tile_ == 0 ? shared_.queries(0) : shared_.keys(), columns_of);
+        if (tile_ == 0) store_part_lse(merged);
+        return;
+      }
+    constexpr int kHalf = (kColumnsV / 2 + kPieces * 8 - 1) / (kPieces * 8) * (kPieces * 8);
+#pragma unroll
+    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
+      if ((first >= kHalf) != (tile_ == 1)) continue;
+      float columns[kPieces * 8];
+      columns_of(columns, first);
       stage(columns, first, 0);
     }
     if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
@@ -304,6 +340,46 @@ class SoftmaxThread {
       __syncwarp();
       if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.query_empty + slot));
     }
+  }
+
+  // ---- parts of split keys ----
+
+  /// The warp's rows of a slab; columns_of(columns, first) gives 16 columns of the thread's row.
+  template <class ColumnsOf>
+  __device__ __forceinline__ void put_part_slab(int index, uint32_t slab, const ColumnsOf& columns_of) const {
+#pragma unroll
+    for (int first = 0; first < kPartColumns; first += kPieces * 8) {
+      if (index * kPartColumns + first >= kColumnsV) break;
+      float columns[kPieces * 8];
+      columns_of(columns, index * kPartColumns + first);
+      put_part(slab, warp_ * kWarpRows + lane_, first, columns);
+    }
+  }
+
+  /// Slabs [begin, end) to the workspace, by way of `slab`.
+  template <class ColumnsOf>
+  __device__ __forceinline__ void store_part_slabs(int begin, int end, uint32_t slab,
+                                                   const ColumnsOf& columns_of) const {
+#pragma unroll 1
+    for (int index = begin; index < end; ++index) {
+      put_part_slab(index, slab, columns_of);
+      __syncwarp();
+      store_part(params_, work_.item, slab, index, warp_ * kWarpRows, first_row(), lane_);
+      __syncwarp();
+    }
+  }
+
+  __device__ __forceinline__ void store_part_lse(const LaneSoftmax& softmax) const {
+    if (exists()) params_.partial_lse[part_offset(params_, work_.item, row())] = softmax.log2_sum(scale_);
+  }
+
+  /// Merges the item's parts if all others have been written.
+  __device__ __forceinline__ void merge_if_last() const {
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);  // this part is written
+    if (threadIdx.x == 0) ptx::st_shared_u32(shared_.arrived_last(), last_arrival(params_).arrive(params_.num_splits));
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    if (ptx::ld_shared_u32(shared_.arrived_last()) != 0)
+      merge_in_memory(params_, work_.item, static_cast<int>(threadIdx.x / 32), kSoftmaxWarps);
   }
 
   __device__ __forceinline__ void store_lse(const LaneSoftmax& softmax) const {

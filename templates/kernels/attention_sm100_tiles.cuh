@@ -41,9 +41,16 @@ constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegister
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
+// The keys of an item may be cut into parts, each a CTA's: by the CTAs of a cluster, or into as many as the launch
+// says, which meet in the workspace.
+constexpr int kClusterParts = spec::kClusterN;
+constexpr bool kPartsInMemory = spec::kSplitKeys;
+static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
+              "one way to cut keys; a query tile a cluster");
+static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "a pair and a queue take all keys");
 constexpr contract::BlackwellShape kShape{
     spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
-    kSharedRing, kCtas,         kGathersKv,       kQueued};
+    kSharedRing, kCtas,         kGathersKv,       kQueued,         kClusterParts};
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
@@ -144,6 +151,11 @@ struct Shared {
   __device__ uint32_t item(uint32_t slot) const {
     return base + kLayout.items + slot * static_cast<uint32_t>(ptx::kCancelResponseBytes);
   }
+  /// What the other CTAs of the cluster read of a row: maximum (0), in powers of two, and sum (1).
+  __device__ uint32_t published(int which, int row) const {
+    return base + kLayout.published + static_cast<uint32_t>(which * kTileRows + row) * 4;
+  }
+  __device__ uint32_t arrived_last() const { return base + kLayout.arrived_last; }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
   __device__ uint32_t barrier(int index) const {
     return base + kLayout.barriers + static_cast<uint32_t>(index) * contract::kBarrierBytes;
@@ -162,8 +174,9 @@ struct Tensor {
 };
 
 /// An item of the CTA, which every role derives for itself: all walk the same key tiles, from the last to the first, so
-/// that those with a mask come first. A pair walks those that the rows of either CTA see; behind the last rows of a
-/// sequence the second CTA may have none, and takes part all the same.
+/// that those with a mask come first; of split keys those of this CTA's part, maybe none. A pair walks those that the
+/// rows of either CTA see; behind the last rows of a sequence the second CTA may have none, and takes part all the
+/// same.
 struct Work {
   WorkItem item;
   policy::ItemTiles tiles;
@@ -174,7 +187,14 @@ struct Work {
       : item(params, kPair ? own(of_all(params, block)) : policy::TileCoord(params, heads(params), block)),
         tiles(tiles_of_all(params, block, item)) {
     if constexpr (kPair) find_own_full_tiles(params, item, tiles);
+    if constexpr (kClusterParts > 1)
+      tiles.list.take_part(item.coord.split, kClusterParts);
+    else if constexpr (kPartsInMemory)
+      tiles.list.take_part(item.coord.split, params.num_splits);
   }
+
+  /// No row of the item sees a key, in any part.
+  __device__ bool unseen() const { return tiles.list.keys.high <= tiles.list.keys.low; }
 
   /// Keys of the last tile that are the sequence's; all, where what lies behind them is zeros. TMA fills up with zeros
   /// past the end of a tensor, and what lies behind them in one may be anything. Who gathers rows fills up with zeros.

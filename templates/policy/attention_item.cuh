@@ -105,6 +105,16 @@ struct WorkItem {
     if constexpr (kQLayout == QLayout::kRagged) return token(row) * params.q_heads + q_head(row);
     return (static_cast<int64_t>(coord.batch) * params.q_heads + q_head(row)) * params.q_len + query(row);
   }
+  /// Rows of each part of split keys, [batch * q_len or tokens, q_heads]; and which of them a row of the tile is.
+  __device__ static int64_t partial_rows(const contract::AttentionParams& params) {
+    const int64_t tokens = kQLayout == QLayout::kRagged ? params.q_offsets[params.batch]
+                                                        : static_cast<int64_t>(params.batch) * params.q_len;
+    return tokens * params.q_heads;
+  }
+  __device__ int64_t partial_row(const contract::AttentionParams& params, int row) const {
+    const int64_t padded_start = kQLayout == QLayout::kPadded ? static_cast<int64_t>(coord.batch) * params.q_len : 0;
+    return (padded_start + token(row)) * params.q_heads + q_head(row);
+  }
   template <class StorageT>
   __device__ TileRows<StorageT, WorkItem, kPackGqa> rows(StorageT* tensor, const contract::Strides& strides) const {
     return {tensor, strides, *this};

@@ -67,6 +67,9 @@ class LaneSoftmax {
   /// 1 / sum, or 0 for a row that saw no key.
   __device__ float inverse() const { return sum == 0 ? 0 : 1 / sum; }
 
+  /// The maximum as a power of two; -inf for a row that saw no key.
+  __device__ float log2_maximum(float scale) const { return maximum * scale; }
+
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
   __device__ float log2_sum(float scale) const {
     return sum == 0 ? ptx::minus_infinity() : maximum * scale + ptx::lg2_approx_ftz(sum);

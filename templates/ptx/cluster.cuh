@@ -18,6 +18,26 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
+/// ld.shared::cluster from where `address` of this CTA's shared memory lies in CTA `rank`. One statement with its mapa:
+/// the mapped address is nobody else's.
+__device__ __forceinline__ float ld_shared_cluster_f32(uint32_t address, uint32_t rank) {
+  float value;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
+               : "=f"(value)
+               : "r"(address), "r"(rank)
+               : "memory");
+  return value;
+}
+/// As above, 16 bytes.
+__device__ __forceinline__ void ld_shared_cluster_v4(float (&value)[4], uint32_t address, uint32_t rank) {
+  asm volatile(
+      "{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, "
+      "[there]; }"
+      : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+      : "r"(address), "r"(rank)
+      : "memory");
+}
+
 /// barrier.cluster.arrive.release: what this thread wrote is visible to whoever waits with acquire. Threads of a warp
 /// may come one by one. Every thread of the cluster arrives; none may exit in between.
 __device__ __forceinline__ void barrier_cluster_arrive() {

@@ -131,6 +131,58 @@ void operands(List& list) {
   list.add("chunked", masked(small(), chunks(80)), shape_of(1, 300, 300));
 }
 
+/// Keys in parts: those that no row sees, none at all, more parts than tiles, and rows that see keys in some alone.
+void parts_of(List& list, const std::string& form, const AttentionSchedule& schedule) {
+  list.add(form + "_ragged", causal(ragged(small())), lists({1, 130, 0, 60, 70}, {450, 130, 5, 0, 400}), schedule);
+  list.add(form + "_empty_rows", causal(with_sinks(small())), lengths_of(140, {3, 100, 0, 700}), schedule);
+  list.add(form + "_window", windowed(with_sinks(small(128)), 200, 3), lengths_of(70, {700, 60}), schedule);
+  list.add(form + "_page64", causal(heads(paged(small(80), 64), 8, 2)), lengths_of(40, {650, 1, 257}), schedule);
+}
+
+void parts(List& list) {
+  for (const int num_q : {1, 2})
+    for (const Merge merge : {Merge::kCombine, Merge::kInKernel}) {
+      AttentionSchedule schedule = blackwell();
+      schedule.num_q = num_q;
+      schedule.merge = merge;
+      schedule.splits = num_q == 1 ? 3 : 5;
+      parts_of(list, fmt::format("split_{}q_{}", num_q, to_string(merge)), schedule);
+    }
+  for (const int ctas : {2, 4, 8}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.cluster = ClusterShape{1, ctas};
+    parts_of(list, fmt::format("cluster_of_{}", ctas), schedule);
+  }
+}
+
+/// Whose keys they are, how many of them count, and how many queries may come.
+void sequences(List& list) {
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.num_q = num_q;
+    const std::string form = fmt::format("{}q", num_q);
+    // Keys of their own, fewer than queries or more.
+    list.add("cross_ragged_" + form, ragged(small()), lists({130, 0, 3, 270, 1}, {7, 50, 300, 129, 0}), schedule);
+    AttentionProblem cross = ragged(small());
+    cross.q_layout = QLayout::kPadded;
+    list.add("cross_padded_" + form, cross, lengths_of(140, {90, 0, 257}), schedule);
+    AttentionProblem self = causal(ragged(small()));
+    self.kv_offsets = false;
+    list.add("self_" + form, self, lists({130, 0, 3, 270, 1}, {130, 0, 3, 270, 1}), schedule);
+    list.add("lengths_" + form, paged(small(), 32), lengths_of(40, {1, 0, 31, 32, 33, 300}), schedule);
+  }
+  for (const int q_len : {1, 5, 32}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.splits = 1 + q_len % 2;
+    AttentionProblem problem = decode(causal(heads(small(128), 8, 2)), 32);
+    list.add(fmt::format("bounded_{}_of_32", q_len), problem, lengths_of(q_len, {400, 40, 0}), schedule);
+  }
+  AttentionSchedule whole = blackwell();
+  whole.splits = 1;
+  list.add("bounded_decode", decode(heads(small(), 8, 1)), lengths_of(1, {1, 0, 129, 500}), whole);
+  list.add("bounded_ragged", decode(causal(ragged(small())), 200), lists({200, 0, 129}, {300, 4, 129}), whole);
+}
+
 }  // namespace
 
 std::vector<CudaCase> blackwell_cases() {
@@ -139,6 +191,8 @@ std::vector<CudaCase> blackwell_cases() {
   rescales(list);
   schedules(list);
   operands(list);
+  parts(list);
+  sequences(list);
   return list.take();
 }
 

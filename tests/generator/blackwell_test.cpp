@@ -238,11 +238,10 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
   EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
               ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
-  EXPECT_THAT(refused_schedule([](auto& s) { s.splits = 2; }), ElementsAre(lacks("/schedule/splits: 2", "1")));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.cluster = ClusterShape{2, 1};
               }),
-              ElementsAre(lacks("/schedule/cluster: [2, 1]", "[1, 1] with cta_group 1")));
+              ElementsAre(lacks("/schedule/cluster: [2, 1]", "[1, 1], [1, 2], [1, 4], [1, 8] with cta_group 1")));
   for (const ClusterShape cluster : {ClusterShape{1, 1}, ClusterShape{1, 2}, ClusterShape{4, 1}})
     EXPECT_THAT(refused_schedule([&](auto& s) {
                   s.cta_group = 2;
@@ -256,11 +255,11 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
       ElementsAre(
           "/schedule/math_warpgroups: the blackwell family has no math_warpgroups; its fields are arch, family, "
           "block_m, block_n, num_kv_stages, num_qk_stages, kv_ring, num_q, swizzle, cta_group, cluster, "
-          "scheduler, pack_gqa, splits, rescale, exp2_emulated"));
+          "scheduler, pack_gqa, splits, merge, rescale, exp2_emulated"));
   for (const auto& set : std::initializer_list<std::function<void(AttentionSchedule&)>>{
            [](auto& s) { s.block_k = 64; }, [](auto& s) { s.num_stages = 2; }, [](auto& s) { s.token_gen = true; },
            [](auto& s) { s.num_warps = 4; }, [](auto& s) { s.q_stages = 2; }, [](auto& s) { s.num_mma_stages = 1; },
-           [](auto& s) { s.overlap = Overlap::kBoth; }, [](auto& s) { s.merge = Merge::kCombine; }})
+           [](auto& s) { s.overlap = Overlap::kBoth; }})
     EXPECT_THAT(refused_schedule(set), ElementsAre(HasSubstr("the blackwell family has no ")));
 }
 

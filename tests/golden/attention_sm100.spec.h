@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_sm100_320559165c8742d1
+#define KERNELWRIGHT_ENTRY attention_sm100_52b2d72a071591e1
 
 namespace kernelwright::spec {
 
@@ -39,5 +39,8 @@ constexpr Scheduler kScheduler = Scheduler::kLongestFirst;  // order in which ti
 constexpr int kCtaGroup = 1;  // CTAs that share a product
 constexpr int kClusterM = 1;  // CTAs of a cluster, along the queries
 constexpr int kMulticast = 1;  // CTAs that each load of K and V serves
+constexpr int kClusterN = 1;  // CTAs of a cluster, along the keys
+constexpr bool kSplitKeys = false;  // a launch may cut keys into parts, which meet in the workspace
+constexpr Merge kMerge = Merge::kCombine;  // who merges the parts of split keys
 
 }  // namespace kernelwright::spec
