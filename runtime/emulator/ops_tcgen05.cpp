@@ -143,9 +143,18 @@ Step run_relinquish(Warp& warp, const Op& op, LaneMask lanes) {
 
 // ---------------------------------------------------------------------------------------------- commit and fences
 
+/// All tcgen05 instructions of a kernel are of one cta_group: a commit of the other follows nothing that was issued.
+void check_group(Cta& cta, int group) {
+  for (const TensorMemory::Allocation& allocation : tensor_memory(cta).allocations())
+    if (allocation.cta_group != group)
+      throw Fault(fmt::format("tcgen05.commit with cta_group::{} where tensor memory was allocated with cta_group::{}",
+                              group, allocation.cta_group));
+}
+
 /// An arrival that follows all tcgen05.mma, .cp and .shift that the lane has issued: the last of their chain.
 Step run_commit(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
+  check_group(*warp.cta, op.imm & kPair ? 2 : 1);
   for_each_lane(lanes, [&](int lane) {
     const SharedPlace at = shared_operand(warp, op, lane, 8, "the mbarrier");
     Hazards* hazards = cluster.hazards;

@@ -453,6 +453,8 @@ TEST(Tcgen05Alloc, NamesWhatIsWrong) {
               HasSubstr("2 columns from 511; tensor memory has 128 and 512"));
   EXPECT_THAT(fault("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r10], 64;"),
               HasSubstr("it has no peer"));
+  EXPECT_THAT(fault(alloc + "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [%r10];"),
+              HasSubstr("tcgen05.commit with cta_group::2 where tensor memory was allocated with cta_group::1"));
 }
 
 TEST(Tcgen05, IsRefusedWhereThereIsNoTensorMemory) {
