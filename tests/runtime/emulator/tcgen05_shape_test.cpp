@@ -90,6 +90,75 @@ TEST(InstructionDescriptor, PutsEachFieldWhereTheIsaHasIt) {
   EXPECT_EQ(contract::with_scale_ids(d.bits() | 3u << 29 | 3u << 4, 1, 2), d.bits() | 1u << 29 | 2u << 4);
 }
 
+struct KindElement {
+  MmaKind kind;
+  MmaElement element;
+  std::uint32_t code;
+  MatrixElement read;
+};
+/// All kinds, with all elements that each has.
+constexpr KindElement kKindElements[] = {{MmaKind::kF16, MmaElement::kF16, 0, MatrixElement::kF16},
+                                         {MmaKind::kF16, MmaElement::kBf16, 1, MatrixElement::kBf16},
+                                         {MmaKind::kTf32, MmaElement::kTf32, 2, MatrixElement::kTf32},
+                                         {MmaKind::kF8f6f4, MmaElement::kE4m3, 0, MatrixElement::kE4m3},
+                                         {MmaKind::kF8f6f4, MmaElement::kE5m2, 1, MatrixElement::kE5m2},
+                                         {MmaKind::kF8f6f4, MmaElement::kE2m3, 3, MatrixElement::kE2m3},
+                                         {MmaKind::kF8f6f4, MmaElement::kE3m2, 4, MatrixElement::kE3m2},
+                                         {MmaKind::kF8f6f4, MmaElement::kE2m1, 5, MatrixElement::kE2m1},
+                                         {MmaKind::kI8, MmaElement::kU8, 0, MatrixElement::kU8},
+                                         {MmaKind::kI8, MmaElement::kS8, 1, MatrixElement::kS8},
+                                         {MmaKind::kMxf8f6f4, MmaElement::kE4m3, 0, MatrixElement::kE4m3},
+                                         {MmaKind::kMxf8f6f4, MmaElement::kE5m2, 1, MatrixElement::kE5m2},
+                                         {MmaKind::kMxf8f6f4, MmaElement::kE2m3, 3, MatrixElement::kE2m3},
+                                         {MmaKind::kMxf8f6f4, MmaElement::kE3m2, 4, MatrixElement::kE3m2},
+                                         {MmaKind::kMxf8f6f4, MmaElement::kE2m1, 5, MatrixElement::kE2m1},
+                                         {MmaKind::kMxf4, MmaElement::kE2m1, 1, MatrixElement::kE2m1},
+                                         {MmaKind::kMxf4nvf4, MmaElement::kE2m1, 1, MatrixElement::kE2m1}};
+
+InstructionDescriptor descriptor_of(const KindElement& type) {
+  InstructionDescriptor d;
+  d.kind = type.kind;
+  d.a = d.b = type.element;
+  if (type.kind == MmaKind::kI8) d.d = MmaOutput::kS32;
+  return d;
+}
+
+TEST(InstructionDescriptor, HasEveryKindsElementsAndLimits) {
+  for (const KindElement& type : kKindElements)
+    for (const std::uint32_t m : {128, 256})
+      for (std::uint32_t n = 32; n <= 256; n += 32) {
+        InstructionDescriptor d = descriptor_of(type);
+        d.m = m, d.n = n;
+        const bool scaled = contract::is_block_scaled(type.kind);
+        const std::uint32_t output = type.kind == MmaKind::kI8 ? 2 : 1;
+        EXPECT_EQ(d.bits(),
+                  type.code << 7 | type.code << 10 | n / 8 << 17 | m / 16 << 24 | (scaled ? 1u << 23 : output << 4))
+            << static_cast<int>(type.kind) << " " << static_cast<int>(type.element);
+        const Tcgen05Shape read = decode_instruction_descriptor(d.bits(), form_of(type.kind, /*cta_group=*/2));
+        EXPECT_EQ(read.a, type.read);
+        EXPECT_EQ(read.b, type.read);
+        EXPECT_EQ(read.m, m);
+        EXPECT_EQ(read.n, n);
+      }
+}
+
+TEST(InstructionDescriptor, KeepsItsFieldsApart) {
+  // All fields at their largest: each bit is one field's, and none is of a reserved place.
+  InstructionDescriptor plain;
+  plain.kind = MmaKind::kF8f6f4;
+  plain.a = plain.b = MmaElement::kE2m1;
+  plain.d = MmaOutput::kS32;
+  plain.m = 256, plain.n = 256;
+  plain.saturate = plain.negate_a = plain.negate_b = plain.a_mn_major = plain.b_mn_major = true;
+  plain.scale_a_id = plain.scale_b_id = 3, plain.k96 = true;  // not fields of this kind
+  EXPECT_EQ(plain.bits(), 1u << 3 | 2u << 4 | 5u << 7 | 5u << 10 | 0xfu << 13 | 32u << 17 | 16u << 24);
+  InstructionDescriptor scaled = plain;
+  scaled.kind = MmaKind::kMxf8f6f4;
+  scaled.k96 = false;
+  EXPECT_EQ(scaled.bits(), 3u << 4 | 5u << 7 | 5u << 10 | 0xfu << 13 | 32u << 17 | 1u << 23 | 16u << 24 | 3u << 29);
+  EXPECT_EQ(contract::with_scale_ids(scaled.bits(), 0, 0), scaled.bits() & ~(3u << 4 | 3u << 29));
+}
+
 TEST(SharedDescriptor, PutsEachFieldWhereTheIsaHasIt) {
   const std::uint64_t version = std::uint64_t{1} << 46;
   SharedDescriptor d;
@@ -107,6 +176,16 @@ TEST(SharedDescriptor, PutsEachFieldWhereTheIsaHasIt) {
   d.base_offset = 5;
   EXPECT_EQ(d.bits(0), version | std::uint64_t{5} << 49);
   d.base_offset = 0;
+  d.stride_bytes = 0x3fff0;
+  EXPECT_EQ(d.bits(0), version | std::uint64_t{0x3fff} << 32);
+  d.leading_bytes = 0x3fff0;
+  d.base_offset = 7;
+  d.swizzle = MmaSwizzle::k32B;
+  EXPECT_EQ(d.bits(0xffffffff), version | 0x3fff | std::uint64_t{0x3fff} << 16 | std::uint64_t{0x3fff} << 32 |
+                                    std::uint64_t{7} << 49 | std::uint64_t{6} << 61)
+      << "all fields at their largest";
+  d = SharedDescriptor{};
+  d.stride_bytes = 0;
   const std::pair<MmaSwizzle, std::uint64_t> codes[] = {
       {MmaSwizzle::k128BAtom32B, 1}, {MmaSwizzle::k128B, 2}, {MmaSwizzle::k64B, 4}, {MmaSwizzle::k32B, 6}};
   for (const auto& [swizzle, code] : codes) {
