@@ -17,6 +17,7 @@ enum class BlackwellForm {
   kQueued,         // two query tiles, and a CTA that goes on with other items
   kQueuedOne,      // the same with one query tile
   kGathered,       // two query tiles, and pages whose rows are gathered
+  kPair,           // of CTAs, two query tiles in each, one ring
 };
 
 struct BlackwellFault {
@@ -37,8 +38,9 @@ inline CudaCase call_of(BlackwellForm form) {
     test.shape = lists({}, {300, 320, 300, 300});
   }
   if (form == BlackwellForm::kGathered) test.problem = paged(test.problem, 3);
+  if (form == BlackwellForm::kPair) test.schedule.cta_group = 2;
   if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne) {
-    test.shape.q_len = 240;
+    test.shape.q_len = form == BlackwellForm::kPair ? 500 : 240;
     test.schedule.num_q = 2;
     test.schedule.kv_ring = KvRing::kShared;
     test.schedule.num_kv_stages = 3;

@@ -308,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellLoadFaults, testing::ValuesIn(kFaults), name
 class BlackwellForms : public BlackwellFaults {};
 
 TEST_F(BlackwellForms, AreCleanAsWritten) {
-  for (const BlackwellForm form : {kTwoQueryTiles, kOneQueryTile}) {
+  for (const BlackwellForm form : {kTwoQueryTiles, kOneQueryTile, kPair}) {
     const test::Findings findings = findings_of({"as_written", form, {}, ""});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
     EXPECT_EQ(findings.text, "");
