@@ -264,6 +264,11 @@ void add_blackwell(std::vector<AttentionCall>& calls) {
   shape.q_len = 200;
   calls.push_back({"attention_sm100_two_query_tiles", small_problem({1, 1}), shape, two});
 
+  AttentionSchedule pair = two;
+  pair.cta_group = 2;
+  shape.q_len = 300;
+  calls.push_back({"attention_sm100_pair", small_problem({1, 1}), shape, pair});
+
   AttentionSchedule one = two;
   one.num_q = 1;
   one.kv_ring = KvRing::kSplit;
