@@ -47,6 +47,14 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   return clocks;
 }
 
+int copies_of(const AttentionSpec& spec, int depth) {
+  const int slabs = contract::padded_depth(depth) / contract::kSlabColumns;
+  if (!contract::hopper_gathers_kv(spec.page_size))
+    return slabs * (spec.block_n / contract::hopper_kv_box_rows(spec.block_n, spec.page_size));
+  constexpr int kBytes = 32 * 16, kWarps = 2, kInstructions = 8;  // of an instruction; that gather; in a copy's time
+  return spec.block_n * depth * bits_of(spec.kv) / 8 / (kBytes * kWarps * kInstructions) + 1;
+}
+
 }  // namespace detail
 
 namespace {

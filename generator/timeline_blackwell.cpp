@@ -1,6 +1,7 @@
 // attention_sm100 on one SM: products, two softmax warpgroups, correction and loads, as
 // templates/kernels/attention_sm100.cu has them.
 #include <algorithm>
+#include <optional>
 
 #include "contract/blackwell_attention.h"
 #include "kernelwright/generator/timeline_roles.h"
@@ -18,33 +19,47 @@ class Timeline {
       : spec_(spec),
         machine_(rates.machine),
         rates_(rates),
-        clocks_(step_clocks(spec, rates.machine, contract::kQueryTileRows, 32)) {
+        clocks_(step_clocks(spec, rates.machine, contract::kQueryTileRows, 32)),
+        queued_(spec.scheduler == Scheduler::kQueued) {
     const double kv = bits_of(spec.kv) / 8.0;
     key_bytes_ = spec.block_n * spec.head_dim_qk * kv / spec.cta_group;
     value_bytes_ = spec.block_n * spec.head_dim_v * kv / spec.cta_group;
-    const int rows = contract::hopper_kv_box_rows(spec.block_n, spec.page_size);
-    boxes_ = contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns * (spec.block_n / rows);
+    boxes_ = copies_of(spec, spec.head_dim_qk);
     tensor_read_ = contract::kQueryTileRows * spec.block_n * 4.0 / machine_.tensor_bytes;
   }
 
   double run(const TimelineWork& work) {
     double now = 0;
-    for (const TimelineItem& item : work.walk) now = run_item(item, now);
-    return now;
+    for (const TimelineItem& item : work.walk) {
+      // A CTA takes one item, and nothing of it overlaps with the one before, or goes on with others.
+      if (!keys_ || !queued_) start(now);
+      now = run_item(item);
+    }
+    return now + skipped_;
   }
 
  private:
-  /// A CTA takes one item: nothing of it overlaps with the one before.
-  double run_item(const TimelineItem& item, double begin) {
-    begin += kCtaInstructions * machine_.issue_clocks;
-    Loader loader(rates_, begin);
-    SlotRing keys(spec_.num_kv_stages), own_values(spec_.num_kv_stages);
-    SlotRing& values = spec_.kv_ring == KvRing::kShared ? keys : own_values;
-    tensor_free_ = issue_ = special_free_ = corrected_ = begin;
-    for (int i = 0; i < 2; ++i) accumulators_[i] = {begin, begin, begin, begin, begin};
+  void start(double now) {
+    begin_ = now + kCtaInstructions * machine_.issue_clocks;
+    loader_.emplace(rates_, begin_);
+    query_loader_.emplace(rates_, begin_);
+    keys_.emplace(spec_.num_kv_stages);
+    values_.emplace(spec_.num_kv_stages);
+    tensor_free_ = issue_ = special_free_ = corrected_ = begin_;
+    for (int i = 0; i < 2; ++i) {
+      accumulators_[i] = {begin_, begin_, begin_, begin_, begin_};
+      queries_free_[i] = begin_;
+    }
+  }
+
+  /// When its output has been stored.
+  double run_item(const TimelineItem& item) {
+    Loader &loader = *loader_, &query_loader = queued_ ? *query_loader_ : loader;
+    SlotRing& keys = *keys_;
+    SlotRing& values = spec_.kv_ring == KvRing::kShared ? keys : *values_;
     const double q_bytes = contract::kQueryTileRows * spec_.head_dim_qk * bits_of(spec_.q) / 8.0;
     double queries[2] = {};
-    for (int i = 0; i < spec_.num_q; ++i) queries[i] = loader.load(begin, q_bytes, 1, boxes_);
+    for (int i = 0; i < spec_.num_q; ++i) queries[i] = query_loader.load(queries_free_[i], q_bytes, 1, boxes_);
     SteadySteps steps(item);
     const int followed = steps.followed();
     std::size_t value_slot = 0;
@@ -56,11 +71,11 @@ class Timeline {
       const bool masked = n < item.masked;
       if (more) {
         key_slot = keys.take();
-        landed_key = loader.load(std::max(begin, keys.free(key_slot)), key_bytes_, rates_.missing, boxes_);
+        landed_key = loader.load(std::max(begin_, keys.free(key_slot)), key_bytes_, rates_.missing, boxes_);
       }
       const auto take_value = [&] {
         value_slot = values.take();
-        landed_value = loader.load(std::max(begin, values.free(value_slot)), value_bytes_, rates_.missing, boxes_);
+        landed_value = loader.load(std::max(begin_, values.free(value_slot)), value_bytes_, rates_.missing, boxes_);
       };
       if (spec_.num_q == 2) {
         if (more) scores(0, n, std::max(landed_key, queries[0]), masked);
@@ -85,7 +100,9 @@ class Timeline {
     const double stored = added + machine_.mma_latency + machine_.item_clocks +
                           contract::kQueryTileRows * spec_.head_dim_v * 4.0 * 2 / machine_.tensor_bytes +
                           columns * kStoreInstructions * machine_.stream_clocks;
-    return stored + steps.skipped();
+    skipped_ += steps.skipped();
+    for (int i = 0; i < 2; ++i) queries_free_[i] = accumulators_[i].softmax_free = stored;
+    return stored;
   }
 
   /// S = Q K, and the softmax of it. When the product has ended.
@@ -128,6 +145,10 @@ class Timeline {
   const StepClocks clocks_;
   double key_bytes_, value_bytes_, tensor_read_;
   int boxes_;
+  const bool queued_;
+  std::optional<Loader> loader_, query_loader_;
+  std::optional<SlotRing> keys_, values_;
+  double begin_ = 0, skipped_ = 0, queries_free_[2] = {};
   Accumulator accumulators_[2] = {};
   double tensor_free_ = 0, issue_ = 0, special_free_ = 0, corrected_ = 0;
 };

@@ -26,11 +26,10 @@ class Timeline {
         values_(spec.kv_ring == KvRing::kShared ? 1 : spec.num_kv_stages),
         ready_(static_cast<std::size_t>(spec.math_warpgroups), 0) {
     const double kv = bits_of(spec.kv) / 8.0;
-    const int rows = contract::hopper_kv_box_rows(spec.block_n, spec.page_size);
     key_bytes_ = spec.block_n * spec.head_dim_qk * kv;
     value_bytes_ = spec.block_n * spec.head_dim_v * kv;
-    key_boxes_ = contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns * (spec.block_n / rows);
-    value_boxes_ = contract::padded_depth(spec.head_dim_v) / contract::kSlabColumns * (spec.block_n / rows);
+    key_boxes_ = copies_of(spec, spec.head_dim_qk);
+    value_boxes_ = copies_of(spec, spec.head_dim_v);
     turns_ = spec.math_warpgroups > 1 && (spec.overlap == Overlap::kBoth || spec.overlap == Overlap::kPingPong);
     skips_ = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
   }

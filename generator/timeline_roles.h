@@ -28,6 +28,9 @@ struct StepClocks {
 };
 StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, int rows, int rows_of_a_warp);
 
+/// Copies that bring a tile of K or V, `depth` elements a key. Where warps gather rows: what takes them as long.
+int copies_of(const AttentionSpec& spec, int depth);
+
 /// A ring's slots: when each is free again.
 class SlotRing {
  public:
@@ -53,7 +56,10 @@ class Loader {
     issued_ = std::max(issued_, from) + boxes * machine.copy_clocks;
     l2_free_ = std::max(l2_free_, issued_) + bytes / machine.l2_bytes;
     memory_free_ = std::max(memory_free_, issued_ - machine.burst_clocks) + bytes * missing / rates_.read_bytes;
-    const double latency = machine.l2_latency + missing * (machine.memory_latency - machine.l2_latency);
+    // Who reads keys that the L2 has not waits for them with the others that read them just then.
+    constexpr double kReaders = 4;
+    const double latency =
+        machine.l2_latency + std::min(1.0, kReaders * missing) * (machine.memory_latency - machine.l2_latency);
     return std::max(l2_free_, memory_free_) + latency;
   }
 

@@ -181,6 +181,16 @@ TEST(Timeline, TwoQueryTilesHideTheSoftmaxBetterThanOne) {
             predicted(problem(), long_one, Arch::kSm100a, one).tflops());
 }
 
+TEST(Timeline, AQueueSavesBlackwellTheWayFromCtaToCta) {
+  AttentionPlan grid = plan_by_model(problem(64), {}, Arch::kSm100a), queue = grid;
+  grid.main.scheduler = Scheduler::kGrid, queue.main.scheduler = Scheduler::kQueued;
+  const auto us = [](const AttentionPlan& plan, int length) {
+    return predict_timeline(plan, problem(64), shape(16384 / length, length, length))->microseconds;
+  };
+  EXPECT_LT(us(queue, 512), 0.97 * us(grid, 512));
+  EXPECT_LE(us(queue, 16384), us(grid, 16384));
+}
+
 TEST(Timeline, APairOfCtasReadsHalfOfTheKeysEach) {
   AttentionPlan alone = plan_by_model(problem(), {}, Arch::kSm100a), pair = alone;
   pair.main.cta_group = 2;
