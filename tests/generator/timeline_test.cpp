@@ -209,6 +209,16 @@ TEST(Timeline, OfManyItemsSomeStandForAll) {
   EXPECT_TRUE(std::isfinite(microseconds(problem(), largest)));
 }
 
+TEST(Timeline, PartsOfKeysFillABlackwellThatHasFewRows) {
+  AttentionProblem few = problem(128, MaskKind::kNone, 8, 8);
+  AttentionSchedule whole, cluster;
+  whole.splits = 1;
+  cluster.cluster = ClusterShape{1, 8};
+  const AttentionShape one = shape(1, 128, 65536);
+  EXPECT_LT(2 * predicted(few, one, Arch::kSm100a, cluster).microseconds,
+            predicted(few, one, Arch::kSm100a, whole).microseconds);
+}
+
 TEST(Timeline, SaysWhereItHasNoModel) {
   const AttentionShape some = shape(1, 1024, 1024);
   const AttentionPlan portable = plan_by_model(problem(), of_family(Family::kPortable), Arch::kSm90a);
