@@ -17,7 +17,7 @@ cd "$root"
 
 # Of kernelwright_emulator_tests, what --sanitize-smoke runs: PTX that is hostile, addresses that a kernel computes, and
 # work that outlives the instruction that asked for it.
-smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Tcgen05.*|Small/(Small|Tensor)Hazard)\.'
+smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Tcgen05.*|(Small|Tensor)/Hazard)\.'
 smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
 
 preset=ci build_dir='' fuzz_seconds=0 smoke=0 jobs=$(nproc) select=() cmake_options=()

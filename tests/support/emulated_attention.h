@@ -54,6 +54,16 @@ inline AttentionOutput run_checked(Engine& engine, const CudaCase& test, const A
   return output;
 }
 
+/// NaN would differ from itself.
+inline bool same_bits(const AttentionOutput& one, const AttentionOutput& other) {
+  return one.o == other.o && one.lse.size() == other.lse.size() &&
+         (one.lse.empty() || std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)) == 0);
+}
+
+inline Verdict verdict_of(const AttentionCase& call, const AttentionOutput& output) {
+  return verify(call, output, {.budget_operations = 1e9});
+}
+
 inline void expect_same_bits(const AttentionOutput& one, const AttentionOutput& other, const char* what) {
   EXPECT_EQ(one.o, other.o) << what;
   ASSERT_EQ(one.lse.size(), other.lse.size()) << what;
@@ -61,7 +71,7 @@ inline void expect_same_bits(const AttentionOutput& one, const AttentionOutput& 
 }
 
 inline void expect_right(const AttentionCase& call, const AttentionOutput& output) {
-  const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
+  const Verdict verdict = verdict_of(call, output);
   EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "
                               << verdict.worst_lse_ratio << ", rms " << verdict.rms_ratio << " of "
                               << verdict.rms_limit;

@@ -1,4 +1,5 @@
-// What the checker finds in tensor memory. As in hazards_test.cpp, lines that begin with '!' are what the kernel needs.
+// What the checker finds in tensor memory: cases of hazards_test.cpp, whose tests ask that each is clean as written and
+// reported without its lines that begin with '!'.
 #include <gtest/gtest.h>
 
 #include "runtime/emulator/hazard_cases.h"
@@ -6,6 +7,7 @@
 namespace kernelwright::emulator {
 namespace {
 
+using test::Hazard;
 using test::HazardCase;
 
 /// Warp 0 allocates 32 columns: %r90 is their address and %r91 that of the warp's own lanes. Zeros for a copy of 32
@@ -238,13 +240,7 @@ const HazardCase kCases[] = {
     )"),
 };
 
-class TensorHazard : public testing::TestWithParam<HazardCase> {};
-
-TEST_P(TensorHazard, IsCleanAsWritten) { test::expect_clean(GetParam()); }
-TEST_P(TensorHazard, IsReportedWithoutItsSynchronisation) { test::expect_found(GetParam()); }
-
-INSTANTIATE_TEST_SUITE_P(Small, TensorHazard, testing::ValuesIn(kCases),
-                         [](const testing::TestParamInfo<HazardCase>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Tensor, Hazard, testing::ValuesIn(kCases), test::name_of_case);
 
 }  // namespace
 }  // namespace kernelwright::emulator
