@@ -127,11 +127,11 @@ class Multiplier {
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
     const uint32_t parity = parity_of(before_[tile] + n);
-    wait_for_both(shared_.barrier(kBarriers.probability_ready + tile), parity);
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity);
     ptx::tcgen05_fence_after_thread_sync();
     Output::template issue<0, kFirstKeys>(to, from, values, n > 0);
     if constexpr (kFirstKeys < spec::kBlockN) {
-      wait_for_both(shared_.barrier(kBarriers.probability_rest + tile), parity);
+      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity);
       ptx::tcgen05_fence_after_thread_sync();
       Output::template issue<kFirstKeys, spec::kBlockN - kFirstKeys>(to, from, values, kFirstKeys > 0 || n > 0);
     }

@@ -22,7 +22,7 @@ using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated>;
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   ptx::tcgen05_fence_before_thread_sync();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive_at(barrier, kLeader);
+  if (threadIdx.x % 32 == 0) arrive_at_leader(barrier);
 }
 __device__ __forceinline__ void await(uint32_t barrier, int phase) {
   ptx::mbarrier_wait_parity(barrier, parity_of(phase));

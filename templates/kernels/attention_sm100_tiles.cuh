@@ -93,14 +93,22 @@ __device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
   else
     return barrier;
 }
-/// One arrival on a barrier of CTA `rank`.
+/// One arrival where products wait, behind what this thread did in tensor memory: tcgen05's fences order that, and
+/// nothing else is handed over. A release at cluster scope would wait for all of the thread's memory accesses.
+__device__ __forceinline__ void arrive_at_leader(uint32_t barrier) {
+  if constexpr (kPair)
+    ptx::mbarrier_arrive_remote(barrier, kLeader);
+  else
+    ptx::mbarrier_arrive(barrier);
+}
+/// One arrival on a barrier of CTA `rank`, behind what this thread wrote to shared memory, or knows to be there.
 __device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
   if constexpr (kPair)
     ptx::mbarrier_arrive_cluster(barrier, rank);
   else
     ptx::mbarrier_arrive(barrier);
 }
-/// Waits on a barrier that both CTAs arrive on.
+/// Waits for arrive_at() of the other CTA.
 __device__ __forceinline__ void wait_for_both(uint32_t barrier, uint32_t parity) {
   if constexpr (kPair)
     ptx::mbarrier_wait_parity_cluster(barrier, parity);

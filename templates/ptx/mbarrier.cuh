@@ -41,7 +41,18 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// The same on CTA `rank`'s barrier at that offset, by this CTA's address of it: mapa and arrival in one.
+/// mbarrier_arrive_remote() on CTA `rank`'s barrier at that offset, by this CTA's address of it: mapa and arrival in
+/// one.
+__device__ __forceinline__ void mbarrier_arrive_remote(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{ .reg .b32 mapped; mapa.shared::cluster.u32 mapped, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [mapped]; "
+      "}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+/// mbarrier_arrive_cluster() on CTA `rank`'s barrier at that offset, by this CTA's address of it: mapa and arrival in
+/// one.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{ .reg .b32 mapped; mapa.shared::cluster.u32 mapped, %0, %1; "

@@ -121,7 +121,7 @@ const BlackwellFault kFaults[] = {
      "race"},
     {"every_lane_arrives",
      kTwoQueryTiles,
-     {{"__syncwarp(); if (threadIdx.x % 32 == 0) arrive_at(barrier, kLeader);",
+     {{"__syncwarp(); if (threadIdx.x % 32 == 0) arrive_at_leader(barrier);",
        "__syncwarp(); ptx::mbarrier_arrive(barrier);"}},
      "deadlock"},
     {"factor_not_told_of",

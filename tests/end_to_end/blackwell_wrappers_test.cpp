@@ -130,7 +130,7 @@ TEST_F(BlackwellWrappers, AreTakenByPtxasInEveryForm) {
           "const TensorMap& map = *reinterpret_cast<const TensorMap*>(out);\n"
           "cp_async_bulk_tensor_4d_pair(n, map, 1, 2, 3, 4, n + 8);\n"
           "cp_async_bulk_tensor_5d_pair(n, map, 1, 2, 3, 4, 5, n + 8);\n"
-          "mbarrier_arrive_cluster(n); mbarrier_arrive_cluster(bar, n);\n";
+          "mbarrier_arrive_cluster(n); mbarrier_arrive_cluster(bar, n); mbarrier_arrive_remote(bar, n);\n";
     for (const char* arch : {"sm_100a", "sm_103a"}) {
       const Binary binary = compile(body, arch);
       EXPECT_THAT(binary.ptx, HasSubstr("tcgen05.ld.sync.aligned.32x32b.x64.b32 {"));
