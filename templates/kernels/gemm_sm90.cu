@@ -5,7 +5,8 @@
 /// tile. Ping-pong: each owns a tile, and while one's products run the other stores.
 ///
 /// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
-/// share of B's rows for all.
+/// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
+/// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band.
 #include "spec.h"
 
 #include "contract/gemm_params.h"
@@ -36,6 +37,9 @@ static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products fo
 constexpr int kSlab = contract::kGemmSlabColumns;  // k of a tile
 constexpr uint32_t kRowBytes = 128, kAtomBytes = 8 * kRowBytes;
 constexpr int kCluster = spec::kClusterM;
+constexpr int kParts = spec::kSplitK, kBand = spec::kBlockN / kParts;  // of k; columns that a CTA stores
+static_assert(kParts == 1 || (kCluster == 1 && !kPingPong && kBand % contract::kGemmSlabColumns == 0),
+              "bands of whole slabs");
 static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
 constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
 constexpr uint32_t kBShareBytes = kBBytes / kCluster;
@@ -50,6 +54,11 @@ using Release = pipeline::WarpRelease<kCluster>;
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 1 ? 248 : spec::kMathWarpgroups == 2 ? 232 : 160;
 
+/// Slabs of k.
+struct Part {
+  int begin, end;
+};
+
 /// What every role derives from the launch, alike.
 struct Work {
   policy::TileRaster raster;  // rows are rows of clusters
@@ -63,7 +72,14 @@ struct Work {
     turned = params.bands_of_n;
     raster = {turned ? columns : rows, turned ? rows : columns, params.band};
     slabs = (params.k + kSlab - 1) / kSlab;
-    first = static_cast<int>(blockIdx.x) / kCluster, step = static_cast<int>(gridDim.x) / kCluster;
+    first = static_cast<int>(blockIdx.x) / (kCluster * kParts);
+    step = static_cast<int>(gridDim.x) / (kCluster * kParts);
+  }
+  /// The CTA's slabs: whole groups, but for the last part's end.
+  __device__ __forceinline__ Part part() const {
+    if constexpr (kParts == 1) return {0, slabs};
+    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup, rank = static_cast<int>(ptx::cluster_ctarank());
+    return {groups * rank / kParts * spec::kKGroup, min(slabs, groups * (rank + 1) / kParts * spec::kKGroup)};
   }
   /// Row and column of tile `index`, the CTA's own of the cluster's.
   __device__ __forceinline__ policy::TileRaster::Tile at(int index, int rank) const {
@@ -79,12 +95,13 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
   pipeline::InputProducer<Input> input(barriers, payload);
   const Work work(params);
   const int rank = rank_in_cluster();
+  const Part part = work.part();
 #pragma unroll 1
   for (int t = work.first; t < work.raster.count(); t += work.step) {
     const policy::TileRaster::Tile tile = work.at(t, rank);
     const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN + rank * (spec::kBlockN / kCluster);
 #pragma unroll 1
-    for (int slab = 0; slab < work.slabs; slab += spec::kKGroup) {
+    for (int slab = part.begin; slab < part.end; slab += spec::kKGroup) {
       const auto stage = input.acquire();
       input.expect_bytes(stage, Input::group_bytes);
 #pragma unroll
@@ -113,13 +130,15 @@ class MathWarpgroup {
       : params_(params),
         work_(params),
         input_(barriers, payload),
+        base_(base),
         warpgroup_(warpgroup),
         warp_(threadIdx.x / 32 % 4),
         lane_(threadIdx.x % 32),
         output_(base + kLayout.output + (warpgroup * 4 + warp_) * spec::kStoreStages * contract::kGemmStoreSlabBytes) {}
 
   __device__ __forceinline__ void run() {
-    const int groups = (work_.slabs + spec::kKGroup - 1) / spec::kKGroup;
+    const Part part = work_.part();
+    const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
     const int rank = rank_in_cluster(), sharers = kPingPong ? spec::kMathWarpgroups : 1;
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // of the tiles that the warpgroups deal
     const Turns turns(warpgroup_);
@@ -133,8 +152,11 @@ class MathWarpgroup {
       turns.pass();
       if (!works) break;
       const policy::TileRaster::Tile tile = work_.at(own, rank);
-      store(tile.row * spec::kBlockM + (kPingPong ? 0 : static_cast<int>(warpgroup_) * kWaves * 64),
-            tile.column * spec::kBlockN);
+      const int row = tile.row * spec::kBlockM + (kPingPong ? 0 : static_cast<int>(warpgroup_) * kWaves * 64);
+      if constexpr (kParts > 1)
+        exchange_and_store(row, tile.column * spec::kBlockN, groups > 0);
+      else
+        store<0, spec::kBlockN>(row, tile.column * spec::kBlockN);
       input_.skip(groups * (sharers - 1));
     }
     turns.finish();
@@ -176,14 +198,84 @@ class MathWarpgroup {
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums_[wave]);
   }
 
-  /// Each warp for itself: 16 rows and 64 columns at a time to shared memory, from where TMA stores them; rows and
-  /// columns past the end are not stored.
+  // ---- parts of k: a CTA has one tile, so that the ring is free at its end ----
+
+  static constexpr int kBandPieces = kWaves * kBand / 2 / 4, kMathThreads = 32 * kMathWarps;
+  static_assert(kParts == 1 || kParts * kBandPieces * kMathThreads * 16 <= kLayout.output,
+                "what the ring has room for");
+  /// Where CTA `from` puts piece i, 16 bytes, of its sums in another CTA's band, for the thread there that is this one.
+  __device__ __forceinline__ uint32_t staged(int from, int i) const {
+    const uint32_t thread = warpgroup_ * 128 + threadIdx.x % 128;
+    return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kMathThreads + thread) * 16;
+  }
+  template <int kWhich>
+  __device__ __forceinline__ float (&piece(int i))[4] {
+    constexpr int kOfWave = kBand / 2;
+    return reinterpret_cast<float(&)[4]>(sums_[i * 4 / kOfWave][kWhich * kOfWave + i * 4 % kOfWave]);
+  }
+
+  __device__ __forceinline__ void exchange_and_store(int row, int column, bool any) {
+    const int rank = static_cast<int>(ptx::cluster_ctarank());
+    if (!any) {
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+        for (float& sum : sums_[wave]) sum = 0;
+    }
+    sync_cluster();  // all products have read their rings
+    send<0>(rank);
+    sync_cluster();
+    add_and_store<0>(rank, row, column);
+  }
+  __device__ __forceinline__ static void sync_cluster() {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
+  template <int kWhich>
+  __device__ __forceinline__ void send(int rank) {
+    if (kWhich != rank) {
+#pragma unroll
+      for (int i = 0; i < kBandPieces; ++i) ptx::st_shared_cluster_v4(staged(rank, i), kWhich, piece<kWhich>(i));
+    }
+    if constexpr (kWhich + 1 < kParts) send<kWhich + 1>(rank);
+  }
+  /// In the order of k, whoever adds.
+  template <int kWhich>
+  __device__ __forceinline__ void add_and_store(int rank, int row, int column) {
+    if (kWhich == rank) {
+#pragma unroll
+      for (int i = 0; i < kBandPieces; ++i) {
+        float(&own)[4] = piece<kWhich>(i);
+        float sum[4];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          float value[4];
+          if (part == kWhich)
+            for (int j = 0; j < 4; ++j) value[j] = own[j];
+          else
+            ptx::ld_shared_v4_f32(staged(part, i), value);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[j] = part == 0 ? value[j] : sum[j] + value[j];
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) own[j] = sum[j];
+      }
+      store<kWhich * kBand, kBand>(row, column);
+    }
+    if constexpr (kWhich + 1 < kParts) add_and_store<kWhich + 1>(rank, row, column);
+  }
+
+  // ---- stores ----
+
+  /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and 64 columns at a time to shared
+  /// memory, from where TMA stores them; rows and columns past the end are not stored.
+  template <int kFirst, int kCount>
   __device__ __forceinline__ void store(int row, int column) {
-    constexpr int kChunks = (spec::kBlockN + kSlab - 1) / kSlab;
+    constexpr int kFirstChunk = kFirst / kSlab, kChunks = (kCount + kSlab - 1) / kSlab;
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
+      for (int chunk = kFirstChunk; chunk < kFirstChunk + kChunks; ++chunk) {
         constexpr int kStages = spec::kStoreStages;
         const int number = wave * kChunks + chunk;
         if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
@@ -227,7 +319,7 @@ class MathWarpgroup {
   const GemmParams& params_;
   const Work work_;
   pipeline::InputConsumer<Input> input_;
-  const uint32_t warpgroup_, warp_, lane_, output_;
+  const uint32_t base_, warpgroup_, warp_, lane_, output_;
   float sums_[kWaves][spec::kBlockN / 2];
 };
 

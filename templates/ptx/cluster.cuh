@@ -51,6 +51,16 @@ __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
 
 __device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
+/// st.shared::cluster: 16 bytes to `address`, of this CTA's shared memory, in CTA `rank` of the cluster. mapa and store
+/// are one piece: apart, compilers have been seen to read the wrong CTA.
+__device__ __forceinline__ void st_shared_cluster_v4(uint32_t address, uint32_t rank, const float (&value)[4]) {
+  asm volatile(
+      "{ .reg .b32 mapped; mapa.shared::cluster.u32 mapped, %0, %1; st.shared::cluster.v4.f32 [mapped], {%2, %3, %4, "
+      "%5}; }" ::"r"(address),
+      "r"(rank), "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3])
+      : "memory");
+}
+
 /// st.async (sm_90): writes `value` into any CTA of the cluster and completes 4 bytes on the mbarrier beside it there.
 /// Both addresses come from mapa.
 __device__ __forceinline__ void st_async_u32(uint32_t address, uint32_t value, uint32_t barrier) {

@@ -79,6 +79,12 @@ __device__ __forceinline__ void st_shared_v4(uint32_t address, const Vector16& v
                : "memory");
 }
 
+__device__ __forceinline__ void ld_shared_v4_f32(uint32_t address, float (&value)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+               : "r"(address)
+               : "memory");
+}
 __device__ __forceinline__ Vector16 ld_shared_v4(uint32_t address) {
   Vector16 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

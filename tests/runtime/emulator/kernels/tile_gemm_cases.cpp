@@ -12,7 +12,7 @@ namespace {
 struct TileGemm {
   int block_m = 128, block_n = 128, stages = 3, k_group = 1, math_warpgroups = 2;
   bool ping_pong = false;
-  int mma_in_flight = 1, cluster = 1, store_stages = 2;
+  int mma_in_flight = 1, cluster = 1, store_stages = 2, split_k = 1;
 };
 struct TileGemmCase {
   TileGemm spec;
@@ -26,9 +26,10 @@ std::string spec_of(const TileGemm& spec) {
       "#define KERNELWRIGHT_WGMMA_N0 {1}\n#define KERNELWRIGHT_ENTRY gemm_sm90\n#include \"contract/spec_words.h\"\n"
       "namespace kernelwright::spec {{\nconstexpr DType kADType = DType::kBf16, kDDType = DType::kBf16;\n"
       "constexpr int kBlockM = {0}, kBlockN = {1}, kStages = {2}, kKGroup = {3}, kMathWarpgroups = {4};\n"
-      "constexpr bool kPingPong = {5};\nconstexpr int kMmaInFlight = {6}, kClusterM = {7}, kStoreStages = {8};\n}}\n",
+      "constexpr bool kPingPong = {5};\nconstexpr int kMmaInFlight = {6}, kClusterM = {7}, kStoreStages = {8}, kSplitK "
+      "= {9};\n}}\n",
       spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups, spec.ping_pong, spec.mma_in_flight,
-      spec.cluster, spec.store_stages);
+      spec.cluster, spec.store_stages, spec.split_k);
 }
 
 contract::GemmLayout layout_of(const TileGemm& spec) {
@@ -75,7 +76,7 @@ HopperOutcome run(const TileGemmCase& gemm, Device& device, const KernelImage& i
   LaunchConfig config;
   config.grid[0] = static_cast<std::uint32_t>(gemm.ctas);
   config.block = static_cast<std::uint32_t>(128 + 128 * spec.math_warpgroups);
-  config.cluster[0] = static_cast<std::uint32_t>(spec.cluster);
+  config.cluster[0] = static_cast<std::uint32_t>(spec.cluster * spec.split_k);
   config.shared_bytes = static_cast<std::uint32_t>(layout_of(spec).total);
   launch(device, image, "gemm_sm90", config, params);
 
@@ -101,12 +102,14 @@ HopperCase tile_gemm(const std::string& name, const TileGemmCase& gemm) {
 
 std::vector<HopperCase> tile_gemm_cases() {
   // Odd numbers of k slabs, so that tiles begin in every slot of the ring; ragged m, n and k; more tiles than CTAs.
-  TileGemm cooperative, ping_pong, pairs, groups, narrow, tall;
+  TileGemm cooperative, ping_pong, pairs, groups, narrow, tall, halves, quarters;
   ping_pong.block_m = 64, ping_pong.ping_pong = true;
   pairs.cluster = 2, pairs.mma_in_flight = 0;
   groups.block_n = 64, groups.stages = 4, groups.k_group = 2, groups.store_stages = 1;
   narrow.block_m = 64, narrow.block_n = 72, narrow.ping_pong = true, narrow.cluster = 1;
   tall.block_m = 256, tall.block_n = 80, tall.cluster = 2;
+  halves.split_k = 2;
+  quarters.split_k = 4, quarters.block_n = 256, quarters.store_stages = 1;
   return {
       tile_gemm("cooperative", {cooperative, {300, 264, 328}, 2, 2}),
       tile_gemm("ping_pong", {ping_pong, {200, 392, 200}, 2, 1}),
@@ -115,6 +118,9 @@ std::vector<HopperCase> tile_gemm_cases() {
       tile_gemm("k_groups_of_2", {groups, {256, 200, 328}, 3, 2}),
       tile_gemm("tail_of_8_columns", {narrow, {130, 152, 72}, 2, 2}),
       tile_gemm("tail_of_16_columns_cluster2", {tall, {700, 168, 136}, 2, 2}),
+      tile_gemm("halves_of_k", {halves, {200, 200, 456}, 8, 2}),
+      tile_gemm("quarters_of_k_of_which_one_is_empty", {quarters, {120, 264, 136}, 8, 1}),
+      tile_gemm("normal_values_in_halves_of_k", {halves, {128, 128, 512, false}, 2, 1}),
       tile_gemm("normal_values", {cooperative, {128, 256, 512, false}, 2, 1}),
   };
 }
