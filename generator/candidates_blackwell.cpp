@@ -10,20 +10,24 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<bool> packs{false};
   if (detail::packs_well(problem, contract::kQueryTileRows)) packs.push_back(true);
-  const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128});
+  std::vector<int> tiles;
+  AttentionSpec spec;
+  spec.q = problem.dtype.q;
+  for (int keys = 64; keys <= 128; keys += detail::blackwell_key_step(spec)) tiles.push_back(keys);
+  const Axis keys = axis("block_n", &S::block_n, tiles);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
   const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   const Axis exponentials = axis("exp2_emulated", &S::exp2_emulated, {0.0, 1.0 / 16, 2.0 / 16, 3.0 / 16, 4.0 / 16});
   const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
   std::vector<int> chunks{1};
-  if (contract::padded_depth(problem.head_dim.qk) > contract::kSlabColumns) chunks.push_back(2);
+  if (contract::slabs_of(problem.head_dim.qk, bits_of(problem.dtype.q) / 8) % 2 == 0) chunks.push_back(2);
   // Two CTAs that share each product have half of every tile each, in twice the stages.
   const Axis pair = axis("cta_group", &S::cta_group, {2}), pair_keys = axis("block_n", &S::block_n, {64, 96, 128});
   AxisSets sets{
       {keys, ring(KvRing::kShared), packed, order, exponentials},
       {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
   const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
-  if (rows_for_both && problem.head_dim.v > contract::kSlabColumns) {
+  if (rows_for_both && problem.head_dim.v > contract::kSlabColumns && bits_of(problem.dtype.q) == 16) {
     sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
     sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
   }

@@ -2,6 +2,7 @@
 /// rules (validate_<family>.cpp) and one of choices (planner_<family>.cpp).
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,7 +114,14 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .ctas = spec.cta_group,
           .gathers = contract::hopper_gathers_kv(spec.page_size),
           .queued = spec.scheduler == Scheduler::kQueued,
-          .parts = spec.cluster_n};
+          .parts = spec.cluster_n,
+          .element_bytes = bits_of(spec.q) / 8};
+}
+
+/// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which
+/// the product with V takes at a time.
+inline int blackwell_key_step(const AttentionSpec& spec) {
+  return std::max(16 * spec.cta_group, 32 * 8 / bits_of(spec.q));
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

@@ -12,9 +12,11 @@ namespace {
 
 using detail::Resolver;
 
-constexpr int kKeys = 128;
+constexpr int kMostKeys = 128, kLeastKeys = 64;
 constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;  // of whole tiles; a pair's slots have half of one
 constexpr int kLeastSlots = 2;
+constexpr int kGoodSharedSlots = 3;  // a K and a V are held while the next K arrives
+constexpr int kGoodBoxRows = 32;     // of a page: fewer would be many copies
 
 /// Of every 16 exponentials, those that a polynomial computes while the special-function unit does the rest. sm_103a's
 /// unit is twice as fast.
@@ -33,8 +35,7 @@ class Tile {
   void choose() {
     choose_rows();
     choose_parts();
-    spec_.block_n =
-        resolve_("block_n", schedule_.block_n, kKeys, "two tiles of scores and two of outputs fit tensor memory");
+    choose_keys();
     choose_rings();
     choose_order();
   }
@@ -83,7 +84,8 @@ class Tile {
     }
     // Who says who merges wants parts; a queue hands out whole items.
     const bool queued = schedule_.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued;
-    const bool may_split = (few_rows_ && !queued) || !schedule_.merge.is_auto();
+    const bool may_split =
+        (few_rows_ && !queued && spec_.out == spec_.q && bits_of(spec_.q) == 16) || !schedule_.merge.is_auto();
     plan_.splits = schedule_.splits.value_or(may_split ? 0 : 1);
     resolve_.derived("splits", plan_.splits,
                      !schedule_.splits.is_auto() ? "the schedule says so"
@@ -96,6 +98,34 @@ class Tile {
         resolve_("merge", schedule_.merge, Merge::kCombine,
                  "rows of 128 a tile: all SMs merge them, where one CTA would take as long as for their keys");
     if (spec_.merge == Merge::kCombine) plan_.combine = CombineSpec{spec_.arch, spec_.out, spec_.head_dim_v, spec_.lse};
+  }
+
+  /// As many keys as tensor memory takes, unless so few tiles of long heads fit that loads would wait for products.
+  void choose_keys() {
+    int keys = kMostKeys;
+    while (keys > kLeastKeys && !runs_well(keys)) keys -= detail::blackwell_key_step(spec_);
+    if (!runs_well(keys)) keys = kMostKeys;
+    spec_.block_n = resolve_("block_n", schedule_.block_n, keys,
+                             keys == kMostKeys ? "two tiles of scores and two of outputs fit tensor memory"
+                                               : "shared memory takes a tile of K and one of V, and the next one");
+  }
+  bool runs_well(int keys) {
+    spec_.block_n = keys;
+    const auto box_rows = [&](int rows) {
+      return contract::hopper_kv_box_rows(rows / spec_.cta_group, spec_.page_size);
+    };
+    if (box_rows(keys) < std::min(kGoodBoxRows, box_rows(kMostKeys))) return false;
+    const bool shared = schedule_.kv_ring.value_or(KvRing::kShared) == KvRing::kShared;
+    const bool split = schedule_.kv_ring.value_or(KvRing::kSplit) == KvRing::kSplit;
+    return (shared && fits_with(KvRing::kShared, kGoodSharedSlots)) ||
+           (split && fits_with(KvRing::kSplit, kLeastSlots));
+  }
+  bool fits_with(KvRing ring, int slots) const {
+    AttentionSpec spec = spec_;
+    spec.kv_ring = ring;
+    spec.num_kv_stages = slots;
+    spec.num_qk_stages = ring == KvRing::kShared ? 1 : schedule_.num_qk_stages.value_or(1);
+    return static_cast<int>(shared_bytes(spec)) <= machine_.shared_bytes_per_cta;
   }
 
   /// Slots of a ring that fit, `most` at most.
@@ -115,9 +145,9 @@ class Tile {
     const int shared_slots = slots(KvRing::kShared, most_shared), pairs = slots(KvRing::kSplit, most_split);
     const bool chunks = spec_.num_qk_stages > 1;
     // Of an odd number two rings would leave one unused.
-    const bool shared = !chunks && shared_slots > 2 * pairs;
+    const bool shared = !chunks && (shared_slots > 2 * pairs || !fits_with(KvRing::kSplit, pairs));
     spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
-                             shared   ? fmt::format("{} slots fit, and two rings would leave one unused", shared_slots)
+                             shared   ? fmt::format("{} slots fit, more than two rings would hold", shared_slots)
                              : chunks ? "one ring would hold K whole"
                                       : "K runs ahead of V by its own count");
     spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");

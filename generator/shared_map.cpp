@@ -39,10 +39,9 @@ class RingMap {
     barriers(of + " full", full, count);
     barriers(of + " empty", full + count, count);
   }
-  /// `keys` of a tile of K and columns of a tile of V, in this CTA.
+  /// `keys` of a tile of K, and slabs of it and of V, in this CTA.
   template <class Layout>
-  void keys_and_values(const Layout& map, int keys, int v) {
-    const int qk = contract::padded_depth(spec_.head_dim_qk);
+  void keys_and_values(const Layout& map, int keys, int qk, int v) {
     const std::string k_tile = slabs(keys, qk), v_tile = slabs(spec_.block_n, v);
     if (spec_.kv_ring == KvRing::kShared)
       return ring("keys and values", map.keys, spec_.num_kv_stages, map.key_slot,
@@ -57,7 +56,10 @@ class RingMap {
     pair(shared ? "keys and values" : "keys", indices.key_full, spec_.num_kv_stages * spec_.num_qk_stages);
     if (!shared) pair("values", indices.value_full, spec_.num_kv_stages);
   }
-  static std::string slabs(int rows, int depth) { return fmt::format("[{}][{}][64]", depth / 64, rows); }
+  /// `count` slabs of 128 bytes a row.
+  std::string slabs(int rows, int count) const {
+    return fmt::format("[{}][{}][{}]", count, rows, contract::kSlabBytes * 8 / bits_of(spec_.q));
+  }
   std::vector<SharedRegion> regions() { return std::move(regions_); }
 
  private:
@@ -73,8 +75,9 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
       spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared, gathers);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
-           RingMap::slabs(spec.block_m, contract::padded_depth(spec.head_dim_qk)));
-  map.keys_and_values(layout, spec.block_n, contract::padded_depth(spec.head_dim_v));
+           map.slabs(spec.block_m, contract::slabs_of(spec.head_dim_qk, 2)));
+  map.keys_and_values(layout, spec.block_n, contract::slabs_of(spec.head_dim_qk, 2),
+                      contract::slabs_of(spec.head_dim_v, 2));
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
   if (gathers) map.barriers("items told", barriers.gather_posted, spec.q_stages + 2);
@@ -91,8 +94,8 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   const contract::BlackwellBarriers barriers = contract::blackwell_barriers(shape);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.num_q, layout.query_slot,
-           RingMap::slabs(contract::kQueryTileRows, contract::padded_depth(spec.head_dim_qk)) + ", later the output");
-  map.keys_and_values(layout, contract::blackwell_keys(shape), contract::blackwell_value_columns(shape));
+           map.slabs(contract::kQueryTileRows, contract::qk_slabs(shape)) + ", later the output");
+  map.keys_and_values(layout, contract::blackwell_keys(shape), contract::qk_slabs(shape), contract::v_slabs(shape));
   map.add("factors", layout.factors, layout.published - layout.factors,
           fmt::format("[{}][{}] f32: what correction multiplies the rows of an output with", contract::kScoreTiles,
                       contract::kQueryTileRows));
@@ -201,7 +204,7 @@ TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
   for (int i = 0; i < contract::kScoreTiles; ++i) {
     map.regions.push_back({fmt::format("S{}", i), columns.scores[i], spec.block_n,
                            fmt::format("scores, [{}][{}] f32", contract::kQueryTileRows, spec.block_n)});
-    map.regions.push_back({fmt::format("P{}", i), columns.scores[i], spec.block_n / 2,
+    map.regions.push_back({fmt::format("P{}", i), columns.scores[i], spec.block_n * bits_of(spec.q) / 32,
                            fmt::format("probabilities, [{}][{}] {}, over S{}", contract::kQueryTileRows, spec.block_n,
                                        to_string(spec.q), i)});
   }

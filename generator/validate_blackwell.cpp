@@ -15,10 +15,8 @@ const std::vector<std::string_view> kBlackwellFields = {
     "arch",     "family", "block_m", "block_n",   "num_kv_stages", "num_qk_stages",
     "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
     "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
-constexpr int kMaxHeadDim = 128, kHeadDimStep = 8;
-constexpr int kMinKeys = 64, kMaxKeys = 192;  // an MMA's N, and the K of the product with V
-/// What an MMA's N is a multiple of.
-int key_step(const AttentionSpec& spec) { return 16 * spec.cta_group; }
+constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
+constexpr int kMinKeys = 64, kMaxKeys = 192;
 // A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
 constexpr int kMostScores = 128;
 constexpr int kLeastKvStages = 2;
@@ -34,7 +32,7 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
     if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
   }
   while (smaller.block_n > kMinKeys) {
-    smaller.block_n -= key_step(smaller);
+    smaller.block_n -= blackwell_key_step(smaller);
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
   }
@@ -66,6 +64,10 @@ void check_parts(const AttentionSpec& spec, Violations& violations) {
         {"/schedule/num_q", fmt::format("{}: the CTAs of a cluster of {} share one query tile; 1 would "
                                         "do",
                                         spec.num_q, parts)});
+  if (spec.out != spec.q || bits_of(spec.q) != 16)
+    violations.push_back({path, fmt::format("{}: parts meet in an output of the queries' 16 bits, and this one is {} "
+                                            "of {}; {} would do",
+                                            parts, to_string(spec.out), to_string(spec.q), nearest)});
   if (spec.cta_group != 1)
     violations.push_back({path, fmt::format("{}: CTAs that share products (cta_group {}) take all keys; {} would do",
                                             parts, spec.cta_group, nearest)});
@@ -79,7 +81,7 @@ void check_parts(const AttentionSpec& spec, Violations& violations) {
 
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
-  check_mapped_problem(problem, kHeadDimStep, kMaxHeadDim, true, blackwell);
+  check_mapped_problem(problem, {kHeadDimStep, kMostQk, kMostV, true, true, true}, blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
@@ -87,6 +89,8 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
+  if (schedule.cta_group.value_or(1) == 2 && problem.dtype.q == DType::kE4m3)
+    blackwell.refuse("/schedule/cta_group", "2", "1 for operands of 8 bits");
   const bool pair = schedule.cta_group.value_or(1) == 2;
   const ClusterShape cluster = schedule.cluster.value_or(ClusterShape{pair ? 2 : 1, 1});
   if (pair ? cluster != ClusterShape{2, 1} : cluster.m != 1 || !is_one_of(cluster.n, {1, 2, 4, 8}))
@@ -118,14 +122,14 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
                                    contract::kQueryTileRows, spec.group));
   check_parts(spec, violations);
   check_rings(spec, kLeastKvStages, violations);
-  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step(spec) != 0)
+  const int key_step = blackwell_key_step(spec);
+  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step != 0)
     return refuse("block_n",
-                  fmt::format("{} does not fit; it takes multiples of {} from {} to {}{}", spec.block_n, key_step(spec),
+                  fmt::format("{} does not fit; it takes multiples of {} from {} to {}{}", spec.block_n, key_step,
                               kMinKeys, kMaxKeys, spec.cta_group == 2 ? " where two CTAs share a product" : ""));
   if (const int columns = columns_of(spec); columns > arch.tensor_memory_columns) {
     AttentionSpec smaller = spec;
-    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns)
-      smaller.block_n -= key_step(spec);
+    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns) smaller.block_n -= key_step;
     refuse("block_n", fmt::format("{0} keys and values of {1} need {2} columns of tensor memory, 2 x ({0} + {3}), and "
                                   "{4} has {5}; block_n {6} would fit",
                                   spec.block_n, spec.head_dim_v, columns, contract::padded_depth(spec.head_dim_v),

@@ -68,7 +68,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
   // Decode multiplies with mma.sync, 16 columns at a time.
-  check_mapped_problem(problem, decode ? 16 : 8, kMaxHeadDim, !decode, hopper);
+  check_mapped_problem(problem, {decode ? 16 : 8, kMaxHeadDim, kMaxHeadDim, !decode}, hopper);
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 

@@ -1,6 +1,9 @@
 // Attention: the rules that hopper and blackwell share, whose kernels load through tensor maps into rings of K and V.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "kernelwright/generator/families.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -8,37 +11,47 @@ namespace kernelwright::detail {
 namespace {
 
 constexpr int kMinHeadDim = 16;
+constexpr int kNarrowHeadDimStep = 16;  // rows of whole 16 bytes, as a tensor map has them
 
 }  // namespace
 
-void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, bool gathers,
-                          FamilyRules& rules) {
-  rules.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
-  // K, V and O pass through the same instructions as Q, whose dtype they share.
-  if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16})) {
+void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules) {
+  std::vector<DType> queries{DType::kF16, DType::kBf16};
+  if (takes.multiplies_narrow) queries.push_back(DType::kE4m3);
+  rules.takes("/problem/dtype/q", problem.dtype.q, queries);
+  const bool narrow = takes.multiplies_narrow && problem.dtype.q == DType::kE4m3;
+  // K and V pass through the same instructions as Q, whose dtype they share; a wider output may leave.
+  if (is_one_of(problem.dtype.q, {DType::kF16, DType::kBf16}) || narrow) {
     rules.takes("/problem/dtype/kv", problem.dtype.kv, {problem.dtype.q});
-    rules.takes("/problem/dtype/out", problem.dtype.out, {problem.dtype.q});
+    std::vector<DType> outputs{problem.dtype.q};
+    if (narrow) outputs = {DType::kF16, DType::kBf16, DType::kE4m3};
+    if (takes.widens) outputs.push_back(DType::kF32);
+    rules.takes("/problem/dtype/out", problem.dtype.out, outputs);
   }
-  const auto check_depth = [&](const char* path, int depth) {
-    const bool fits = depth >= kMinHeadDim && depth <= max_depth && depth % depth_step == 0;
+  const int depth_step = narrow ? std::max(takes.depth_step, kNarrowHeadDimStep) : takes.depth_step;
+  const auto check_depth = [&](const char* path, int depth, int most) {
+    const bool fits = depth >= kMinHeadDim && depth <= most && depth % depth_step == 0;
     if (!fits)
       rules.refuse(path, std::to_string(depth),
-                   fmt::format("multiples of {} from {} to {}", depth_step, kMinHeadDim, max_depth));
+                   fmt::format("multiples of {} from {} to {}", depth_step, kMinHeadDim, most));
     return fits;
   };
-  const bool qk_fits = check_depth("/problem/head_dim/qk", problem.head_dim.qk);
-  if (check_depth("/problem/head_dim/v", problem.head_dim.v) && qk_fits && problem.head_dim.v > problem.head_dim.qk)
+  const bool qk_fits = check_depth("/problem/head_dim/qk", problem.head_dim.qk, takes.most_qk);
+  const bool v_fits = check_depth("/problem/head_dim/v", problem.head_dim.v, takes.most_v);
+  if (qk_fits && v_fits && problem.head_dim.v > problem.head_dim.qk)
     rules.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
   // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
-  if (!gathers && problem.kv_layout.kind == KvLayoutKind::kPaged &&
+  if (!(takes.gathers && !narrow) && problem.kv_layout.kind == KvLayoutKind::kPaged &&
       contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
   rules.takes_ranges("/problem/mask", problem.mask);
   rules.takes("/problem/score_mod/kind", problem.score_mod.kind,
               {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
-  rules.takes("/problem/scales", problem.scales, {ScaleKind::kNone});
+  std::vector<ScaleKind> scales{ScaleKind::kNone};
+  if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
+  rules.takes("/problem/scales", problem.scales, scales);
   rules.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   if (problem.rope.width != 0)
     rules.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
@@ -48,7 +61,9 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  const int slabs = contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
+  const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
+  const int slabs = blackwell ? contract::qk_slabs(blackwell_shape_of(spec))
+                              : contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
   const bool shared_ring = spec.kv_ring == KvRing::kShared;
   if (shared_ring && spec.num_qk_stages != 1)
     refuse("num_qk_stages",
@@ -56,7 +71,8 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
                        spec.num_qk_stages));
   else if (slabs % spec.num_qk_stages != 0)
     refuse("num_qk_stages",
-           fmt::format("{} does not divide the {} slabs of 64 columns of a key tile", spec.num_qk_stages, slabs));
+           fmt::format("{} does not divide the {} slab{} of {} columns of a key tile", spec.num_qk_stages, slabs,
+                       slabs == 1 ? "" : "s", contract::kSlabBytes * 8 / bits_of(spec.q)));
   if (spec.num_kv_stages < least_kv_stages)
     refuse("num_kv_stages", fmt::format("{}: {}; {} would do", spec.num_kv_stages,
                                         shared_ring ? "K and V of a tile are held at once"

@@ -117,13 +117,6 @@ inline std::string join_numbers(const std::vector<int>& numbers) {
 }
 
 /// "f16, bf16"
-template <Enum E>
-std::string join_words(std::initializer_list<E> values) {
-  std::vector<std::string_view> words;
-  for (const E value : values) words.push_back(to_string(value));
-  return join(words);
-}
-
 template <class T>
 bool is_one_of(const T& value, std::initializer_list<T> values) {
   for (const T& one : values)
@@ -137,8 +130,13 @@ class FamilyRules {
   FamilyRules(Family family, std::vector<Violation>& violations) : family_(family), violations_(violations) {}
 
   template <Enum E>
-  void takes(const std::string& path, E found, std::initializer_list<E> built) {
-    if (!is_one_of(found, built)) refuse(path, "\"" + std::string(to_string(found)) + "\"", join_words(built));
+  void takes(const std::string& path, E found, const std::vector<E>& built) {
+    std::vector<std::string_view> words;
+    for (const E one : built) {
+      if (one == found) return;
+      words.push_back(to_string(one));
+    }
+    refuse(path, "\"" + std::string(to_string(found)) + "\"", join(words));
   }
   void takes(const std::string& path, int found, const std::vector<int>& built) {
     for (const int one : built)
@@ -188,9 +186,13 @@ class FamilyRules {
   std::vector<Violation>& violations_;
 };
 
-/// What families share that load through tensor maps and multiply in 16 bits: head sizes are multiples of `depth_step`
-/// from 16 to `max_depth`. `gathers`: keys of pages that hold no box are copied row by row.
-void check_mapped_problem(const AttentionProblem& problem, int depth_step, int max_depth, bool gathers,
-                          FamilyRules& rules);
+/// What one of the families takes that load through tensor maps.
+struct MappedOperands {
+  int depth_step, most_qk, most_v;  // head sizes are multiples of `depth_step` from 16 to those
+  bool gathers;                     // keys of pages that hold no box are copied row by row
+  bool multiplies_narrow = false;   // q, k and v may be e4m3, whose heads are multiples of 16; scales go with them
+  bool widens = false;              // the output may be f32, or anything beside e4m3
+};
+void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
 
 }  // namespace kernelwright::detail

@@ -22,6 +22,14 @@ double gamma(double terms, double unit) { return terms * unit / (1 - terms * uni
 // The dtype that P has in the second product.
 DType dtype_of_p(const AttentionProblem& problem) { return problem.dtype.q; }
 
+// Half of what the smallest P are apart, relative to the largest one. P of e4m3 are lifted by 2^6 before they are
+// rounded: they would fill no more than a third of that format's range.
+double floor_of_p(const AttentionProblem& problem) {
+  const DType dtype = dtype_of_p(problem);
+  if (dtype == DType::kF32) return 0x1p-126;
+  return float_format(dtype).half_smallest * (dtype == DType::kE4m3 ? 0x1p-6 : 1);
+}
+
 double additions(const ReferenceRow& row) { return 1.125 * row.visible + 16; }
 
 double merge_error(const ReferenceRow& row) { return std::isfinite(row.lse) ? 0x1p-20 * (1 + std::fabs(row.lse)) : 0; }
@@ -46,7 +54,7 @@ ScoreErrorModel score_error_model(const AttentionProblem& problem) {
   // the one meant, is rounded too.
   model.bias_relative = kExpError + 6 * kUnit;
   model.bias_step = 256 * (kExpError + 2 * kUnit);
-  model.p_floor = dtype_of_p(problem) == DType::kF32 ? 0x1p-126 : float_format(dtype_of_p(problem)).half_smallest;
+  model.p_floor = floor_of_p(problem);
   return model;
 }
 
@@ -66,7 +74,7 @@ ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int 
   if (o + before > out.largest) limit = std::numeric_limits<double>::infinity();
 
   const double third = 1.0 / 3;
-  const double floor = p.half_smallest * row.max_abs_v / row.sum_above_top;
+  const double floor = floor_of_p(call.problem) * row.max_abs_v / row.sum_above_top;
   const double biased = (row.visible / 8.0 + 8) * kUnit * o;  // truncated sums err to one side
   const double variance = p.unit_roundoff * p.unit_roundoff * third * row.square_pv[at] +
                           out.unit_roundoff * out.unit_roundoff * third * o * o +

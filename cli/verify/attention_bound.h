@@ -17,7 +17,7 @@
 ///    delta_j + delta_top), which keeps one-hot rows tight. No bound exceeds max |v| + |O|: outputs are convex
 ///    combinations.
 /// 3. Rounding P: u_p sum p_j |v_j|, and below the normal range of f16 half_smallest * |v_j| a key, relative to the
-///    largest probability.
+///    largest probability; of e4m3 2^-6 half_smallest, since a kernel lifts P by that much ahead of rounding.
 /// 4. Summing P V: gamma(1.125 n + 16, 2u) sum p_j |v_j|; summing P: gamma(1.125 n + 16, u) |O|. One rescale in at
 /// least
 ///    16 keys adds two roundings: the eighth. Merging split keys: weights exact to 2^-20 (1 + |lse|), a term of both.

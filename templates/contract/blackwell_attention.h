@@ -9,8 +9,9 @@
 namespace kernelwright::contract {
 
 /// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
-/// query tile, kQueryTileRows, of which a CTA has num_q. A pair of CTAs loads half of a tile each: a box of k has half
-/// of its keys, and v is loaded from the CTA's first column on. Where hopper_gathers_kv(), k and v are zeros.
+/// query tile, kQueryTileRows, of which a CTA has num_q, and a slab of 8-bit elements 128 columns. A pair of CTAs loads
+/// half of a tile each: a box of k has half of its keys, and v is loaded from the CTA's first column on. Where
+/// hopper_gathers_kv(), k and v are zeros.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -29,13 +30,14 @@ struct BlackwellShape {
   int32_t num_q;    // query tiles of a CTA
   int32_t block_n;  // keys of a tile
   int32_t depth_qk, depth_v;
-  int32_t kv_stages;     // slots of a ring
-  int32_t qk_stages;     // chunks of a tile of K, each with barriers of its own
-  bool shared_ring;      // one ring whose slots hold K and V in turn
-  int32_t ctas = 1;      // that share each product: 2 hold half of K's keys and half of V's columns each
-  bool gathers = false;  // threads copy K and V row by row: hopper_gathers_kv()
-  bool queued = false;   // a CTA goes on with items of CTAs that have not begun
-  int32_t parts = 1;     // CTAs of a cluster that take parts of an item's keys
+  int32_t kv_stages;          // slots of a ring
+  int32_t qk_stages;          // chunks of a tile of K, each with barriers of its own
+  bool shared_ring;           // one ring whose slots hold K and V in turn
+  int32_t ctas = 1;           // that share each product: 2 hold half of K's keys and half of V's columns each
+  bool gathers = false;       // threads copy K and V row by row: hopper_gathers_kv()
+  bool queued = false;        // a CTA goes on with items of CTAs that have not begun
+  int32_t parts = 1;          // CTAs of a cluster that take parts of an item's keys
+  int32_t element_bytes = 2;  // of q, k and v
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -44,12 +46,14 @@ constexpr int32_t blackwell_keys(const BlackwellShape& shape) { return shape.blo
 constexpr int32_t blackwell_output_columns(const BlackwellShape& shape) {
   return align_up(shape.depth_v, 16 * shape.ctas);
 }
-/// Columns of V in a CTA's shared memory: whole slabs.
-constexpr int32_t blackwell_value_columns(const BlackwellShape& shape) {
-  return padded_depth(blackwell_output_columns(shape) / shape.ctas);
+/// Slabs of a row of q and k, and of v, in a CTA's shared memory.
+constexpr int32_t qk_slabs(const BlackwellShape& shape) { return slabs_of(shape.depth_qk, shape.element_bytes); }
+constexpr int32_t v_slabs(const BlackwellShape& shape) {
+  return slabs_of(blackwell_output_columns(shape) / shape.ctas, shape.element_bytes);
 }
 
-/// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a column.
+/// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a
+/// column, or four of 8 bits.
 struct BlackwellColumns {
   int32_t scores[kScoreTiles];   // [block_n] each
   int32_t outputs[kScoreTiles];  // [padded depth of v] each
@@ -70,11 +74,11 @@ constexpr BlackwellColumns blackwell_columns(const BlackwellShape& shape) {
   return columns;
 }
 
-/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
-/// [padded depth / 64][rows][128 bytes], each slab swizzled. An output leaves by way of the slot of its queries; that
-/// of a part of split keys, in f32, by slabs of 32 columns (kernels/attention_sm100_parts.cuh).
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][rows][128 bytes],
+/// each slab swizzled. An output leaves by way of the slot of its queries, in passes where its rows are longer; that of
+/// a part of split keys, in f32, by slabs of 32 columns (kernels/attention_sm100_parts.cuh).
 struct BlackwellLayout {
-  int32_t queries;         // num_q slots of [kQueryTileRows][padded depth]
+  int32_t queries;         // num_q slots of [kQueryTileRows][slabs of 128 bytes]
   int32_t keys;            // num_kv_stages slots
   int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
   int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
@@ -135,10 +139,10 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
 
 constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   BlackwellLayout layout{};
-  const int32_t qk = padded_depth(shape.depth_qk);
-  const int32_t key_bytes = blackwell_keys(shape) * qk * 2;
-  const int32_t value_bytes = shape.block_n * blackwell_value_columns(shape) * 2;
-  layout.query_slot = kQueryTileRows * qk * 2;
+  const int32_t qk = qk_slabs(shape) * kSlabBytes;
+  const int32_t key_bytes = blackwell_keys(shape) * qk;
+  const int32_t value_bytes = shape.block_n * v_slabs(shape) * kSlabBytes;
+  layout.query_slot = kQueryTileRows * qk;
   layout.key_slot = align_up(shape.shared_ring ? larger(key_bytes, value_bytes) : key_bytes, 1024);
   layout.value_slot = shape.shared_ring ? layout.key_slot : align_up(value_bytes, 1024);
   layout.queries = 0;

@@ -42,6 +42,12 @@ constexpr int32_t kGatherBytes = 16;     // what the loading warp tells those th
 /// Columns of a tile in shared memory: whole slabs; the last one is filled up with zeros.
 constexpr int32_t padded_depth(int32_t depth) { return align_up(depth, kSlabColumns); }
 
+/// Slabs that `depth` elements of a row take: the last one is filled up with zeros.
+constexpr int32_t kSlabBytes = 128;
+constexpr int32_t slabs_of(int32_t depth, int32_t element_bytes) {
+  return (depth * element_bytes + kSlabBytes - 1) / kSlabBytes;
+}
+
 /// Rows of a K or V box, of the `rows` that a CTA loads of a tile: a box lies within one page.
 constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
   int32_t a = rows, b = page_size;

@@ -93,7 +93,7 @@ class RowGather {
 
   template <int kChunk, class Keys>
   __device__ __forceinline__ void gather_chunks(Keys& keys) const {
-    constexpr int kSlabs = kSlabsQk / spec::kNumQkStages;
+    constexpr int kSlabs = contract::slabs_of(spec::kHeadDimQk, kElementBytes) / spec::kNumQkStages;
     keys.template acquire_k<kChunk>();
     copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk>(key_table(), keys.template get_k_smem<kChunk>());
     keys.template arrive_with_copies<kChunk>();

@@ -14,13 +14,16 @@
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
+#include "tile/element.cuh"
 
 namespace kernelwright {
 namespace {
 
-constexpr uint32_t kRowBytes = 128;  // of a slab: 64 columns of 16 bits
-constexpr int kSlabsQk = contract::padded_depth(spec::kHeadDimQk) / contract::kSlabColumns;
-constexpr int kSlabsV = contract::padded_depth(spec::kHeadDimV) / contract::kSlabColumns;
+static_assert(spec::kQDType == spec::kKvDType, "the operands of a product");
+constexpr int kElementBytes = tile::kBytesOf<spec::kQDType>, kOutBytes = tile::kBytesOf<spec::kOutDType>;
+constexpr uint32_t kRowBytes = contract::kSlabBytes;  // of a slab
+constexpr int kSlabColumns = contract::kSlabBytes / kElementBytes;
+constexpr int kSlabsV = contract::slabs_of(spec::kHeadDimV, kElementBytes);
 constexpr uint32_t kKvSlabBytes = spec::kBlockN * kRowBytes;
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
@@ -95,8 +98,8 @@ struct OwnBoxes {
 };
 
 /// What of every tile of K or V a CTA loads, and for whom: kRows keys of the tile from first_row() on, columns of the
-/// map from first_column() on, into a slot of slabs of kSlabBytes from its row row_in_slot() on. This one is a share of
-/// the keys, for all CTAs of the cluster; or everything.
+/// maps from first_column() on, into a slot of slabs of kSlabBytes from its row row_in_slot() on. This one is a share
+/// of the keys, for all CTAs of the cluster; or everything.
 struct Shares {
   static constexpr int kRows = kShareRows, kSlabs = kSlabsV;  // slabs of V
   static constexpr uint32_t kSlabBytes = kKvSlabBytes;
@@ -117,12 +120,21 @@ struct Shares {
   }
 };
 
-/// Slabs [0, kSlabs) of the map's columns from kFirstSlab on, of what Part is of the tile.
-template <class Part, int kFirstSlab, int kSlabs>
-__device__ __forceinline__ void load_tile(const contract::TensorMap& map, const pipeline::TileTarget& to,
-                                          const KvTile& tile) {
+/// Columns of a map that become a slab, of one head.
+struct SlabSource {
+  const contract::TensorMap* map;
+  int column, head;
+};
+/// Slab `slab` of an operand that one map has. Others than maps have an overload of their own.
+__device__ __forceinline__ SlabSource slab_source(const contract::TensorMap& map, int slab, int head) {
+  return {&map, slab * kSlabColumns, head};
+}
+
+/// Slabs [0, kSlabs) of the operand's from kFirstSlab on, of what Part is of the tile.
+template <class Part, int kFirstSlab, int kSlabs, class Maps>
+__device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::TileTarget& to, const KvTile& tile) {
   const int first_row = Part::first_row();
-  const int first_column = kFirstSlab * contract::kSlabColumns + Part::first_column();
+  const int first_column = Part::first_column();
   const uint32_t smem = to.smem + Part::row_in_slot() * kRowBytes;
   if constexpr (kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
@@ -133,26 +145,30 @@ __device__ __forceinline__ void load_tile(const contract::TensorMap& map, const 
       // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab)
-        Part::load(smem + slab * Part::kSlabBytes + row * kRowBytes, map, first_column + slab * contract::kSlabColumns,
-                   key % kPage, tile.head, page, to.full);
+      for (int slab = 0; slab < kSlabs; ++slab) {
+        const SlabSource from = slab_source(maps, kFirstSlab + slab, tile.head);
+        Part::load(smem + slab * Part::kSlabBytes + row * kRowBytes, *from.map, first_column + from.column, key % kPage,
+                   from.head, page, to.full);
+      }
     }
   } else {
 #pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab)
-      Part::load(smem + slab * Part::kSlabBytes, map, first_column + slab * contract::kSlabColumns,
-                 tile.start + tile.first_key + first_row, tile.head, tile.batch, to.full);
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      const SlabSource from = slab_source(maps, kFirstSlab + slab, tile.head);
+      Part::load(smem + slab * Part::kSlabBytes, *from.map, first_column + from.column,
+                 tile.start + tile.first_key + first_row, from.head, tile.batch, to.full);
+    }
   }
 }
 
-/// The next tile of K, chunk by chunk as each is let go of.
-template <int kChunk, class Part = Shares, class Keys>
-__device__ __forceinline__ void load_keys(const contract::TensorMap& map, Keys& keys, const KvTile& tile) {
-  constexpr int kSlabs = kSlabsQk / spec::kNumQkStages;
+/// The next tile of K, of kSlabs slabs, chunk by chunk as each is let go of.
+template <int kSlabs, class Part = Shares, int kChunk = 0, class Maps, class Keys>
+__device__ __forceinline__ void load_keys(const Maps& maps, Keys& keys, const KvTile& tile) {
+  constexpr int kChunkSlabs = kSlabs / spec::kNumQkStages;
   keys.template acquire_k<kChunk>();
-  load_tile<Part, kChunk * kSlabs, kSlabs>(map, Part::template target<kChunk>(keys), tile);
+  load_tile<Part, kChunk * kChunkSlabs, kChunkSlabs>(maps, Part::template target<kChunk>(keys), tile);
   if constexpr (kChunk + 1 < spec::kNumQkStages)
-    load_keys<kChunk + 1, Part>(map, keys, tile);
+    load_keys<kSlabs, Part, kChunk + 1>(maps, keys, tile);
   else
     keys.commit_step();
 }
@@ -165,20 +181,20 @@ __device__ __forceinline__ void load_values(const contract::TensorMap& map, Valu
   values.commit_step();
 }
 
-/// Queries in boxes of `kRows` rows, the first of which is row `row` of the CTA's. The caller has armed `full`.
-template <int kRows, class Boxes = OwnBoxes>
-__device__ __forceinline__ void load_queries(const contract::TensorMap& map, uint32_t to, const WorkItem& work, int row,
+/// Queries in kSlabs boxes of `kRows` rows, the first of which is row `row` of the CTA's. The caller has armed `full`.
+template <int kRows, int kSlabs, class Boxes = OwnBoxes, class Maps>
+__device__ __forceinline__ void load_queries(const Maps& maps, uint32_t to, const WorkItem& work, int row,
                                              uint32_t full) {
   const int token = static_cast<int>(work.sequence.q_start) + work.query(row);
   const int batch = spec::kQLayout == QLayout::kRagged ? 0 : work.coord.batch;
 #pragma unroll
-  for (int slab = 0; slab < kSlabsQk; ++slab) {
+  for (int slab = 0; slab < kSlabs; ++slab) {
     const uint32_t slab_at = to + slab * kRows * kRowBytes;
-    const int column = slab * contract::kSlabColumns;
+    const SlabSource from = slab_source(maps, slab, work.coord.head);
     if constexpr (spec::kPackGqa)
-      Boxes::load(slab_at, map, column, 0, token, work.coord.head, batch, full);
+      Boxes::load(slab_at, *from.map, from.column, 0, token, from.head, batch, full);
     else
-      Boxes::load(slab_at, map, column, token, work.coord.head, batch, full);
+      Boxes::load(slab_at, *from.map, from.column, token, from.head, batch, full);
   }
 }
 
@@ -187,8 +203,8 @@ __device__ __forceinline__ void load_queries(const contract::TensorMap& map, uin
 __device__ __forceinline__ void fill_unseen_rows(const contract::AttentionParams& params, const WorkItem& work,
                                                  int lane, int first, int step) {
   for (int row = first; row < work.num_rows; row += step) {
-    uint16_t* const to = static_cast<uint16_t*>(params.o) + work.offset(params.o_strides, row);
-    for (int column = lane * 8; column < spec::kHeadDimV; column += 32 * 8) ptx::st_global_v4(to + column, {});
+    unsigned char* const to = static_cast<unsigned char*>(params.o) + work.offset(params.o_strides, row) * kOutBytes;
+    for (int byte = lane * 16; byte < spec::kHeadDimV * kOutBytes; byte += 32 * 16) ptx::st_global_v4(to + byte, {});
     if constexpr (spec::kLse)
       if (lane == 0)
         params.lse[work.lse_index(params, row)] = spec::kSinks ? params.sinks[work.q_head(row)] : ptx::minus_infinity();

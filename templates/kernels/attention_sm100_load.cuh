@@ -65,7 +65,8 @@ __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& 
   if constexpr (kQueued) ptx::mbarrier_wait_parity(shared.barrier(kBarriers.query_empty + tile), parity_of(lap + 1));
   const uint32_t full = shared.barrier(kBarriers.query_full + tile);
   if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
-  load_queries<kTileRows, Loads<kPair>::Queries>(params.q, shared.queries(tile), work, tile * kTileRows, leaders(full));
+  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(params.q, shared.queries(tile), work, tile * kTileRows,
+                                                           leaders(full));
 }
 
 // Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
@@ -93,7 +94,7 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
         tiles.end - tiles.begin,
         [&](int j) {
           if (kQueued && j == tiles.end - tiles.begin - 1) items.ask();
-          load_keys<0, Loads<kPair>::Keys>(params.k, keys, at(j));
+          load_keys<kSlabsQk, Loads<kPair>::Keys>(params.k, keys, at(j));
           if (!kQueriesApart && kTwoQueryTiles && j == 0) load_query_tile(params, shared, work.item, 1, 0);
         },
         [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });

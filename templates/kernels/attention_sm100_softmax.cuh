@@ -16,7 +16,7 @@ namespace kernelwright {
 namespace {
 
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
-using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated>;
+using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
 
 /// One arrival for the warp where products wait for it, behind what all of its lanes did, in tensor memory too.
 __device__ __forceinline__ void arrive(uint32_t barrier) {
@@ -50,8 +50,8 @@ class SoftmaxThread {
         scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
         output_(tensor.output(tile_) + Tensor::lanes(warp_)),
         outputs_{tensor.output(0), tensor.output(1)},
-        mod_{params.scale, params.softcap},
-        scale_(mod_.template exponent_scale<false>(params.exponent_scale)) {}
+        mod_{params.scale * key_scale(), params.softcap},
+        scale_(mod_.template exponent_scale<kScaled>(params.exponent_scale)) {}
 
   __device__ __forceinline__ void run() {
     if constexpr (kMergesInMemory)  // long before it arrives
@@ -106,7 +106,15 @@ class SoftmaxThread {
   /// Opaque where there are many items: what follows from it would be held over all of them.
   static __device__ uint32_t thread_index() { return kQueued ? ptx::opaque(threadIdx.x) : threadIdx.x; }
 
-  static constexpr int kBatch = 32;  // columns of a load: the largest ends while the next is on its way
+  static constexpr bool kScaled = spec::kScales != ScaleKind::kNone;
+
+  /// What the stored keys (values) of the row's KV head are to be multiplied with.
+  __device__ float key_scale() const { return scale_of(params_.k_scale); }
+  __device__ float value_scale() const { return scale_of(params_.v_scale); }
+  __device__ float scale_of(const float* scales) const {
+    if constexpr (!kScaled) return 1;
+    return scales[spec::kScales == ScaleKind::kPerHead ? work_.item.row_map.kv_head() : 0];
+  }
 
   __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
   __device__ int row() const { return first_row() + lane_; }  // of the CTA's
@@ -144,7 +152,7 @@ class SoftmaxThread {
       for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_(scores[i]);
     } else if (mod_.changes_queries()) {
       // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
-      const float sign = params_.scale == 0 ? 0.f : -1.f;
+      const float sign = mod_.scale == 0 ? 0.f : -1.f;
 #pragma unroll
       for (int i = 0; i < spec::kBlockN; ++i) scores[i] *= sign;
     }
@@ -194,44 +202,57 @@ class SoftmaxThread {
   __device__ __forceinline__ void put(float (&scores)[spec::kBlockN], float offset, float (&part)[2]) {
     LaneSoftmax::template exponentiate<kFirst, kCount>(scores, scale_, offset);
 #pragma unroll
-    for (int first = kFirst; first < kFirst + kCount; first += 16) {
+    for (int first = kFirst; first < kFirst + kCount; first += kKeyStep) {
       uint32_t words[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float low = scores[first + 2 * i], high = scores[first + 2 * i + 1];
-        part[0] += low, part[1] += high;
-        words[i] = tile::Element<spec::kQDType>::pack(low, high);
-      }
-      ptx::tcgen05_st(scores_ + first / 2, words);
+      for (int i = 0; i < kKeyStep; i += 2) part[0] += scores[first + i], part[1] += scores[first + i + 1];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) words[i] = tile::pack_word<spec::kQDType>(scores, first + i * kKeyStep / 8);
+      ptx::tcgen05_st(scores_ + first * kElementBytes / 4, words);
     }
   }
 
   // ---- the end ----
 
+  // A row of the output goes through its query's place in shared memory, in passes where it is longer.
+  static constexpr uint32_t kMergeBarrier = 1;
+  static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16;
+  static constexpr int kBatch = 16, kPiece = 16 / kOutBytes;  // columns at a time, and of 16 bytes
+  static constexpr int kPassColumns = kSlabsQk * contract::kSlabBytes / kOutBytes;
+  static constexpr int kPasses = (spec::kHeadDimV + kPassColumns - 1) / kPassColumns;
+
   /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
   __device__ __forceinline__ void store(int steps) {
     await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
-    const float inverse = softmax_.inverse();
-    const auto columns_of = [&](float(&columns)[kPieces * 8], int first) {
+    const float factor = softmax_.inverse() * value_scale();
+    const auto columns_of = [&](float(&columns)[kBatch], int first) {
       read_output(columns, output_ + first);
 #pragma unroll
-      for (float& value : columns) value *= inverse;
+      for (float& value : columns) value *= factor;
     };
     if constexpr (kPartsInMemory)
       if (params_.num_splits > 1) {
         store_part_slabs(0, kPartSlabs, shared_.queries(tile_), columns_of);
         return store_part_lse(softmax_);
       }
+    store_passes<0>(columns_of);
+    release_queries(tile_);
+    store_lse(softmax_);
+  }
+  template <int kPass, class ColumnsOf>
+  __device__ __forceinline__ void store_passes(const ColumnsOf& columns_of) {
 #pragma unroll
-    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
-      float columns[kPieces * 8];
-      columns_of(columns, first);
+    for (int first = 0; first < pass_columns(kPass); first += kBatch) {
+      float columns[kBatch];
+      columns_of(columns, kPass * kPassColumns + first);
       stage(columns, first, tile_);
     }
     __syncwarp();
-    store_rows(tile_, 0, kWarpRows);
-    release_queries(tile_);
-    store_lse(softmax_);
+    store_rows<kPass>(tile_, 0, kWarpRows);
+    if constexpr (kPass + 1 < kPasses) {
+      __syncwarp();
+      store_passes<kPass + 1>(columns_of);
+    }
   }
 
   /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
@@ -250,16 +271,18 @@ class SoftmaxThread {
     float weights[2];
     const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
                                           : LaneSoftmax::merge(other, softmax_, scale_, weights);
+    const float scale = value_scale();
+    weights[0] *= scale, weights[1] *= scale;
     const uint32_t lanes = output_ & 0xffff0000u;
-    const auto columns_of = [&](float(&columns)[kPieces * 8], int first) {
+    const auto columns_of = [&](float(&columns)[kBatch], int first) {
       read_output(columns, outputs_[0] + lanes + first);
 #pragma unroll
       for (float& value : columns) value *= weights[0];
       if (both) {
-        float more[kPieces * 8];
+        float more[kBatch];
         read_output(more, outputs_[1] + lanes + first);
 #pragma unroll
-        for (int i = 0; i < kPieces * 8; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
+        for (int i = 0; i < kBatch; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
       }
     };
     if constexpr (kClusterParts > 1) {
@@ -278,56 +301,69 @@ class SoftmaxThread {
         if (tile_ == 0) store_part_lse(merged);
         return;
       }
-    constexpr int kHalf = (kColumnsV / 2 + kPieces * 8 - 1) / (kPieces * 8) * (kPieces * 8);
-#pragma unroll
-    for (int first = 0; first < kColumnsV; first += kPieces * 8) {
-      if ((first >= kHalf) != (tile_ == 1)) continue;
-      float columns[kPieces * 8];
-      columns_of(columns, first);
-      stage(columns, first, 0);
-    }
-    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
-    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
-    store_rows(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    merge_passes<0>(columns_of);
     if constexpr (kQueued) ptx::tcgen05_fence_after_thread_sync();
     release_queries(0);
     if (tile_ == 0) store_lse(merged);
   }
+  template <int kPass, class ColumnsOf>
+  __device__ __forceinline__ void merge_passes(const ColumnsOf& columns_of) {
+    constexpr int kColumns = pass_columns(kPass), kHalf = (kColumns / 2 + kBatch - 1) / kBatch * kBatch;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += kBatch) {
+      if ((first >= kHalf) != (tile_ == 1)) continue;
+      float columns[kBatch];
+      columns_of(columns, kPass * kPassColumns + first);
+      stage(columns, first, 0);
+    }
+    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    store_rows<kPass>(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    if constexpr (kPass + 1 < kPasses) {
+      ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+      merge_passes<kPass + 1>(columns_of);
+    }
+  }
 
-  static constexpr uint32_t kMergeBarrier = 1;
-  static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16, kPieces = 2;  // pieces of 8 columns at a time
+  /// Columns of a pass, whole batches: those past the depth are zeros.
+  static constexpr int pass_columns(int pass) {
+    return kColumnsV - pass * kPassColumns < kPassColumns ? kColumnsV - pass * kPassColumns : kPassColumns;
+  }
 
-  __device__ __forceinline__ static void read_output(float (&columns)[kPieces * 8], uint32_t from) {
+  __device__ __forceinline__ static void read_output(float (&columns)[kBatch], uint32_t from) {
     ptx::tcgen05_ld(from, columns);
     ptx::tcgen05_wait_ld(columns);
   }
 
-  /// Columns of the thread's row to the slot of query tile `slot`, swizzled as tile::StagedRows has it.
-  __device__ __forceinline__ void stage(const float (&columns)[kPieces * 8], int first, int slot) const {
+  /// Columns of the thread's row, from column `first` of a pass on, to the slot of query tile `slot`, swizzled as
+  /// tile::StagedRows has it.
+  __device__ __forceinline__ void stage(const float (&columns)[kBatch], int first, int slot) const {
     const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      if (first + piece * 8 >= spec::kHeadDimV) break;
-      const auto word = [&](int i) {
-        return tile::Element<spec::kOutDType>::pack(columns[piece * 8 + 2 * i], columns[piece * 8 + 2 * i + 1]);
-      };
-      const uint32_t chunk = static_cast<uint32_t>(first / 8 + piece);
+    for (int at = 0; at < kBatch; at += kPiece) {
+      const auto word = [&](int i) { return tile::pack_word<spec::kOutDType>(columns, at + i * kPiece / 4); };
+      const uint32_t chunk = static_cast<uint32_t>((first + at) / kPiece);
       ptx::st_shared_v4(mine + chunk / 8 * kQuerySlabBytes + (chunk % 8 ^ static_cast<uint32_t>(lane_ % 8)) * 16,
                         {word(0), word(1), word(2), word(3)});
     }
   }
 
-  /// Rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  /// A pass of rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  template <int kPass>
   __device__ __forceinline__ void store_rows(int slot, int begin, int count) const {
+    constexpr int kFirst = kPass * kPassColumns, kLast = kFirst + pass_columns(kPass);
+    constexpr int kColumns = (kLast < spec::kHeadDimV ? kLast : spec::kHeadDimV) - kFirst;
+    unsigned char* const o = static_cast<unsigned char*>(params_.o) + kFirst * kOutBytes;
 #pragma unroll 1
     for (int first = begin; first < begin + count; first += 16) {
-      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
+      // Bytes are bytes: rows of as many 16-bit elements.
+      const tile::StagedRows<DType::kBf16, kColumns * kOutBytes / 2, kQuerySlabBytes> rows(
           shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
           static_cast<uint32_t>(lane_));
 #pragma unroll
       for (int round = 0; round < rows.kRounds; ++round) {
         const int at = first_row() + first + rows.row(round);
-        rows.store(round, static_cast<uint16_t*>(params_.o) + work_.item.offset(params_.o_strides, at),
+        rows.store(round, reinterpret_cast<uint16_t*>(o + work_.item.offset(params_.o_strides, at) * kOutBytes),
                    at < work_.item.num_rows);
       }
     }
@@ -348,9 +384,9 @@ class SoftmaxThread {
   template <class ColumnsOf>
   __device__ __forceinline__ void put_part_slab(int index, uint32_t slab, const ColumnsOf& columns_of) const {
 #pragma unroll
-    for (int first = 0; first < kPartColumns; first += kPieces * 8) {
+    for (int first = 0; first < kPartColumns; first += kBatch) {
       if (index * kPartColumns + first >= kColumnsV) break;
-      float columns[kPieces * 8];
+      float columns[kBatch];
       columns_of(columns, index * kPartColumns + first);
       put_part(slab, warp_ * kWarpRows + lane_, first, columns);
     }

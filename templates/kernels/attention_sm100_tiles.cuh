@@ -40,6 +40,9 @@ constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
+constexpr bool kNarrow = kElementBytes == 1;
+constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
+static_assert(spec::kBlockN % kKeyStep == 0, "whole steps of the product with V");
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
 // The keys of an item may be cut into parts, each a CTA's: by the CTAs of a cluster, or into as many as the launch
 // says, which meet in the workspace.
@@ -50,8 +53,10 @@ static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
 static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "a pair and a queue take all keys");
 constexpr contract::BlackwellShape kShape{
     spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
-    kSharedRing, kCtas,         kGathersKv,       kQueued,         kClusterParts};
+    kSharedRing, kCtas,         kGathersKv,       kQueued,         kClusterParts,      kElementBytes};
+constexpr int kSlabsQk = contract::qk_slabs(kShape);
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
+static_assert(!kGathersKv || kElementBytes == 2, "threads copy 8 columns at a time");
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
@@ -59,16 +64,16 @@ static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of 
 
 // A tile of K or V in this CTA.
 constexpr int kCtaKeys = contract::blackwell_keys(kShape);
-constexpr int kCtaSlabsV = contract::blackwell_value_columns(kShape) / contract::kSlabColumns;
+constexpr int kCtaSlabsV = contract::v_slabs(kShape);
 
 // P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.
-constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / 16 * 16;
+constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / kKeyStep * kKeyStep;
 
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
-  static constexpr int element_bytes = 2;
-  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabColumns;
-  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = spec::kBlockN;
+  static constexpr int element_bytes = 1;  // columns are counted in bytes
+  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabBytes;
+  static constexpr int BK0 = kSlabsQk * contract::kSlabBytes / spec::kNumQkStages, BK1 = spec::kBlockN;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = spec::kNumQkStages;
   static constexpr bool shared_ring = kSharedRing;
@@ -175,7 +180,7 @@ struct Shared {
 struct Tensor {
   uint32_t base;
   __device__ uint32_t scores(int tile) const { return base + (tile == 0 ? kColumns.scores[0] : kColumns.scores[1]); }
-  __device__ uint32_t probabilities(int tile) const { return scores(tile); }  // over the scores, two to a column
+  __device__ uint32_t probabilities(int tile) const { return scores(tile); }  // over the scores
   __device__ uint32_t output(int tile) const { return base + (tile == 0 ? kColumns.outputs[0] : kColumns.outputs[1]); }
   /// The lanes that warp `warp` of a warpgroup reaches.
   __device__ static uint32_t lanes(int warp) { return static_cast<uint32_t>(warp * kWarpRows) << 16; }

@@ -41,7 +41,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
     const uint32_t full = queries.template full<>(queries.state.index);
     ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
-    load_queries<spec::kBlockM>(params.q, shared.queries(queries.state.index), work, 0, full);
+    load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
     queries.step();
     items.step();
     if constexpr (kGathersKv) continue;  // the gatherers have been told
@@ -49,7 +49,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       if (j == tiles.begin) walk.look_ahead();
       tile.first_key = item.origin + j * spec::kBlockN;
-      load_keys<0>(params.k, keys, tile);
+      load_keys<kSlabsQk>(params.k, keys, tile);
       if (pending) load_before();
       before = tile;
       pending = true;

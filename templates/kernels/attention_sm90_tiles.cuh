@@ -33,6 +33,7 @@ static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster"
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
+constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes);
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
 constexpr contract::HopperLayout kLayout =
     contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,

@@ -10,9 +10,12 @@
 namespace kernelwright::policy {
 
 /// kEmulated: exponentials of every 16 that a polynomial does, off the special function unit.
-template <Rescale kRescale, int kEmulated>
+/// kNarrow: exponentials become e4m3, which ends at 448 and is coarse below 2^-6. They are lifted by kLift powers of
+/// two, 2^8 at most, as far from there as that allows; the sum is lifted too, and a row's output does not tell.
+template <Rescale kRescale, int kEmulated, bool kNarrow = false>
 class LaneSoftmax {
-  static constexpr float kSlack = kRescale == Rescale::kAlways ? 0 : 8;  // log2
+  static constexpr float kSlack = kRescale == Rescale::kAlways ? 0 : kNarrow ? 2 : 8;  // log2
+  static constexpr float kLift = kNarrow ? 8 - kSlack : 0;
 
  public:
   float maximum = ptx::minus_infinity(), sum = 0;
@@ -21,7 +24,7 @@ class LaneSoftmax {
   __device__ void add_sink(float logit, float scale) {
     if (logit == ptx::minus_infinity()) return;
     maximum = logit * kLog2e / scale;
-    sum = 1;
+    sum = kNarrow ? static_cast<float>(1 << static_cast<int>(kLift)) : 1;
   }
 
   /// Takes the largest score of the next tile, `scale` powers of two per unit. What the row's output and sum so far are
@@ -36,7 +39,10 @@ class LaneSoftmax {
   }
 
   /// What is added to a score times `scale` to make it the exponent.
-  __device__ float offset(float scale) const { return maximum == ptx::minus_infinity() ? 0 : -maximum * scale; }
+  __device__ float offset(float scale) const {
+    if (maximum == ptx::minus_infinity()) return 0;
+    return kNarrow ? fmaf(-maximum, scale, kLift) : -maximum * scale;
+  }
 
   /// Scores of columns [kFirst, kFirst + kCount) become exponentials; `offset` as above. The caller adds them up.
   template <int kFirst, int kCount, int kScores>
@@ -72,7 +78,7 @@ class LaneSoftmax {
 
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
   __device__ float log2_sum(float scale) const {
-    return sum == 0 ? ptx::minus_infinity() : maximum * scale + ptx::lg2_approx_ftz(sum);
+    return sum == 0 ? ptx::minus_infinity() : maximum * scale + (ptx::lg2_approx_ftz(sum) - kLift);
   }
 };
 

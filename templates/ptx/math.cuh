@@ -57,6 +57,12 @@ __device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, uint32_t b) {
   return product;
 }
 
+/// Two floats to e4m3, `low` in the low byte; beyond 448 to 448, NaN stays NaN. sm_89.
+__device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
+  uint16_t packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
 /// Two e4m3 in the low half of `pair` to packed f16, exact; NaN stays NaN. sm_89.
 __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t pair) {
   uint32_t packed;

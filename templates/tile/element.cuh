@@ -35,6 +35,21 @@ struct Element<DType::kF32> {
 
 template <DType kDType>
 using Storage = typename Element<kDType>::Storage;
+template <DType kDType>
+constexpr int kBytesOf = static_cast<int>(sizeof(Storage<kDType>));
+
+/// A word of elements: those of `values` from `first` on, rounded.
+template <DType kTo, int kCount>
+__device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int first) {
+  if constexpr (kTo == DType::kF32) {
+    return __float_as_uint(values[first]);
+  } else if constexpr (kTo == DType::kE4m3) {
+    return ptx::cvt_rn_satfinite_e4m3x2_f32(values[first], values[first + 1]) |
+           uint32_t{ptx::cvt_rn_satfinite_e4m3x2_f32(values[first + 2], values[first + 3])} << 16;
+  } else {
+    return Element<kTo>::pack(values[first], values[first + 1]);
+  }
+}
 
 /// Two fp8 in the low half of `pair` to packed f16: exact for both formats.
 template <DType kFp8, int kArch>

@@ -21,6 +21,11 @@ AttentionProblem small(int depth = 64, DType dtype = DType::kBf16) {
   return heads(dims(default_problem(dtype), depth, depth), 2, 1);
 }
 
+AttentionProblem to(AttentionProblem problem, DType out) {
+  problem.dtype.out = out;
+  return problem;
+}
+
 class List {
  public:
   CudaCase& add(std::string name, AttentionProblem problem, AttentionShape shape,
@@ -123,6 +128,15 @@ void operands(List& list) {
     list.add(fmt::format("d{}", depth), causal(small(depth, depth % 16 == 0 ? DType::kF16 : DType::kBf16)),
              shape_of(1, 150, 260));
   list.add("d128_64", small(128), shape_of(1, 100, 200)).problem.head_dim.v = 64;
+  list.add("d192", causal(dims(small(), 192, 128)), lengths_of(270, {400, 70, 0}));
+  list.add("d192_paged", dims(paged(small(), 64), 192, 128), lengths_of(140, {400, 70, 0}));
+  list.add("d192_1q", dims(decode(small(), 100), 192, 128), lengths_of(90, {500, 70}));
+  list.add("d192_64", dims(with_sinks(ragged(small())), 192, 64), lists({1, 140, 0, 7}, {200, 7, 33, 300}));
+  AttentionSchedule chunks_of_k = blackwell();
+  chunks_of_k.kv_ring = KvRing::kSplit;
+  chunks_of_k.num_qk_stages = 3;
+  list.add("d192_chunks", windowed(dims(small(), 192, 128)), lengths_of(270, {400, 70}), chunks_of_k);
+  list.add("d136", causal(dims(small(), 136, 104)), lengths_of(130, {200, 70}));
   AttentionSchedule packed = blackwell();
   packed.pack_gqa = true;
   list.add("packed", causal(heads(ragged(small()), 8, 2)), lists({1, 0, 33, 90}, {200, 7, 33, 300}), packed);
@@ -183,6 +197,50 @@ void sequences(List& list) {
   list.add("bounded_ragged", decode(causal(ragged(small())), 200), lists({200, 0, 129}, {300, 4, 129}), whole);
 }
 
+AttentionProblem narrow(AttentionProblem problem, ScaleKind scales = ScaleKind::kNone, DType out = DType::kBf16) {
+  problem.dtype = {DType::kE4m3, DType::kE4m3, out};
+  problem.scales = scales;
+  return problem;
+}
+
+void types(List& list) {
+  const AttentionShape odd = lengths_of(150, {300, 0, 129});
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.num_q = num_q;
+    const std::string form = fmt::format("_{}q", num_q);
+    for (const int depth : {64, 128}) {
+      const std::string name = fmt::format("f32out_d{}", depth) + form;
+      list.add(name, to(causal(small(depth)), DType::kF32), odd, schedule);
+      for (const DType out : {DType::kF16, DType::kE4m3, DType::kF32})
+        list.add(fmt::format("fp8_d{}_{}", depth, to_string(out)) + form,
+                 narrow(causal(small(depth)), ScaleKind::kPerTensor, out), odd, schedule);
+    }
+    list.add("f32out_d72" + form, to(small(72, DType::kF16), DType::kF32), odd, schedule);
+    list.add("fp8_d80" + form, narrow(dims(small(), 80, 48), ScaleKind::kPerHead, DType::kF32), odd, schedule);
+    list.add("fp8_sinks" + form, narrow(with_sinks(causal(small(128)))), odd, schedule);
+    schedule.rescale = Rescale::kAlways;
+    list.add("fp8_always" + form, narrow(with_sinks(windowed(small(128), 100, 3))), odd, schedule);
+  }
+  for (const int keys : {64, 96}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.block_n = keys;
+    schedule.kv_ring = keys == 64 ? KvRing::kShared : KvRing::kSplit;
+    list.add(fmt::format("fp8_keys{}", keys), narrow(causal(small(128))), odd, schedule);
+  }
+  list.add("fp8_chunked", narrow(masked(small(128), chunks(80))), shape_of(1, 300, 300));
+  list.add("fp8_joined", narrow(masked(small(128), all_of({chunks(96), window(40)}))), shape_of(1, 200, 300));
+  list.add("fp8_alibi", narrow(with_alibi(small(128)), ScaleKind::kPerHead), odd);
+  list.add("fp8_softcap", narrow(capped(small(128), 20), ScaleKind::kPerTensor), odd);
+  list.add("fp8_ragged", narrow(heads(ragged(causal(small(128))), 8, 2), ScaleKind::kPerHead),
+           lists({1, 0, 33, 90}, {200, 7, 33, 300}));
+  list.add("fp8_paged", narrow(causal(heads(paged(small(128), 64), 4, 2)), ScaleKind::kPerHead),
+           lengths_of(65, {300, 1, 257, 64, 0}));
+  list.add("fp8_negative", narrow(causal(small(128)), ScaleKind::kPerTensor), odd).change = [](AttentionCase& call) {
+    call.k_scale[0] = -call.k_scale[0];
+  };
+}
+
 }  // namespace
 
 std::vector<CudaCase> blackwell_cases() {
@@ -193,6 +251,7 @@ std::vector<CudaCase> blackwell_cases() {
   operands(list);
   parts(list);
   sequences(list);
+  types(list);
   return list.take();
 }
 

@@ -9,6 +9,7 @@
 
 #include "contract/blackwell_attention.h"
 #include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/families.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/specialize.h"
 #include "kernelwright/runtime/compiler.h"
@@ -31,9 +32,10 @@ using Census = std::map<std::string, int>;
 Census census_of(const std::string& ptx) {
   Census census;
   for (const char* opcode :
-       {"tcgen05.mma", "tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma.cta_group::2.kind::f16", "tcgen05.commit",
-        "tcgen05.alloc", "tcgen05.relinquish_alloc_permit", "tcgen05.dealloc", "cp.async.bulk.tensor", "wgmma.",
-        "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg", "setmaxnreg", "ld.local", "st.local"})
+       {"tcgen05.mma", "tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma.cta_group::1.kind::f8f6f4",
+        "tcgen05.mma.cta_group::2.kind::f16", "tcgen05.commit", "tcgen05.alloc", "tcgen05.relinquish_alloc_permit",
+        "tcgen05.dealloc", "cp.async.bulk.tensor", "wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg",
+        "setmaxnreg", "ld.local", "st.local"})
     census[opcode] = count(ptx, opcode);
   return census;
 }
@@ -41,7 +43,7 @@ Census census_of(const std::string& ptx) {
 /// What the Spec says that there is. A step of a product takes 32 bytes of k.
 Census expected_of(const AttentionSpec& spec) {
   const auto steps = [](int elements, DType type) { return (elements * bits_of(type) / 8 + 31) / 32; };
-  const auto slabs = [](int columns) { return contract::padded_depth(columns) / contract::kSlabColumns; };
+  const contract::BlackwellShape shape = detail::blackwell_shape_of(spec);
   const int scores = steps(spec.head_dim_qk, spec.q), outputs = steps(spec.block_n, spec.q);
   // With two query tiles the first and the last products of an item are outside of the loop over key tiles; one
   // query tile has one place for each product.
@@ -50,13 +52,15 @@ Census expected_of(const AttentionSpec& spec) {
   const int products = places * (scores + outputs);
   Census census;
   census["tcgen05.mma"] = products;
-  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 1 ? products : 0;
+  const bool narrow = bits_of(spec.q) == 8;
+  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 1 && !narrow ? products : 0;
+  census["tcgen05.mma.cta_group::1.kind::f8f6f4"] = spec.cta_group == 1 && narrow ? products : 0;
   census["tcgen05.mma.cta_group::2.kind::f16"] = spec.cta_group == 2 ? products : 0;
   census["tcgen05.commit"] = 2 * places + k_places * spec.num_qk_stages + v_places;
   census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
   const bool gathers = contract::hopper_gathers_kv(spec.page_size);
-  const int of_queries = spec.num_q * slabs(spec.head_dim_qk),
-            of_keys = slabs(spec.head_dim_qk) + slabs(spec.head_dim_v) / spec.cta_group;
+  const int of_queries = spec.num_q * contract::qk_slabs(shape),
+            of_keys = contract::qk_slabs(shape) + contract::v_slabs(shape);
   census["cp.async.bulk.tensor"] = of_queries + (gathers ? 0 : of_keys);
   census["setmaxnreg"] = 3;
   for (const char* none : {"wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "ld.local", "st.local"}) census[none] = 0;

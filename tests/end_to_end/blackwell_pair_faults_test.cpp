@@ -23,11 +23,11 @@ const BlackwellFault kFaults[] = {
      "read of unwritten memory"},
     {"scores_by_one_cta",
      kPair,
-     {{"ptx::tcgen05_mma_ss<ptx::MmaKind::kF16, kCtas>", "ptx::tcgen05_mma_ss<ptx::MmaKind::kF16, 1>"}},
+     {{"ptx::tcgen05_mma_ss<Type::kind, kCtas>", "ptx::tcgen05_mma_ss<Type::kind, 1>"}},
      "fault"},
     {"outputs_by_one_cta",
      kPair,
-     {{"ptx::tcgen05_mma_ts<ptx::MmaKind::kF16, kCtas>", "ptx::tcgen05_mma_ts<ptx::MmaKind::kF16, 1>"}},
+     {{"ptx::tcgen05_mma_ts<Type::kind, kCtas>", "ptx::tcgen05_mma_ts<Type::kind, 1>"}},
      "fault"},
     {"slabs_of_all_keys_in_each_cta", kPair, {{"kKeys / kCtas * kSlabRowBytes", "kKeys * kSlabRowBytes"}}, "race"},
     // ---- commits ----

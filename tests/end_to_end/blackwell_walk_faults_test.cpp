@@ -59,8 +59,8 @@ const BlackwellFault kFaults[] = {
      "race"},
     {"output_told_of_before_it_has_left",
      kQueued,
-     {{"store_rows(tile_, 0, kWarpRows); release_queries(tile_);",
-       "release_queries(tile_);\n store_rows(tile_, 0, kWarpRows);"}},
+     {{"store_passes<0>(columns_of); release_queries(tile_);",
+       "release_queries(tile_);\n store_passes<0>(columns_of);"}},
      "race"},
     // ---- phases that run on ----
     {"products_count_phases_of_one_item",

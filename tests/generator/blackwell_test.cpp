@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 
@@ -85,8 +86,8 @@ TEST(BlackwellPlan, HasTwoQueryTilesAndTheSlotsThatFit) {
 
 TEST(BlackwellPlan, FitsEveryHeadSize) {
   for (const Arch arch : {Arch::kSm100a, Arch::kSm103a})
-    for (int qk = 16; qk <= 128; qk += 8)
-      for (int v = 16; v <= qk; v += 8)
+    for (int qk = 16; qk <= 192; qk += 8)
+      for (int v = 16; v <= std::min(qk, 128); v += 8)
         for (const int page_size : {0, 1, 8, 12, 48, 256}) {
           AttentionProblem problem = prefill(qk, v);
           if (page_size > 0) problem.kv_layout = {KvLayoutKind::kPaged, page_size};
@@ -95,6 +96,24 @@ TEST(BlackwellPlan, FitsEveryHeadSize) {
           EXPECT_LE(tensor_memory_map(spec).used, 512) << qk << " and " << v;
           EXPECT_GE(spec.num_kv_stages, 2) << qk << " and " << v;
         }
+}
+
+TEST(BlackwellPlan, TakesFewerKeysOfLongHeadsSoThatTheNextTileArrivesMeanwhile) {
+  AttentionProblem problem = prefill(192, 128);
+  AttentionSchedule schedule = blackwell();
+  AttentionSpec spec = planned(problem);
+  EXPECT_EQ(spec.block_n, 112);
+  EXPECT_EQ(spec.kv_ring, KvRing::kShared);
+  EXPECT_EQ(spec.num_kv_stages, 3);
+  schedule.kv_ring = KvRing::kSplit;
+  spec = planned(problem, schedule);
+  EXPECT_EQ(spec.block_n, 96);
+  EXPECT_EQ(spec.num_kv_stages, 2);
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  EXPECT_EQ(planned(problem).block_n, 96) << "boxes of 32 keys, where 112 would have 16";
+  problem.max_q_len = 16;
+  problem.kv_layout = {};
+  EXPECT_EQ(planned(problem).block_n, 128) << "one query tile leaves room";
 }
 
 TEST(BlackwellPlan, DealsTheKeysOfFewRowsToTwoAccumulators) {
@@ -195,6 +214,22 @@ TEST(BlackwellPlan, SaysWhyForEveryField) {
   for (const Choice& choice : plan.choices) EXPECT_FALSE(choice.reason.empty()) << choice.field;
 }
 
+TEST(BlackwellPlan, OfEightBitsHasSlabsOf128ColumnsAndTwiceTheSlots) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  const AttentionSpec spec = planned(problem);
+  EXPECT_EQ(spec.block_n, 128);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+  EXPECT_EQ(spec.num_kv_stages, 4);
+  EXPECT_EQ(shared_map(spec)[0].bytes, 2u * 128 * 128);
+  EXPECT_EQ(tensor_memory_map(spec).regions[1].columns, 32) << "probabilities, four to a column";
+  AttentionSchedule schedule = blackwell();
+  schedule.block_n = 80;
+  EXPECT_THROW(planned(problem, schedule), ConfigError) << "steps of 32 keys";
+  schedule.block_n = 96;
+  EXPECT_NO_THROW(planned(problem, schedule));
+}
+
 // ---- what is refused, one by one ----
 
 std::string lacks(const std::string& what, const std::string& has) {
@@ -207,12 +242,24 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
   };
   EXPECT_THAT(problem([](auto& p) { p.dtype.kv = DType::kE4m3; }),
               ElementsAre(lacks("/problem/dtype/kv: \"e4m3\"", "bf16")));
-  EXPECT_THAT(problem([](auto& p) { p.dtype.out = DType::kF32; }),
-              ElementsAre(lacks("/problem/dtype/out: \"f32\"", "bf16")));
+  EXPECT_THAT(problem([](auto& p) { p.dtype.out = DType::kF16; }),
+              ElementsAre(lacks("/problem/dtype/out: \"f16\"", "bf16, f32")));
   EXPECT_THAT(problem([](auto& p) {
-                p.head_dim = {136, 128};
+                p.dtype = {DType::kE4m3, DType::kE5m2, DType::kBf16};
+                p.head_dim = {128, 72};
+                p.scales = ScaleKind::kPerBlock;
               }),
-              ElementsAre(lacks("/problem/head_dim/qk: 136", "multiples of 8 from 16 to 128")));
+              ElementsAre(lacks("/problem/dtype/kv: \"e5m2\"", "e4m3"),
+                          lacks("/problem/head_dim/v: 72", "multiples of 16 from 16 to 128"),
+                          lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.head_dim = {200, 128};
+              }),
+              ElementsAre(lacks("/problem/head_dim/qk: 200", "multiples of 8 from 16 to 192")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.head_dim = {192, 136};
+              }),
+              ElementsAre(lacks("/problem/head_dim/v: 136", "multiples of 8 from 16 to 128")));
   EXPECT_THAT(problem([](auto& p) {
                 p.head_dim = {128, 100};
               }),
@@ -236,8 +283,25 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
 }
 
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
+  EXPECT_THAT(refused([](auto& p, auto& s) {
+                p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+                s.cta_group = 2;
+              }),
+              ElementsAre(lacks("/schedule/cta_group: 2", "1 for operands of 8 bits")));
   EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
               ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
+  EXPECT_THAT(refused([](auto& p, auto&) {
+                p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+                p.kv_layout = {KvLayoutKind::kPaged, 12};
+              }),
+              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8")));
+  EXPECT_THAT(
+      refused([](auto& p, auto& s) {
+        p.dtype.out = DType::kF32;
+        s.splits = 2;
+      }),
+      ElementsAre("/schedule/splits: keys in parts: parts meet in an output of the queries' 16 bits, and this one "
+                  "is f32 of bf16; splits 1 would do"));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.cluster = ClusterShape{2, 1};
               }),
@@ -378,7 +442,7 @@ TEST(BlackwellLayout, HalvesKeysAndColumnsOfValuesForAPair) {
   contract::BlackwellShape pair = one;
   pair.ctas = 2;
   EXPECT_EQ(contract::blackwell_keys(pair), 64);
-  EXPECT_EQ(contract::blackwell_value_columns(pair), 64);
+  EXPECT_EQ(contract::v_slabs(pair), 1);
   EXPECT_EQ(contract::blackwell_layout(pair).key_slot, contract::blackwell_layout(one).key_slot / 2);
   EXPECT_EQ(contract::blackwell_layout(pair).value_slot, contract::blackwell_layout(one).value_slot / 2);
   EXPECT_EQ(contract::blackwell_layout(pair).query_slot, contract::blackwell_layout(one).query_slot);
@@ -388,7 +452,7 @@ TEST(BlackwellLayout, HalvesKeysAndColumnsOfValuesForAPair) {
   for (const auto& [depth, columns, of_pair] : {std::tuple{16, 16, 32}, {72, 80, 96}, {80, 80, 96}, {112, 112, 128}}) {
     EXPECT_EQ(contract::blackwell_output_columns({2, 128, 128, depth, 4, 1, false, 1}), columns);
     EXPECT_EQ(contract::blackwell_output_columns({2, 128, 128, depth, 4, 1, false, 2}), of_pair);
-    EXPECT_EQ(contract::blackwell_value_columns({2, 128, 128, depth, 4, 1, false, 2}), 64);
+    EXPECT_EQ(contract::v_slabs({2, 128, 128, depth, 4, 1, false, 2}), 1);
   }
 }
 
@@ -601,6 +665,21 @@ TEST(BlackwellCandidates, PairCtasWhereValuesHaveHalvesAndRowsFillThem) {
   AttentionProblem few = prefill(128, 128);
   few.max_q_len = 256;
   EXPECT_THAT(groups(few), ElementsAre(1));
+  few.max_q_len = 0;
+  few.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  EXPECT_THAT(groups(few), ElementsAre(1));
+}
+
+TEST(BlackwellCandidates, OfEightBitsTakeStepsOf32Keys) {
+  AttentionProblem problem = prefill(128, 128);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  const AttentionShape shape{.name = "s", .batch = 1, .q_len = 4096, .kv_len = 4096};
+  std::set<int> keys;
+  for (const Candidate& candidate :
+       enumerate_candidates(problem, blackwell(), Arch::kSm100a, {shape}, {.num_sms = 148, .most = 0, .within = 1e9})
+           .kept)
+    keys.insert(candidate.plan.main.block_n);
+  EXPECT_THAT(keys, ElementsAre(64, 96, 128));
 }
 
 TEST(BlackwellCandidates, SpellOutAFractionOfTheModelsChoice) {

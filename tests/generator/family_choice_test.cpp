@@ -43,11 +43,11 @@ TEST(FamilyChoice, IsBlackwellForPrefillOnItsGeneration) {
     EXPECT_EQ(chosen(prefill(), {}, arch).family, Family::kBlackwell);
     EXPECT_THAT(chosen(prefill(), {}, arch).reason, HasSubstr("tcgen05"));
     AttentionProblem problem = prefill();
-    problem.head_dim = {192, 128};
+    problem.head_dim = {256, 128};
     EXPECT_EQ(chosen(problem, {}, arch).family, Family::kPortable);
     EXPECT_EQ(chosen(problem, {}, arch).reason,
-              "blackwell will not do: /problem/head_dim/qk: 192 is not built yet for the blackwell family; it has "
-              "multiples of 8 from 16 to 128");
+              "blackwell will not do: /problem/head_dim/qk: 256 is not built yet for the blackwell family; it has "
+              "multiples of 8 from 16 to 192");
     AttentionProblem decode = prefill();
     decode.max_q_len = 1;
     EXPECT_EQ(chosen(decode, {}, arch).family, Family::kPortable);
