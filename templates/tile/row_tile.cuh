@@ -118,6 +118,8 @@ template <DType kOut>
 __device__ __forceinline__ void store_pair(void* out, int64_t offset, float low, float high) {
   if constexpr (kOut == DType::kF32) {
     *reinterpret_cast<float2*>(static_cast<float*>(out) + offset) = make_float2(low, high);
+  } else if constexpr (kOut == DType::kE4m3) {
+    *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(out) + offset) = ptx::cvt_rn_satfinite_e4m3x2_f32(low, high);
   } else {
     *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(out) + offset) = Element<kOut>::pack(low, high);
   }
