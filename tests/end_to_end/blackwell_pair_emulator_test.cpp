@@ -10,11 +10,11 @@
 namespace kernelwright {
 namespace {
 
-using test::expect_right;
-using test::expect_same_bits;
 using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
+using test::same_bits;
+using test::verdict_of;
 
 AttentionSchedule pair() {
   AttentionSchedule schedule;
@@ -75,12 +75,7 @@ std::vector<PairCase> pair_cases() {
   return cases;
 }
 
-class BlackwellPairOnTheEmulator : public testing::TestWithParam<PairCase> {
- protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-};
+class BlackwellPairOnTheEmulator : public test::OnTheEmulator<PairCase> {};
 
 TEST_P(BlackwellPairOnTheEmulator, IsRightAndTheSameHoweverItIsScheduledAndAlone) {
   const CudaCase& test = GetParam().test;
@@ -90,17 +85,17 @@ TEST_P(BlackwellPairOnTheEmulator, IsRightAndTheSameHoweverItIsScheduledAndAlone
          lazy = make_checking_engine(148, emulator::Completion::kLazy, 0, Arch::kSm100a),
          eager = make_checking_engine(2, emulator::Completion::kEager, 0, Arch::kSm100a);
   const AttentionOutput output = run_checked(random, test, call);
-  expect_right(call, output);
-  expect_same_bits(output, run_checked(other, test, call), "two seeds differ");
-  expect_same_bits(output, run_checked(lazy, test, call), "as late as can be");
-  expect_same_bits(output, run_checked(eager, test, call), "as soon as can be");
+  EXPECT_TRUE(verdict_of(call, output).passed) << verdict_of(call, output).text;
+  EXPECT_TRUE(same_bits(output, run_checked(other, test, call))) << "two seeds differ";
+  EXPECT_TRUE(same_bits(output, run_checked(lazy, test, call))) << "as late as can be";
+  EXPECT_TRUE(same_bits(output, run_checked(eager, test, call))) << "as soon as can be";
   CudaCase alone = test;
   alone.schedule.cta_group = 1;
   if (!alone.schedule.num_kv_stages.is_auto()) alone.schedule.num_kv_stages = 2;  // slots are twice as large
   alone.schedule.num_q = 2;
   const AttentionOutput by_itself = run_checked(eager, alone, call);
-  expect_right(call, by_itself);
-  if (GetParam().alike) expect_same_bits(output, by_itself, "a CTA by itself differs");
+  EXPECT_TRUE(verdict_of(call, by_itself).passed) << verdict_of(call, by_itself).text;
+  if (GetParam().alike) EXPECT_TRUE(same_bits(output, by_itself)) << "a CTA by itself differs";
 }
 
 INSTANTIATE_TEST_SUITE_P(, BlackwellPairOnTheEmulator, testing::ValuesIn(pair_cases()),

@@ -70,6 +70,15 @@ inline void expect_same_bits(const AttentionOutput& one, const AttentionOutput& 
   EXPECT_EQ(std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)), 0) << what << ", in lse";
 }
 
+/// Of what needs a compiler and no GPU.
+template <class Param>
+class OnTheEmulator : public testing::TestWithParam<Param> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
 inline void expect_right(const AttentionCase& call, const AttentionOutput& output) {
   const Verdict verdict = verdict_of(call, output);
   EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", lse "

@@ -2,6 +2,9 @@
 // reported without its lines that begin with '!'.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "runtime/emulator/hazard_cases.h"
 
 namespace kernelwright::emulator {
@@ -241,6 +244,15 @@ const HazardCase kCases[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Tensor, Hazard, testing::ValuesIn(kCases), test::name_of_case);
+
+TEST(TensorHazards, HaveNamesOfTheirOwnAndSynchronisationToTakeOut) {
+  std::set<std::string> names;
+  for (const HazardCase& test : kCases) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name;
+    EXPECT_NE(test::with_sync(test.body, true), test::with_sync(test.body, false)) << test.name;
+    EXPECT_EQ(test::reports_as_written(test), "") << test.name;
+  }
+}
 
 }  // namespace
 }  // namespace kernelwright::emulator
