@@ -27,7 +27,8 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
       {keys, ring(KvRing::kShared), packed, order, exponentials},
       {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
   const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
-  if (rows_for_both && problem.head_dim.v > contract::kSlabColumns && bits_of(problem.dtype.q) == 16) {
+  if (rows_for_both && problem.head_dim.v > contract::kSlabColumns && bits_of(problem.dtype.q) == 16 &&
+      problem.rope.width == 0) {
     sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
     sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
   }

@@ -71,6 +71,13 @@ masks of these kinds are one range of keys for each query, as long as their chun
 Without it they are the paper's: for n heads, a power of two, 2^(-8 (head + 1) / n); of other counts, n is the largest power of two
 below, and the heads from there on take 2^(-4 (2 (head - n) + 1) / n).
 
+**Rotary parts and scales of tokens.** With `rope.width` w, q and k hold the other head_dim.qk - w elements of a head; q_rope and
+k_rope, tensors of the same layout, hold the last w, in `rope.dtype`. k_rope may be one for all key/value heads (head stride 0).
+Scales `per_token` are f32: q_scale as q without its last dimension, one for each query and query head, k_scale as k without its
+last, one for each key and key/value head, and v_scale a single one. They multiply the whole score, its rotary part included: the
+score is scale * q_scale * k_scale * (q k + q_rope k_rope), ahead of a modifier. Whoever wants the rotary part unscaled divides
+q_rope and k_rope by them when they are written.
+
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`
 (which needs them beside padded queries), `window`, `chunk` and `operands` to their mask kinds, `cap` and `expr` to their score

@@ -115,7 +115,9 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .gathers = contract::hopper_gathers_kv(spec.page_size),
           .queued = spec.scheduler == Scheduler::kQueued,
           .parts = spec.cluster_n,
-          .element_bytes = bits_of(spec.q) / 8};
+          .element_bytes = bits_of(spec.q) / 8,
+          .rope_depth = spec.rope_width,
+          .token_scales = spec.scales == ScaleKind::kPerToken};
 }
 
 /// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which

@@ -114,6 +114,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.family = resolve("family", schedule.family, family, std::move(reason));
   spec.q = problem.dtype.q, spec.kv = problem.dtype.kv, spec.out = problem.dtype.out;
   spec.head_dim_qk = problem.head_dim.qk, spec.head_dim_v = problem.head_dim.v;
+  spec.rope_width = problem.rope.width, spec.rope = problem.rope.dtype;
   spec.group = problem.group();
   spec.q_layout = problem.q_layout;
   spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;

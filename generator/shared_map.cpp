@@ -58,6 +58,7 @@ class RingMap {
   }
   /// `count` slabs of 128 bytes a row.
   std::string slabs(int rows, int count) const {
+    if (spec_.rope_width > 0) return fmt::format("[{}][{}][128 bytes]", count, rows);
     return fmt::format("[{}][{}][{}]", count, rows, contract::kSlabBytes * 8 / bits_of(spec_.q));
   }
   std::vector<SharedRegion> regions() { return std::move(regions_); }
@@ -107,7 +108,10 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
             fmt::format("[3][{}] addresses: a tile of K, two of V", spec.block_n));
   if (shape.queued)
     map.ring("items", layout.items, contract::kBlackwellItemSlots,
-             (layout.barriers - layout.items) / contract::kBlackwellItemSlots, "which item is the CTA's next");
+             (layout.key_scales - layout.items) / contract::kBlackwellItemSlots, "which item is the CTA's next");
+  if (shape.token_scales)
+    map.ring("key scales", layout.key_scales, contract::kScaleSlots, spec.block_n * 4,
+             fmt::format("[{}] f32", spec.block_n));
   struct Named {
     const char* name;
     std::int32_t first;
@@ -122,6 +126,7 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
     map.barriers(name, first, contract::kScoreTiles);
   map.barriers("values landed", barriers.values_landed, 1);
   map.barriers("values clean", barriers.values_clean, 1);
+  if (shape.token_scales) map.pair("key scales", barriers.scale_full, contract::kScaleSlots);
   map.barriers_of_keys_and_values(barriers);
   if (shape.queued) {
     map.barriers("query empty", barriers.query_empty, contract::kScoreTiles);

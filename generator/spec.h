@@ -65,6 +65,8 @@ struct AttentionSpec {
   int cta_group = 1;        // CTAs that share a product
   bool split_keys = false;  // a launch may cut the keys of an item into parts, which meet in the workspace
   int cluster_n = 1;        // CTAs of a cluster, along the keys: each takes a part of them
+  int rope_width = 0;       // of head_dim_qk: the rotary part, in tensors of its own
+  DType rope = DType::kBf16;
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
@@ -81,6 +83,8 @@ struct AttentionSpec {
   }
   /// Whether a launch chooses into how many parts keys are cut.
   bool splits_keys() const { return token_gen || split_keys; }
+  /// Columns of q and k: without those that are rotary, in q_rope and k_rope.
+  int plain_depth() const { return head_dim_qk - rope_width; }
   /// Threads of a CTA.
   int threads() const;
 };
@@ -115,7 +119,11 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
     field("q_stages", spec.q_stages, any{}, "slots of query tiles");
   }
-  if (blackwell) field("num_q", spec.num_q, any{}, "query tiles of a CTA");
+  if (blackwell) {
+    field("rope_width", spec.rope_width, any{}, "elements of a query or key head that are rotary");
+    field("rope", spec.rope, any{}, "their dtype");
+    field("num_q", spec.num_q, any{}, "query tiles of a CTA");
+  }
   if (spec.has_roles()) {
     field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
     field("num_qk_stages", spec.num_qk_stages, any{}, "depth chunks that K arrives in");

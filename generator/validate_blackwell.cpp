@@ -16,6 +16,7 @@ const std::vector<std::string_view> kBlackwellFields = {
     "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
     "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
 constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
+constexpr int kMostRope = 64;
 constexpr int kMinKeys = 64, kMaxKeys = 192;
 // A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
 constexpr int kMostScores = 128;
@@ -81,7 +82,16 @@ void check_parts(const AttentionSpec& spec, Violations& violations) {
 
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
-  check_mapped_problem(problem, {kHeadDimStep, kMostQk, kMostV, true, true, true}, blackwell);
+  check_mapped_problem(problem,
+                       {.depth_step = kHeadDimStep,
+                        .most_qk = kMostQk,
+                        .most_v = kMostV,
+                        .gathers = true,
+                        .multiplies_narrow = true,
+                        .widens = true,
+                        .most_rope = kMostRope,
+                        .scales_tokens = true},
+                       blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
   if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
@@ -89,8 +99,10 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
-  if (schedule.cta_group.value_or(1) == 2 && problem.dtype.q == DType::kE4m3)
-    blackwell.refuse("/schedule/cta_group", "2", "1 for operands of 8 bits");
+  if (schedule.cta_group.value_or(1) == 2 && (problem.dtype.q == DType::kE4m3 || problem.rope.width > 0))
+    blackwell.refuse("/schedule/cta_group", "2", "1 for operands of 8 bits, and for rotary parts");
+  if (schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued && problem.scales == ScaleKind::kPerToken)
+    blackwell.refuse("/schedule/scheduler", "\"queued\"", "grid, longest_first for scales of tokens");
   const bool pair = schedule.cta_group.value_or(1) == 2;
   const ClusterShape cluster = schedule.cluster.value_or(ClusterShape{pair ? 2 : 1, 1});
   if (pair ? cluster != ClusterShape{2, 1} : cluster.m != 1 || !is_one_of(cluster.n, {1, 2, 4, 8}))

@@ -11,7 +11,8 @@ namespace kernelwright::detail {
 namespace {
 
 constexpr int kMinHeadDim = 16;
-constexpr int kNarrowHeadDimStep = 16;  // rows of whole 16 bytes, as a tensor map has them
+// Rows of whole 16 bytes, as a tensor map has them.
+constexpr int kNarrowHeadDimStep = 16, kRopeStep = 8;
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
     rules.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
   // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows.
-  if (!(takes.gathers && !narrow) && problem.kv_layout.kind == KvLayoutKind::kPaged &&
+  if (!(takes.gathers && !narrow && problem.rope.width == 0) && problem.kv_layout.kind == KvLayoutKind::kPaged &&
       contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
@@ -51,10 +52,18 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
               {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
+  if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);
   rules.takes("/problem/scales", problem.scales, scales);
   rules.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
-  if (problem.rope.width != 0)
-    rules.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
+  const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
+  if (rope != 0 && takes.most_rope == 0)
+    rules.refuse("/problem/rope/width", std::to_string(rope), "0, no rotary part");
+  else if (rope != 0 && (rope > takes.most_rope || rope % kRopeStep != 0))
+    rules.refuse("/problem/rope/width", std::to_string(rope),
+                 fmt::format("0 and multiples of {} to {}", kRopeStep, takes.most_rope));
+  else if (rope != 0 && qk_fits && (plain < kMinHeadDim || plain % depth_step != 0))
+    rules.refuse("/problem/rope/width", fmt::format("{}, which leaves {} of {},", rope, plain, problem.head_dim.qk),
+                 fmt::format("remainders that are multiples of {} from {} on", depth_step, kMinHeadDim));
 }
 
 void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations) {

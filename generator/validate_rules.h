@@ -192,6 +192,8 @@ struct MappedOperands {
   bool gathers;                     // keys of pages that hold no box are copied row by row
   bool multiplies_narrow = false;   // q, k and v may be e4m3, whose heads are multiples of 16; scales go with them
   bool widens = false;              // the output may be f32, or anything beside e4m3
+  int most_rope = 0;                // a rotary part of up to so many 16-bit elements, in tensors of its own
+  bool scales_tokens = false;       // each query and key may have a scale
 };
 void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
 

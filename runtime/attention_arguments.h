@@ -18,6 +18,7 @@ namespace kernelwright::detail {
 /// The operands' strides with the contiguous ones filled in.
 struct ResolvedStrides {
   TensorStrides q, k, v, o;
+  TensorStrides q_rope, k_rope;  // if the problem has a rotary part
 };
 
 inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
@@ -32,10 +33,12 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
   const AttentionSpec& spec = kernel.spec;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
   const int kv_rows = spec.kv_layout == KvLayoutKind::kPaged ? spec.page_size : tensors.kv_len;
-  return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.head_dim_qk, ragged_q),
-          resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.head_dim_qk, ragged_kv),
+  return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.plain_depth(), ragged_q),
+          resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.plain_depth(), ragged_kv),
           resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
-          resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q)};
+          resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
+          resolve(tensors.q_rope_strides, tensors.q_len, kernel.q_heads, spec.rope_width, ragged_q),
+          resolve(tensors.k_rope_strides, kv_rows, kernel.kv_heads, spec.rope_width, ragged_kv)};
 }
 
 /// Rows of ragged keys: AttentionTensors::kv_tokens, or what stands for it; 0 if that is not known.
@@ -45,8 +48,9 @@ inline std::int64_t kv_tokens_of(const AttentionTensors& tensors) noexcept {
 }
 
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
-inline std::array<DevicePtr, 9> optional_operands(const AttentionTensors& t) noexcept {
-  return {t.lse, t.q_offsets, t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale, t.v_scale, t.alibi_slopes};
+inline std::array<DevicePtr, 12> optional_operands(const AttentionTensors& t) noexcept {
+  return {t.lse,     t.q_offsets, t.kv_offsets,   t.kv_lengths, t.page_table, t.sinks,
+          t.k_scale, t.v_scale,   t.alibi_slopes, t.q_scale,    t.q_rope,     t.k_rope};
 }
 
 /// True only if no rule of check_arguments() is broken; may be false for arguments that are fine too (broadcasts, no
@@ -80,8 +84,14 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
            ((s.batch | s.token | s.head) & (step - 1)) == 0;
   };
   const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
-  if (!fits(t.q_strides, strides.q, ragged_q, spec.head_dim_qk, kernel.q_step)) return false;
-  if (!fits(t.k_strides, strides.k, ragged_kv, spec.head_dim_qk, kernel.kv_step)) return false;
+  if (!fits(t.q_strides, strides.q, ragged_q, spec.plain_depth(), kernel.q_step)) return false;
+  if (!fits(t.k_strides, strides.k, ragged_kv, spec.plain_depth(), kernel.kv_step)) return false;
+  if (spec.rope_width > 0) {
+    constexpr std::int64_t kRopeStep = 8;  // elements in 16 bytes
+    if ((t.q_rope | t.k_rope) & 15) return false;
+    if (!fits(t.q_rope_strides, strides.q_rope, ragged_q, spec.rope_width, kRopeStep)) return false;
+    if (!fits(t.k_rope_strides, strides.k_rope, ragged_kv, spec.rope_width, kRopeStep)) return false;
+  }
   if (!fits(t.v_strides, strides.v, ragged_kv, spec.head_dim_v, kernel.kv_step)) return false;
   if (!fits(t.o_strides, strides.o, ragged_q, spec.head_dim_v, kernel.o_step)) return false;
 
@@ -163,9 +173,16 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   };
   const int q_batches = ragged_q ? 1 : tensors.batch, kv_batches = ragged_kv ? 1 : tensors.batch;
   const std::int64_t q_rows = ragged_q ? tensors.q_tokens : tensors.q_len;
-  strided("/q_strides", strides.q, spec.q, spec.head_dim_qk, q_batches, q_rows, kernel.q_heads, false);
-  strided("/k_strides", strides.k, spec.kv, spec.head_dim_qk, kv_batches, 2, kernel.kv_heads, false);
+  strided("/q_strides", strides.q, spec.q, spec.plain_depth(), q_batches, q_rows, kernel.q_heads, false);
+  strided("/k_strides", strides.k, spec.kv, spec.plain_depth(), kv_batches, 2, kernel.kv_heads, false);
   strided("/v_strides", strides.v, spec.kv, spec.head_dim_v, kv_batches, 2, kernel.kv_heads, false);
+  const bool rope = spec.rope_width > 0;
+  if (rope) {
+    operand("/q_rope", tensors.q_rope, true);
+    operand("/k_rope", tensors.k_rope, any_keys);
+    strided("/q_rope_strides", strides.q_rope, spec.rope, spec.rope_width, q_batches, q_rows, kernel.q_heads, false);
+    strided("/k_rope_strides", strides.k_rope, spec.rope, spec.rope_width, kv_batches, 2, kernel.kv_heads, false);
+  }
   strided("/o_strides", strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);
 
   // A tensor map's strides are above 0: it cannot broadcast.
@@ -185,6 +202,11 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   mapped("/q_strides", strides.q, q_batches, q_rows, kernel.q_heads);
   mapped("/k_strides", strides.k, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
   mapped("/v_strides", strides.v, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
+  if (rope) {
+    mapped("/q_rope_strides", strides.q_rope, q_batches, q_rows, kernel.q_heads);
+    // One for all heads is no broadcast: the kernel counts its heads as one.
+    mapped("/k_rope_strides", strides.k_rope, paged ? 2 : kv_batches, kv_rows, 1);
+  }
 
   const auto extra = [&](const char* path, DevicePtr address, bool taken, bool needed, const char* taker) {
     bad(taken & needed & !address, path, [=] { return fmt::format("is null, and the problem has {}", taker); });
@@ -203,6 +225,11 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   extra("/alibi_slopes", tensors.alibi_slopes, spec.score_mod == ScoreModKind::kAlibi, false, "score_mod alibi");
   extra("/k_scale", tensors.k_scale, scaled, true, "\"scales\"");
   extra("/v_scale", tensors.v_scale, scaled, true, "\"scales\"");
+  extra("/q_scale", tensors.q_scale, spec.scales == ScaleKind::kPerToken, true, "scales \"per_token\"");
+  if (!rope) {
+    extra("/q_rope", tensors.q_rope, false, false, "a rotary part");
+    extra("/k_rope", tensors.k_rope, false, false, "a rotary part");
+  }
   bad(paged && std::int64_t{tensors.page_table_stride} * spec.page_size < tensors.kv_len, "/page_table_stride", [&] {
     return fmt::format("{} pages of {} keys hold fewer than the {} keys of the longest sequence",
                        tensors.page_table_stride, spec.page_size, tensors.kv_len);

@@ -76,6 +76,14 @@ struct AttentionTensors {
   /// of two (docs/config.md).
   DevicePtr alibi_slopes = 0;
   std::optional<Window> window;  // absent: the problem's. Kind sliding_window alone
+
+  /// A head's rotary part, where the problem has one: as q and k, with rope.width for head_dim, which theirs then
+  /// lacks. A k_rope whose head stride alone is 0 is one for all KV heads.
+  DevicePtr q_rope = 0, k_rope = 0;
+  TensorStrides q_rope_strides, k_rope_strides;
+  /// Scales "per_token": f32, as q without its last dimension, contiguous. k_scale is then as k without its last
+  /// dimension, and v_scale [1].
+  DevicePtr q_scale = 0;
 };
 
 enum class KernelState {

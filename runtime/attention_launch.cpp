@@ -99,6 +99,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .head_section = launch.head_section,
       .alibi_slopes = pointer<const float>(tensors.alibi_slopes),
       .chunk_reach = kernel.chunk_reach,
+      .q_scale = pointer<const float>(tensors.q_scale),
   };
 }
 
@@ -118,6 +119,12 @@ void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensor
       encode(kernel, all.k, wanted.k);
       encode(kernel, all.v, wanted.v);
     }
+    if constexpr (requires { all.q_rope; })
+      if (kernel.spec.rope_width > 0) {
+        encode(kernel, all.q_rope, wanted.q_rope);
+        encode(kernel, all.k_rope, wanted.k_rope);
+        all.rope_head_step = wanted.one_rope ? 0 : 1;
+      }
     all.attention = params;
     kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &all, sizeof all, stream);
   };
@@ -161,14 +168,16 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   const AttentionSpec& spec = plan.main;
   const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
-  const auto bits = [](std::array<bool, 9> wanted) {  // in the order of optional_operands()
+  const bool per_token = spec.scales == ScaleKind::kPerToken, rope = spec.rope_width > 0;
+  const auto bits = [](std::array<bool, 12> wanted) {  // in the order of optional_operands()
     unsigned set = 0;
     for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
     return set;
   };
   loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
-                       spec.score_mod == ScoreModKind::kAlibi});
-  loaded.needs = bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled, false});
+                       spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope});
+  loaded.needs =
+      bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled, false, per_token, rope, rope});
   const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);

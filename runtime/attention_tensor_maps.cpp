@@ -82,14 +82,24 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
 
   AttentionTensorMaps maps;
   const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
-  const Operand queries{tensors.q, spec.q, spec.head_dim_qk, q_rows, kernel.q_heads, q_batches, strides.q, q_box_rows};
-  maps.q = spec.pack_gqa ? packed_queries(queries, spec.group) : request_for(queries);
+  const Operand queries{tensors.q,      spec.q,    spec.plain_depth(), q_rows,
+                        kernel.q_heads, q_batches, strides.q,          q_box_rows};
+  const auto request_for_queries = [&](const Operand& operand) {
+    return spec.pack_gqa ? packed_queries(operand, spec.group) : request_for(operand);
+  };
+  maps.q = request_for_queries(queries);
   maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
   if (maps.gathers) return maps;
   maps.k = request_for(
-      {or_q(tensors.k), spec.kv, spec.head_dim_qk, kv_rows, kernel.kv_heads, kv_batches, strides.k, k_box_rows});
+      {or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k, k_box_rows});
   maps.v = request_for(
       {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, v_box_rows});
+  if (spec.rope_width == 0) return maps;
+  maps.q_rope = request_for_queries(
+      {tensors.q_rope, spec.rope, spec.rope_width, q_rows, kernel.q_heads, q_batches, strides.q_rope, q_box_rows});
+  maps.one_rope = strides.k_rope.head == 0;
+  maps.k_rope = request_for({or_q(tensors.k_rope), spec.rope, spec.rope_width, kv_rows,
+                             maps.one_rope ? 1 : kernel.kv_heads, kv_batches, strides.k_rope, k_box_rows});
   return maps;
 }
 

@@ -11,7 +11,9 @@ namespace kernelwright::detail {
 
 struct AttentionTensorMaps {
   TensorMapRequest q, k, v;
-  bool gathers = false;  // prefill: the kernel takes no k and v, for it copies keys row by row
+  TensorMapRequest q_rope, k_rope;  // if the problem has a rotary part
+  bool one_rope = false;            // k_rope has one head, for all
+  bool gathers = false;             // prefill: the kernel takes no k and v, for it copies keys row by row
 };
 
 /// For arguments that broke no rule. Pure: asks no device. Extents of zero become one, and strides of dimensions that

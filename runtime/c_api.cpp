@@ -188,7 +188,12 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .o_strides = strides(c.o_strides),
                            .sm_budget = c.sm_budget,
                            .pdl = c.pdl != 0,
-                           .alibi_slopes = c.alibi_slopes};
+                           .alibi_slopes = c.alibi_slopes,
+                           .q_rope = c.q_rope,
+                           .k_rope = c.k_rope,
+                           .q_rope_strides = strides(c.q_rope_strides),
+                           .k_rope_strides = strides(c.k_rope_strides),
+                           .q_scale = c.q_scale};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",
                       fmt::format("{:#x} has bits that mean nothing here", c.overrides));

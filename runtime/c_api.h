@@ -240,6 +240,9 @@ typedef struct kernelwright_attention_tensors {
   int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
   uint64_t alibi_slopes;
   int32_t pdl; /* programmatic dependent launch: may start while the kernel ahead of it ends; sm_90 and newer */
+  uint64_t q_rope, k_rope; /* the rotary part of a head, if the problem has one */
+  kernelwright_strides q_rope_strides, k_rope_strides;
+  uint64_t q_scale; /* scales "per_token" */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

@@ -34,7 +34,9 @@ KernelNotes notes_of(const Spec& spec) {
         role(2, "gather");
       } else {
         role(1, "clean");
-        role(1, attention->scheduler == Scheduler::kQueued ? "load queries" : "idle");
+        role(1, attention->scheduler == Scheduler::kQueued  ? "load queries"
+                : attention->scales == ScaleKind::kPerToken ? "load scales"
+                                                            : "idle");
       }
       break;
     default:  // every warp loads, multiplies and stores

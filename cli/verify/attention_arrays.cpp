@@ -52,6 +52,12 @@ class Reader {
     encode(q_, call_.q);
     encode(k_, call_.k);
     encode(v_, call_.v);
+    if (problem_.rope.width > 0) {
+      if (problem_.kv_layout.kind == KvLayoutKind::kPadded)
+        call_.k_rope.strides.batch = padded_kv_len_ * problem_.heads.kv * problem_.rope.width;
+      encode(q_rope_, call_.q_rope);
+      encode(k_rope_, call_.k_rope);
+    }
     call_.scale = 1 / std::sqrt(static_cast<float>(problem_.head_dim.qk));
     call_.softcap = static_cast<float>(problem_.score_mod.cap);
     call_.window = problem_.mask.window;
@@ -83,7 +89,9 @@ class Reader {
     unread("alibi_slopes", problem_.score_mod.kind == ScoreModKind::kAlibi, "the problem's score_mod is not alibi");
     unread("k_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
     unread("v_scale", problem_.scales != ScaleKind::kNone, "the problem's scales are none");
-    unread("q_scale", false, "queries have no scale");
+    unread("q_scale", problem_.scales == ScaleKind::kPerToken, "the problem's scales are not per_token");
+    unread("q_rope", problem_.rope.width > 0, "the problem has no rotary part");
+    unread("k_rope", problem_.rope.width > 0, "the problem has no rotary part");
     unread("mask", false, "the problem's mask is not a tensor");
   }
 
@@ -118,8 +126,24 @@ class Reader {
   static Dim any(std::string what = {}) { return {std::nullopt, std::move(what)}; }
   static Dim exactly(std::int64_t value, std::string name) { return {value, fmt::format("{} is {}", name, value)}; }
 
+  /// Of q and k: the head without its rotary part.
+  Dim plain_dim() const {
+    if (problem_.rope.width == 0) return exactly(problem_.head_dim.qk, "head_dim.qk");
+    return exactly(problem_.head_dim.qk - problem_.rope.width, "head_dim.qk without rope.width");
+  }
+  /// What goes with each row of an array: its dimensions but the last, and `last` if there is one.
+  void read_beside(const char* name, const std::vector<std::int64_t>& shape, const char* of, std::optional<Dim> last,
+                   std::vector<float>& to) {
+    std::vector<Dim> dims;
+    for (std::size_t i = 0; i + 1 < shape.size(); ++i)
+      dims.push_back({shape[i], fmt::format("{}.npy has {} there", of, shape[i])});
+    if (last) dims.push_back(*last);
+    if (!shape.empty())
+      if (const auto array = read_array<float>(name, dims)) to = array->values;
+  }
+
   void read_queries() {
-    const Dim heads = exactly(problem_.heads.q, "heads.q"), head_dim = exactly(problem_.head_dim.qk, "head_dim.qk");
+    const Dim heads = exactly(problem_.heads.q, "heads.q"), head_dim = plain_dim();
     const auto q = ragged_q() ? read_array<float>("q", {any(), heads, head_dim})
                               : read_array<float>("q", {any(), any(), heads, head_dim});
     if (q) {
@@ -145,7 +169,7 @@ class Reader {
 
   void read_keys() {
     const Dim heads = exactly(problem_.heads.kv, "heads.kv");
-    const Dim qk = exactly(problem_.head_dim.qk, "head_dim.qk"), v_dim = exactly(problem_.head_dim.v, "head_dim.v");
+    const Dim qk = plain_dim(), v_dim = exactly(problem_.head_dim.v, "head_dim.v");
     Dim first = any(), second = any();
     if (paged()) second = exactly(problem_.kv_layout.page_size, "kv_layout.page_size");
     if (problem_.kv_layout.kind == KvLayoutKind::kPadded) first = batch_dim();
@@ -195,7 +219,18 @@ class Reader {
     if (problem_.sinks) list("sinks", problem_.heads.q, fmt::format("heads.q is {}", problem_.heads.q), call_.sinks);
     if (problem_.score_mod.kind == ScoreModKind::kAlibi && there("alibi_slopes"))
       list("alibi_slopes", problem_.heads.q, fmt::format("heads.q is {}", problem_.heads.q), call_.alibi_slopes);
+    if (problem_.rope.width > 0) {
+      const Dim width = exactly(problem_.rope.width, "rope.width");
+      read_beside("q_rope", q_shape_, "q", width, q_rope_);
+      read_beside("k_rope", k_shape_, "k", width, k_rope_);
+    }
     if (problem_.scales == ScaleKind::kNone) return;
+    if (problem_.scales == ScaleKind::kPerToken) {
+      read_beside("q_scale", q_shape_, "q", std::nullopt, call_.q_scale);
+      read_beside("k_scale", k_shape_, "k", std::nullopt, call_.k_scale);
+      list("v_scale", 1, "scales are per_token", call_.v_scale);
+      return;
+    }
     const bool per_head = problem_.scales == ScaleKind::kPerHead;
     const std::int64_t count = per_head ? problem_.heads.kv : 1;
     const std::string why =
@@ -274,7 +309,7 @@ class Reader {
   const std::string folder_;
   AttentionCase call_;
   std::vector<Violation> violations_;
-  std::vector<float> q_, k_, v_;
+  std::vector<float> q_, k_, v_, q_rope_, k_rope_;
   std::vector<std::int64_t> q_shape_, k_shape_;
   std::optional<std::int64_t> batch_;
   std::string batch_why_;

@@ -91,6 +91,38 @@ std::byte* AttentionCase::kv_row(const HostTensor& tensor, int sequence, int key
   }
 }
 
+void AttentionCase::decode_query(int sequence, int query, int head, double* to) const {
+  const auto plain = static_cast<std::size_t>(q.head_dim), rope = static_cast<std::size_t>(problem.rope.width);
+  decode_row(q.dtype, q_row(sequence, query, head), plain, to);
+  const bool ragged = problem.q_layout == QLayout::kRagged;
+  if (rope == 0) return;
+  const std::byte* from = ragged ? q_rope.row(0, q_offsets[sequence] + query, head) : q_rope.row(sequence, query, head);
+  decode_row(q_rope.dtype, from, rope, to + plain);
+}
+
+void AttentionCase::decode_key(int sequence, int key, int kv_head, double* to) const {
+  const auto plain = static_cast<std::size_t>(k.head_dim), rope = static_cast<std::size_t>(problem.rope.width);
+  decode_row(k.dtype, k_row(sequence, key, kv_head), plain, to);
+  if (rope > 0) decode_row(k_rope.dtype, kv_row(k_rope, sequence, key, kv_head), rope, to + plain);
+}
+
+std::size_t AttentionCase::q_scale_index(int sequence, int query, int head) const {
+  const bool ragged = problem.q_layout == QLayout::kRagged;
+  const std::int64_t token = ragged ? q_offsets[sequence] + query : std::int64_t{sequence} * q_len + query;
+  return static_cast<std::size_t>(token * problem.heads.q + head);
+}
+
+std::size_t AttentionCase::k_scale_index(int sequence, int key, int kv_head) const {
+  std::int64_t token = std::int64_t{sequence} * kv_len + key;
+  if (problem.kv_layout.kind == KvLayoutKind::kRagged) token = kv_offsets[sequence] + key;
+  if (problem.kv_layout.kind == KvLayoutKind::kPaged) {
+    const int size = problem.kv_layout.page_size;
+    const std::int64_t entry = static_cast<std::int64_t>(sequence) * page_table_stride + key / size;
+    token = std::int64_t{page_table[static_cast<std::size_t>(entry)]} * size + key % size;
+  }
+  return static_cast<std::size_t>(token * problem.heads.kv + kv_head);
+}
+
 std::size_t AttentionCase::o_index(int sequence, int query, int head) const {
   const bool ragged = problem.q_layout == QLayout::kRagged;
   const std::int64_t token = ragged ? q_offsets[sequence] + query : query;
@@ -157,13 +189,18 @@ void lay_out(AttentionCase& call) {
   };
   call.q.dtype = problem.dtype.q;
   call.k.dtype = call.v.dtype = problem.dtype.kv;
-  call.q.head_dim = call.k.head_dim = problem.head_dim.qk;
+  const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
+  call.q.head_dim = call.k.head_dim = plain;
   call.v.head_dim = problem.head_dim.v;
-  call.q.strides = dense(call.q_len, problem.heads.q, problem.head_dim.qk);
+  call.q_rope.dtype = call.k_rope.dtype = problem.rope.dtype;
+  call.q_rope.head_dim = call.k_rope.head_dim = rope;
+  call.q.strides = dense(call.q_len, problem.heads.q, plain);
+  call.q_rope.strides = dense(call.q_len, problem.heads.q, rope);
   call.o_strides = dense(call.q_len, problem.heads.q, problem.head_dim.v);
   const bool paged = problem.kv_layout.kind == KvLayoutKind::kPaged;
   const int block = paged ? problem.kv_layout.page_size : call.kv_len;
-  call.k.strides = dense(block, problem.heads.kv, problem.head_dim.qk);
+  call.k.strides = dense(block, problem.heads.kv, plain);
+  call.k_rope.strides = dense(block, problem.heads.kv, rope);
   call.v.strides = dense(block, problem.heads.kv, problem.head_dim.v);
 }
 

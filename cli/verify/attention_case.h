@@ -32,7 +32,8 @@ struct AttentionCase {
   std::vector<int> q_lens, kv_lens;  // [batch]
   std::int64_t q_tokens = 1;         // rows of o and lse: batch * q_len, or of ragged queries
 
-  HostTensor q, k, v;
+  HostTensor q, k, v;                    // of q and k what is not rotary
+  HostTensor q_rope, k_rope;             // empty without a rotary part
   contract::Strides o_strides{};         // elements; o is contiguous
   std::vector<std::int32_t> q_offsets;   // [batch + 1], ragged queries
   std::vector<std::int32_t> kv_offsets;  // [batch + 1], ragged keys
@@ -40,7 +41,8 @@ struct AttentionCase {
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]
-  std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]
+  std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]; per_token: k_scale as k without its last dimension
+  std::vector<float> q_scale;           // per_token: as q without its last dimension
   std::vector<float> alibi_slopes;      // [q_heads]; empty: the geometric series
 
   float scale = 1;
@@ -62,12 +64,20 @@ struct AttentionCase {
 
   std::byte* q_row(int sequence, int query, int head) const;
   std::byte* k_row(int sequence, int key, int kv_head) const { return kv_row(k, sequence, key, kv_head); }
+  std::byte* k_rope_row(int sequence, int key, int kv_head) const { return kv_row(k_rope, sequence, key, kv_head); }
   std::byte* v_row(int sequence, int key, int kv_head) const { return kv_row(v, sequence, key, kv_head); }
   std::size_t o_index(int sequence, int query, int head) const;  // of the first element
   std::size_t lse_index(int sequence, int query, int head) const;
   std::size_t o_elems() const;
   std::size_t lse_elems() const;
+  /// The whole head, rotary part and all: head_dim.qk values.
+  void decode_query(int sequence, int query, int head, double* to) const;
+  void decode_key(int sequence, int key, int kv_head, double* to) const;
   double k_scale_of(int kv_head) const { return scale_of(k_scale, kv_head); }
+  /// Where scales are per_token.
+  bool has_token_scales() const { return problem.scales == ScaleKind::kPerToken; }
+  std::size_t q_scale_index(int sequence, int query, int head) const;
+  std::size_t k_scale_index(int sequence, int key, int kv_head) const;
   double v_scale_of(int kv_head) const { return scale_of(v_scale, kv_head); }
   /// Floating-point operations of the two products over visible keys, a multiply and an add counted as two.
   double operations() const;

@@ -68,6 +68,17 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.alibi_slopes = upload(call.alibi_slopes);
     tensors_.k_scale = upload(call.k_scale);
     tensors_.v_scale = upload(call.v_scale);
+    tensors_.q_scale = upload(call.q_scale);
+    if (problem.scales == ScaleKind::kPerToken && call.k_scale.empty()) {  // no keys: an address all the same
+      owned_.push_back(device_.allocate(256));
+      tensors_.k_scale = owned_.back();
+    }
+    if (problem.rope.width > 0) {
+      tensors_.q_rope = upload(call.q_rope);
+      tensors_.k_rope = upload(call.k_rope);
+      tensors_.q_rope_strides = strides_of(call.q_rope.strides);
+      tensors_.k_rope_strides = strides_of(call.k_rope.strides);
+    }
     o_ = guarded(call.o_elems() * bytes_of(problem.dtype.out));
     tensors_.o = o_.data();
     if (problem.lse) {

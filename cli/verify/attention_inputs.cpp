@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "kernelwright/generator/error.h"
@@ -14,7 +15,7 @@
 namespace kernelwright {
 namespace {
 
-enum Stream : std::uint64_t { kQueries = 1, kKeys, kValues, kPages, kScales, kSinks };
+enum Stream : std::uint64_t { kQueries = 1, kKeys, kValues, kPages, kScales, kSinks, kQueryRope, kKeyRope };
 
 std::uint64_t stream_of(Stream operand, std::uint64_t sequence) { return sequence * 16 + operand; }
 
@@ -58,6 +59,13 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
       give_memory(*tensor, blocks * tokens * heads * width);
     }
   }
+  if (const std::int64_t rope = call.problem.rope.width; rope > 0) {
+    call.k_rope.strides = {tokens * heads * rope, heads * rope, rope};
+    give_memory(call.k_rope, blocks * tokens * heads * rope);
+  }
+  if (call.has_token_scales())  // contiguous: padding lies beside keys alone
+    call.k_scale.assign(static_cast<std::size_t>(blocks * (tokens - options.padding_tokens) * heads),
+                        std::numeric_limits<float>::quiet_NaN());
 }
 
 void assign_pages(AttentionCase& call, const InputOptions& options) {
@@ -86,10 +94,37 @@ void assign_pages(AttentionCase& call, const InputOptions& options) {
 
 std::vector<float> draw_scales(const AttentionProblem& problem, Random& random) {
   std::vector<float> scales;
-  if (problem.scales == ScaleKind::kPerTensor) scales.resize(1);
+  if (problem.scales == ScaleKind::kPerTensor || problem.scales == ScaleKind::kPerToken) scales.resize(1);
   if (problem.scales == ScaleKind::kPerHead) scales.resize(static_cast<std::size_t>(problem.heads.kv));
   for (float& scale : scales) scale = static_cast<float>(random.uniform(0.25, 2));
   return scales;
+}
+
+/// One for each query and head, and for each key and head that a query may look at; the others stay NaN.
+void draw_token_scales(AttentionCase& call, Random& random) {
+  const auto draw = [&] { return static_cast<float>(random.uniform(0.25, 2)); };
+  call.q_scale.resize(static_cast<std::size_t>(call.q_tokens) * call.problem.heads.q);
+  for (float& scale : call.q_scale) scale = draw();
+  for (int b = 0; b < call.batch; ++b)
+    for (int key = 0; key < call.kv_lens[b]; ++key)
+      for (int h = 0; h < call.problem.heads.kv; ++h) call.k_scale[call.k_scale_index(b, key, h)] = draw();
+}
+
+void fill_rope(AttentionCase& call, const InputOptions& options) {
+  const AttentionProblem& problem = call.problem;
+  const int width = problem.rope.width;
+  const bool ragged = problem.q_layout == QLayout::kRagged;
+  for (int b = 0; b < call.batch; ++b) {
+    Random queries(options.seed, stream_of(kQueryRope, static_cast<std::uint64_t>(b) << 24)),
+        keys(options.seed, stream_of(kKeyRope, static_cast<std::uint64_t>(b) << 24));
+    for (int token = 0; token < call.q_lens[b]; ++token)
+      for (int h = 0; h < problem.heads.q; ++h)
+        fill_normal(queries, problem.rope.dtype, width, options.q_magnitude,
+                    ragged ? call.q_rope.row(0, call.q_offsets[b] + token, h) : call.q_rope.row(b, token, h));
+    for (int token = 0; token < call.kv_lens[b]; ++token)
+      for (int h = 0; h < problem.heads.kv; ++h)
+        fill_normal(keys, problem.rope.dtype, width, 1, call.k_rope_row(b, token, h));
+  }
 }
 
 }  // namespace
@@ -126,7 +161,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   AttentionCase call = shape_only(problem, shape);
   if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
     throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
-  give_memory(call.q, call.q_tokens * problem.heads.q * problem.head_dim.qk);
+  give_memory(call.q, call.q_tokens * problem.heads.q * call.q.head_dim);
+  if (problem.rope.width > 0) give_memory(call.q_rope, call.q_tokens * problem.heads.q * problem.rope.width);
   switch (problem.kv_layout.kind) {
     case KvLayoutKind::kPadded: place_keys(call, call.batch, call.kv_len, options); break;
     case KvLayoutKind::kRagged: place_keys(call, 1, call.kv_offsets.back(), options); break;
@@ -160,16 +196,20 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
     for (int token = std::max(first, skipped); token < last; ++token)
       for (int h = 0; h < (operand == kQueries ? problem.heads.q : problem.heads.kv); ++h) {
         if (operand == kQueries)
-          fill_normal(random, problem.dtype.q, problem.head_dim.qk, options.q_magnitude, call.q_row(b, token, h));
+          fill_normal(random, problem.dtype.q, call.q.head_dim, options.q_magnitude, call.q_row(b, token, h));
         else if (operand == kKeys)
-          fill_normal(random, problem.dtype.kv, problem.head_dim.qk, 1, call.k_row(b, token, h));
+          fill_normal(random, problem.dtype.kv, call.k.head_dim, 1, call.k_row(b, token, h));
         else
           fill_normal(random, problem.dtype.kv, problem.head_dim.v, 1, call.v_row(b, token, h));
       }
   });
 
+  if (problem.rope.width > 0) fill_rope(call, options);
   Random scales(options.seed, kScales);
-  call.k_scale = draw_scales(problem, scales);
+  if (call.has_token_scales())
+    draw_token_scales(call, scales);
+  else
+    call.k_scale = draw_scales(problem, scales);
   call.v_scale = draw_scales(problem, scales);
   if (problem.sinks) {
     Random sinks(options.seed, kSinks);

@@ -77,6 +77,7 @@ struct RowState {
   ReferenceRow row;
   AttentionCase::Range range{};
   std::vector<double> q;
+  double scale = 1;                  // of the query
   std::vector<double> score, error;  // [range], then probability and c_j
 };
 
@@ -91,7 +92,8 @@ class Chunk {
       state.range = call.visible(id.sequence, id.query);
       state.row.visible = state.range.size();
       state.q.resize(static_cast<std::size_t>(call.problem.head_dim.qk));
-      decode_row(call.q.dtype, call.q_row(id.sequence, id.query, id.head), state.q.size(), state.q.data());
+      call.decode_query(id.sequence, id.query, id.head, state.q.data());
+      if (call.has_token_scales()) state.scale = call.q_scale[call.q_scale_index(id.sequence, id.query, id.head)];
       state.score.resize(static_cast<std::size_t>(state.range.size()));
       state.error.resize(state.score.size());
       if (!state.range.size()) continue;
@@ -121,10 +123,13 @@ class Chunk {
  private:
   void score_tile(int first, int last) {
     const int head_dim = call_.problem.head_dim.qk;
-    const double scale = call_.scale * call_.k_scale_of(kv_head_);
+    const bool by_token = call_.has_token_scales();
+    double key_scales[kTile];
     std::vector<double> key(static_cast<std::size_t>(head_dim)), keys(key.size() * kTile);
     for (int j = first; j < last; ++j) {
-      decode_row(call_.k.dtype, call_.k_row(sequence_, j, kv_head_), key.size(), key.data());
+      call_.decode_key(sequence_, j, kv_head_, key.data());
+      key_scales[j - first] =
+          by_token ? call_.k_scale[call_.k_scale_index(sequence_, j, kv_head_)] : call_.k_scale_of(kv_head_);
       for (int i = 0; i < head_dim; ++i) keys[static_cast<std::size_t>(i) * kTile + (j - first)] = key[i];
     }
     double score[kTile], magnitude[kTile];
@@ -133,6 +138,7 @@ class Chunk {
       if (from >= to) continue;
       multiply_keys(state.q.data(), keys.data(), head_dim, score, magnitude);
       for (int j = from; j < to; ++j) {
+        const double scale = call_.scale * state.scale * key_scales[j - first];
         double value = score[j - first] * scale;
         double error = model_.relative * magnitude[j - first] * std::fabs(scale);
         state.row.score_noise = std::max(state.row.score_noise, magnitude[j - first] * std::fabs(scale) * 0x1p-23);

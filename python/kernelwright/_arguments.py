@@ -20,6 +20,13 @@ class Problem:
                           "o": problem["head_dim"]["v"]}
         self.heads = {"q": problem["heads"]["q"], "o": problem["heads"]["q"], "k": problem["heads"]["kv"],
                       "v": problem["heads"]["kv"]}
+        rope = problem.get("rope", {})
+        self.rope_width, self.token_scales = rope.get("width", 0), problem.get("scales", "none") == "per_token"
+        for name in ("q", "k"):  # a rotary part is an operand of its own
+            self.head_dims[name] -= self.rope_width
+            self.head_dims[name + "_rope"] = self.rope_width
+            self.dtypes[name + "_rope"] = rope.get("dtype", "bf16")
+            self.heads[name + "_rope"] = self.heads[name]
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
 
@@ -38,7 +45,7 @@ class Arguments:
             self.check_place(name, view)
         known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens}
         c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
-        for name in ("q", "o", "k", "v"):
+        for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
             if name in self.views and self.views[name].shape is not None:
                 setattr(c, name + "_strides", self.operand(name, self.views[name], known))
         if "page_table" in self.views:
@@ -74,7 +81,7 @@ class Arguments:
 
     def operand(self, name, view, known):
         """The strides of q, k, v or o, and the sizes that its shape tells."""
-        problem, is_q = self.problem, name in ("q", "o")
+        problem, is_q = self.problem, name in ("q", "o", "q_rope")
         self.dtype(name, view, problem.dtypes[name])
         heads, head_dim = problem.heads[name], problem.head_dims[name]
         kind = ("ragged" if problem.ragged_q else "padded") if is_q else problem.kv_kind
@@ -131,11 +138,22 @@ class Arguments:
             self.settle(known, "batch", view.shape[0] - (name != "kv_lengths"), name)
         heads = {"sinks": (problem.heads["q"],), "alibi_slopes": (problem.heads["q"],), "k_scale": (1, problem.heads["k"]),
                  "v_scale": (1, problem.heads["v"])}
+        if problem.token_scales:
+            del heads["k_scale"]
+            heads["v_scale"] = (1,)
         for name, sizes in heads.items():
             view = self.views.get(name)
             if view is not None and view.shape is not None:
                 self.vector(name, view, "f32", " or ".join(map(str, dict.fromkeys(sizes))), sizes)
-        for name in ("lse", "workspace"):
+        for name, of in (("q_scale", "q"), ("k_scale", "k")) if problem.token_scales else ():
+            view, beside = self.views.get(name), self.views.get(of)
+            if view is None or view.shape is None:
+                continue
+            self.dtype(name, view, "f32")
+            if beside is not None and beside.shape is not None and tuple(view.shape) != tuple(beside.shape[:-1]):
+                raise ConfigError(f"{name}: has shape {list(view.shape)}; it is {of}'s without the last dimension, "
+                                  f"{list(beside.shape[:-1])}")
+        for name in ("lse", "workspace") + (("q_scale", "k_scale") if problem.token_scales else ()):
             view = self.views.get(name)
             if view is not None and view.shape is not None and not is_contiguous(view):
                 raise ConfigError(f"{name}: has strides {list(view.strides)}; give a contiguous one")

@@ -213,7 +213,7 @@ class Kernel:
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
-             sm_budget=0, pdl=False):
+             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
@@ -222,11 +222,12 @@ class Kernel:
         (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses
         (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q). sm_budget bounds the SMs that a
         persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets it start while the kernel ahead of it in the
-        stream ends.
+        stream ends. q_rope and k_rope are a head's rotary part, where the problem has one; q_scale and k_scale go with scales
+        per_token, as q and k without their last dimension.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
                        page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
-                       workspace=workspace)
+                       workspace=workspace, q_rope=q_rope, k_rope=k_rope, q_scale=q_scale)
         arguments = Arguments(self._problem, self.device, self._own_memory)
         built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes,
                                 scale, softcap, window)

@@ -108,7 +108,8 @@ class AttentionTensors(Struct):
                    ("v_strides", Strides), ("o_strides", Strides), ("overrides", c_uint32), ("scale", c_float),
                    ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32),
                    ("kv_tokens", c_int64), ("sm_budget", c_int32),
-                   ("alibi_slopes", c_uint64), ("pdl", c_int32)])
+                   ("alibi_slopes", c_uint64), ("pdl", c_int32), ("q_rope", c_uint64), ("k_rope", c_uint64),
+                   ("q_rope_strides", Strides), ("k_rope_strides", Strides), ("q_scale", c_uint64)])
 
 
 SET_SCALE, SET_SOFTCAP, SET_WINDOW = 1, 2, 4

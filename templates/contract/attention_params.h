@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 4;
+constexpr int kContractVersion = 5;
 
 /// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
 struct Strides {
@@ -33,8 +33,8 @@ struct AttentionParams {
   const int32_t* kv_lengths;  // [batch]; null: kv_len for all. Padded and paged keys
   const int32_t* page_table;  // [batch, page_table_stride]
   const float* sinks;         // [q_heads]
-  const float* k_scale;       // [1] or [kv_heads]
-  const float* v_scale;       // [1] or [kv_heads]
+  const float* k_scale;       // [1] or [kv_heads]; per_token: as k without its last dimension, contiguous
+  const float* v_scale;       // [1] or [kv_heads]; per_token: [1]
   Strides q_strides, k_strides, v_strides, o_strides;
   float scale;           // multiplies Q K^T; any finite number
   float exponent_scale;  // |scale| * log2(e), or log2(e) for 0: read where no modifier and no key scale comes between
@@ -50,6 +50,7 @@ struct AttentionParams {
   int32_t head_section;       // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
   const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/alibi.cuh
   int32_t chunk_reach;        // chunked: keys left of the diagonal that are seen across the chunk's start
+  const float* q_scale;       // per_token: as q without its last dimension, contiguous
 };
 
 constexpr int kMaxSplits = 256;

@@ -11,9 +11,12 @@ namespace kernelwright::contract {
 /// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
 /// query tile, kQueryTileRows, of which a CTA has num_q, and a slab of 8-bit elements 128 columns. A pair of CTAs loads
 /// half of a tile each: a box of k has half of its keys, and v is loaded from the CTA's first column on. Where
-/// hopper_gathers_kv(), k and v are zeros.
+/// hopper_gathers_kv(), k and v are zeros. Where a part of the head is rotary, q and k are the rest of it, and q_rope
+/// and k_rope have it, in 16 bits and the same layouts.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
+  TensorMap q_rope, k_rope;  // zeros without a rotary part
+  int32_t rope_head_step;    // 1, or 0 where all KV heads have one rotary part
   AttentionParams attention;
 };
 
@@ -24,6 +27,7 @@ constexpr int32_t kBlackwellThreads = 512;  // 4 warpgroups
 constexpr int32_t kTensorColumns = 512;     // of an SM, 32 bits each
 constexpr int32_t kBlackwellItemSlots = 2;  // answers to a CTA that asked for its next item
 constexpr int32_t kScoreTiles = 2;          // accumulators of scores, and of outputs, at a time
+constexpr int32_t kScaleSlots = 4;          // tiles of key scales under way
 
 /// What the layouts below follow from. Depths in elements, of one head.
 struct BlackwellShape {
@@ -38,6 +42,8 @@ struct BlackwellShape {
   bool queued = false;        // a CTA goes on with items of CTAs that have not begun
   int32_t parts = 1;          // CTAs of a cluster that take parts of an item's keys
   int32_t element_bytes = 2;  // of q, k and v
+  int32_t rope_depth = 0;     // of depth_qk: 16-bit columns that come from tensors of their own
+  bool token_scales = false;  // each key has a scale
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -46,8 +52,11 @@ constexpr int32_t blackwell_keys(const BlackwellShape& shape) { return shape.blo
 constexpr int32_t blackwell_output_columns(const BlackwellShape& shape) {
   return align_up(shape.depth_v, 16 * shape.ctas);
 }
-/// Slabs of a row of q and k, and of v, in a CTA's shared memory.
-constexpr int32_t qk_slabs(const BlackwellShape& shape) { return slabs_of(shape.depth_qk, shape.element_bytes); }
+/// Slabs of a row of q and k without its rotary part, with it, and of a row of v, in a CTA's shared memory.
+constexpr int32_t plain_slabs(const BlackwellShape& shape) {
+  return slabs_of(shape.depth_qk - shape.rope_depth, shape.element_bytes);
+}
+constexpr int32_t qk_slabs(const BlackwellShape& shape) { return plain_slabs(shape) + slabs_of(shape.rope_depth, 2); }
 constexpr int32_t v_slabs(const BlackwellShape& shape) {
   return slabs_of(blackwell_output_columns(shape) / shape.ctas, shape.element_bytes);
 }
@@ -86,6 +95,7 @@ struct BlackwellLayout {
   int32_t published;       // parts > 1: [maximum, sum][kQueryTileRows] f32 of this CTA's part, which the others read
   int32_t gather_rows;     // if keys are gathered: addresses of rows, [1 tile of K, 2 of V][block_n]
   int32_t items;           // if queued: kBlackwellItemSlots answers of 16 bytes
+  int32_t key_scales;      // with token scales: [kScaleSlots][block_n] f32
   int32_t barriers;        // mbarriers, in the order of blackwell_barriers()
   int32_t tensor_address;  // 4 bytes: where the tensor memory begins
   int32_t arrived_last;    // 4 bytes: whether this CTA is to merge the parts of split keys
@@ -96,16 +106,17 @@ struct BlackwellLayout {
 /// Indices of mbarriers, [kScoreTiles] each unless it says otherwise, with who arrives. Of a pair both CTAs arrive, on
 /// those of the first one, where it alone waits: on queries, probabilities, clean values, and full slots of the rings.
 struct BlackwellBarriers {
-  int32_t query_full;           // TMA
-  int32_t score_full;           // tcgen05.commit: scores can be read
-  int32_t probability_ready;    // 4 warps of softmax, the first part of P is there; 4 of correction, O is rescaled
-  int32_t probability_rest;     // 4 warps of softmax: the rest of P is there
-  int32_t factor_full;          // 4 warps of softmax
-  int32_t factor_empty;         // 4 warps of correction
-  int32_t output_full;          // tcgen05.commit: the product with V has been added
-  int32_t values_landed;        // [1] the multiplying thread: the first V is there, and is to be cleaned
-  int32_t values_clean;         // [1] the cleaning warp: foreign rows of the first V are zeros
-  int32_t key_full, key_empty;  // as hopper_barriers()
+  int32_t query_full;               // TMA
+  int32_t score_full;               // tcgen05.commit: scores can be read
+  int32_t probability_ready;        // 4 warps of softmax, the first part of P is there; 4 of correction, O is rescaled
+  int32_t probability_rest;         // 4 warps of softmax: the rest of P is there
+  int32_t factor_full;              // 4 warps of softmax
+  int32_t factor_empty;             // 4 warps of correction
+  int32_t output_full;              // tcgen05.commit: the product with V has been added
+  int32_t values_landed;            // [1] the multiplying thread: the first V is there, and is to be cleaned
+  int32_t values_clean;             // [1] the cleaning warp: foreign rows of the first V are zeros
+  int32_t scale_full, scale_empty;  // with token scales [kScaleSlots]: the scaling warp; 4 warps of each softmax
+  int32_t key_full, key_empty;      // as hopper_barriers()
   int32_t value_full, value_empty;
   // If queued:
   int32_t query_empty;  // warps of softmax that stored the output of a slot of queries
@@ -126,7 +137,9 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   barriers.output_full = barriers.factor_empty + kScoreTiles;
   barriers.values_landed = barriers.output_full + kScoreTiles;
   barriers.values_clean = barriers.values_landed + 1;
-  barriers.key_full = barriers.values_clean + 1;
+  barriers.scale_full = barriers.values_clean + 1;
+  barriers.scale_empty = barriers.scale_full + (shape.token_scales ? kScaleSlots : 0);
+  barriers.key_full = barriers.scale_empty + (shape.token_scales ? kScaleSlots : 0);
   barriers.key_empty = barriers.key_full + keys;
   barriers.value_full = shape.shared_ring ? barriers.key_full : barriers.key_empty + keys;
   barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + shape.kv_stages;
@@ -153,7 +166,8 @@ constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   layout.published = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
   layout.gather_rows = layout.published + (shape.parts > 1 ? 2 * kQueryTileRows * 4 : 0);
   layout.items = layout.gather_rows + (shape.gathers ? 3 * shape.block_n * 8 : 0);
-  layout.barriers = layout.items + (shape.queued ? kBlackwellItemSlots * 16 : 0);
+  layout.key_scales = layout.items + (shape.queued ? kBlackwellItemSlots * 16 : 0);
+  layout.barriers = layout.key_scales + (shape.token_scales ? kScaleSlots * shape.block_n * 4 : 0);
   layout.tensor_address = layout.barriers + blackwell_barriers(shape).count * kBarrierBytes;
   layout.arrived_last = layout.tensor_address + 4;
   layout.total = align_up(layout.arrived_last + 4, 16);

@@ -14,6 +14,7 @@
 ///     warp 14          cleans values                   zeros for keys that are not the sequence's
 ///     warps 14, 15     gather keys of small pages      K, V, row by row, in place of warp 13
 ///     warp 15          queued: loads queries           Q, unless it gathers
+///     warp 15          loads scales of keys            where each has its own
 ///
 /// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of K's keys and of V's columns
 /// in either's shared memory. The first CTA issues them for both; all other roles are as before, in each.
@@ -35,7 +36,8 @@
 namespace kernelwright {
 namespace {
 
-constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14, kFirstGatherWarp = 14, kQueryWarp = 15;
+constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14, kFirstGatherWarp = 14, kQueryWarp = 15,
+                   kScaleWarp = 15;
 
 /// The same in all lanes, to the compiler too. Asked anew for each use: it holds no register.
 __device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
@@ -61,6 +63,11 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   }
   ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);
   ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), kCtas);
+  if constexpr (kTokenScales)
+    for (int slot = 0; slot < contract::kScaleSlots; ++slot) {
+      ptx::mbarrier_init(shared.barrier(kBarriers.scale_full + slot), 1);
+      ptx::mbarrier_init(shared.barrier(kBarriers.scale_empty + slot), (kTwoQueryTiles ? 2 : 1) * kRoleWarps);
+    }
   if constexpr (kQueued) {
     for (int tile = 0; tile < spec::kNumQ; ++tile)
       ptx::mbarrier_init(shared.barrier(kBarriers.query_empty + tile), (kTwoQueryTiles ? 1 : 2) * kRoleWarps);
@@ -107,6 +114,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   } else if (warp == kLoadWarp && ptx::elect_one()) {
     init_barriers(shared);
     ptx::prefetch_tensormap(params.q);
+    if constexpr (spec::kRopeWidth > 0) {
+      ptx::prefetch_tensormap(params.q_rope);
+      ptx::prefetch_tensormap(params.k_rope);
+    }
     if constexpr (!kGathersKv) {
       ptx::prefetch_tensormap(params.k);
       ptx::prefetch_tensormap(params.v);
@@ -155,6 +166,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
         const Extent item = extent(items);
         cleaner.run(item.tiles, item.last_keys);
       });
+    } else if constexpr (kTokenScales) {
+      load_key_scales(params.attention, shared);
     } else if constexpr (kQueued) {
       if (ptx::elect_one()) load_only_queries<false>(params, shared);
     }

@@ -58,6 +58,17 @@ struct Loads<true> {
   using Values = HalfOfColumns;
 };
 
+/// Two maps of an operand: of what is not rotary, and of what is.
+struct RopeMaps {
+  const contract::TensorMap& plain;
+  const contract::TensorMap& rope;
+  int rope_head_step;  // 0: one head for all
+};
+__device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab, int head) {
+  if (slab < kSlabsPlain) return {&maps.plain, slab * kSlabColumns, head};
+  return {&maps.rope, (slab - kSlabsPlain) * contract::kSlabColumns, head * maps.rope_head_step};
+}
+
 /// Query tile `tile` of the CTA's item number `lap` (of those that see keys), once the output of the item before has
 /// left by way of its slot.
 __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& params, const Shared& shared,
@@ -65,8 +76,8 @@ __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& 
   if constexpr (kQueued) ptx::mbarrier_wait_parity(shared.barrier(kBarriers.query_empty + tile), parity_of(lap + 1));
   const uint32_t full = shared.barrier(kBarriers.query_full + tile);
   if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
-  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(params.q, shared.queries(tile), work, tile * kTileRows,
-                                                           leaders(full));
+  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(RopeMaps{params.q, params.q_rope, 1}, shared.queries(tile),
+                                                           work, tile * kTileRows, leaders(full));
 }
 
 // Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
@@ -94,7 +105,8 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
         tiles.end - tiles.begin,
         [&](int j) {
           if (kQueued && j == tiles.end - tiles.begin - 1) items.ask();
-          load_keys<kSlabsQk, Loads<kPair>::Keys>(params.k, keys, at(j));
+          load_keys<kSlabsQk, Loads<kPair>::Keys>(RopeMaps{params.k, params.k_rope, params.rope_head_step}, keys,
+                                                  at(j));
           if (!kQueriesApart && kTwoQueryTiles && j == 0) load_query_tile(params, shared, work.item, 1, 0);
         },
         [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
@@ -137,6 +149,44 @@ __device__ __forceinline__ void gather(const contract::AttentionParams& params, 
         [&](int j) { rows.gather_values(values, static_cast<uint32_t>(j)); });
   });
   rings.drain();  // no copy, and no commit of a product, arrives at a CTA that is gone
+}
+
+/// Where the scale of a key and head lies: as k without its last dimension.
+__device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& params, const WorkItem& work, int key,
+                                               int head) {
+  int64_t token = work.sequence.kv_start + key;
+  if constexpr (kPaged) {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    const int64_t entry = static_cast<int64_t>(work.coord.batch) * params.page_table_stride + key / kPage;
+    token = static_cast<int64_t>(params.page_table[entry]) * kPage + key % kPage;
+  } else if constexpr (spec::kKvLayout == KvLayoutKind::kPadded) {
+    token = static_cast<int64_t>(work.coord.batch) * params.kv_len + key;
+  }
+  return token * params.kv_heads + head;
+}
+
+/// Role of one warp: the scales of each tile's keys, to both softmax warpgroups or to the one that takes the tile.
+__device__ __forceinline__ void load_key_scales(const contract::AttentionParams& params, const Shared& shared) {
+  static_assert(!(kQueued && kTokenScales), "slots are counted over one item");
+  const Work work(params, ptx::opaque(blockIdx.x));
+  const policy::TileList& tiles = work.tiles.list;
+  const int low = work.tiles.origin + tiles.keys.low, high = work.tiles.origin + tiles.keys.high;
+  const int lane = static_cast<int>(threadIdx.x % 32), head = work.item.row_map.kv_head();
+#pragma unroll 1
+  for (int j = 0; j < tiles.end - tiles.begin; ++j) {
+    const int slot = j % contract::kScaleSlots, lap = j / contract::kScaleSlots;
+    const int first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
+    ptx::mbarrier_wait_parity(shared.barrier(kBarriers.scale_empty + slot), parity_of(lap) ^ 1);
+#pragma unroll 1
+    for (int i = lane; i < spec::kBlockN; i += 32) {
+      const int key = first_key + i;
+      // Keys that no row sees may lie behind the tensor, or have no page.
+      const float scale = key >= low && key < high ? params.k_scale[scale_index(params, work.item, key, head)] : 0;
+      ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
+    }
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(shared.barrier(kBarriers.scale_full + slot));
+  }
 }
 
 /// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their

@@ -79,7 +79,8 @@ class Multiplier {
   }
 
   static constexpr int kChunks = spec::kNumQkStages, kChunkSlabs = kSlabsQk / kChunks;
-  using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN, kCtas>;
+  using Scores =
+      mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN, kCtas, spec::kRopeDType, spec::kRopeWidth>;
   using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN, kCtas>;
 
   /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.

@@ -50,7 +50,7 @@ class SoftmaxThread {
         scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
         output_(tensor.output(tile_) + Tensor::lanes(warp_)),
         outputs_{tensor.output(0), tensor.output(1)},
-        mod_{params.scale * key_scale(), params.softcap},
+        mod_{params.scale * row_scale(), params.softcap},
         scale_(mod_.template exponent_scale<kScaled>(params.exponent_scale)) {}
 
   __device__ __forceinline__ void run() {
@@ -77,6 +77,7 @@ class SoftmaxThread {
       if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + n - 1);
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
+      if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
       if (modifies() || tiles.is_partial(tile)) {
         modify(scores, slope, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
         if (tiles.is_partial(tile)) hide(scores, seen, tile * spec::kBlockN);
@@ -108,8 +109,14 @@ class SoftmaxThread {
 
   static constexpr bool kScaled = spec::kScales != ScaleKind::kNone;
 
-  /// What the stored keys (values) of the row's KV head are to be multiplied with.
-  __device__ float key_scale() const { return scale_of(params_.k_scale); }
+  /// What the row's scores are to be multiplied with, and its output.
+  __device__ float row_scale() const {
+    if constexpr (!kTokenScales) return scale_of(params_.k_scale);
+    // As q without its last dimension; a row that is not there has none.
+    const int64_t batch = spec::kQLayout == QLayout::kRagged ? 0 : int64_t{work_.item.coord.batch} * params_.q_len;
+    return exists() ? params_.q_scale[(batch + work_.item.token(row())) * params_.q_heads + work_.item.q_head(row())]
+                    : 1;
+  }
   __device__ float value_scale() const { return scale_of(params_.v_scale); }
   __device__ float scale_of(const float* scales) const {
     if constexpr (!kScaled) return 1;
@@ -139,7 +146,21 @@ class SoftmaxThread {
     return fmaxf(largest[0], largest[1]);
   }
 
-  __device__ bool modifies() const { return ScoreMod::changes_scores || mod_.changes_queries(); }
+  __device__ bool modifies() const { return kTokenScales || ScoreMod::changes_scores || mod_.changes_queries(); }
+
+  /// Each key has a scale. `step`: of the key tile, in the order in which they are walked.
+  __device__ __forceinline__ void scale_by_keys(float (&scores)[spec::kBlockN], int step) const {
+    const int slot = step % contract::kScaleSlots;
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.scale_full + slot), parity_of(step / contract::kScaleSlots));
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; i += 4) {
+      const ptx::Vector16 scales = ptx::ld_shared_v4(shared_.key_scales(slot) + i * 4);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) scores[i + k] *= __uint_as_float(scales.word[k]);
+    }
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.scale_empty + slot));
+  }
 
   /// `own`: the column of the row's diagonal key.
   __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], float slope, int own) const {

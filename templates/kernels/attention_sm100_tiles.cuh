@@ -41,6 +41,7 @@ constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegister
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
 constexpr bool kNarrow = kElementBytes == 1;
+constexpr bool kTokenScales = spec::kScales == ScaleKind::kPerToken;
 constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
 static_assert(spec::kBlockN % kKeyStep == 0, "whole steps of the product with V");
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
@@ -52,11 +53,12 @@ static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
               "one way to cut keys; a query tile a cluster");
 static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "a pair and a queue take all keys");
 constexpr contract::BlackwellShape kShape{
-    spec::kNumQ, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
-    kSharedRing, kCtas,         kGathersKv,       kQueued,         kClusterParts,      kElementBytes};
-constexpr int kSlabsQk = contract::qk_slabs(kShape);
+    spec::kNumQ,      spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
+    kSharedRing,      kCtas,         kGathersKv,       kQueued,         kClusterParts,      kElementBytes,
+    spec::kRopeWidth, kTokenScales};
+constexpr int kSlabsPlain = contract::plain_slabs(kShape), kSlabsQk = contract::qk_slabs(kShape);
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
-static_assert(!kGathersKv || kElementBytes == 2, "threads copy 8 columns at a time");
+static_assert(!kGathersKv || (kElementBytes == 2 && spec::kRopeWidth == 0), "threads copy 8 columns at a time");
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
@@ -159,6 +161,9 @@ struct Shared {
   /// Where two accumulators are merged: maximum (0) and sum (1) of a row of each.
   __device__ uint32_t statistic(int tile, int which, int row) const {
     return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
+  }
+  __device__ uint32_t key_scales(int slot) const {
+    return base + kLayout.key_scales + static_cast<uint32_t>(slot * spec::kBlockN) * 4;
   }
   __device__ uint32_t gather_rows() const { return base + kLayout.gather_rows; }
   __device__ uint32_t item(uint32_t slot) const {

@@ -44,25 +44,36 @@ __device__ __forceinline__ uint64_t slab_descriptor(uint32_t address, uint32_t s
 }
 
 /// S = Q K^T: both K-major in slabs, rows of 128 bytes. kCtas 2: each CTA of the pair has 128 rows of Q and half of the
-/// keys in its shared memory, at the same addresses, and gets its rows' scores of all keys.
-template <DType kType, int kDepth, int kKeys, int kCtas = 1>
+/// keys in its shared memory, at the same addresses, and gets its rows' scores of all keys. The last kRope of kDepth
+/// columns are rotary: of a type of their own, in slabs behind the others'.
+template <DType kType, int kDepth, int kKeys, int kCtas = 1, DType kRopeType = DType::kBf16, int kRope = 0>
 struct ScoreProduct {
   using Type = Operand<kType>;
-  static constexpr int kSteps = (kDepth + Type::step - 1) / Type::step;  // columns past the depth are zeros
+  using RopeType = Operand<kRopeType>;
+  static constexpr int kSteps = (kDepth - kRope + Type::step - 1) / Type::step;  // columns past the depth are zeros
+  static constexpr int kSlabs = (kSteps + kSlabSteps - 1) / kSlabSteps;          // ahead of the rotary ones
+  static constexpr int kRopeSteps = (kRope + RopeType::step - 1) / RopeType::step;
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kKeys, false);
+  static constexpr uint32_t kRopeInstruction = RopeType::template instruction<kCtas>(kKeys, false);
 
-  /// Slabs [kFirstSlab, kFirstSlab + kSlabs). `queries` is where the tile's first slab begins, `keys` where slab
+  /// Slabs [kFirstSlab, kFirstSlab + kCount). `queries` is where the tile's first slab begins, `keys` where slab
   /// kFirstSlab of the keys does. Slab 0 overwrites what `scores` holds.
-  template <int kFirstSlab, int kSlabs>
+  template <int kFirstSlab, int kCount>
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
     const uint64_t a = slab_descriptor(queries, 0), b = slab_descriptor(keys, 0);
 #pragma unroll
-    for (int step = kFirstSlab * kSlabSteps; step < (kFirstSlab + kSlabs) * kSlabSteps && step < kSteps; ++step) {
-      const int slab = step / kSlabSteps, column = step % kSlabSteps * kStepBytes;
-      ptx::tcgen05_mma_ss<Type::kind, kCtas>(scores, a + (slab * (kProductRows * kSlabRowBytes) + column) / 16,
-                                             b + ((slab - kFirstSlab) * (kKeys / kCtas * kSlabRowBytes) + column) / 16,
-                                             kInstruction, step > 0);
-    }
+    for (int slab = kFirstSlab; slab < kFirstSlab + kCount; ++slab)
+#pragma unroll
+      for (int i = 0; i < kSlabSteps; ++i) {
+        const int column = i * kStepBytes, step = (slab < kSlabs ? slab : slab - kSlabs) * kSlabSteps + i;
+        const uint64_t query = a + (slab * (kProductRows * kSlabRowBytes) + column) / 16;
+        const uint64_t key = b + ((slab - kFirstSlab) * (kKeys / kCtas * kSlabRowBytes) + column) / 16;
+        if (slab >= kSlabs) {
+          if (step < kRopeSteps) ptx::tcgen05_mma_ss<RopeType::kind, kCtas>(scores, query, key, kRopeInstruction, 1);
+        } else if (step < kSteps) {
+          ptx::tcgen05_mma_ss<Type::kind, kCtas>(scores, query, key, kInstruction, step > 0);
+        }
+      }
   }
 };
 

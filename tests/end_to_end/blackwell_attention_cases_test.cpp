@@ -241,6 +241,53 @@ void types(List& list) {
   };
 }
 
+AttentionProblem rotary(AttentionProblem problem, int width = 64, DType dtype = DType::kBf16) {
+  problem.rope = {width, dtype};
+  return problem;
+}
+
+/// DeepSeek's: 128 columns of 8 bits and 64 rotary ones of 16, and a scale for every token.
+AttentionProblem latent(AttentionProblem problem) {
+  return rotary(narrow(dims(std::move(problem), 192, 128), ScaleKind::kPerToken));
+}
+
+void rotary_parts(List& list) {
+  const AttentionShape odd = lengths_of(150, {300, 0, 129});
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.num_q = num_q;
+    const std::string form = fmt::format("_{}q", num_q);
+    list.add("mla" + form, causal(latent(small())), odd, schedule);
+    list.add("mla_ragged" + form, latent(heads(ragged(causal(small())), 4, 2)),
+             lists({1, 0, 33, 190}, {200, 7, 33, 600}), schedule);
+    list.add("mla_paged" + form, latent(causal(heads(paged(small(), 64), 2, 2))), lengths_of(65, {700, 1, 64, 0}),
+             schedule);
+    list.add("rope_bf16" + form, causal(rotary(dims(small(), 96, 64), 32)), odd, schedule);
+  }
+  AttentionSchedule shared = blackwell();
+  shared.kv_ring = KvRing::kShared;
+  list.add("mla_shared_ring", latent(with_sinks(windowed(small(), 100, 3))), odd, shared);
+  AttentionSchedule packed = blackwell();
+  packed.pack_gqa = true;
+  list.add("mla_packed", latent(heads(ragged(causal(small())), 8, 2)), lists({1, 0, 33, 90}, {200, 7, 33, 300}),
+           packed);
+  list.add("mla_softcap", latent(capped(small(), 20)), odd);
+  list.add("mla_alibi", latent(with_alibi(small())), odd);
+  // One rotary part for all heads, and tokens whose scales are negative or zero.
+  list.add("mla_one_rope", latent(heads(small(), 4, 2)), odd).change = [](AttentionCase& call) {
+    call.k_rope.strides.head = 0;
+  };
+  list.add("mla_signs", latent(causal(small())), odd).change = [](AttentionCase& call) {
+    for (std::size_t i = 0; i < call.q_scale.size(); i += 3) call.q_scale[i] = -call.q_scale[i];
+    for (std::size_t i = 1; i < call.q_scale.size(); i += 7) call.q_scale[i] = 0;
+    for (std::size_t i = 0; i < call.k_scale.size(); i += 5) call.k_scale[i] = -call.k_scale[i];
+  };
+  list.add("rope_fp8_f16", rotary(narrow(dims(small(), 160, 64), ScaleKind::kPerHead, DType::kF32), 32, DType::kF16),
+           odd);
+  list.add("rope_d40", rotary(dims(small(40, DType::kF16), 40, 24), 16, DType::kF16), odd);
+  list.add("token_scales_d128", narrow(causal(small(128)), ScaleKind::kPerToken), odd);
+}
+
 }  // namespace
 
 std::vector<CudaCase> blackwell_cases() {
@@ -252,6 +299,7 @@ std::vector<CudaCase> blackwell_cases() {
   parts(list);
   sequences(list);
   types(list);
+  rotary_parts(list);
   return list.take();
 }
 

@@ -44,17 +44,18 @@ Census census_of(const std::string& ptx) {
 Census expected_of(const AttentionSpec& spec) {
   const auto steps = [](int elements, DType type) { return (elements * bits_of(type) / 8 + 31) / 32; };
   const contract::BlackwellShape shape = detail::blackwell_shape_of(spec);
-  const int scores = steps(spec.head_dim_qk, spec.q), outputs = steps(spec.block_n, spec.q);
+  const int scores = steps(spec.plain_depth(), spec.q), outputs = steps(spec.block_n, spec.q);
+  const int rope = steps(spec.rope_width, spec.rope);
   // With two query tiles the first and the last products of an item are outside of the loop over key tiles; one
   // query tile has one place for each product.
   const int places = spec.num_q == 2 ? 4 : 1;
   const int k_places = spec.num_q == 2 ? 2 : 1, v_places = spec.num_q == 2 ? 2 : 1;  // where slots are let go of
-  const int products = places * (scores + outputs);
+  const int products = places * (scores + rope + outputs);
   Census census;
   census["tcgen05.mma"] = products;
   const bool narrow = bits_of(spec.q) == 8;
-  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 1 && !narrow ? products : 0;
-  census["tcgen05.mma.cta_group::1.kind::f8f6f4"] = spec.cta_group == 1 && narrow ? products : 0;
+  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 2 ? 0 : narrow ? places * rope : products;
+  census["tcgen05.mma.cta_group::1.kind::f8f6f4"] = spec.cta_group == 1 && narrow ? places * (scores + outputs) : 0;
   census["tcgen05.mma.cta_group::2.kind::f16"] = spec.cta_group == 2 ? products : 0;
   census["tcgen05.commit"] = 2 * places + k_places * spec.num_qk_stages + v_places;
   census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;

@@ -168,10 +168,7 @@ const BlackwellFault kFaults[] = {
      {{"kInstruction, key > kFirst || accumulates);", "kInstruction, accumulates);"}},
      "wrong result"},
     // ---- steps ----
-    {"half_a_step_along_the_columns",
-     kTwoQueryTiles,
-     {{"column = step % kSlabSteps * kStepBytes", "column = step % kSlabSteps * 16"}},
-     "wrong result"},
+    {"half_a_step_along_the_columns", kTwoQueryTiles, {{"column = i * kStepBytes", "column = i * 16"}}, "wrong result"},
     {"slabs_of_queries_as_far_apart_as_those_of_keys",
      kTwoQueryTiles,
      {{"a + (slab * (kProductRows * kSlabRowBytes) + column) / 16",
@@ -200,7 +197,7 @@ const BlackwellFault kFaults[] = {
      "wrong result"},
     {"last_step_of_scores_left_out",
      kTwoQueryTiles,
-     {{"kSteps = (kDepth + Type::step - 1) / Type::step;", "kSteps = kDepth / Type::step - 1;"}},
+     {{"kSteps = (kDepth - kRope + Type::step - 1) / Type::step;", "kSteps = kDepth / Type::step - 1;"}},
      "wrong result"},
     // ---- the operand's descriptor ----
     {"swizzle_of_64_bytes",

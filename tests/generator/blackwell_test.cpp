@@ -216,6 +216,32 @@ TEST(BlackwellPlan, OfEightBitsHasSlabsOf128ColumnsAndTwiceTheSlots) {
   EXPECT_NO_THROW(planned(problem, schedule));
 }
 
+TEST(BlackwellPlan, OfARotaryPartHasSlabsOfBothAndScalesOfKeysBesideTheRings) {
+  AttentionProblem problem = prefill(192, 128);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  problem.rope.width = 64;
+  problem.scales = ScaleKind::kPerToken;
+  const AttentionSpec spec = planned(problem);
+  EXPECT_EQ(spec.block_n, 128);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+  EXPECT_EQ(spec.num_kv_stages, 3);
+  std::uint32_t end = 0, scales = 0;
+  for (const SharedRegion& region : shared_map(spec)) {
+    EXPECT_EQ(region.offset, end) << region.name;
+    end = region.offset + region.bytes;
+    if (region.name == "key scales") scales = region.bytes;
+    if (region.name == "keys") EXPECT_EQ(region.stage_bytes, 128u * (128 + 64 * 2));
+  }
+  EXPECT_EQ(scales, 4u * 128 * 4);
+  EXPECT_EQ((end + 15) / 16 * 16, shared_bytes(spec));
+  contract::BlackwellShape shape{2, 128, 192, 128, 3, 1, false};
+  shape.element_bytes = 1;
+  shape.rope_depth = 64;
+  const int without = contract::blackwell_barriers(shape).count;
+  shape.token_scales = true;
+  EXPECT_EQ(contract::blackwell_barriers(shape).count, without + 8);
+}
+
 // ---- what is refused, one by one ----
 
 std::string lacks(const std::string& what, const std::string& has) {
@@ -237,7 +263,7 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
               }),
               ElementsAre(lacks("/problem/dtype/kv: \"e5m2\"", "e4m3"),
                           lacks("/problem/head_dim/v: 72", "multiples of 16 from 16 to 128"),
-                          lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head")));
+                          lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head, per_token")));
   EXPECT_THAT(problem([](auto& p) {
                 p.head_dim = {200, 128};
               }),
@@ -264,8 +290,16 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
               ElementsAre(lacks("/problem/score_mod/kind: \"expr\"", "none, softcap, alibi")));
   EXPECT_THAT(problem([](auto& p) { p.cache_length = CacheLength::kPrompt; }),
               ElementsAre(lacks("/problem/cache_length: \"prompt\"", "accurate")));
-  EXPECT_THAT(problem([](auto& p) { p.rope.width = 64; }),
-              ElementsAre(lacks("/problem/rope/width: 64", "0, no rotary part")));
+  for (const int width : {12, 72})
+    EXPECT_THAT(problem([&](auto& p) { p.rope.width = width; }),
+                ElementsAre(lacks("/problem/rope/width: " + std::to_string(width), "0 and multiples of 8 to 64")));
+  EXPECT_THAT(problem([](auto& p) {
+                p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+                p.head_dim.qk = 192;
+                p.rope.width = 56;
+              }),
+              ElementsAre(lacks("/problem/rope/width: 56, which leaves 136 of 192,",
+                                "remainders that are multiples of 16 from 16 on")));
 }
 
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
@@ -273,14 +307,17 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
                 p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
                 s.cta_group = 2;
               }),
-              ElementsAre(lacks("/schedule/cta_group: 2", "1 for operands of 8 bits")));
+              ElementsAre(lacks("/schedule/cta_group: 2", "1 for operands of 8 bits, and for rotary parts")));
   EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
               ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
-  EXPECT_THAT(refused([](auto& p, auto&) {
+  EXPECT_THAT(refused([](auto& p, auto& s) {
                 p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
                 p.kv_layout = {KvLayoutKind::kPaged, 12};
+                p.scales = ScaleKind::kPerToken;
+                s.scheduler = Scheduler::kQueued;
               }),
-              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8")));
+              ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8"),
+                          lacks("/schedule/scheduler: \"queued\"", "grid, longest_first for scales of tokens")));
   EXPECT_THAT(
       refused([](auto& p, auto& s) {
         p.dtype.out = DType::kF32;

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_sm100_52b2d72a071591e1
+#define KERNELWRIGHT_ENTRY attention_sm100_a341a72ea64ec77f
 
 namespace kernelwright::spec {
 
@@ -30,6 +30,8 @@ constexpr int kBlockM = 256;  // query rows of a tile
 constexpr int kBlockN = 128;  // keys of a tile
 constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
 constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
+constexpr int kRopeWidth = 0;  // elements of a query or key head that are rotary
+constexpr DType kRopeDType = DType::kBf16;  // their dtype
 constexpr int kNumQ = 2;  // query tiles of a CTA
 constexpr int kNumKvStages = 5;  // slots of the K/V ring, or of each ring
 constexpr int kNumQkStages = 1;  // depth chunks that K arrives in

@@ -50,6 +50,34 @@ TEST(BlackwellTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
   EXPECT_THAT(box(maps.q), ElementsAre(64, 4, 32, 1, 1)) << "128 rows: 32 tokens of 4 heads";
 }
 
+TEST(BlackwellTensorMaps, OfARotaryPartAreFour) {
+  AttentionProblem problem = prefill_problem();
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  problem.head_dim = {192, 128};
+  problem.rope = {64, DType::kF16};
+  AttentionTensors tensors = some_tensors();
+  tensors.q_rope = 0x70000, tensors.k_rope = 0x80000;
+  const detail::LoadedAttention kernel =
+      detail::describe(problem, plan_attention(problem, blackwell(true), Arch::kSm100a), DeviceInfo{.num_sms = 148});
+  const auto maps_of_tensors = [&] {
+    return detail::tensor_maps_of(kernel, tensors, detail::resolve_strides(kernel, tensors));
+  };
+  AttentionTensorMaps maps = maps_of_tensors();
+  EXPECT_THAT(dims(maps.q), ElementsAre(128, 4, 100, 2, 2));
+  EXPECT_THAT(box(maps.q), ElementsAre(128, 4, 32, 1, 1)) << "128 bytes";
+  EXPECT_THAT(dims(maps.q_rope), ElementsAre(64, 4, 100, 2, 2));
+  EXPECT_THAT(box(maps.q_rope), ElementsAre(64, 4, 32, 1, 1));
+  EXPECT_EQ(maps.q_rope.dtype, DType::kF16);
+  EXPECT_EQ(maps.q_rope.address, 0x70000u);
+  EXPECT_THAT(dims(maps.k), ElementsAre(128, 300, 2, 2));
+  EXPECT_THAT(dims(maps.k_rope), ElementsAre(64, 300, 2, 2));
+  EXPECT_FALSE(maps.one_rope);
+  tensors.k_rope_strides = {300 * 64, 64, 0};
+  maps = maps_of_tensors();
+  EXPECT_THAT(dims(maps.k_rope), ElementsAre(64, 300, 1, 2)) << "one for all heads";
+  EXPECT_TRUE(maps.one_rope);
+}
+
 struct BlackwellLaunchTest : EngineTest {
   BlackwellLaunchTest() : engine(options()) {
     DeviceInfo& info = device().mutable_info();

@@ -266,5 +266,34 @@ TEST(AttentionInputs, RefusesAShapeThatDoesNotFit) {
   EXPECT_THROW(make_inputs(problem_of(8), shape), ConfigError);
 }
 
+TEST(AttentionReference, CountsRotaryPartsAndMultipliesWithScalesOfTokens) {
+  AttentionProblem problem = problem_of(4);
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kF32};
+  problem.head_dim.v = 2;
+  problem.rope = {2, DType::kBf16};
+  problem.scales = ScaleKind::kPerToken;
+  problem.lse = true;
+  AttentionCase call = make_inputs(problem, shape_of(1, 1, 2));
+  EXPECT_EQ(call.q.head_dim, 2);
+  call.scale = 0.5f;
+  call.q_scale = {2};
+  call.k_scale = {3, 0.25f};
+  call.v_scale = {4};
+  set(call.q_row(0, 0, 0), call.q.dtype, {1, 2});
+  set(call.q_rope.row(0, 0, 0), DType::kBf16, {1, 0.5f});
+  set(call.k_row(0, 0, 0), call.k.dtype, {1, 0});
+  set(call.k_rope_row(0, 0, 0), DType::kBf16, {0, 1});
+  set(call.k_row(0, 1, 0), call.k.dtype, {0, 1});
+  set(call.k_rope_row(0, 1, 0), DType::kBf16, {2, 0});
+  set(call.v_row(0, 0, 0), call.v.dtype, {1, 0});
+  set(call.v_row(0, 1, 0), call.v.dtype, {0, 2});
+  const double first = 0.5 * 2 * 3 * (1 + 0.5), second = 0.5 * 2 * 0.25 * (2 + 2);
+  const double p = 1 / (1 + std::exp(second - first));
+  const ReferenceRow row = reference(call).at({0, 0, 0});
+  EXPECT_NEAR(row.o[0], 4 * p, 1e-12);
+  EXPECT_NEAR(row.o[1], 8 * (1 - p), 1e-12);
+  EXPECT_NEAR(row.lse, std::log(std::exp(first) + std::exp(second)), 1e-12);
+}
+
 }  // namespace
 }  // namespace kernelwright
