@@ -26,8 +26,10 @@ enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
 enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };
 enum class Roles { kCooperative, kPingPong };
-enum class SplitMode { kAtomic, kTurnstile, kWorkspace };
+enum class SplitMode { kCluster, kTurnstile, kAtomic, kWorkspace };
 enum class Raster { kAlongM, kAlongN };
+enum class OperandLayout { kNt, kNn, kTn, kTt };
+enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh };
 
 template <class E>
 struct EnumTable;  // { static constexpr std::string_view name; static constexpr std::array entries; }
@@ -70,9 +72,13 @@ KERNELWRIGHT_ENUM(Scheduler, "scheduler", {Scheduler::kGrid, "grid"}, {Scheduler
 KERNELWRIGHT_ENUM(Merge, "merge", {Merge::kInKernel, "in_kernel"}, {Merge::kCombine, "combine"});
 KERNELWRIGHT_ENUM(Rescale, "rescale", {Rescale::kAlways, "always"}, {Rescale::kLazy, "lazy"});
 KERNELWRIGHT_ENUM(Roles, "roles", {Roles::kCooperative, "cooperative"}, {Roles::kPingPong, "ping_pong"});
-KERNELWRIGHT_ENUM(SplitMode, "split_mode", {SplitMode::kAtomic, "atomic"}, {SplitMode::kTurnstile, "turnstile"},
-                  {SplitMode::kWorkspace, "workspace"});
+KERNELWRIGHT_ENUM(SplitMode, "split_mode", {SplitMode::kCluster, "cluster"}, {SplitMode::kTurnstile, "turnstile"},
+                  {SplitMode::kAtomic, "atomic"}, {SplitMode::kWorkspace, "workspace"});
 KERNELWRIGHT_ENUM(Raster, "raster", {Raster::kAlongM, "along_m"}, {Raster::kAlongN, "along_n"});
+KERNELWRIGHT_ENUM(OperandLayout, "layout", {OperandLayout::kNt, "nt"}, {OperandLayout::kNn, "nn"},
+                  {OperandLayout::kTn, "tn"}, {OperandLayout::kTt, "tt"});
+KERNELWRIGHT_ENUM(Activation, "activation", {Activation::kNone, "none"}, {Activation::kRelu, "relu"},
+                  {Activation::kSilu, "silu"}, {Activation::kGelu, "gelu"}, {Activation::kGeluTanh, "gelu_tanh"});
 #undef KERNELWRIGHT_ENUM
 
 template <class E>

@@ -153,6 +153,7 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
 
 struct GemmDTypes {
   DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16;
+  DType c = DType::kBf16;
   bool operator==(const GemmDTypes&) const = default;
 };
 template <class Visitor>
@@ -160,25 +161,40 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
   field("a", dtypes.a, any{}, "left operand");
   field("b", dtypes.b, any{}, "right operand");
   field("d", dtypes.d, any{}, "result");
+  field("c", dtypes.c, any{}, "bias and c, where the epilogue has them: f16, bf16 or f32");
 }
 
-/// D = epilogue(A B^T): a [m, k], b [n, k] for layout nt, d [m, n]. m is a run-time parameter.
+/// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t); rows are
+/// contiguous, a row may be followed by padding. m is a run-time parameter.
+///
+/// Scales, f32, multiply the products: per_tensor one for a and one for b; per_token scale_a [m] and scale_b [n];
+/// per_block scale_a [k / 128, m], of 1 x 128 elements of a each, and scale_b [n / 128, k / 128], of 128 x 128 elements
+/// of b each, both counts rounded up.
 struct GemmProblem {
   int n = 0, k = 0;
   GemmDTypes dtype;
-  std::string layout = "nt";
+  OperandLayout layout = OperandLayout::kNt;
   ScaleKind scales = ScaleKind::kNone;
-  std::string epilogue = "acc";
+  std::string epilogue = "acc";  // epilogue.h has its grammar
+  /// e4m3 and e5m2 alone: sums stay in the tensor cores, which keep some 14 bits of them, for all of k; otherwise they
+  /// are added to f32 ones every 128 elements. per_block adds in any case.
+  bool fast_accumulation = false;
+  /// A row of d is the same to the bit whatever the other rows are and however many.
+  bool batch_invariant = false;
   bool operator==(const GemmProblem&) const = default;
 };
 template <class Visitor>
 void visit_fields(GemmProblem& problem, Visitor&& field) {
   field("n", problem.n, required{range{1, 1 << 24}}, "columns of the result");
-  field("k", problem.k, required{range{1, 1 << 24}}, "length of the reduction");
+  field("k", problem.k, required{range{0, 1 << 24}}, "length of the reduction");
   field("dtype", problem.dtype, any{}, "element types");
-  field("layout", problem.layout, text{2}, "nt: b is [n, k]");
+  field("layout", problem.layout, any{}, "n. a is [m, k], t. a is [k, m]; .t b is [n, k], .n b is [k, n]");
   field("scales", problem.scales, any{}, "granularity of the operands' scales");
   field("epilogue", problem.epilogue, text{4096}, "expression of the accumulator, acc");
+  field("fast_accumulation", problem.fast_accumulation, any{},
+        "fp8 operands: sums stay in the tensor cores for all of k");
+  field("batch_invariant", problem.batch_invariant, any{},
+        "a row of the result is the same to the bit whatever the other rows are");
 }
 
 }  // namespace kernelwright

@@ -20,6 +20,65 @@ enum class AttentionForm {
   kBlackwellPrefill,  // attention_sm100: softmax, correction, and a warp each that multiplies and loads
 };
 
+/// One GEMM kernel. m, n and k are run-time parameters. Fields of the sm90 form alone are no part of a portable one's
+/// text.
+struct GemmSpec {
+  Family family = Family::kPortable;
+  Arch arch = Arch::kSm80;
+  DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16, c = DType::kBf16;
+  OperandLayout layout = OperandLayout::kNt;
+  ScaleKind scales = ScaleKind::kNone;
+  bool alpha = false, bias = false, adds_c = false;  // of the epilogue: activation(alpha acc + bias) + beta c
+  Activation activation = Activation::kNone;
+  bool swap_ab = false;  // rows of the kernel's tile are columns of d
+  int block_m = 128, block_n = 128, stages = 4;
+  // hopper
+  int k_group = 1, store_stages = 2;
+  Roles roles = Roles::kCooperative;
+  int math_warpgroups = 2;
+  int mma_in_flight = 1;
+  int promotion = 0;  // slabs of 128 bytes of k between additions to f32 sums; 0: none
+  int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
+  int split_k = 1;    // CTAs of a cluster, which share a tile
+  // portable
+  int num_warps = 4;
+  bool operator==(const GemmSpec&) const = default;
+
+  /// Threads of a CTA.
+  int threads() const { return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups); }
+};
+template <class Visitor>
+void visit_fields(GemmSpec& spec, Visitor&& field) {
+  field("family", spec.family, any{}, "kernel family");
+  field("arch", spec.arch, any{}, "architecture");
+  field("a", spec.a, any{}, "dtype of the left operand");
+  field("b", spec.b, any{}, "dtype of the right operand");
+  field("d", spec.d, any{}, "dtype of the result");
+  field("c", spec.c, any{}, "dtype of bias and c");
+  field("layout", spec.layout, any{}, "which operands lie with k innermost");
+  field("scales", spec.scales, any{}, "granularity of the operands' scales");
+  field("alpha", spec.alpha, any{}, "a number multiplies the sums");
+  field("bias", spec.bias, any{}, "a row is added to each row of the sums");
+  field("activation", spec.activation, any{}, "what happens to them then");
+  field("adds_c", spec.adds_c, any{}, "a matrix times a number is added at last");
+  field("swap_ab", spec.swap_ab, any{}, "rows of the kernel's tile are columns of the result");
+  field("block_m", spec.block_m, any{}, "rows of a tile");
+  field("block_n", spec.block_n, any{}, "columns of a tile");
+  field("stages", spec.stages, any{}, "slots of the operands' ring");
+  if (spec.family == Family::kPortable) {
+    field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    return;
+  }
+  field("k_group", spec.k_group, any{}, "slots behind one pair of barriers");
+  field("store_stages", spec.store_stages, any{}, "slabs of results of a warp on their way");
+  field("roles", spec.roles, any{}, "whether the math warpgroups share a tile");
+  field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
+  field("mma_in_flight", spec.mma_in_flight, any{}, "groups of products left in flight before a slot is released");
+  field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+  field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, which share columns of the right operand");
+  field("split_k", spec.split_k, any{}, "CTAs of a cluster, which share a tile");
+}
+
 inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes
 
 /// One attention kernel of any form. Fields of another form are left at their defaults and are no part of the Spec's
@@ -167,9 +226,9 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
   field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");
 }
 
-using Spec = std::variant<AttentionSpec, CombineSpec>;
+using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec>;
 
-/// The template that a Spec specialises: that of its form, or "attention_combine".
+/// The template that a Spec specialises: that of its form, "attention_combine" or "gemm_...".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order: what the key hashes and `explain` prints.
 std::string canonical_text(const Spec& spec);

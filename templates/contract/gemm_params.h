@@ -6,19 +6,36 @@
 
 namespace kernelwright::contract {
 
-/// D[m][n] = A[m][k] B[n][k]^T. Maps, innermost dimension first:
-///   a  (k, m), box (64, rows of A that a CTA loads at once)    128-byte swizzle
-///   b  (k, n), box (64, rows of B that a CTA loads at once)    128-byte swizzle
-///   d, d_tail  (n, m), box (64, 16) and (block_n % 64, 16): what a warp stores at once    128-byte swizzle, none
+/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c, with the scales of the operands in acc.
+///
+/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
+/// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
+///
+/// Maps, innermost dimension first, where k is innermost (a slab: 128 bytes of k):
+///   a  (k, m), box (a slab, rows of A that a CTA loads at once)    128-byte swizzle
+///   b  (k, n), box (a slab, rows of B that a CTA loads at once)    128-byte swizzle
+/// where m or n is innermost, 16-bit elements alone (a slab: 64 elements of m or n, and 64 rows of k):
+///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64)             128-byte swizzle
+/// and what a warp stores at once, columns in 128 bytes of D's dtype:
+///   d, d_tail  (n, m), box (columns, 16) and (block_n % columns, 16)    128-byte swizzle, none
+///   with swap_ab  d (m, n), box (8 rows of the tile ... see the kernel's store)
 struct GemmParams {
   TensorMap a, b, d;
-  TensorMap d_tail;  // not read where 64 divides block_n
-  int32_t m, n, k;   // elements; m, n, k > 0
-  int32_t band;      // rows of tiles that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;   // bands of columns instead
+  TensorMap d_tail;      // not read where whole slabs divide block_n
+  const void* c;         // as d; dtype spec::kC
+  const void* bias;      // [columns of d]
+  const float* scale_a;  // per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
+  const float* scale_b;
+  int64_t c_stride;  // elements from one row of c to the next
+  int64_t scale_a_stride, scale_b_stride;
+  float alpha, beta;
+  int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
+  int32_t band;     // rows of tiles that are walked together: policy/tile_raster.cuh
+  bool bands_of_n;  // bands of columns instead
 };
 
-constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements: 128 bytes, a row of the swizzle's pattern
+constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the swizzle's pattern
+constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements
 constexpr int32_t kGemmStoreRows = 16;         // of a warp
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 
@@ -27,17 +44,20 @@ struct GemmLayout {
   int32_t a;         // `stages` tiles of [block_m][128 bytes]
   int32_t b;         // `stages` tiles of [block_n][128 bytes]
   int32_t output;    // [math warps][store stages] slabs of 16 rows of 128 bytes
+  int32_t scales;    // per_block: `stages` rows of the scales that a slot's k has, each aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
   int32_t total;
 };
 
+/// `scale_bytes`: of one slot, a multiple of 128; 0 without block scales.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
-                                 int32_t math_warpgroups, int32_t store_stages) {
+                                 int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0) {
   GemmLayout layout{};
   layout.a = 0;
   layout.b = layout.a + stages * block_m * 128;
   layout.output = layout.b + stages * block_n * 128;
-  layout.barriers = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
+  layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
+  layout.barriers = layout.scales + stages * scale_bytes;
   layout.total = layout.barriers + stages / k_group * 16;
   return layout;
 }

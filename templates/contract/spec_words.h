@@ -16,5 +16,8 @@ enum class Family { kPortable, kHopper, kBlackwell };
 enum class KvRing { kShared, kSplit };
 enum class Overlap { kNone, kPingPong, kIntra, kBoth };
 enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
+enum class Roles { kCooperative, kPingPong };
+enum class OperandLayout { kNt, kNn, kTn, kTt };
+enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh };
 
 }  // namespace kernelwright

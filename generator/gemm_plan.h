@@ -1,0 +1,59 @@
+/// GEMM: problem + schedule + architecture -> the kernels that serve it, and a launch of one of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/spec.h"
+
+namespace kernelwright {
+
+/// One of the kernels of a plan.
+struct GemmVariant {
+  int most_m = 0;  // it serves launches of at most so many rows that no earlier one serves
+  GemmSpec spec;
+  bool operator==(const GemmVariant&) const = default;
+};
+
+/// The kernels of one problem. A few rows want other tiles than many, so there are several; a schedule that says
+/// enough leaves one. Kernels do not depend on n and k: problems share them.
+struct GemmPlan {
+  std::vector<GemmVariant> variants;  // most_m ascends; the last takes any m
+  std::vector<Choice> choices;        // of the last variant; the others' differ by what their lines say
+
+  const GemmVariant& variant_for(int m) const {
+    for (const GemmVariant& variant : variants)
+      if (m <= variant.most_m) return variant;
+    return variants.back();
+  }
+};
+
+/// The schedule's fields where it gives them, the others by model. Throws ConfigError with every violation if no kernel
+/// of the family fits.
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
+
+/// The run-time shape that a launch is planned for, and how much of the device it may take.
+struct GemmExtent {
+  int m = 1, n = 1, k = 1;
+  int sm_budget = 0;  // SMs that the grid takes at most, but a cluster at least; 0: all
+};
+
+struct GemmLaunch {
+  LaunchPlan main;
+  int band = 1;             // policy/tile_raster.cuh
+  bool bands_of_n = false;  // in the kernel's view: of columns of its tiles
+};
+
+/// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
+std::uint32_t shared_bytes(const GemmSpec& spec);
+
+/// `max_clusters`: clusters of the kernel that the device holds at a time; where it is 0, num_sms / size of a cluster.
+/// No allocation, no exceptions.
+GemmLaunch plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
+
+}  // namespace kernelwright

@@ -1,0 +1,78 @@
+/// A GEMM that is ready to launch, and its arguments.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/runtime/attention_kernel.h"
+#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/binary.h"
+
+namespace kernelwright {
+
+namespace detail {
+struct GemmSlot;
+}
+
+/// Arguments of one launch: device addresses, aligned to 16 bytes (scales and bias: to their element). Strides count
+/// elements from one row to the next; 0 means that rows follow each other without a gap. Rows of a, b and d begin at
+/// multiples of 16 bytes.
+struct GemmTensors {
+  DevicePtr a = 0;     // [m, k], or [k, m] where the layout says so
+  DevicePtr b = 0;     // [n, k], or [k, n]
+  DevicePtr d = 0;     // [m, n]; overlaps no operand but c, and that only if it is c with c's strides
+  DevicePtr c = 0;     // [m, n], where the epilogue has c
+  DevicePtr bias = 0;  // [n], where the epilogue has bias
+  DevicePtr scale_a = 0, scale_b = 0;  // f32, as GemmProblem says
+  int m = 0;                           // rows; 0 queues nothing
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0;
+  /// Of per_block scales: elements from one row of scale_a [k / 128, m] and of scale_b [n / 128, k / 128] to the next.
+  /// scale_a's is a multiple of 4; 0 stands for m rounded up to 4.
+  std::int64_t scale_a_stride = 0, scale_b_stride = 0;
+  float alpha = 1, beta = 1;  // where the epilogue has them
+  int sm_budget = 0;          // SMs to take at most; 0: all. Changes no result
+  bool pdl = false;           // may begin before the kernel ahead of it in the stream has ended
+};
+
+/// A handle: copied for the price of a pointer, used from any thread, valid as long as its Engine. A
+/// default-constructed one is empty and throws Error when it is used.
+class GemmKernel {
+ public:
+  GemmKernel() = default;
+  explicit operator bool() const { return slot_ != nullptr; }
+
+  /// Queues d = epilogue(a b) on `stream`, one launch. Allocates nothing once the kernel is ready and waits for nothing
+  /// (tensor maps are looked up under a lock that is held for moments); legal while `stream` captures. k = 0 leaves
+  /// what the epilogue makes of zeros.
+  ///
+  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
+  /// refuses; and as AttentionKernel::launch() while the kernel is pending or has failed.
+  void launch(const GemmTensors& tensors, Stream stream) const;
+
+  KernelState state() const;
+  /// What stopped the kernel; "" unless the state is kFailed.
+  std::string error() const;
+  /// Waits until the state is no longer pending. Throws what stopped the kernel if it has failed.
+  void wait() const;
+
+  const GemmProblem& problem() const;
+  const GemmPlan& plan() const;
+  /// Hex of the cache key of the kernel that serves `m` rows.
+  const std::string& key(int m) const;
+  int device() const;
+  /// The kernels' binaries, as plan().variants has them; empty unless the state is kReady.
+  std::vector<std::shared_ptr<const Binary>> binaries() const;
+
+  bool operator==(const GemmKernel&) const = default;
+
+ private:
+  friend class Engine;
+  explicit GemmKernel(detail::GemmSlot* slot) : slot_(slot) {}
+  detail::GemmSlot* slot_ = nullptr;
+};
+
+}  // namespace kernelwright
