@@ -22,11 +22,11 @@ struct GemmSlot;
 /// elements from one row to the next; 0 means that rows follow each other without a gap. Rows of a, b and d begin at
 /// multiples of 16 bytes.
 struct GemmTensors {
-  DevicePtr a = 0;     // [m, k], or [k, m] where the layout says so
-  DevicePtr b = 0;     // [n, k], or [k, n]
-  DevicePtr d = 0;     // [m, n]; overlaps no operand but c, and that only if it is c with c's strides
-  DevicePtr c = 0;     // [m, n], where the epilogue has c
-  DevicePtr bias = 0;  // [n], where the epilogue has bias
+  DevicePtr a = 0;                     // [m, k], or [k, m] where the layout says so
+  DevicePtr b = 0;                     // [n, k], or [k, n]
+  DevicePtr d = 0;                     // [m, n]; overlaps no operand but c, and that only if it is c with c's strides
+  DevicePtr c = 0;                     // [m, n], where the epilogue has c
+  DevicePtr bias = 0;                  // [n], where the epilogue has bias
   DevicePtr scale_a = 0, scale_b = 0;  // f32, as GemmProblem says
   int m = 0;                           // rows; 0 queues nothing
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0;

@@ -26,10 +26,11 @@ std::string spec_of(const TileGemm& spec) {
       "#define KERNELWRIGHT_WGMMA_N0 {1}\n#define KERNELWRIGHT_ENTRY gemm_sm90\n#include \"contract/spec_words.h\"\n"
       "namespace kernelwright::spec {{\nconstexpr DType kADType = DType::kBf16, kDDType = DType::kBf16;\n"
       "constexpr int kBlockM = {0}, kBlockN = {1}, kStages = {2}, kKGroup = {3}, kMathWarpgroups = {4};\n"
-      "constexpr bool kPingPong = {5};\nconstexpr int kMmaInFlight = {6}, kClusterM = {7}, kStoreStages = {8}, kSplitK "
+      "constexpr Roles kRoles = Roles::{5};\nconstexpr int kMmaInFlight = {6}, kClusterM = {7}, kStoreStages = {8}, "
+      "kSplitK "
       "= {9};\n}}\n",
-      spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups, spec.ping_pong, spec.mma_in_flight,
-      spec.cluster, spec.store_stages, spec.split_k);
+      spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+      spec.ping_pong ? "kPingPong" : "kCooperative", spec.mma_in_flight, spec.cluster, spec.store_stages, spec.split_k);
 }
 
 contract::GemmLayout layout_of(const TileGemm& spec) {

@@ -1,0 +1,81 @@
+/// Tiles of gemm_sm90: constants of its Spec, and what every role derives from the launch.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/gemm_params.h"
+#include "contract/spec_words.h"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tile_pipeline.cuh"
+#include "policy/tile_raster.cuh"
+#include "policy/turns.cuh"
+#include "ptx/cluster.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::GemmParams;
+
+constexpr int kMathWarps = 4 * spec::kMathWarpgroups, kThreads = 128 + 32 * kMathWarps;
+constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
+constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
+constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // products of 64 rows, of a warpgroup
+static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
+constexpr int kSlab = contract::kGemmSlabColumns;  // k of a tile
+constexpr uint32_t kRowBytes = 128, kAtomBytes = 8 * kRowBytes;
+constexpr int kCluster = spec::kClusterM;
+constexpr int kParts = spec::kSplitK, kBand = spec::kBlockN / kParts;  // of k; columns that a CTA stores
+static_assert(kParts == 1 || (kCluster == 1 && !kPingPong && kBand % contract::kGemmSlabColumns == 0),
+              "bands of whole slabs");
+static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
+constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
+constexpr uint32_t kBShareBytes = kBBytes / kCluster;
+
+constexpr contract::GemmLayout kLayout = contract::gemm_layout(
+    spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups, spec::kStoreStages);
+
+using Payload = pipeline::StandardTilePayload<kABytes, kBBytes, spec::kStages>;
+using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kCluster > 1)>;
+using Release = pipeline::WarpRelease<kCluster>;
+
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 1 ? 248 : spec::kMathWarpgroups == 2 ? 232 : 160;
+
+/// Slabs of k.
+struct Part {
+  int begin, end;
+};
+
+/// What every role derives from the launch, alike.
+struct Work {
+  policy::TileRaster raster;  // rows are rows of clusters
+  int slabs;                  // of k
+  int first, step;
+  bool turned;
+
+  __device__ __forceinline__ explicit Work(const GemmParams& params) {
+    const int rows = (params.m + spec::kBlockM * kCluster - 1) / (spec::kBlockM * kCluster);
+    const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
+    turned = params.bands_of_n;
+    raster = {turned ? columns : rows, turned ? rows : columns, params.band};
+    slabs = (params.k + kSlab - 1) / kSlab;
+    first = static_cast<int>(blockIdx.x) / (kCluster * kParts);
+    step = static_cast<int>(gridDim.x) / (kCluster * kParts);
+  }
+  /// The CTA's slabs: whole groups, but for the last part's end.
+  __device__ __forceinline__ Part part() const {
+    if constexpr (kParts == 1) return {0, slabs};
+    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup, rank = static_cast<int>(ptx::cluster_ctarank());
+    return {groups * rank / kParts * spec::kKGroup, min(slabs, groups * (rank + 1) / kParts * spec::kKGroup)};
+  }
+  /// Row and column of tile `index`, the CTA's own of the cluster's.
+  __device__ __forceinline__ policy::TileRaster::Tile at(int index, int rank) const {
+    const policy::TileRaster::Tile tile = raster.at(index);
+    return {(turned ? tile.column : tile.row) * kCluster + rank, turned ? tile.row : tile.column};
+  }
+};
+
+__device__ __forceinline__ int rank_in_cluster() { return kCluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) : 0; }
+
+}  // namespace
+}  // namespace kernelwright
