@@ -61,6 +61,8 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
                              "pipeline/kv_consumer_pipeline.cuh",
                              "pipeline/tile_pipeline.cuh",
                              "contract/gemm_params.h",
+                             "kernels/gemm_sm90_store.cuh",
+                             "kernels/gemm_sm90_tiles.cuh",
                              "policy/tile_raster.cuh",
                              "policy/turns.cuh",
                              "tile/element.cuh",

@@ -1,0 +1,108 @@
+// A Spec of gemm_sm90 as text, as notes for reports, and as a launch.
+#include "runtime/emulator/kernels/tile_gemm.h"
+
+#include <fmt/format.h>
+
+#include "runtime/emulator/kernels/hopper_buffers.h"
+
+namespace kernelwright::test {
+namespace {
+
+std::string type_of(bool) { return "bool"; }
+std::string type_of(int) { return "int"; }
+std::string type_of(DType) { return "DType"; }
+std::string type_of(OperandLayout) { return "OperandLayout"; }
+std::string type_of(ScaleKind) { return "ScaleKind"; }
+std::string type_of(Activation) { return "Activation"; }
+std::string type_of(Roles) { return "Roles"; }
+
+/// "block_m" -> "kBlockM"; dtypes say that they are.
+template <class T>
+std::string constant_name(const char* field) {
+  std::string name = "k";
+  bool upper = true;
+  for (const char* c = field; *c != 0; ++c) {
+    if (*c != '_') name += upper ? static_cast<char>(*c - 'a' + 'A') : *c;
+    upper = *c == '_';
+  }
+  return std::is_same_v<T, DType> ? name + "DType" : name;
+}
+
+std::string spec_of(GemmSpec spec) {
+  std::string text =
+      "#define KERNELWRIGHT_ENTRY gemm_sm90\n#include \"contract/spec_words.h\"\nnamespace kernelwright::spec {\n";
+  visit_fields(spec, [&](const char* field, auto value, const auto&, const char*) {
+    using T = decltype(value);
+    if constexpr (!std::is_same_v<T, Family> && !std::is_same_v<T, Arch>)
+      text += fmt::format("constexpr {0} {1} = static_cast<{0}>({2});\n", type_of(value), constant_name<T>(field),
+                          static_cast<int>(value));
+  });
+  return text + "}\n";
+}
+
+KernelNotes notes_of(const GemmSpec& spec) {
+  const contract::GemmLayout layout = tile_gemm_layout(spec);
+  const auto at = [](std::int32_t offset) { return static_cast<std::uint32_t>(offset); };
+  KernelNotes notes;
+  notes.roles = {{0, 4, "load"}};
+  for (int i = 0; i < spec.math_warpgroups; ++i)
+    notes.roles.push_back({4 + 4 * static_cast<std::uint32_t>(i), 4, fmt::format("math {}", i)});
+  notes.shared = {{at(layout.a), at(layout.b - layout.a), "A", at(spec.block_m * 128)},
+                  {at(layout.b), at(layout.output - layout.b), "B", at(spec.block_n * 128)},
+                  {at(layout.output), at(layout.scales - layout.output), "D"},
+                  {at(layout.barriers), at(layout.total - layout.barriers), "barriers", 8}};
+  if (layout.barriers > layout.scales)
+    notes.shared.push_back({at(layout.scales), at(layout.barriers - layout.scales), "scales",
+                            at(layout.barriers - layout.scales) / static_cast<std::uint32_t>(spec.stages)});
+  return notes;
+}
+
+}  // namespace
+
+GemmSpec tile_gemm_spec() {
+  GemmSpec spec;
+  spec.family = Family::kHopper;
+  spec.arch = Arch::kSm90a;
+  spec.stages = 3;
+  return spec;
+}
+
+contract::GemmLayout tile_gemm_layout(const GemmSpec& spec) {
+  return contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+                               spec.store_stages);
+}
+
+HopperCase tile_gemm(const std::string& name, const TileGemmCase& gemm, TileGemmRun run) {
+  return {"tile_gemm_" + name,
+          "gemm_sm90",
+          "gemm_sm90",
+          spec_of(gemm.spec),
+          notes_of(gemm.spec),
+          [gemm, run](Device& device, const KernelImage& image, std::uint64_t seed) {
+            return run(gemm, device, image, seed);
+          },
+          /*of_templates=*/true};
+}
+
+void set_output(const TileGemmCase& gemm, Device& device, DevicePtr d, contract::GemmParams& params) {
+  const GemmSize& size = gemm.size;
+  params.d = matrix_map(device, d, gemm.spec.d, size.m, size.n, contract::kGemmStoreRows, contract::kGemmSlabColumns);
+  if (const int tail = gemm.spec.block_n % contract::kGemmSlabColumns; tail != 0)
+    params.d_tail = matrix_map(device, d, gemm.spec.d, size.m, size.n, contract::kGemmStoreRows, tail, Swizzle::kNone);
+}
+
+void launch_tile_gemm(const TileGemmCase& gemm, Device& device, const KernelImage& image,
+                      const contract::GemmParams& operands) {
+  const GemmSpec& spec = gemm.spec;
+  contract::GemmParams params = operands;
+  params.m = gemm.size.m, params.n = gemm.size.n, params.k = gemm.size.k;
+  params.band = gemm.band, params.bands_of_n = gemm.bands_of_n;
+  LaunchConfig config;
+  config.grid[0] = static_cast<std::uint32_t>(gemm.ctas);
+  config.block = static_cast<std::uint32_t>(spec.threads());
+  config.cluster[0] = static_cast<std::uint32_t>(spec.cluster_m * spec.split_k);
+  config.shared_bytes = static_cast<std::uint32_t>(tile_gemm_layout(spec).total);
+  launch(device, image, "gemm_sm90", config, params);
+}
+
+}  // namespace kernelwright::test
