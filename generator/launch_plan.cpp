@@ -13,14 +13,6 @@ namespace {
 constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
 constexpr int kCombineThreads = 128;              // four rows to a CTA
 
-// A launch divides two dozen times. A 64-bit division costs up to 90 cycles on servers of 2019, one of doubles
-// costs 14. Exact for operands below 2^52: a quotient is at least 1/b away from the next whole number, which outlives
-// rounding.
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<double>(a) / static_cast<double>(b));
-}
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return floor_div(a + b - 1, b); }
-
 /// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
 /// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
 /// kernel. Candidates are the counts that just fill one, two or three waves of CTAs.

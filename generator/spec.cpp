@@ -24,6 +24,13 @@ int AttentionSpec::threads() const {
 
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
+    switch (gemm->family) {
+      case Family::kPortable: return "gemm_portable";
+      case Family::kHopper: return "gemm_sm90";
+      case Family::kBlackwell: return "gemm_sm100";
+    }
+  }
   switch (std::get<AttentionSpec>(spec).form()) {
     case AttentionForm::kPortablePrefill: break;
     case AttentionForm::kPortableDecode: return "attention_decode_portable";

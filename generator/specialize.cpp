@@ -49,6 +49,9 @@ std::string enum_type_name(Family) { return "Family"; }
 std::string enum_type_name(KvRing) { return "KvRing"; }
 std::string enum_type_name(Overlap) { return "Overlap"; }
 std::string enum_type_name(Scheduler) { return "Scheduler"; }
+std::string enum_type_name(Roles) { return "Roles"; }
+std::string enum_type_name(OperandLayout) { return "OperandLayout"; }
+std::string enum_type_name(Activation) { return "Activation"; }
 
 std::string constant(std::string_view field, int value, const char* doc) {
   return fmt::format("constexpr int {} = {};  // {}\n", constant_name(field), value, doc);
@@ -67,7 +70,7 @@ std::string constant(std::string_view, Swizzle swizzle, const char* doc) {
 }
 template <Enum E>
 std::string constant(std::string_view field, E value, const char* doc) {
-  // q, kv and out alone would say too little in a template.
+  // q or a alone would say too little in a template.
   const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
   return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name,
                      enumerator_name(to_string(value)), doc);
@@ -80,6 +83,8 @@ std::string entry_name(const Spec& spec) {
 
 /// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
 std::string wgmma_shapes(const Spec& spec) {
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec))
+    return gemm->family == Family::kHopper ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", gemm->block_n) : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
   const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;

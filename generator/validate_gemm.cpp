@@ -1,5 +1,8 @@
 // GEMM: which fields contradict each other; and the entry points that take either kind of config.
 #include "kernelwright/generator/validate.h"
+
+#include "kernelwright/generator/epilogue.h"
+#include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/validate_rules.h"
 
 namespace kernelwright {
@@ -15,7 +18,7 @@ bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2
 std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
 void check_dtypes(const GemmProblem& problem, Violations& violations) {
-  const auto [a, b, d] = problem.dtype;
+  const auto [a, b, d, c] = problem.dtype;
   if (a == DType::kF32)
     violations.push_back(
         {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
@@ -23,6 +26,8 @@ void check_dtypes(const GemmProblem& problem, Violations& violations) {
     violations.push_back({"/problem/dtype/b", quoted(to_string(b)) + " does not go with a's " + quoted(to_string(a)) +
                                                   "; it takes " +
                                                   (is_fp8(a) ? "e4m3 or e5m2" : std::string(to_string(a)))});
+  if (!is_one_of(c, {DType::kF16, DType::kBf16, DType::kF32}))
+    violations.push_back({"/problem/dtype/c", quoted(to_string(c)) + " does not fit; bias and c are f16, bf16 or f32"});
   if (!is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
     violations.push_back(
         {"/problem/dtype/d", quoted(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
@@ -45,26 +50,40 @@ void check_scales(const GemmProblem& problem, Violations& violations) {
   }
 }
 
+/// Rows of every operand begin at 16-byte boundaries.
+void check_rows(const GemmProblem& problem, Violations& violations) {
+  const auto step = [](DType dtype) { return kRowAlignmentBytes * 8 / bits_of(dtype); };
+  const auto rule = [&](const char* path, int value, DType dtype, const char* of) {
+    if (value % step(dtype) != 0)
+      violations.push_back(
+          {path, std::to_string(value) + " leaves rows of " + of + ", " + std::string(to_string(dtype)) +
+                     ", off their 16-byte boundaries; it takes a multiple of " + std::to_string(step(dtype))});
+  };
+  const bool a_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn});
+  const bool b_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kTt});
+  if (a_along_k || b_along_k) rule("/problem/k", problem.k, problem.dtype.a, a_along_k ? "a" : "b");
+  if (!b_along_k) rule("/problem/n", problem.n, problem.dtype.b, "b");
+  rule("/problem/n", problem.n, problem.dtype.d, "d");
+}
+
 }  // namespace
 
 std::vector<Violation> contradictions(const GemmConfig& config) {
   Violations violations;
   check_fields(config, violations);
   const GemmProblem& problem = config.problem;
-  if (problem.layout != "nt")
-    violations.push_back({"/problem/layout", quoted_for_message(problem.layout) +
-                                                 " does not fit; it takes nt: a is [m, k] and b is [n, k]"});
-  const int step = kRowAlignmentBytes * 8 / bits_of(problem.dtype.a);
-  if (problem.k % step != 0)
-    violations.push_back({"/problem/k", std::to_string(problem.k) + " leaves rows of " +
-                                            std::string(to_string(problem.dtype.a)) +
-                                            " off their 16-byte boundaries; it takes a "
-                                            "multiple of " +
-                                            std::to_string(step)});
-  if (problem.epilogue.empty())
-    violations.push_back({"/problem/epilogue", "is empty; it takes an expression of acc, acc alone by default"});
+  check_rows(problem, violations);
+  try {
+    parse_epilogue(problem.epilogue);
+  } catch (const ConfigError& error) {
+    violations.insert(violations.end(), error.violations().begin(), error.violations().end());
+  }
   check_dtypes(problem, violations);
   check_scales(problem, violations);
+  if (problem.fast_accumulation && !is_fp8(problem.dtype.a))
+    violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +
+                                                            std::string(to_string(problem.dtype.a)) +
+                                                            " operands, whose sums are f32; leave it out"});
   check_family(config.schedule, violations);
   return violations;
 }
@@ -72,17 +91,18 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
 std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch) {
   Violations violations = contradictions(config);
   check_target(config.schedule, arch, violations);
+  // Every family of GEMM is written for its own architectures, but for portable.
+  if (!config.schedule.family.is_auto() || !config.schedule.arch.is_auto() || arch) {
+    const std::optional<Arch> target = arch                             ? arch
+                                       : config.schedule.arch.is_auto() ? std::nullopt
+                                                                        : std::optional(config.schedule.arch.value());
+    check_gemm(gemm_family(config.schedule, target), config.problem, config.schedule, violations);
+  }
   return violations;
 }
 
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) {
   return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
-}
-
-std::optional<std::string> why_no_kernel(const Config& config) {
-  if (std::holds_alternative<AttentionConfig>(config)) return std::nullopt;
-  return "no GEMM kernel family is built yet: a gemm config can be read and checked, an attention config also compiled "
-         "and run";
 }
 
 }  // namespace kernelwright

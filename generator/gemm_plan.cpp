@@ -1,0 +1,179 @@
+// Which kernels serve a GEMM: every tile form that fits is put to a model of the machine, for each of a ladder of row
+// counts, and neighbours that come out alike are one.
+#include "kernelwright/generator/gemm_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "contract/gemm_params.h"
+#include "kernelwright/generator/epilogue.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/families.h"
+#include "kernelwright/generator/gemm_families.h"
+#include "kernelwright/generator/validate.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::Resolver;
+using Violations = std::vector<Violation>;
+
+/// A tile, and who works on it.
+struct Form {
+  int block_m, block_n, math_warpgroups;
+  Roles roles;
+  int k_group = 1;
+};
+
+// Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
+// H100: bench/results/steps/gemm-first.txt.
+constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},  {128, 192, 2, Roles::kPingPong},
+                           {128, 176, 2, Roles::kPingPong},     {128, 160, 2, Roles::kPingPong},
+                           {128, 128, 2, Roles::kPingPong},     {128, 64, 2, Roles::kPingPong},
+                           {64, 256, 2, Roles::kPingPong},      {64, 128, 2, Roles::kPingPong},
+                           {64, 64, 1, Roles::kCooperative, 2}, {64, 32, 1, Roles::kCooperative, 2}};
+
+// Row counts that a plan tells apart.
+constexpr int kRowCounts[] = {64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192};
+
+GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
+  const Epilogue epilogue = parse_epilogue(problem.epilogue);
+  GemmSpec spec;
+  spec.family = family, spec.arch = arch;
+  spec.a = problem.dtype.a, spec.b = problem.dtype.b, spec.d = problem.dtype.d;
+  if (epilogue.bias || epilogue.c) spec.c = problem.dtype.c;
+  spec.layout = problem.layout, spec.scales = problem.scales;
+  spec.alpha = epilogue.alpha, spec.bias = epilogue.bias, spec.adds_c = epilogue.c;
+  spec.activation = epilogue.activation;
+  const bool fp8 = bits_of(problem.dtype.a) == 8;
+  spec.promotion = problem.scales == ScaleKind::kPerBlock || (fp8 && !problem.fast_accumulation) ? 1 : 0;
+  return spec;
+}
+
+/// Most slots that fit beside the rest, in whole groups; at least two groups.
+int most_stages(GemmSpec spec, int shared_bytes_per_cta) {
+  constexpr int kMostStages = 32;
+  spec.stages = kMostStages / spec.k_group * spec.k_group;
+  while (spec.stages > 2 * spec.k_group && static_cast<int>(shared_bytes(spec)) > shared_bytes_per_cta)
+    spec.stages -= spec.k_group;
+  return spec.stages;
+}
+
+/// The form with the schedule's fields in it.
+GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
+  spec.roles = schedule.roles.value_or(form.roles);
+  spec.math_warpgroups = schedule.math_warpgroups.value_or(form.math_warpgroups);
+  spec.block_m = schedule.block_m.value_or(form.block_m);
+  spec.block_n = schedule.block_n.value_or(form.block_n);
+  spec.k_group = schedule.k_group.value_or(form.k_group);
+  spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
+  spec.mma_in_flight = schedule.mma_in_flight.value_or(spec.promotion > 0 ? 0 : 1);
+  spec.cluster_m = schedule.cluster.value_or({}).m;
+  spec.split_k = schedule.split_k.value_or(1);
+  spec.swap_ab = schedule.swap_ab.value_or(false);
+  spec.stages = schedule.stages.value_or(most_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
+  return spec;
+}
+
+Violations judge(const GemmSpec& spec) {
+  Violations violations;
+  detail::check_gemm_hopper_tile(spec, arch_info(spec.arch), violations);
+  return violations;
+}
+
+/// What explain says of a variant.
+void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why, std::vector<Choice>& choices) {
+  Resolver resolve(choices);
+  resolve.derived("arch", spec.arch, "the device, or --arch");
+  resolve("family", schedule.family, spec.family, "wgmma and TMA: the architecture's own");
+  resolve("block_m", schedule.block_m, spec.block_m, why);
+  resolve("block_n", schedule.block_n, spec.block_n, why);
+  resolve("roles", schedule.roles, spec.roles,
+          spec.roles == Roles::kPingPong ? "one warpgroup stores while the other multiplies"
+                                         : "the warpgroups share a tile: fewer bytes for each product");
+  resolve("math_warpgroups", schedule.math_warpgroups, spec.math_warpgroups, "what the tile's sums need of registers");
+  resolve("k_group", schedule.k_group, spec.k_group,
+          spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
+  resolve("stages", schedule.stages, spec.stages, "all that fit beside the results on their way");
+  resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
+  resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,
+          spec.mma_in_flight > 0 ? "a slot is released one product late, so that the tensor cores never wait"
+                                 : "sums are read after every product");
+  resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
+          "loads of one CTA for several did not pay on an H100");
+  resolve("split_k", schedule.split_k, spec.split_k, "one part keeps the sums' order whatever m is");
+  resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
+}
+
+}  // namespace
+
+double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+  // H100: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; a tile that is
+  // not under the loop of another costs its results and the first slots; bytes come at 3 TB/s, to all.
+  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2;
+  const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
+  const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
+  const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
+  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / contract::kGemmSlabBytes) / spec.split_k);
+  const double waves = spec.block_m / 64.0;
+  const double tensor = waves * 2 * spec.block_n;
+  // Reads of both operands by the tensor cores, 128 bytes a clock.
+  const double shared = waves * (64 + spec.block_n);
+  const double promotion = spec.promotion > 0 ? waves * spec.block_n / 4 : 0;
+  const double slab = std::max(tensor, shared) + promotion;
+  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / 32, first = 1500;
+  const bool hidden = spec.roles == Roles::kPingPong;
+  const double rounds = std::ceil(tiles / num_sms);
+  const double exposed = hidden ? store + first : rounds * store + first;
+  const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
+  const double bytes =
+      (static_cast<double>(extent.m) * extent.k + static_cast<double>(extent.n) * extent.k) * bits_of(spec.a) / 8.0 +
+      static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  // Bytes on their way: an SM that holds too few slots, or too few SMs, cannot keep the memory busy.
+  const double busy = std::min(1.0, tiles / num_sms);
+  return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
+}
+
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
+  if (auto violations = validate(GemmConfig{"", problem, schedule, {}}, arch); !violations.empty())
+    throw ConfigError(std::move(violations));
+  const Family family = detail::gemm_family(schedule, arch);
+  const GemmSpec base = spec_of(problem, arch, family);
+  std::vector<GemmSpec> specs;
+  Violations first;
+  for (const Form& form : kForms) {
+    const GemmSpec spec = filled(form, base, schedule);
+    if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
+    Violations violations = judge(spec);
+    if (violations.empty())
+      specs.push_back(spec);
+    else if (first.empty())
+      first = std::move(violations);
+  }
+  if (specs.empty()) throw ConfigError(std::move(first));
+
+  GemmPlan plan;
+  const int num_sms = arch_info(arch).typical_sms;
+  for (const int m : kRowCounts) {
+    const auto cost = [&](const GemmSpec& spec) {
+      return detail::gemm_cost_us(spec, {m, problem.n, problem.k, 0}, num_sms);
+    };
+    const auto best = std::min_element(specs.begin(), specs.end(),
+                                       [&](const GemmSpec& a, const GemmSpec& b) { return cost(a) < cost(b); });
+    if (!plan.variants.empty() && plan.variants.back().spec == *best)
+      plan.variants.back().most_m = m;
+    else
+      plan.variants.push_back({m, *best});
+  }
+  plan.variants.back().most_m = std::numeric_limits<int>::max();
+  explain(plan.variants.back().spec, schedule,
+          fmt::format("least time of {} tiles by the model, for {} columns and {} deep", specs.size(), problem.n,
+                      problem.k),
+          plan.choices);
+  return plan;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,117 @@
+// GEMM: what the families have; then hopper's tile against the machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/gemm_families.h"
+#include "kernelwright/generator/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+const std::vector<std::string_view> kHopperFields = {
+    "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
+    "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
+
+/// Accumulators that a thread can have beside what else it holds, by math warpgroups. Measured on what ptxas makes of
+/// the kernel: with 208 for each of two it waits for every product before it issues the next.
+int most_sums(int math_warpgroups) { return math_warpgroups == 1 ? 224 : math_warpgroups == 2 ? 200 : 104; }
+
+int waves(const GemmSpec& spec) {
+  return spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
+}
+/// f32 registers of a thread for the tile: sums, and those of the products that are not added to them yet.
+int sums(const GemmSpec& spec) { return (waves(spec) + (spec.promotion > 0 ? 1 : 0)) * spec.block_n / 2; }
+
+void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+  FamilyRules hopper(Family::kHopper, violations);
+  hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
+  if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
+  hopper.has_only(schedule, kHopperFields);
+  if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+  if (!schedule.block_k.is_auto())
+    hopper.takes("/schedule/block_k", schedule.block_k.value(), {128 * 8 / bits_of(problem.dtype.a)});
+  if (!schedule.split_mode.is_auto())
+    hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster});
+  if (!schedule.mma_in_flight.is_auto())
+    hopper.takes("/schedule/mma_in_flight", schedule.mma_in_flight.value(), {0, 1});
+  if (!schedule.k_group.is_auto()) hopper.takes("/schedule/k_group", schedule.k_group.value(), {1, 2, 4});
+  if (!schedule.split_k.is_auto()) hopper.takes("/schedule/split_k", schedule.split_k.value(), {1, 2, 4, 8});
+  if (!schedule.math_warpgroups.is_auto())
+    hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
+    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
+}
+
+}  // namespace
+
+Family gemm_family(const GemmSchedule& schedule, std::optional<Arch> arch) {
+  if (!schedule.family.is_auto()) return schedule.family.value();
+  if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
+  return arch && family_exists_on(Family::kHopper, *arch) ? Family::kHopper : Family::kPortable;
+}
+
+void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+  if (family == Family::kHopper) return check_hopper(problem, schedule, violations);
+  violations.push_back({"/schedule/family", fmt::format("\"{}\" has no GEMM yet; hopper has, on {}", to_string(family),
+                                                        archs_of(Family::kHopper))});
+}
+
+int gemm_scale_bytes(const GemmSpec& spec) {
+  if (spec.scales != ScaleKind::kPerBlock) return 0;
+  return ((spec.swap_ab ? spec.block_n : spec.block_m) * 4 + 127) / 128 * 128;
+}
+
+void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const bool ping_pong = spec.roles == Roles::kPingPong;
+  const int step = 64 * (ping_pong ? 1 : spec.math_warpgroups);
+  if (spec.block_m % step != 0) {
+    refuse("block_m", fmt::format("{} is not a multiple of {} rows{}; {} would do", spec.block_m, step,
+                                  ping_pong ? " of a warpgroup's product"
+                                            : fmt::format(", 64 for each of {} math warpgroups", spec.math_warpgroups),
+                                  std::max(step, spec.block_m / step * step)));
+    return;
+  }
+  if (ping_pong && spec.math_warpgroups < 2)
+    refuse("math_warpgroups", "1: \"ping_pong\" has warpgroups take turns; 2 would do");
+  const int shares = 8 * spec.cluster_m;
+  if (spec.block_n % shares != 0)
+    refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
+                                  spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
+  if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
+    refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
+                                 std::max(2, spec.stages / spec.k_group) * spec.k_group));
+  if (spec.split_k > 1 && (ping_pong || spec.cluster_m > 1))
+    refuse("split_k", fmt::format("{}: CTAs of a cluster either share a tile or its columns, and warpgroups that take "
+                                  "turns have tiles of their own; 1 would do",
+                                  spec.split_k));
+  if (spec.split_k > 1 && spec.block_n % (64 * spec.split_k) != 0)
+    refuse("split_k", fmt::format("{} parts store bands of whole 64 columns each, and {} are none; block_n {} would do",
+                                  spec.split_k, spec.block_n, 64 * spec.split_k));
+  const int budget = most_sums(spec.math_warpgroups);
+  if (sums(spec) > budget) {
+    GemmSpec smaller = spec;
+    while (smaller.block_n > 8 && sums(smaller) > budget) smaller.block_n -= 8;
+    refuse("block_n", fmt::format("{} columns of {} rows take {} registers a thread, and {} math warpgroup{} {}; {} "
+                                  "would fit",
+                                  spec.block_n, spec.block_m, sums(spec), spec.math_warpgroups,
+                                  spec.math_warpgroups == 1 ? " has" : "s have", budget, smaller.block_n));
+  }
+  if (const int bytes = static_cast<int>(shared_bytes(spec)); bytes > arch.shared_bytes_per_cta) {
+    GemmSpec smaller = spec;
+    while (smaller.stages > 2 * spec.k_group && static_cast<int>(shared_bytes(smaller)) > arch.shared_bytes_per_cta)
+      smaller.stages -= spec.k_group;
+    const bool fits = static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta;
+    refuse("stages",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta,
+                       fits ? fmt::format("; stages {} would fit", smaller.stages) : "; a smaller block_n would do"));
+  }
+}
+
+}  // namespace kernelwright::detail
