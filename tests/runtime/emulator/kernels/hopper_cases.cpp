@@ -1,6 +1,7 @@
 // The list of all cases, and how their sources are compiled.
 #include "runtime/emulator/kernels/hopper_cases.h"
 
+#include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -26,11 +27,26 @@ std::string_view text_of(const std::filesystem::path& path) {
   return read.emplace_back(path, std::string(std::istreambuf_iterator<char>(in), {})).second;
 }
 
+/// The files that `text` includes, directly or not: of templates/, or of this folder.
+void add_headers(SourceUnit& unit, std::string_view text, const std::filesystem::path& folder) {
+  constexpr std::string_view kInclude = "#include \"";
+  for (std::size_t at = text.find(kInclude); at != std::string_view::npos; at = text.find(kInclude, at)) {
+    at += kInclude.size();
+    const std::string name(text.substr(at, text.find('"', at) - at));
+    const auto known = [&](const auto& header) { return header.path == name; };
+    if (name == "spec.h" || std::any_of(unit.headers.begin(), unit.headers.end(), known)) continue;
+    const bool own = std::filesystem::exists(folder / name);
+    unit.headers.push_back({name, text_of(own ? folder / name : source_dir() / "templates" / name), {}});
+    add_headers(unit, unit.headers.back().text, folder);
+  }
+}
+
 }  // namespace
 
 std::vector<HopperCase> hopper_cases() {
   std::vector<HopperCase> all;
-  for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases})
+  for (auto* list :
+       {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases, tile_gemm_epilogue_cases})
     for (HopperCase& test : list()) all.push_back(std::move(test));
   return all;
 }
@@ -43,31 +59,7 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
   unit.spec_header = unit.spec_text = test.spec;
   unit.source = text_of(test.of_templates ? source_dir() / "templates" / "kernels" / (test.kernel + ".cu")
                                           : folder / (test.kernel + ".cu"));
-  unit.headers.push_back({"hopper_params.h", text_of(folder / "hopper_params.h"), {}});
-  for (const char* header : {"contract/integers.h",
-                             "contract/spec_words.h",
-                             "contract/tensor_map.h",
-                             "ptx/barrier.cuh",
-                             "ptx/cluster.cuh",
-                             "ptx/launch.cuh",
-                             "ptx/math.cuh",
-                             "ptx/mbarrier.cuh",
-                             "ptx/memory.cuh",
-                             "ptx/tma.cuh",
-                             "ptx/wgmma.cuh",
-                             "pipeline/staged_pipeline.cuh",
-                             "pipeline/kv_rings.cuh",
-                             "pipeline/tma_producer_pipeline.cuh",
-                             "pipeline/kv_consumer_pipeline.cuh",
-                             "pipeline/tile_pipeline.cuh",
-                             "contract/gemm_params.h",
-                             "kernels/gemm_sm90_store.cuh",
-                             "kernels/gemm_sm90_tiles.cuh",
-                             "policy/tile_raster.cuh",
-                             "policy/turns.cuh",
-                             "tile/element.cuh",
-                             "tile/staged_store.cuh"})
-    unit.headers.push_back({header, text_of(source_dir() / "templates" / header), {}});
+  add_headers(unit, unit.source, folder);
   unit.arch = "sm_90a";
   unit.options = {"--gpu-architecture=sm_90a",
                   "--std=c++17",
