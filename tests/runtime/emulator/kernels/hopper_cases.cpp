@@ -59,6 +59,7 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
   unit.spec_header = unit.spec_text = test.spec;
   unit.source = text_of(test.of_templates ? source_dir() / "templates" / "kernels" / (test.kernel + ".cu")
                                           : folder / (test.kernel + ".cu"));
+  add_headers(unit, unit.spec_header, folder);
   add_headers(unit, unit.source, folder);
   unit.arch = "sm_90a";
   unit.options = {"--gpu-architecture=sm_90a",
