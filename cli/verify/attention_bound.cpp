@@ -13,11 +13,8 @@
 namespace kernelwright {
 namespace {
 
-constexpr double kUnit = 0x1p-24;      // of fp32, round to nearest
 constexpr double kExpError = 0x1p-22;  // ex2.approx.ftz.f32, relative (PTX ISA)
 constexpr double kLogError = 0x1p-22;  // lg2.approx.ftz.f32, absolute near 1 (PTX ISA)
-
-double gamma(double terms, double unit) { return terms * unit / (1 - terms * unit); }
 
 // The dtype that P has in the second product.
 DType dtype_of_p(const AttentionProblem& problem) { return problem.dtype.q; }

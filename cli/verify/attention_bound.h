@@ -34,15 +34,13 @@
 #include <string>
 
 #include "kernelwright/verify/attention_reference.h"
+#include "kernelwright/verify/error_bound.h"
 
 namespace kernelwright {
 
 ScoreErrorModel score_error_model(const AttentionProblem& problem);
 
-/// Largest error of o[element], and its standard deviation for random data.
-struct ErrorBound {
-  double limit, sigma;
-};
+/// Of o[element].
 ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int element);
 double lse_bound(const AttentionCase& call, const ReferenceRow& row);
 

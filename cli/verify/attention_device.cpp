@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/owned_event.h"
 
 namespace kernelwright {
 namespace {
@@ -14,13 +15,6 @@ constexpr std::uint8_t kGuardByte = 0xa5;
 constexpr std::uint8_t kNanByte = 0xff;  // NaN in every dtype
 
 TensorStrides strides_of(const contract::Strides& strides) { return {strides.batch, strides.token, strides.head}; }
-
-struct OwnedEvent {
-  Device& device;
-  DeviceEvent* event;
-  explicit OwnedEvent(Device& on) : device(on), event(on.create_event()) {}
-  ~OwnedEvent() { device.destroy_event(event); }
-};
 
 }  // namespace
 

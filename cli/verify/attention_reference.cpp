@@ -13,15 +13,7 @@
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/parallel.h"
 #include "kernelwright/verify/random.h"
-
-// The inner loops twice, for any x86-64 and for one with AVX2, chosen when the program loads. Sanitizers and ifuncs do
-// not mix: the loader resolves these before a sanitizer has started.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define KERNELWRIGHT_WIDE __attribute__((target_clones("default", "arch=haswell")))
-#else
-#define KERNELWRIGHT_WIDE
-#endif
+#include "kernelwright/verify/wide.h"
 
 namespace kernelwright {
 namespace {

@@ -1,0 +1,189 @@
+// The bound lets a kernel's arithmetic pass and catches a kernel's mistakes.
+#include "kernelwright/verify/gemm_bound.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "kernelwright/generator/error.h"
+#include "support/simulated_gemm.h"
+
+namespace kernelwright {
+namespace {
+
+using testing::HasSubstr;
+
+GemmProblem problem_of(DType operands, DType result, int n, int k, const char* epilogue = "acc",
+                       ScaleKind scales = ScaleKind::kNone) {
+  GemmProblem problem;
+  problem.n = n;
+  problem.k = k;
+  problem.dtype = {operands, operands, result, DType::kF32};
+  problem.epilogue = epilogue;
+  problem.scales = scales;
+  return problem;
+}
+GemmProblem fast(GemmProblem problem) {
+  problem.fast_accumulation = true;
+  return problem;
+}
+
+struct BoundCase {
+  const char* name;
+  GemmProblem problem;
+  int m;
+};
+class GemmBound : public testing::TestWithParam<BoundCase> {};
+
+TEST_P(GemmBound, LetsAKernelsArithmeticPass) {
+  const auto& [name, problem, m] = GetParam();
+  const GemmCase call = make_gemm_inputs(problem, {"shape", m, true}, {.seed = 7});
+  for (const bool core : {false, true}) {
+    if (core && bits_of(problem.dtype.a) != 8) continue;
+    const GemmVerdict report = verify(call, simulate_gemm(call, {.core_sums = core}));
+    EXPECT_TRUE(report.passed) << report.text;
+    EXPECT_EQ(report.not_finite, 0u);
+    EXPECT_LT(report.worst_ratio, 1);
+    EXPECT_LT(report.tile_ratio, 1);
+    EXPECT_FALSE(report.sampled);
+    if (core) {
+      EXPECT_GT(report.rms_ratio, 0.05) << "a bound this loose catches nothing";
+    }
+  }
+}
+
+TEST_P(GemmBound, OfExactInputsIsOneValue) {
+  const auto& [name, problem, m] = GetParam();
+  const GemmCase call = make_gemm_inputs(problem, {"shape", m, true}, {.seed = 7, .exact = true});
+  const GemmVerdict report = verify(call, simulate_gemm(call, {.core_sums = bits_of(problem.dtype.a) == 8}));
+  EXPECT_TRUE(report.passed) << report.text;
+  const bool rounds = problem.epilogue.find("lu(") != std::string::npos && problem.epilogue.find("relu") != 0;
+  EXPECT_EQ(report.exact, !rounds);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, GemmBound,
+    testing::Values(
+        BoundCase{"bf16", problem_of(DType::kBf16, DType::kBf16, 100, 1000), 70},
+        BoundCase{"f16", problem_of(DType::kF16, DType::kF16, 100, 1000), 70},
+        BoundCase{"f16_to_f32", problem_of(DType::kF16, DType::kF32, 100, 1000), 70},
+        BoundCase{"one_row", problem_of(DType::kBf16, DType::kBf16, 64, 4096), 1},
+        BoundCase{"short_k", problem_of(DType::kBf16, DType::kF32, 64, 8), 65},
+        BoundCase{"fp8", problem_of(DType::kE4m3, DType::kBf16, 100, 1000, "acc", ScaleKind::kPerTensor), 70},
+        BoundCase{"fp8_fast", fast(problem_of(DType::kE4m3, DType::kBf16, 64, 2048)), 64},
+        BoundCase{"fp8_token", problem_of(DType::kE5m2, DType::kF16, 100, 200, "acc", ScaleKind::kPerToken), 70},
+        BoundCase{"fp8_block", problem_of(DType::kE4m3, DType::kF32, 130, 1000, "acc", ScaleKind::kPerBlock), 70},
+        BoundCase{"fp8_result", problem_of(DType::kE4m3, DType::kE4m3, 100, 256, "alpha * acc"), 70},
+        BoundCase{"saturates", problem_of(DType::kE4m3, DType::kE4m3, 100, 40000, "acc"), 3},
+        BoundCase{"gelu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "gelu(acc + bias)"), 70},
+        BoundCase{"gelu_tanh", problem_of(DType::kF16, DType::kF32, 100, 200, "gelu_tanh(alpha * acc)"), 70},
+        BoundCase{"silu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "silu(acc) + beta * c"), 70},
+        BoundCase{"relu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "relu(acc + bias) + c"), 70},
+        BoundCase{"without_k", problem_of(DType::kBf16, DType::kBf16, 100, 0, "acc + bias"), 5}),
+    [](const auto& info) { return info.param.name; });
+
+// A mistake in each of these must be seen.
+class GemmMistakes : public testing::TestWithParam<DType> {
+ protected:
+  static constexpr int kDepth = 4096;
+  GemmMistakes()
+      : call_(
+            make_gemm_inputs(problem_of(GetParam(), DType::kBf16, 128, kDepth), {"mistake", 128, true}, {.seed = 3})) {}
+  GemmVerdict report_with(SimulatedGemmFaults faults) const { return verify(call_, simulate_gemm(call_, faults)); }
+  GemmCase call_;
+};
+
+TEST_P(GemmMistakes, AMissingKAmong4096) {
+  for (const int k : {0, 2000, kDepth - 1}) EXPECT_FALSE(report_with({.dropped_k = k}).passed) << k;
+}
+TEST_P(GemmMistakes, AScaleThatIsOffByAPercent) { EXPECT_FALSE(report_with({.scale_factor = 1.01f}).passed); }
+TEST_P(GemmMistakes, SixteenBitSums) { EXPECT_FALSE(report_with({.sixteen_bit_sums = true}).passed); }
+TEST_P(GemmMistakes, ATileOfItsNeighboursRows) { EXPECT_FALSE(report_with({.tile_row = 0}).passed); }
+TEST_P(GemmMistakes, NoneAtAll) { EXPECT_TRUE(report_with({}).passed) << report_with({}).text; }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmMistakes, testing::Values(DType::kBf16, DType::kF16, DType::kE4m3),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+GemmCase small_case(bool exact = false, const char* epilogue = "acc") {
+  return make_gemm_inputs(problem_of(DType::kBf16, DType::kBf16, 40, 64, epilogue), {"small", 9, true},
+                          {.seed = 5, .exact = exact});
+}
+void overwrite(const GemmCase& call, GemmOutput& output, int row, int column, float value) {
+  encode_row(
+      call.problem.dtype.d, {&value, 1},
+      output.d.data() + (static_cast<std::size_t>(row) * call.problem.n + column) * bytes_of(call.problem.dtype.d));
+}
+
+TEST(VerifyGemm, NamesTheWorstPlace) {
+  const GemmCase call = small_case();
+  GemmOutput output = simulate_gemm(call);
+  overwrite(call, output, 7, 33, 1000);
+  const GemmVerdict report = verify(call, output);
+  EXPECT_FALSE(report.passed);
+  EXPECT_THAT(report.text, HasSubstr("d[7, 33]: 1000 where "));
+  EXPECT_GT(report.tile_diff, 0.5);
+}
+
+TEST(VerifyGemm, HoldsExactInputsToTheBit) {
+  const GemmCase call = small_case(true);
+  GemmOutput output = simulate_gemm(call);
+  ASSERT_TRUE(verify(call, output).passed);
+  double value;
+  decode_row(DType::kBf16, output.d.data() + 2 * (4 * 40 + 5), 1, &value);
+  overwrite(call, output, 4, 5, static_cast<float>(value * (1 + 0x1p-7)) + 0x1p-7f);
+  EXPECT_THAT(verify(call, output).text, HasSubstr("alone is right"));
+}
+
+TEST(VerifyGemm, CountsNanThatShouldNotBe) {
+  const GemmCase call = small_case();
+  GemmOutput output = simulate_gemm(call);
+  fill_with_nan(DType::kBf16, {output.d.data(), 6});
+  const GemmVerdict report = verify(call, output);
+  EXPECT_FALSE(report.passed);
+  EXPECT_EQ(report.not_finite, 3u);
+}
+
+TEST(VerifyGemm, WantsNanWhereTheInputsHaveIt) {
+  GemmCase call = small_case();
+  fill_with_nan(DType::kBf16, {call.a.row(2), 2});
+  GemmOutput output = simulate_gemm(call);
+  EXPECT_TRUE(verify(call, output).passed) << verify(call, output).text;
+  overwrite(call, output, 2, 0, 0);
+  EXPECT_FALSE(verify(call, output).passed);
+}
+
+TEST(VerifyGemm, LetsWideResultsOverflowAndNarrowOnesSaturate) {
+  GemmCase call = make_gemm_inputs(problem_of(DType::kF16, DType::kF16, 8, 64), {"large", 1, true});
+  encode_row(DType::kF16, std::vector<float>(64, 1000), call.a.row(0));
+  for (int j = 0; j < 8; ++j) encode_row(DType::kF16, std::vector<float>(64, 1000), call.b.row(j));
+  GemmOutput output = simulate_gemm(call);
+  EXPECT_TRUE(verify(call, output).passed);
+  overwrite(call, output, 0, 0, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_FALSE(verify(call, output).passed);
+}
+
+TEST(VerifyGemm, RefusesExactInputsThatF32DoesNotHold) {
+  GemmCase call = small_case(true, "acc + c");
+  encode_row(DType::kF32, std::vector<float>(1, 0x1p-30f), call.c.row(0));
+  encode_row(DType::kBf16, std::vector<float>(64, 1), call.a.row(0));
+  encode_row(DType::kBf16, std::vector<float>(64, 1), call.b.row(0));
+  EXPECT_THROW(verify(call, simulate_gemm(call)), Error);
+}
+
+TEST(VerifyGemm, SaysWhatItHasSampled) {
+  const GemmCase call = make_gemm_inputs(problem_of(DType::kBf16, DType::kBf16, 256, 256), {"sampled", 300, true});
+  const GemmVerdict report = verify(call, simulate_gemm(call), {.budget_operations = 1e6});
+  EXPECT_TRUE(report.passed) << report.text;
+  EXPECT_TRUE(report.sampled);
+  EXPECT_EQ(report.elements, report.rows * report.columns);
+  EXPECT_LT(report.elements, call.d_elems() / 4);
+}
+
+TEST(VerifyGemm, HasNothingToJudgeWithoutRows) {
+  const GemmCase call = make_gemm_inputs(problem_of(DType::kBf16, DType::kBf16, 40, 64), {"none", 0, true});
+  EXPECT_TRUE(verify(call, simulate_gemm(call)).passed);
+}
+
+}  // namespace
+}  // namespace kernelwright
