@@ -1,4 +1,4 @@
-// Every array is read and judged before anything is used, so that one message has all that is wrong with a folder.
+// An attention call from a folder of arrays.
 #include "kernelwright/verify/attention_arrays.h"
 
 #include <fmt/format.h>
@@ -6,23 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/array_folder.h"
 #include "kernelwright/verify/npy.h"
-#include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {
 namespace {
-
-/// A dimension that an array must have, and the words for why; or one that it may choose.
-struct Dim {
-  std::optional<std::int64_t> wanted;
-  std::string why;  // "head_dim.qk is 128"
-};
-
-const char* const kOrdinals[] = {"first", "second", "third", "fourth"};
 
 class Reader {
  public:
@@ -31,18 +21,13 @@ class Reader {
   }
 
   AttentionCase read() {
-    std::error_code code;
-    if (!std::filesystem::is_directory(folder_, code))
-      throw ConfigError(folder_, std::filesystem::exists(folder_, code)
-                                     ? "is no folder; a folder of .npy files would do"
-                                     : "does not exist; a folder of .npy files would do");
     refuse_what_is_not_read();
     read_queries();
     read_keys();
     read_extras();
-    if (!violations_.empty()) throw ConfigError(violations_);
+    folder_.require_no_fault();
     check_indices();
-    if (!violations_.empty()) throw ConfigError(violations_);
+    folder_.require_no_fault();
     lay_out(call_);  // dense strides, as the arrays have them
     call_.kv_len = static_cast<int>(std::max<std::int64_t>(call_.kv_len, padded_kv_len_));
     if (problem_.kv_layout.kind == KvLayoutKind::kPadded)
@@ -69,18 +54,11 @@ class Reader {
   bool ragged_q() const { return problem_.q_layout == QLayout::kRagged; }
   bool ragged_kv() const { return problem_.kv_layout.kind == KvLayoutKind::kRagged; }
   bool paged() const { return problem_.kv_layout.kind == KvLayoutKind::kPaged; }
-  std::string path(const char* name) const { return (std::filesystem::path(folder_) / name).string() + ".npy"; }
-  bool there(const char* name) const {
-    std::error_code code;
-    return std::filesystem::exists(path(name), code);
-  }
-  void fault(const char* name, std::string message) { violations_.push_back({path(name), std::move(message)}); }
+  bool there(const char* name) const { return folder_.there(name); }
+  void fault(const char* name, std::string message) { folder_.fault(name, std::move(message)); }
 
   void refuse_what_is_not_read() {
-    const auto unread = [&](const char* name, bool is_read, const char* why) {
-      if (!is_read && there(name))
-        fault(name, fmt::format("is not read: {}; take it away, or change the problem", why));
-    };
+    const auto unread = [&](const char* name, bool is_read, const char* why) { folder_.unread(name, is_read, why); };
     unread("page_table", paged(), "kv_layout.kind is not paged");
     unread("q_offsets", ragged_q(), "q_layout is not ragged");
     unread("kv_offsets", ragged_kv(), "kv_layout.kind is not ragged");
@@ -97,34 +75,11 @@ class Reader {
 
   template <class T>
   std::optional<NpyArray<T>> read_array(const char* name, const std::vector<Dim>& dims) {
-    try {
-      NpyArray<T> array = read_npy<T>(path(name));
-      if (array.shape.size() != dims.size()) {
-        fault(name, fmt::format("shape {}; it takes {} dimension{}", shape_text(array.shape), dims.size(),
-                                dims.size() == 1 ? "" : "s"));
-        return std::nullopt;
-      }
-      bool fits = true;
-      for (std::size_t i = 0; i < dims.size(); ++i) {
-        if (array.shape[i] > std::numeric_limits<std::int32_t>::max()) {
-          fault(name, fmt::format("shape {}; a dimension is at most 2^31 - 1", shape_text(array.shape)));
-          fits = false;
-        } else if (dims[i].wanted && array.shape[i] != *dims[i].wanted) {
-          const bool last = i + 1 == dims.size() && i > 0;
-          fault(name, fmt::format("shape {}; {}, so the {} dimension would be {}", shape_text(array.shape), dims[i].why,
-                                  last ? "last" : kOrdinals[i], *dims[i].wanted));
-          fits = false;
-        }
-      }
-      if (fits) return array;
-    } catch (const ConfigError& error) {
-      violations_.insert(violations_.end(), error.violations().begin(), error.violations().end());
-    }
-    return std::nullopt;
+    return folder_.read<T>(name, dims);
   }
 
-  static Dim any(std::string what = {}) { return {std::nullopt, std::move(what)}; }
-  static Dim exactly(std::int64_t value, std::string name) { return {value, fmt::format("{} is {}", name, value)}; }
+  static Dim any() { return Dim::any(); }
+  static Dim exactly(std::int64_t value, const std::string& name) { return Dim::exactly(value, name); }
 
   /// Of q and k: the head without its rotary part.
   Dim plain_dim() const {
@@ -296,19 +251,12 @@ class Reader {
   }
 
   static void encode(const std::vector<float>& values, HostTensor& tensor) {
-    tensor.buffer = std::make_shared<std::vector<std::byte>>(values.size() * bytes_of(tensor.dtype));
-    constexpr std::size_t kPiece = 1 << 16;
-    parallel_for((values.size() + kPiece - 1) / kPiece, [&](std::size_t piece) {
-      const std::size_t from = piece * kPiece, count = std::min(kPiece, values.size() - from);
-      encode_row(tensor.dtype, std::span(values).subspan(from, count),
-                 tensor.buffer->data() + from * bytes_of(tensor.dtype));
-    });
+    tensor.buffer = std::make_shared<std::vector<std::byte>>(encode_all(tensor.dtype, values));
   }
 
   const AttentionProblem& problem_;
-  const std::string folder_;
+  ArrayFolder folder_;
   AttentionCase call_;
-  std::vector<Violation> violations_;
   std::vector<float> q_, k_, v_, q_rope_, k_rope_;
   std::vector<std::int64_t> q_shape_, k_shape_;
   std::optional<std::int64_t> batch_;
@@ -324,10 +272,7 @@ AttentionCase read_case(const AttentionProblem& problem, const std::string& fold
 }
 
 void write_output(const AttentionCase& call, const AttentionOutput& output, const std::string& folder) {
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (!std::filesystem::is_directory(folder))
-    throw ConfigError(folder, "cannot be made a folder" + (code ? ": " + code.message() : std::string()));
+  make_output_folder(folder);
   const AttentionProblem& problem = call.problem;
   const bool ragged = problem.q_layout == QLayout::kRagged;
   std::vector<std::int64_t> shape{problem.heads.q, problem.head_dim.v};
@@ -335,16 +280,13 @@ void write_output(const AttentionCase& call, const AttentionOutput& output, cons
     shape.insert(shape.begin(), call.q_tokens);
   else
     shape.insert(shape.begin(), {call.batch, call.q_len});
-  std::vector<double> exact(call.o_elems());
-  decode_row(problem.dtype.out, output.o.data(), exact.size(), exact.data());
-  const std::filesystem::path base(folder);
-  write_npy<float>((base / "o.npy").string(), shape, std::vector<float>(exact.begin(), exact.end()));
+  write_elements(folder, "o", shape, problem.dtype.out, output.o);
   if (!problem.lse) return;
   if (ragged)
     shape = {call.q_tokens, problem.heads.q};
   else
     shape = {call.batch, problem.heads.q, call.q_len};
-  write_npy<float>((base / "lse.npy").string(), shape, output.lse);
+  write_npy<float>((std::filesystem::path(folder) / "lse.npy").string(), shape, output.lse);
 }
 
 }  // namespace kernelwright

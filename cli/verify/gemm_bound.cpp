@@ -38,7 +38,7 @@ ErrorBound sum_bound(const GemmCase& call, double sum, double magnitude, double 
   if (is_fp8(call.problem.dtype.a) && k > 0) {
     const double length = stretch(call.problem);
     limit += kCoreStep * (length + length / kCoreDepth) * magnitude;
-    sigma += kCoreStep * (std::sqrt(k / 3) + length / kCoreDepth) * 2 * spread * std::sqrt(length / k);
+    sigma += kCoreStep * (std::sqrt(k / 3) + length / kCoreDepth / 4) * spread * std::sqrt(length / k);
   }
   return {call.random_values ? std::min(limit, kDeviations * sigma) : limit, sigma};
 }

@@ -15,11 +15,11 @@
 /// Worst cases grow with k where actual errors grow with its root, so data that is random is held to more: errors of
 /// sums are at most 8 standard deviations, of which there are
 ///    u (k / 8 + 8) (|s| + S)              fp32 sums; S^2 the sum of squares of the products. Truncation has a sign
-///    2^-13 (sqrt(k / 3) + k / 32 r) 2 M   8-bit operands, M = |s| + S over one stretch, r = L / k of them one-sided
+///    2^-13 (sqrt(k / 3) + L / 128) M      8-bit operands, M = (|s| + S) sqrt(L / k): sums of one stretch
 /// and the root mean square of error / sigma over all checked elements and over each 64 x 64 tile of d is at most
 /// sqrt(1.5 + 7 / sqrt(n)) for n elements. That is about the metric 1 - 2 sum(xy) / (sum(x^2) + sum(y^2)), which equals
 /// sum((x - y)^2) / (sum(x^2) + sum(y^2)), with a limit that follows from the data instead of a habit. A missing k
-/// among 8192, one tile computed from its neighbour's operands or a scale off by 1 % exceed it.
+/// among 4096, one tile computed from its neighbour's operands or a scale off by 1 % exceed it.
 ///
 /// Exact inputs (GemmInputOptions::exact) leave one right value for each element, and nothing else passes, unless an
 /// activation other than relu follows.

@@ -1,0 +1,140 @@
+// GEMM operands from .npy files: what is read, and what is said of those that do not fit.
+#include "kernelwright/verify/gemm_arrays.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/npy.h"
+#include "support/expect_message.h"
+
+namespace kernelwright {
+namespace {
+
+class GemmArrays : public testing::Test {
+ protected:
+  GemmArrays() {
+    std::string name = std::filesystem::temp_directory_path() / "kernelwright-gemm-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    problem_.n = 8;
+    problem_.k = 16;
+    problem_.dtype = {DType::kE4m3, DType::kE4m3, DType::kF32, DType::kF32};
+  }
+  ~GemmArrays() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name + ".npy"; }
+  /// 0, 1, 2, ...
+  void write(const std::string& name, const std::vector<std::int64_t>& shape) const {
+    std::vector<float> values(
+        static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
+    std::iota(values.begin(), values.end(), 0.f);
+    write_npy<float>(path(name), shape, values);
+  }
+  static double at(const HostMatrix& matrix, std::int64_t row, std::int64_t column) {
+    double value;
+    matrix.decode(row, column, 1, &value);
+    return value;
+  }
+  std::string folder_;
+  GemmProblem problem_;
+};
+
+TEST_F(GemmArrays, AreRoundedToTheProblemsDtypes) {
+  write("a", {3, 16});
+  write("b", {8, 16});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.m, 3);
+  EXPECT_EQ(at(call.a, 1, 1), 16);  // 17 is between 16 and 18
+  EXPECT_EQ(at(call.b, 0, 15), 15);
+  EXPECT_FALSE(call.random_values);
+}
+
+TEST_F(GemmArrays, FollowTheLayout) {
+  problem_.layout = OperandLayout::kTn;
+  problem_.dtype.a = problem_.dtype.b = DType::kBf16;
+  write("a", {16, 5});
+  write("b", {16, 8});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.m, 5);
+  EXPECT_EQ(call.a.stride, 8) << "rows begin at multiples of 16 bytes";
+  double value;
+  call.decode_a(4, 2, 1, &value);
+  EXPECT_EQ(value, 14);
+  call.decode_b(3, 1, 1, &value);
+  EXPECT_EQ(value, 11);
+}
+
+TEST_F(GemmArrays, HaveScalesByBlock) {
+  problem_.n = 136;
+  problem_.k = 144;
+  problem_.scales = ScaleKind::kPerBlock;
+  write("a", {3, 144});
+  write("b", {136, 144});
+  write("scale_a", {2, 3});
+  write("scale_b", {2, 2});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.scale_a_stride, 4);
+  EXPECT_EQ(call.scale(1, 0, 1), 4 * 1);
+  EXPECT_EQ(call.scale(2, 135, 1), 5 * 3);
+}
+
+TEST_F(GemmArrays, HaveWhatTheEpilogueNames) {
+  problem_.epilogue = "relu(alpha * acc + bias) + beta * c";
+  write("a", {3, 16});
+  write("b", {8, 16});
+  write("c", {3, 8});
+  write("bias", {8});
+  write_npy<float>(path("alpha"), {1}, {0.5f});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.alpha, 0.5f);
+  EXPECT_EQ(call.beta, 1);
+  EXPECT_EQ(at(call.c, 2, 7), 23);
+  EXPECT_EQ(at(call.bias, 0, 7), 7);
+}
+
+TEST_F(GemmArrays, AreRefusedAllAtOnce) {
+  problem_.scales = ScaleKind::kPerToken;
+  write("a", {3, 15});
+  write("b", {8, 16, 1});
+  write("bias", {8});
+  write("scale_a", {3});
+  try {
+    read_case(problem_, folder_);
+    FAIL() << "nothing was said";
+  } catch (const ConfigError& error) {
+    using testing::HasSubstr;
+    EXPECT_EQ(error.violations().size(), 4u) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("a.npy: shape [3, 15]; k is 16, so the last dimension would be 16"));
+    EXPECT_THAT(error.what(), HasSubstr("b.npy: shape [8, 16, 1]; it takes 2 dimensions"));
+    EXPECT_THAT(error.what(), HasSubstr("bias.npy: is not read: the epilogue, \"acc\", has no bias"));
+    EXPECT_THAT(error.what(), HasSubstr("scale_b.npy"));
+  }
+}
+
+TEST_F(GemmArrays, MustAgreeInM) {
+  problem_.epilogue = "acc + c";
+  write("a", {3, 16});
+  write("b", {8, 16});
+  write("c", {4, 8});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("c") + ": shape [4, 8]; a.npy has 3 rows, so the first dimension would be 3");
+}
+
+TEST_F(GemmArrays, ComeBackAsD) {
+  write("a", {2, 16});
+  write("b", {8, 16});
+  const GemmCase call = read_case(problem_, folder_);
+  GemmOutput output;
+  output.d.resize(2 * 8 * 4);
+  encode_row(DType::kF32, std::vector<float>(16, 2.5f), output.d.data());
+  write_output(call, output, folder_ + "/out");
+  const NpyArray<float> d = read_npy<float>(folder_ + "/out/d.npy");
+  EXPECT_EQ(d.shape, (std::vector<std::int64_t>{2, 8}));
+  EXPECT_EQ(d.values, std::vector<float>(16, 2.5f));
+}
+
+}  // namespace
+}  // namespace kernelwright
