@@ -16,11 +16,12 @@ namespace kernelwright::contract {
 ///   b  (k, n), box (a slab, rows of B that a CTA loads at once)    128-byte swizzle
 /// where m or n is innermost, 16-bit elements alone (a slab: 64 elements of m or n, and 64 rows of k):
 ///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64)             128-byte swizzle
-/// and what a warp stores at once, columns in 128 bytes of D's dtype:
-///   d, d_tail  (n, m), box (columns, 16) and (block_n % columns, 16)    128-byte swizzle, none
-///   with swap_ab  d (m, n), box (8 rows of the tile ... see the kernel's store)
+/// and what a warp stores at once, 16 rows of the tile and columns as gemm_store_box() has them:
+///   d, d_tail  (n, m), boxes of gemm_store_columns() and of block_n % that of the tile's columns
+/// With swap_ab the box is as transposed as the tile is: 16 columns of d, and rows.
 struct GemmParams {
-  TensorMap a, b, d;
+  TensorMap a, b;
+  TensorMap d;           // not read where block_n is less than a slab
   TensorMap d_tail;      // not read where whole slabs divide block_n
   const void* c;         // as d; dtype spec::kC
   const void* bias;      // [columns of d]
@@ -38,6 +39,20 @@ constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the s
 constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements
 constexpr int32_t kGemmStoreRows = 16;         // of a warp
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
+
+/// Columns of the tile in a slab that a warp stores, of elements of d: 128 bytes, but 64 of fp8.
+constexpr int32_t gemm_store_columns(int32_t d_bytes) { return d_bytes == 4 ? 32 : 64; }
+
+/// A box of d, innermost first, and the swizzle of its map; 0: none.
+struct GemmStoreBox {
+  int32_t columns, rows, swizzle_bytes;
+};
+/// Of the slab with `tile_columns`: all those of gemm_store_columns(), or the fewer at the end of a tile.
+constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t tile_columns) {
+  if (swap_ab) return {kGemmStoreRows, tile_columns, d_bytes == 1 ? 0 : kGemmStoreRows * d_bytes};
+  const bool whole = tile_columns == gemm_store_columns(d_bytes);
+  return {tile_columns, kGemmStoreRows, whole ? tile_columns * d_bytes : 0};
+}
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
 struct GemmLayout {

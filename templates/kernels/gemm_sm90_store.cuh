@@ -1,13 +1,17 @@
 /// The end of a tile of gemm_sm90: parts of k are added, and results go to memory.
 #pragma once
 
+#include "kernels/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm_sm90_tiles.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
-#include "tile/staged_store.cuh"
+#include "tile/output_slab.cuh"
 
 namespace kernelwright {
 namespace {
+
+constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>);
+constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
 using Sums = float[kWaves][spec::kBlockN / 2];  // of a thread: accumulators of wgmma, 64 rows each
 
@@ -102,52 +106,65 @@ class TileStore {
     if constexpr (kWhich + 1 < kParts) add_and_store<kWhich + 1>(sums, rank, row, column);
   }
 
-  /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and 64 columns at a time to shared
-  /// memory, from where TMA stores them; rows and columns past the end are not stored.
+  // ---- slabs: what a warp stores at once ----
+
+  /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and a slab's columns at a time to
+  /// shared memory, from where TMA stores them; rows and columns past the end are not stored.
   template <int kFirst, int kCount>
-  __device__ __forceinline__ void store(const Sums& sums, int row, int column) const {
-    constexpr int kFirstChunk = kFirst / kSlab, kChunks = (kCount + kSlab - 1) / kSlab;
+  __device__ __forceinline__ void store(Sums& sums, int row, int column) const {
+    constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
+    // What is added to the next slab is on its way while this one is stored, where registers allow.
+    constexpr int kAhead = !kPlainSums && kWaves * spec::kBlockN / 2 <= 128 ? 1 : 0;
+    Addends<kStoreColumns> addends[kAhead + 1];
+    const auto load = [&](int number) {
+      if constexpr (!kPlainSums)
+        load_addends(addends[number % (kAhead + 1)], row + number / kChunks * 64, column,
+                     kFirstChunk + number % kChunks);
+    };
+    if constexpr (kAhead > 0) load(0);
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave)
 #pragma unroll
       for (int chunk = kFirstChunk; chunk < kFirstChunk + kChunks; ++chunk) {
         constexpr int kStages = spec::kStoreStages;
-        const int number = wave * kChunks + chunk;
+        const int number = wave * kChunks + chunk - kFirstChunk;
+        if (number + kAhead < kWaves * kChunks) load(number + kAhead);
         if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
         __syncwarp();
         const uint32_t slab = output_ + number % kStages * contract::kGemmStoreSlabBytes;
-        const bool whole = chunk < spec::kBlockN / kSlab;
+        const bool whole = chunk < spec::kBlockN / kStoreColumns;
         if (whole)
-          put(slab, sums[wave], chunk);
+          put<kStoreColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         else
-          put_tail(slab, sums[wave]);
+          put<kTailColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
         ptx::fence_proxy_async_shared();
         __syncwarp();
         if (lane_ == 0) {
-          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, column + chunk * kSlab,
-                                             row + wave * 64 + static_cast<int>(warp_) * 16, slab);
+          const int tile_row = row + wave * 64 + static_cast<int>(warp_) * 16,
+                    tile_column = column + chunk * kStoreColumns;
+          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, spec::kSwapAb ? tile_row : tile_column,
+                                             spec::kSwapAb ? tile_column : tile_row, slab);
           ptx::cp_async_bulk_commit_group();
         }
       }
   }
 
-  __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk) const {
-    const tile::StagedRows<spec::kDDType, kSlab, 0> rows(slab, lane_);
-    rows.put(reinterpret_cast<const float(&)[kSlab / 2]>(sums[chunk * (kSlab / 2)]), 1.f, 1.f);
+  __device__ __forceinline__ void load_addends(Addends<kStoreColumns>& addends, int row, int column, int chunk) const {
+    const int first = row + static_cast<int>(warp_) * 16;
+    if (chunk < spec::kBlockN / kStoreColumns)
+      addends.template load<kStoreColumns>(params_, first, column + chunk * kStoreColumns, lane_);
+    else
+      addends.template load<kTailColumns>(params_, first, column + chunk * kStoreColumns, lane_);
   }
-  /// Columns past the last whole 64 of the tile: a box of their own, rows one behind the other. Stored as 64 they would
-  /// reach into the next tile.
-  __device__ __forceinline__ void put_tail(uint32_t slab, const float (&sums)[spec::kBlockN / 2]) const {
-    constexpr int kColumns = spec::kBlockN % kSlab, kFirst = spec::kBlockN - kColumns;
-    const uint32_t row = slab + lane_ % 16 * (kColumns * 2), half = lane_ / 16 * 16;
-#pragma unroll
-    for (int tile = 0; tile < kColumns / 8; tile += 2) {
-      const float* const at = &sums[(kFirst + tile * 8) / 2];
-      const auto word = [&](int i) { return tile::Element<spec::kDDType>::pack(at[2 * i], at[2 * i + 1]); };
-      if (tile + 1 < kColumns / 8)
-        ptx::stmatrix_x4(row + half + tile * 16, {word(0), word(1), word(2), word(3)});
-      else
-        ptx::stmatrix_x2(row + tile * 16, {word(0), word(1)});
+  /// A tile's last columns, where they are not a whole slab, have a box of their own: another's would reach into the
+  /// next tile.
+  template <int kColumns>
+  __device__ __forceinline__ void put(uint32_t slab, float (&sums)[spec::kBlockN / 2], int chunk,
+                                      const Addends<kStoreColumns>& addends) const {
+    if constexpr (kColumns > 0) {
+      float(&values)[kColumns / 2] = reinterpret_cast<float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
+      if constexpr (!kPlainSums) addends.template apply<kColumns>(params_, values);
+      tile::OutputSlab<spec::kDDType, spec::kSwapAb, kColumns>::put(slab, lane_, values);
     }
   }
 

@@ -63,6 +63,12 @@ __device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
   return packed;
 }
+/// As above for e5m2: beyond 57344 to 57344.
+__device__ __forceinline__ uint16_t cvt_rn_satfinite_e5m2x2_f32(float low, float high) {
+  uint16_t packed;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
 /// Two e4m3 in the low half of `pair` to packed f16, exact; NaN stays NaN. sm_89.
 __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t pair) {
   uint32_t packed;

@@ -63,6 +63,28 @@ __device__ __forceinline__ void ld_global_cg(float (&value)[4], const float* add
                : "memory");
 }
 
+/// ld.global where `exists`; elsewhere nothing is read, and the value is 0.
+__device__ __forceinline__ uint32_t ld_global_u32_if(const void* address, bool exists) {
+  uint32_t value;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.u32 %0, [%1]; }"
+               : "=&r"(value)
+               : "l"(address), "r"(static_cast<uint32_t>(exists)));
+  return value;
+}
+__device__ __forceinline__ uint32_t ld_global_u16_if(const void* address, bool exists) {
+  uint16_t value;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.u16 %0, [%1]; }"
+               : "=&h"(value)
+               : "l"(address), "r"(static_cast<uint32_t>(exists)));
+  return value;
+}
+__device__ __forceinline__ void ld_global_v2_u32_if(uint32_t* value, const void* address, bool exists) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; @p ld.global.v2.u32 {%0, %1}, [%2]; }"
+      : "=&r"(value[0]), "=&r"(value[1])
+      : "l"(address), "r"(static_cast<uint32_t>(exists)));
+}
+
 __device__ __forceinline__ void st_global_v4(void* address, const Vector16& value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])
@@ -116,6 +138,17 @@ __device__ __forceinline__ float ld_shared_f32(uint32_t address) {
 
 __device__ __forceinline__ void st_shared_f32(uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_v2_f32(uint32_t address, float first, float second) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(first), "f"(second) : "memory");
+}
+__device__ __forceinline__ void st_shared_u16(uint32_t address, uint16_t value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+}
+/// The low byte of `value`.
+__device__ __forceinline__ void st_shared_u8(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 /// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the
@@ -180,6 +213,13 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32
 /// stmatrix.x2: two matrices; lanes 0..15 give the row addresses.
 __device__ __forceinline__ void stmatrix_x2(uint32_t address, const uint32_t (&matrix)[2]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(matrix[0]), "r"(matrix[1])
+               : "memory");
+}
+
+/// As stmatrix_x2, each matrix transposed on the way.
+__device__ __forceinline__ void stmatrix_x2_trans(uint32_t address, const uint32_t (&matrix)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(matrix[0]),
+               "r"(matrix[1])
                : "memory");
 }
 

@@ -38,6 +38,15 @@ using Storage = typename Element<kDType>::Storage;
 template <DType kDType>
 constexpr int kBytesOf = static_cast<int>(sizeof(Storage<kDType>));
 
+/// Two floats as fp8, `low` in the low byte; beyond the largest to the largest.
+template <DType kTo>
+__device__ __forceinline__ uint16_t fp8_pair(float low, float high) {
+  if constexpr (kTo == DType::kE5m2)
+    return ptx::cvt_rn_satfinite_e5m2x2_f32(low, high);
+  else
+    return ptx::cvt_rn_satfinite_e4m3x2_f32(low, high);
+}
+
 /// A word of elements: those of `values` from `first` on, rounded.
 template <DType kTo, int kCount>
 __device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int first) {

@@ -85,17 +85,25 @@ HopperCase tile_gemm(const std::string& name, const TileGemmCase& gemm, TileGemm
 }
 
 void set_output(const TileGemmCase& gemm, Device& device, DevicePtr d, contract::GemmParams& params) {
-  const GemmSize& size = gemm.size;
-  params.d = matrix_map(device, d, gemm.spec.d, size.m, size.n, contract::kGemmStoreRows, contract::kGemmSlabColumns);
-  if (const int tail = gemm.spec.block_n % contract::kGemmSlabColumns; tail != 0)
-    params.d_tail = matrix_map(device, d, gemm.spec.d, size.m, size.n, contract::kGemmStoreRows, tail, Swizzle::kNone);
+  const int bytes = static_cast<int>(bytes_of(gemm.spec.d)), whole = contract::gemm_store_columns(bytes);
+  const auto map = [&](int tile_columns) {
+    const contract::GemmStoreBox box = contract::gemm_store_box(bytes, gemm.spec.swap_ab, tile_columns);
+    const Swizzle swizzle = box.swizzle_bytes == 128  ? Swizzle::k128B
+                            : box.swizzle_bytes == 64 ? Swizzle::k64B
+                            : box.swizzle_bytes == 32 ? Swizzle::k32B
+                                                      : Swizzle::kNone;
+    return matrix_map(device, d, gemm.spec.d, gemm.size.m, gemm.size.n, box.rows, box.columns, swizzle);
+  };
+  if (gemm.spec.block_n >= whole) params.d = map(whole);
+  if (const int tail = gemm.spec.block_n % whole; tail != 0) params.d_tail = map(tail);
 }
 
 void launch_tile_gemm(const TileGemmCase& gemm, Device& device, const KernelImage& image,
                       const contract::GemmParams& operands) {
   const GemmSpec& spec = gemm.spec;
   contract::GemmParams params = operands;
-  params.m = gemm.size.m, params.n = gemm.size.n, params.k = gemm.size.k;
+  params.m = spec.swap_ab ? gemm.size.n : gemm.size.m, params.n = spec.swap_ab ? gemm.size.m : gemm.size.n;
+  params.k = gemm.size.k;
   params.band = gemm.band, params.bands_of_n = gemm.bands_of_n;
   LaunchConfig config;
   config.grid[0] = static_cast<std::uint32_t>(gemm.ctas);

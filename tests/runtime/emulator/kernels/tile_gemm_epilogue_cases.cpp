@@ -165,9 +165,24 @@ HopperCase tile_gemm(const std::string& name, const EpilogueCase& epilogue) {
 }  // namespace
 
 std::vector<HopperCase> tile_gemm_epilogue_cases() {
+  // Ragged m, n and k; slabs that are whole and tiles that end in less; every dtype of c and d.
+  GemmSpec spec = tile_gemm_spec();
+  spec.alpha = spec.bias = spec.adds_c = true;
+  const auto with = [](GemmSpec of, auto change) {
+    change(of);
+    return of;
+  };
+  const auto ping_pong = [](GemmSpec& of) { of.block_m = 64, of.roles = Roles::kPingPong; };
   GemmSpec f16 = tile_gemm_spec();
   f16.a = f16.b = f16.d = DType::kF16;
-  return {tile_gemm("f16", EpilogueCase{{f16, {130, 264, 200}, 2, 2}})};
+  std::vector<HopperCase> cases;
+  const auto add = [&](const std::string& name, const EpilogueCase& epilogue) {
+    cases.push_back(tile_gemm(name, epilogue));
+  };
+  add("f16", {{f16, {130, 264, 200}, 2, 2}});
+  add("bias_c_relu",
+      {{with(spec, [](GemmSpec& of) { of.activation = Activation::kRelu; }), {200, 264, 200}, 2, 2}, 0.5f, -2, 8});
+  return cases;
 }
 
 }  // namespace kernelwright::test

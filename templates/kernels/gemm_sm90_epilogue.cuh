@@ -1,0 +1,107 @@
+/// What gemm_sm90 adds to its sums and makes of them: activation(alpha acc + bias) + beta c, in f32 registers.
+#pragma once
+
+#include "kernels/gemm_sm90_tiles.cuh"
+#include "policy/epilogue.cuh"
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr bool kPlainSums = !spec::kAlpha && !spec::kBias && !spec::kAddsC && spec::kActivation == Activation::kNone;
+
+/// Elements of c and bias for a thread's part of a warp's 16 rows and up to kMost columns of the tile, as they lie in
+/// memory. They are loaded well ahead of their use; where rows or columns end nothing is read.
+template <int kMost>
+class Addends {
+  using Stored = tile::Storage<spec::kCDType>;
+  static constexpr bool kHalves = sizeof(Stored) == 2;
+  // Neighbours in memory come as pairs: columns of the tile, unless these are rows of d.
+  static constexpr bool kPairs = !spec::kSwapAb;
+  static constexpr int kPairWords = kHalves ? 1 : 2, kTiles = kMost / 8;
+
+ public:
+  /// `row`, `column`: of the tile's first here, in the whole. kColumns of kMost.
+  template <int kColumns>
+  __device__ __forceinline__ void load(const GemmParams& params, int row, int column, uint32_t lane) {
+    const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
+    const int left = params.n - first;  // columns
+    const Stored* const bias = static_cast<const Stored*>(params.bias);
+    const Stored* const c = static_cast<const Stored*>(params.c);
+    if constexpr (spec::kBias && kPairs) {
+#pragma unroll
+      for (int tile = 0; tile < kColumns / 8; ++tile)
+        load_pair(&bias_[tile * kPairWords], bias + first + tile * 8, tile * 8 < left);
+    } else if constexpr (spec::kBias) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) bias_[r] = load_one(bias + upper + 8 * r, upper + 8 * r < params.m);
+    }
+    if constexpr (spec::kAddsC) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int at = upper + 8 * r, exist = at < params.m ? left : 0;
+        if constexpr (kPairs) {
+          const Stored* const from = c + at * params.c_stride + first;
+#pragma unroll
+          for (int tile = 0; tile < kColumns / 8; ++tile)
+            load_pair(&c_[(tile * 2 + r) * kPairWords], from + tile * 8, tile * 8 < exist);
+        } else {
+          const Stored* const from = c + first * params.c_stride + at;
+#pragma unroll
+          for (int tile = 0; tile < kColumns / 8; ++tile)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              c_[tile * 4 + r * 2 + e] = load_one(from + (tile * 8 + e) * params.c_stride, tile * 8 + e < exist);
+        }
+      }
+    }
+  }
+
+  /// Sums become values of d.
+  template <int kColumns, int kCount>
+  __device__ __forceinline__ void apply(const GemmParams& params, float (&values)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int tile = i / 4, r = i / 2 % 2, e = i % 2;
+      float x = values[i];
+      if constexpr (spec::kAlpha) x *= params.alpha;
+      if constexpr (spec::kBias) x += kPairs ? of_pair(&bias_[tile * kPairWords], e) : value(bias_[r], 0);
+      x = policy::activated<spec::kActivation>(x);
+      if constexpr (spec::kAddsC)
+        x = fmaf(params.beta, kPairs ? of_pair(&c_[(tile * 2 + r) * kPairWords], e) : value(c_[i], 0), x);
+      values[i] = x;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t load_one(const Stored* from, bool exists) {
+    if constexpr (kHalves)
+      return ptx::ld_global_u16_if(from, exists);
+    else
+      return ptx::ld_global_u32_if(from, exists);
+  }
+  __device__ __forceinline__ static void load_pair(uint32_t* to, const Stored* from, bool exists) {
+    if constexpr (kHalves)
+      to[0] = ptx::ld_global_u32_if(from, exists);
+    else
+      ptx::ld_global_v2_u32_if(to, from, exists);
+  }
+  __device__ __forceinline__ static float of_pair(const uint32_t* pair, int which) {
+    return kHalves ? value(pair[0], which) : value(pair[which], 0);
+  }
+  __device__ __forceinline__ static float value(uint32_t word, int half) {
+    if constexpr (!kHalves)
+      return __uint_as_float(word);
+    else if constexpr (spec::kCDType == DType::kBf16)
+      return __uint_as_float(half ? word & 0xffff0000u : word << 16);
+    else
+      return ptx::cvt_f32_f16(static_cast<uint16_t>(half ? word >> 16 : word));
+  }
+
+  uint32_t bias_[!spec::kBias ? 1 : kPairs ? kTiles * kPairWords : 2];
+  uint32_t c_[!spec::kAddsC ? 1 : kPairs ? kTiles * 2 * kPairWords : kTiles * 4];
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,47 @@
+/// What a GEMM does to its sums before they are rounded: functions of one f32. All are free of branches, and right to
+/// f32's last bits where the result is not close to 0 by cancellation of the argument.
+#pragma once
+
+#include "contract/spec_words.h"
+#include "ptx/math.cuh"
+
+namespace kernelwright::policy {
+
+constexpr float kLog2E = 1.44269504f;
+
+/// x / (1 + exp(-2u)), so x times the logistic function of 2u: silu with u = x / 2, gelu_tanh with another u.
+__device__ __forceinline__ float gated(float x, float minus_2u_log2e) {
+  return x * ptx::rcp_approx_ftz(1 + ptx::ex2_approx_ftz(minus_2u_log2e));
+}
+
+/// The normal distribution's mass beyond x >= 0. With t = 1 / (1 + 0.3 x), exp(x^2 / 2) times it is a polynomial of t
+/// without constant term to a relative 1.3e-7: coefficients by Remez' exchange over x in [0, 13.5], past which the mass
+/// is no normal f32.
+__device__ __forceinline__ float normal_tail(float x) {
+  constexpr float kCoefficients[] = {0.035931723f, -0.158275954f, 0.208206533f, -0.0553937858f,
+                                     0.129469171f, 0.099637501f,  0.120798357f, 0.11962639f};
+  const float t = ptx::rcp_approx_ftz(fmaf(0.3f, x, 1));
+  float sum = kCoefficients[0];
+#pragma unroll
+  for (int i = 1; i < 8; ++i) sum = fmaf(sum, t, kCoefficients[i]);
+  return sum * t * ptx::ex2_approx_ftz(x * x * (-0.5f * kLog2E));
+}
+
+template <Activation kActivation>
+__device__ __forceinline__ float activated(float x) {
+  if constexpr (kActivation == Activation::kRelu) {
+    return x < 0 ? 0 : x;  // NaN stays
+  } else if constexpr (kActivation == Activation::kSilu) {
+    return gated(x, x * -kLog2E);
+  } else if constexpr (kActivation == Activation::kGelu) {
+    const float magnitude = fabsf(x);  // x times the mass below x
+    return fmaf(-magnitude, normal_tail(magnitude), x < 0 ? 0 : x);
+  } else if constexpr (kActivation == Activation::kGeluTanh) {
+    constexpr float kLinear = -2 * 0.797884561f * kLog2E;  // sqrt(2 / pi)
+    return gated(x, x * fmaf(kLinear * 0.044715f, x * x, kLinear));
+  } else {
+    return x;
+  }
+}
+
+}  // namespace kernelwright::policy
