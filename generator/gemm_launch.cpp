@@ -27,6 +27,22 @@ int choose_band(std::int64_t rows, std::int64_t columns, std::int64_t at_once, i
   return best;
 }
 
+/// A launch's tiles, in clusters.
+struct Tiles {
+  Tiles(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept
+      : cluster(spec.cluster_m * spec.split_k),
+        of_rows(spec.block_m * spec.cluster_m),
+        rows(ceil_div(spec.swap_ab ? extent.n : extent.m, of_rows)),
+        columns(ceil_div(spec.swap_ab ? extent.m : extent.n, spec.block_n)),
+        most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
+    if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
+  }
+  std::int64_t count() const { return rows * columns; }
+
+  int cluster, of_rows;  // CTAs; rows of d that a cluster has
+  std::int64_t rows, columns, most_clusters;
+};
+
 }  // namespace
 
 std::uint32_t shared_bytes(const GemmSpec& spec) {
@@ -36,30 +52,26 @@ std::uint32_t shared_bytes(const GemmSpec& spec) {
                                         .total);
 }
 
-GemmLaunch plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
-  GemmLaunch launch;
-  launch.main.block = static_cast<std::uint32_t>(spec.threads());
-  launch.main.shared_bytes = shared_bytes(spec);
-  const int cluster = spec.cluster_m * spec.split_k;
-  launch.main.cluster = static_cast<std::uint32_t>(cluster);
-
-  const int tile_rows = spec.block_m * spec.cluster_m;
-  const std::int64_t rows = ceil_div(spec.swap_ab ? extent.n : extent.m, tile_rows);
-  const std::int64_t columns = ceil_div(spec.swap_ab ? extent.m : extent.n, spec.block_n);
-  const std::int64_t tiles = rows * columns;  // of clusters
-  std::int64_t most = max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster);
-  if (extent.sm_budget > 0) most = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most);
-  // A part of k is a CTA's only tile: it adds in the ring's memory.
-  const std::int64_t clusters = spec.split_k > 1 ? tiles : std::min(tiles, most);
-  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * cluster, 0xffffffff));
-
-  const std::int64_t at_once = std::min(tiles, most);
+GemmRaster choose_raster(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
+  const Tiles tiles(spec, extent, num_sms, max_clusters);
+  const std::int64_t at_once = std::min(tiles.count(), tiles.most_clusters);
   std::int64_t along_m = 0, along_n = 0;
-  const int band_m = choose_band(rows, columns, at_once, tile_rows, spec.block_n, along_m);
-  const int band_n = choose_band(columns, rows, at_once, spec.block_n, tile_rows, along_n);
-  launch.bands_of_n = along_n < along_m;
-  launch.band = launch.bands_of_n ? band_n : band_m;
-  return launch;
+  const int band_m = choose_band(tiles.rows, tiles.columns, at_once, tiles.of_rows, spec.block_n, along_m);
+  const int band_n = choose_band(tiles.columns, tiles.rows, at_once, spec.block_n, tiles.of_rows, along_n);
+  const bool turned = along_n < along_m;
+  return {turned ? band_n : band_m, turned};
+}
+
+LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
+  const Tiles tiles(spec, extent, num_sms, max_clusters);
+  LaunchPlan plan;
+  plan.block = static_cast<std::uint32_t>(spec.threads());
+  plan.shared_bytes = shared_bytes(spec);
+  plan.cluster = static_cast<std::uint32_t>(tiles.cluster);
+  // A part of k is a CTA's only tile: it adds in the ring's memory.
+  const std::int64_t clusters = spec.split_k > 1 ? tiles.count() : std::min(tiles.count(), tiles.most_clusters);
+  plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, 0xffffffff));
+  return plan;
 }
 
 }  // namespace kernelwright

@@ -43,17 +43,20 @@ struct GemmExtent {
   int sm_budget = 0;  // SMs that the grid takes at most, but a cluster at least; 0: all
 };
 
-struct GemmLaunch {
-  LaunchPlan main;
-  int band = 1;             // policy/tile_raster.cuh
-  bool bands_of_n = false;  // in the kernel's view: of columns of its tiles
+/// The order in which a grid walks tiles: policy/tile_raster.cuh.
+struct GemmRaster {
+  int band = 1;             // rows of tiles that are walked together
+  bool bands_of_n = false;  // columns instead, in the kernel's view
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const GemmSpec& spec);
 
+/// The order in which the tiles that are worked on at one time read the fewest rows of operands. About a microsecond.
 /// `max_clusters`: clusters of the kernel that the device holds at a time; where it is 0, num_sms / size of a cluster.
+GemmRaster choose_raster(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
+
 /// No allocation, no exceptions.
-GemmLaunch plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
+LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
 
 }  // namespace kernelwright

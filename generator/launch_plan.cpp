@@ -6,6 +6,7 @@
 #include "contract/attention_params.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/families.h"
+#include "kernelwright/generator/gemm_plan.h"
 
 namespace kernelwright {
 namespace {
@@ -75,6 +76,12 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
     case AttentionForm::kBlackwellPrefill: return contract::blackwell_layout(detail::blackwell_shape_of(spec)).total;
   }
   return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots).total;
+}
+
+std::uint32_t shared_bytes(const Spec& spec) {
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_bytes(*attention);
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_bytes(*gemm);
+  return 0;  // attention_combine
 }
 
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,

@@ -49,6 +49,7 @@ struct AttentionLaunch {
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const AttentionSpec& spec);
+std::uint32_t shared_bytes(const Spec& spec);
 
 /// `forced_splits` > 0 overrides the choice of parts (schedule.splits) where the kernel can split. No allocation, no
 /// exceptions; ~20 ns.

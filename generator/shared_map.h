@@ -20,6 +20,7 @@ struct SharedRegion {
 
 /// By offset, but that what overlaps others comes last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
+std::vector<SharedRegion> shared_map(const GemmSpec& spec);
 
 /// A named part of tensor memory: columns of all 128 lanes, 32 bits each.
 struct TensorMemoryRegion {

@@ -6,18 +6,18 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/problem.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
+#include "kernelwright/runtime/kernel_handle.h"
 
 namespace kernelwright {
 
 namespace detail {
-struct KernelSlot;
+struct AttentionKind;
 }
 
 /// How one operand is walked, in elements; its last dimension is contiguous. All zero: the operand is contiguous and
@@ -86,19 +86,10 @@ struct AttentionTensors {
   DevicePtr q_scale = 0;
 };
 
-enum class KernelState {
-  kPending,  // compiling or waiting to; a fallback may serve
-  kReady,    // loaded. Where a fallback serves, it does so until Engine::promote()
-  kFailed,   // error() says why; a fallback goes on serving
-};
-std::string_view to_string(KernelState state);
-
-/// A handle: copied for the price of a pointer, used from any thread, valid as long as its Engine. A
-/// default-constructed one is empty and throws Error when it is used.
-class AttentionKernel {
+/// A handle to the kernel of one attention problem.
+class AttentionKernel : public KernelHandle<detail::AttentionKind, AttentionProblem, AttentionPlan> {
  public:
   AttentionKernel() = default;
-  explicit operator bool() const { return slot_ != nullptr; }
 
   /// Queues the attention of `tensors` on `stream`, one launch or, where split keys are merged by a second one
   /// that starts as the first drains, two. Allocates nothing once a kernel serves, and waits for nothing (tensor maps
@@ -122,31 +113,15 @@ class AttentionKernel {
   /// The extent that `tensors` asks for: the argument of workspace_bytes().
   AttentionExtent extent(const AttentionTensors& tensors) const;
 
-  KernelState state() const;
-  /// True while the portable fallback is what launch() queues.
-  bool serves_fallback() const;
-  /// What stopped the kernel; "" unless the state is kFailed.
-  std::string error() const;
-  /// Waits until the state is no longer pending. Throws what stopped the kernel if it has failed.
-  void wait() const;
-
-  const AttentionProblem& problem() const;
-  /// The plan that was asked for (not the fallback's).
-  const AttentionPlan& plan() const;
   /// Hex of the cache key of the main kernel.
   const std::string& key() const;
-  int device() const;
   /// The main kernel and the merging one (null if there is none); both null unless the state is kReady.
   std::shared_ptr<const Binary> binary() const;
   std::shared_ptr<const Binary> combine_binary() const;
 
-  bool operator==(const AttentionKernel&) const = default;
-
  private:
   friend class Engine;
-  explicit AttentionKernel(detail::KernelSlot* slot) : slot_(slot) {}
-  detail::KernelSlot& slot() const;
-  detail::KernelSlot* slot_ = nullptr;
+  using KernelHandle::KernelHandle;
 };
 
 }  // namespace kernelwright

@@ -1,6 +1,7 @@
 #include "kernelwright/runtime/attention_launch.h"
 
 #include <cstring>
+#include <utility>
 
 #include "contract/attention_params.h"
 #include "contract/blackwell_attention.h"
@@ -185,6 +186,37 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.tensor_maps = spec.family != Family::kPortable;
   loaded.has_pdl = arch_info(plan.main.arch).pdl;
   return loaded;
+}
+
+std::vector<Spec> specs_of(const AttentionPlan& plan) {
+  std::vector<Spec> specs{plan.main};
+  if (plan.combine) specs.push_back(*plan.combine);
+  return specs;
+}
+
+void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries) {
+  loaded.main = kernels[0];
+  loaded.main_binary = std::move(binaries[0]);
+  if (const AttentionSpec& spec = loaded.spec; spec.form() == AttentionForm::kHopperPrefill && spec.cluster_m > 1) {
+    // A persistent grid of more clusters than the device holds at a time would run twice as long.
+    LaunchConfig config;
+    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(spec.cluster_m);
+    config.block = static_cast<std::uint32_t>(spec.threads());
+    config.shared_bytes = shared_bytes(spec);
+    loaded.num_sms = loaded.device->max_active_clusters(*kernels[0], config) * spec.cluster_m;
+  }
+  if (kernels.size() == 1) return;
+  loaded.combine = kernels[1];
+  loaded.combine_binary = std::move(binaries[1]);
+}
+
+void attach(LoadedAttention& loaded, const LoadedAttention& twin) {
+  loaded.main = twin.main;
+  loaded.combine = twin.combine;
+  loaded.num_sms = twin.num_sms;
+  loaded.main_binary = twin.main_binary;
+  loaded.combine_binary = twin.combine_binary;
 }
 
 AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept {

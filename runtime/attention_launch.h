@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/problem.h"
@@ -37,6 +38,13 @@ struct LoadedAttention {
 
 /// Fills all but device, kernels and binaries.
 LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device);
+
+/// The kernels of a plan, and where their binaries belong in what is loaded, in the same order.
+std::vector<Spec> specs_of(const AttentionPlan& plan);
+void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries);
+/// Those that another problem has loaded.
+void attach(LoadedAttention& loaded, const LoadedAttention& twin);
 
 AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept;
 

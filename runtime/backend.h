@@ -135,6 +135,13 @@ class Device {
   /// legal while `stream` captures.
   virtual void launch(const LoadedKernel& kernel, const LaunchConfig& config, const void* params,
                       std::size_t params_bytes, Stream stream) = 0;
+  /// Clusters of `config`'s size that the device holds at a time: SMs come in groups, and clusters of four leave some
+  /// of an H100's empty. A grid of more waits for others to end.
+  virtual int max_active_clusters(const LoadedKernel& kernel, const LaunchConfig& config) {
+    (void)kernel;
+    const std::uint32_t cluster = config.cluster[0] * config.cluster[1] * config.cluster[2];
+    return info().num_sms / static_cast<int>(cluster);
+  }
   virtual int max_ctas_per_sm(const LoadedKernel& kernel, std::uint32_t block, std::uint32_t shared_bytes) = 0;
   virtual TensorMap encode_tensor_map(const TensorMapRequest& request) = 0;  // cached
 

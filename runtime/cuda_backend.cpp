@@ -216,14 +216,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     return kernel;
   }
 
-  void launch(const LoadedKernel& loaded, const LaunchConfig& config, const void* params, std::size_t params_bytes,
-              Stream stream) override {
-    const auto& kernel = static_cast<const CudaKernel&>(loaded);
-    if (kernel.params_bytes != 0 && kernel.params_bytes != params_bytes) [[unlikely]]
-      wrong_params(kernel, params_bytes);
-    refuse_after_fork();
-    const ContextScope scope(*driver_, context_);  // there is one: load() made it
-    CUlaunchAttribute attributes[2];
+  static CUlaunchConfig launch_config(const LaunchConfig& config, CUlaunchAttribute (&attributes)[2], Stream stream) {
     CUlaunchConfig launch;
     launch.gridDimX = config.grid[0];
     launch.gridDimY = config.grid[1];
@@ -245,6 +238,18 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
       attribute.value.programmaticStreamSerializationAllowed = 1;
     }
+    return launch;
+  }
+
+  void launch(const LoadedKernel& loaded, const LaunchConfig& config, const void* params, std::size_t params_bytes,
+              Stream stream) override {
+    const auto& kernel = static_cast<const CudaKernel&>(loaded);
+    if (kernel.params_bytes != 0 && kernel.params_bytes != params_bytes) [[unlikely]]
+      wrong_params(kernel, params_bytes);
+    refuse_after_fork();
+    const ContextScope scope(*driver_, context_);  // there is one: load() made it
+    CUlaunchAttribute attributes[2];
+    CUlaunchConfig launch = launch_config(config, attributes, stream);
     void* arguments[] = {const_cast<void*>(params)};  // the driver copies from it and does not write
     void* buffer[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments[0], CU_LAUNCH_PARAM_BUFFER_SIZE, &params_bytes,
                       CU_LAUNCH_PARAM_END};
@@ -252,6 +257,18 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     check(
         driver_->cuLaunchKernelEx(&launch, kernel.function, several ? nullptr : arguments, several ? buffer : nullptr),
         "cuLaunchKernelEx", [&] { return words(kernel.entry, config); });
+  }
+
+  int max_active_clusters(const LoadedKernel& loaded, const LaunchConfig& config) override {
+    if (!driver_->cuOccupancyMaxActiveClusters) return Device::max_active_clusters(loaded, config);
+    const auto& kernel = static_cast<const CudaKernel&>(loaded);
+    const ContextScope scope(*driver_, primary());
+    CUlaunchAttribute attributes[2];
+    const CUlaunchConfig launch = launch_config(config, attributes, nullptr);
+    int clusters = 0;
+    check(driver_->cuOccupancyMaxActiveClusters(&clusters, kernel.function, &launch), "cuOccupancyMaxActiveClusters",
+          [&] { return words(kernel.entry, config); });
+    return clusters;
   }
 
   int max_ctas_per_sm(const LoadedKernel& loaded, std::uint32_t block, std::uint32_t shared_bytes) override {

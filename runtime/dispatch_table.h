@@ -15,12 +15,9 @@
 
 namespace kernelwright {
 
-namespace detail {
-struct KernelSlot;
-}
-
-/// An AttentionProblem and a device, exactly, in 48 bytes. Problems that do not fit (masks with operands, expressions,
-/// numbers that no valid problem has) give an invalid key.
+/// A problem and a device, exactly, in 48 bytes. Problems that do not fit (masks with operands, expressions, epilogues
+/// of more than 24 letters, numbers that no valid problem has) give an invalid key. Each kind of problem has a table of
+/// its own.
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
   bool valid() const { return words[0] & 1; }
@@ -71,6 +68,33 @@ struct DispatchKey {
     return key;
   }
 
+  static DispatchKey of(const GemmProblem& problem, int device) noexcept {
+    DispatchKey key;
+    constexpr std::size_t kMostText = 24;
+    if (device < 0 || device > 0xffff || problem.n < 0 || problem.k < 0 || problem.epilogue.size() > kMostText)
+      return key;
+    std::uint64_t packed = 1;  // valid
+    int shift = 1;
+    const auto pack = [&](auto value, int bits) {
+      packed |= static_cast<std::uint64_t>(value) << shift;
+      shift += bits;
+    };
+    pack(problem.dtype.a, 4);
+    pack(problem.dtype.b, 4);
+    pack(problem.dtype.d, 4);
+    pack(problem.dtype.c, 4);
+    pack(problem.layout, 2);
+    pack(problem.scales, 4);
+    pack(problem.fast_accumulation, 1);
+    pack(problem.batch_invariant, 1);
+    pack(device, 16);
+    key.words[0] = packed;
+    key.words[1] = static_cast<std::uint32_t>(problem.n) | std::uint64_t{static_cast<std::uint32_t>(problem.k)} << 32;
+    for (std::size_t i = 0; i < problem.epilogue.size(); ++i)
+      key.words[2 + i / 8] |= std::uint64_t{static_cast<unsigned char>(problem.epilogue[i])} << i % 8 * 8;
+    return key;
+  }
+
   std::uint64_t hash() const noexcept {
     // Three folded 64x64-bit products: every input bit reaches the low bits that index the table.
     constexpr auto fold = [](std::uint64_t a, std::uint64_t b) {
@@ -88,34 +112,60 @@ static_assert(sizeof(DispatchKey) <= 64);
 
 /// Open addressing with linear probes, at most half full, never shrinking. find() is lock-free and may run beside
 /// insert().
+template <class Slot>
 class DispatchTable {
  public:
-  DispatchTable();
-  ~DispatchTable();
+  DispatchTable() {
+    blocks_.push_back(std::make_unique<Block>(kFirstSize));
+    current_.store(blocks_.back().get(), std::memory_order_release);
+  }
 
-  detail::KernelSlot* find(const DispatchKey& key) const noexcept {
+  Slot* find(const DispatchKey& key) const noexcept {
     const Block& block = *current_.load(std::memory_order_acquire);
     for (std::uint64_t at = key.hash();; ++at) {
       const Entry& entry = block.entries[at & block.mask];
-      detail::KernelSlot* slot = entry.slot.load(std::memory_order_acquire);
+      Slot* slot = entry.slot.load(std::memory_order_acquire);
       if (!slot || entry.key == key) return slot;
     }
   }
 
   /// Keeps the first slot of a key. Writers take turns.
-  void insert(const DispatchKey& key, detail::KernelSlot* slot);
+  void insert(const DispatchKey& key, Slot* slot) {
+    std::lock_guard lock(writers_);
+    if ((size_ + 1) * 2 > blocks_.back()->mask + 1) {
+      const Block& old = *blocks_.back();
+      auto larger = std::make_unique<Block>((old.mask + 1) * 2);
+      for (std::uint64_t i = 0; i <= old.mask; ++i)
+        if (Slot* other = old.entries[i].slot.load(std::memory_order_relaxed))
+          place(*larger, old.entries[i].key, other);
+      blocks_.push_back(std::move(larger));
+      current_.store(blocks_.back().get(), std::memory_order_release);
+    }
+    size_ += place(*blocks_.back(), key, slot);
+  }
 
  private:
+  static constexpr std::size_t kFirstSize = 128;  // a model needs tens of kernels
   struct Entry {
-    DispatchKey key;                                 // written once, before slot
-    std::atomic<detail::KernelSlot*> slot{nullptr};  // null: free
+    DispatchKey key;                   // written once, before slot
+    std::atomic<Slot*> slot{nullptr};  // null: free
   };
   struct Block {
     explicit Block(std::size_t size) : mask(size - 1), entries(std::make_unique<Entry[]>(size)) {}
     const std::uint64_t mask;
     std::unique_ptr<Entry[]> entries;
   };
-  static bool place(Block& block, const DispatchKey& key, detail::KernelSlot* slot);
+  static bool place(Block& block, const DispatchKey& key, Slot* slot) {
+    for (std::uint64_t at = key.hash();; ++at) {
+      Entry& entry = block.entries[at & block.mask];
+      if (!entry.slot.load(std::memory_order_relaxed)) {
+        entry.key = key;
+        entry.slot.store(slot, std::memory_order_release);
+        return true;
+      }
+      if (entry.key == key) return false;
+    }
+  }
 
   std::mutex writers_;
   std::size_t size_ = 0;

@@ -43,6 +43,7 @@ namespace kernelwright {
   X(cuFuncSetAttribute, 9000, true)                          \
   X(cuFuncGetAttribute, 2020, true)                          \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, true) \
+  X(cuOccupancyMaxActiveClusters, 11070, false)              \
   X(cuLaunchKernelEx, 11060, true)                           \
   X(cuStreamCreate, 2000, true)                              \
   X(cuStreamDestroy, 4000, true)                             \

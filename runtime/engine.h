@@ -24,6 +24,7 @@
 #include "kernelwright/runtime/cubin_cache.h"
 #include "kernelwright/runtime/emulator/emulator_options.h"
 #include "kernelwright/runtime/events.h"
+#include "kernelwright/runtime/gemm_kernel.h"
 #include "kernelwright/runtime/kernel_store.h"
 
 namespace kernelwright {
@@ -102,16 +103,22 @@ class Engine {
   /// capturing.
   AttentionKernel prepare(const AttentionProblem& problem, const AttentionSchedule& schedule = {},
                           const PrepareOptions& options = {});
+  /// The same for a GEMM: all kernels of its plan, for any number of rows.
+  GemmKernel prepare(const GemmProblem& problem, const GemmSchedule& schedule = {}, const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
   /// Masks with operands and expression score mods are found under a lock.
   AttentionKernel find(const AttentionProblem& problem, int device = 0) const noexcept;
+  GemmKernel find(const GemmProblem& problem, int device = 0) const noexcept;
 
   /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head.
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
   /// The first call for a problem may compile for a third of a second; while `stream` captures it throws NotReadyError
   /// instead, so prepare what will be captured. Returns once the launch is queued; the buffers must outlive it.
   void attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device = 0);
+
+  /// d = epilogue(a b), by problem as attention() is.
+  void gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set; what is cached is still loaded. Each
   /// missing kernel is reported once, as kSealedMiss. Compiles that are queued already go on.

@@ -7,15 +7,18 @@
 
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/kernel_notes.h"
 
 namespace kernelwright {
 
+using detail::AttentionKind;
 using detail::describe;
+using detail::GemmKind;
 using detail::KernelSlot;
-using detail::LoadedAttention;
+using detail::specs_of;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -31,7 +34,8 @@ std::string text_of(const std::exception_ptr& failure) {
 }
 
 /// The architecture to plan for: the schedule's if the device runs its binaries, else the device's own.
-Arch arch_for(const AttentionSchedule& schedule, const DeviceInfo& device) {
+template <class Schedule>
+Arch arch_for(const Schedule& schedule, const DeviceInfo& device) {
   const int major = device.compute_major, minor = device.compute_minor;
   if (schedule.arch.is_auto()) {
     if (device.arch) return *device.arch;
@@ -47,14 +51,24 @@ Arch arch_for(const AttentionSchedule& schedule, const DeviceInfo& device) {
                                 device.name, major, minor, device.arch ? to_string(*device.arch) : "\"auto\""));
 }
 
-/// The fallback's plan; nullopt for a problem that only another family computes.
-std::optional<AttentionPlan> portable_plan(const AttentionProblem& problem, const DeviceInfo& device,
-                                           const TunedTable& rows) {
-  AttentionSchedule schedule;
+AttentionPlan plan_of(const AttentionProblem& problem, const AttentionSchedule& schedule, const DeviceInfo& device,
+                      const TunedTable& rows) {
+  return plan_attention(problem, schedule, arch_for(schedule, device), rows);
+}
+GemmPlan plan_of(const GemmProblem& problem, const GemmSchedule& schedule, const DeviceInfo& device,
+                 const TunedTable&) {
+  return plan_gemm(problem, schedule, arch_for(schedule, device));
+}
+
+/// The fallback's plan; nullopt for a problem that the portable family does not compute.
+template <class Kind>
+std::optional<typename Kind::Plan> portable_plan(const typename Kind::Problem& problem, const DeviceInfo& device,
+                                                 const TunedTable& rows) {
+  typename Kind::Schedule schedule;
   schedule.family = Family::kPortable;
   const Arch arch = arch_for(schedule, device);
-  if (!validate(AttentionConfig{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
-  return plan_attention(problem, schedule, arch, rows);
+  if (!validate(typename Kind::Config{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
+  return plan_of(problem, schedule, device, rows);
 }
 
 /// `why_not_cuda` is set if "auto" had to pass the GPU by.
@@ -107,56 +121,62 @@ Engine::State::State(EngineOptions given)
       options.sink({.kind = EventKind::kTunedRow, .key = "", .name = row.name, .detail = row.reason});
 }
 
-void Engine::State::tell(EventKind kind, const KernelSlot& slot, std::string detail, double milliseconds) const {
+template <class Kind>
+void Engine::State::tell(EventKind kind, const KernelSlot<Kind>& slot, std::string detail, double milliseconds) const {
   if (options.sink)
     options.sink({.kind = kind,
-                  .key = slot.key,
-                  .name = kernel_name(slot.plan.main),
+                  .key = slot.keys[0],
+                  .name = slot.kernel,
                   .detail = std::move(detail),
                   .milliseconds = milliseconds});
 }
 
-std::unique_ptr<KernelSlot> Engine::State::new_slot(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                                                    const PrepareOptions& prepare) {
-  auto slot = std::make_unique<KernelSlot>();
+template <class Kind>
+std::unique_ptr<KernelSlot<Kind>> Engine::State::new_slot(const typename Kind::Problem& problem,
+                                                          const typename Kind::Schedule& schedule,
+                                                          const PrepareOptions& prepare) {
+  auto slot = std::make_unique<KernelSlot<Kind>>();
   slot->device = &backend->device(prepare.device);
   slot->problem = problem;
   slot->schedule = schedule;
-  slot->plan = plan_attention(problem, schedule, arch_for(schedule, slot->device->info()), *rows);
+  slot->plan = plan_of(problem, schedule, slot->device->info(), *rows);
   slot->on_miss = prepare.on_miss;
   slot->shared = &shared;
+  const std::vector<Spec> specs = specs_of(slot->plan);
   if (prepare.on_miss == OnMiss::kFallback) {
-    slot->fallback_plan = portable_plan(problem, slot->device->info(), *rows);
-    if (slot->fallback_plan && slot->fallback_plan->main == slot->plan.main &&
-        slot->fallback_plan->combine == slot->plan.combine)
-      slot->fallback_plan.reset();
+    slot->fallback_plan = portable_plan<Kind>(problem, slot->device->info(), *rows);
+    if (slot->fallback_plan && specs_of(*slot->fallback_plan) == specs) slot->fallback_plan.reset();
   }
-  slot->key = store->key(slot->plan.main).digest().hex();
-  slot->name = fmt::format("{} (key {})", kernel_name(slot->plan.main), slot->key);
+  for (const Spec& spec : specs) slot->keys.push_back(store->key(spec).digest().hex());
+  slot->kernel = kernel_name(specs[0]);
+  slot->name = fmt::format("{} (key {})", slot->kernel, slot->keys[0]);
   return slot;
 }
 
-KernelSlot* Engine::State::find_locked(const AttentionProblem& problem, const AttentionSchedule* schedule, int device) {
-  for (const auto& slot : slots)
+template <class Kind>
+KernelSlot<Kind>* Engine::State::find_locked(const typename Kind::Problem& problem,
+                                             const typename Kind::Schedule* schedule, int device) {
+  for (const auto& slot : slots<Kind>().list)
     if (slot->device->ordinal() == device && (!schedule || slot->schedule == *schedule) && slot->problem == problem)
       return slot.get();
   return nullptr;
 }
 
-KernelSlot& Engine::State::claim(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                                 const PrepareOptions& prepare, bool& mine) {
+template <class Kind>
+KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                       const PrepareOptions& prepare, bool& mine) {
   std::unique_lock lock(shared.mutex);
-  KernelSlot* slot = find_locked(problem, &schedule, prepare.device);
+  KernelSlot<Kind>* slot = find_locked<Kind>(problem, &schedule, prepare.device);
   if (!slot) {
     lock.unlock();
-    std::unique_ptr<KernelSlot> fresh = new_slot(problem, schedule, prepare);
+    std::unique_ptr<KernelSlot<Kind>> fresh = new_slot<Kind>(problem, schedule, prepare);
     lock.lock();
-    slot = find_locked(problem, &schedule, prepare.device);  // another thread may have been faster
+    slot = find_locked<Kind>(problem, &schedule, prepare.device);  // another thread may have been faster
     if (!slot) {
-      slot = slots.emplace_back(std::move(fresh)).get();
+      slot = slots<Kind>().list.emplace_back(std::move(fresh)).get();
       slot->fallback_pending = slot->fallback_plan.has_value();
       const DispatchKey key = DispatchKey::of(problem, prepare.device);
-      if (key.valid()) table.insert(key, slot);
+      if (key.valid()) slots<Kind>().table.insert(key, slot);
       mine = true;
       return *slot;
     }
@@ -174,36 +194,42 @@ KernelSlot& Engine::State::claim(const AttentionProblem& problem, const Attentio
   return *slot;
 }
 
-std::unique_ptr<LoadedAttention> Engine::State::load_binaries(const KernelSlot& slot, const AttentionPlan& plan,
-                                                              std::shared_ptr<const Binary> main,
-                                                              std::shared_ptr<const Binary> combine) {
-  auto loaded = std::make_unique<LoadedAttention>(describe(slot.problem, plan, slot.device->info()));
+template <class Kind>
+std::unique_ptr<typename Kind::Loaded> Engine::State::load(const KernelSlot<Kind>& slot,
+                                                           const typename Kind::Plan& plan, bool may_compile) {
+  const std::vector<Spec> specs = specs_of(plan);
+  // Several kernels compile side by side. The store compiles each once: this thread takes what no other has begun.
+  if (may_compile)
+    for (std::size_t i = 1; i < specs.size(); ++i)
+      if (!store->find(specs[i])) pool.post([this, spec = specs[i]] { warm(spec); }, /*urgent=*/true);
+  std::vector<std::shared_ptr<const Binary>> binaries;
+  for (const Spec& spec : specs) {
+    binaries.push_back(may_compile ? store->compile(spec) : store->find(spec));
+    if (!binaries.back()) return nullptr;
+  }
+  auto loaded = std::make_unique<typename Kind::Loaded>(describe(slot.problem, plan, slot.device->info()));
   loaded->device = slot.device;
-  const auto load = [&](const Spec& spec, const Binary& binary, std::uint32_t max_shared_bytes) {
-    return loader.load(*slot.device, binary, max_shared_bytes, [&]() -> KernelLoader::Explained {
-      return {notes_of(spec), wants_lines ? store->ptx_with_lines(spec, binary) : ""};
-    });
-  };
-  loaded->main = load(plan.main, *main, shared_bytes(plan.main));
-  if (combine) loaded->combine = load(*plan.combine, *combine, 0);
-  loaded->main_binary = std::move(main);
-  loaded->combine_binary = std::move(combine);
+  std::vector<const LoadedKernel*> kernels;
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    kernels.push_back(loader.load(*slot.device, *binaries[i], shared_bytes(specs[i]), [&]() -> KernelLoader::Explained {
+      return {notes_of(specs[i]), wants_lines ? store->ptx_with_lines(specs[i], *binaries[i]) : ""};
+    }));
+  attach(*loaded, std::move(kernels), std::move(binaries));
   return loaded;
 }
 
-std::unique_ptr<LoadedAttention> Engine::State::load(const KernelSlot& slot, const AttentionPlan& plan,
-                                                     bool may_compile) {
-  const auto binary = [&](const Spec& spec) { return may_compile ? store->compile(spec) : store->find(spec); };
-  std::shared_ptr<const Binary> main = binary(plan.main), combine;
-  if (!main) return nullptr;
-  if (plan.combine && !(combine = binary(*plan.combine))) return nullptr;
-  return load_binaries(slot, plan, std::move(main), std::move(combine));
+void Engine::State::warm(const Spec& spec) noexcept {
+  try {
+    store->compile(spec);
+  } catch (...) {  // whoever waits for the kernel meets it again
+  }
 }
 
 // Events go out before the state that they speak of is published: who has seen the state finds the event in the sink.
-void Engine::State::serve_fallback(KernelSlot& slot, std::unique_ptr<LoadedAttention> kernel) {
+template <class Kind>
+void Engine::State::serve_fallback(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel) {
   kernel->fallback = true;
-  tell(EventKind::kFallback, slot, fmt::format("{} serves meanwhile", kernel_name(slot.fallback_plan->main)));
+  tell(EventKind::kFallback, slot, fmt::format("{} serves meanwhile", kernel_name(specs_of(*slot.fallback_plan)[0])));
   {
     std::lock_guard lock(shared.mutex);
     slot.fallback_pending = false;
@@ -213,7 +239,8 @@ void Engine::State::serve_fallback(KernelSlot& slot, std::unique_ptr<LoadedAtten
   shared.changed.notify_all();
 }
 
-void Engine::State::finish(KernelSlot& slot, std::unique_ptr<LoadedAttention> kernel) {
+template <class Kind>
+void Engine::State::finish(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel) {
   {
     std::lock_guard lock(shared.mutex);
     slot.tuned = std::move(kernel);
@@ -224,7 +251,8 @@ void Engine::State::finish(KernelSlot& slot, std::unique_ptr<LoadedAttention> ke
   shared.changed.notify_all();
 }
 
-void Engine::State::fail(KernelSlot& slot, std::exception_ptr failure, bool sealed_miss) noexcept {
+template <class Kind>
+void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept {
   const std::string error = text_of(failure);
   bool report = true;
   if (sealed_miss) {
@@ -244,7 +272,8 @@ void Engine::State::fail(KernelSlot& slot, std::exception_ptr failure, bool seal
   shared.changed.notify_all();
 }
 
-void Engine::State::fail_sealed(KernelSlot& slot) noexcept {
+template <class Kind>
+void Engine::State::fail_sealed(KernelSlot<Kind>& slot) noexcept {
   sealed_misses.fetch_add(1, std::memory_order_relaxed);
   fail(slot,
        std::make_exception_ptr(NotReadyError(fmt::format(
@@ -253,7 +282,8 @@ void Engine::State::fail_sealed(KernelSlot& slot) noexcept {
        true);
 }
 
-void Engine::State::make_tuned(KernelSlot& slot, bool may_compile) noexcept {
+template <class Kind>
+void Engine::State::make_tuned(KernelSlot<Kind>& slot, bool may_compile) noexcept {
   try {
     if (auto kernel = load(slot, slot.plan, may_compile)) return finish(slot, std::move(kernel));
     if (slot.fallback_plan && !slot.serving && make_fallback(slot, false)) return;
@@ -263,7 +293,8 @@ void Engine::State::make_tuned(KernelSlot& slot, bool may_compile) noexcept {
   }
 }
 
-bool Engine::State::make_fallback(KernelSlot& slot, bool may_compile) noexcept {
+template <class Kind>
+bool Engine::State::make_fallback(KernelSlot<Kind>& slot, bool may_compile) noexcept {
   try {
     if (auto kernel = load(slot, slot.plan, false)) {
       finish(slot, std::move(kernel));
@@ -286,43 +317,42 @@ bool Engine::State::make_fallback(KernelSlot& slot, bool may_compile) noexcept {
   return false;
 }
 
-void Engine::State::adopt_loaded_fallback(KernelSlot& slot) {
-  const AttentionPlan& wanted = *slot.fallback_plan;
-  std::unique_ptr<LoadedAttention> kernel;
+template <class Kind>
+void Engine::State::adopt_loaded_fallback(KernelSlot<Kind>& slot) {
+  const std::vector<Spec> wanted = specs_of(*slot.fallback_plan);
+  std::unique_ptr<typename Kind::Loaded> kernel;
   {
     std::lock_guard lock(shared.mutex);
-    for (const auto& other : slots) {
-      const auto twin = [&](const AttentionPlan& plan, const LoadedAttention* loaded) {
-        const bool same =
-            loaded && other->device == slot.device && plan.main == wanted.main && plan.combine == wanted.combine;
-        return same ? loaded : nullptr;
+    for (const auto& other : slots<Kind>().list) {
+      const auto twin = [&](const typename Kind::Plan& plan, const typename Kind::Loaded* loaded) {
+        return loaded && other->device == slot.device && specs_of(plan) == wanted ? loaded : nullptr;
       };
-      const LoadedAttention* loaded = twin(other->plan, other->tuned.get());
+      const typename Kind::Loaded* loaded = twin(other->plan, other->tuned.get());
       if (!loaded && other->fallback_plan) loaded = twin(*other->fallback_plan, other->fallback.get());
       if (!loaded) continue;
-      kernel = std::make_unique<LoadedAttention>(describe(slot.problem, wanted, slot.device->info()));
+      kernel =
+          std::make_unique<typename Kind::Loaded>(describe(slot.problem, *slot.fallback_plan, slot.device->info()));
       kernel->device = slot.device;
-      kernel->main = loaded->main;
-      kernel->combine = loaded->combine;
-      kernel->main_binary = loaded->main_binary;
-      kernel->combine_binary = loaded->combine_binary;
+      attach(*kernel, *loaded);
       break;
     }
   }
   if (kernel) serve_fallback(slot, std::move(kernel));
 }
 
-void Engine::State::refuse_in_capture(const AttentionProblem& problem, const AttentionSchedule& schedule,
+template <class Kind>
+void Engine::State::refuse_in_capture(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                                       const PrepareOptions& prepare) {
   shared.capture_misses.fetch_add(1, std::memory_order_relaxed);
   throw NotReadyError(
       fmt::format("{} was not prepared and its stream is capturing, so it can be neither compiled nor loaded; call "
                   "prepare() before "
                   "the capture begins",
-                  new_slot(problem, schedule, prepare)->name));
+                  new_slot<Kind>(problem, schedule, prepare)->name));
 }
 
-void Engine::State::make_in_background(KernelSlot& slot, bool may_compile) {
+template <class Kind>
+void Engine::State::make_in_background(KernelSlot<Kind>& slot, bool may_compile) {
   if (slot.fallback_pending) adopt_loaded_fallback(slot);
   if (!slot.fallback_pending) return pool.post([this, &slot, may_compile] { make_tuned(slot, may_compile); });
   const auto job = [this, &slot, may_compile] {
@@ -330,5 +360,60 @@ void Engine::State::make_in_background(KernelSlot& slot, bool may_compile) {
   };
   pool.post(job, /*urgent=*/true);
 }
+
+template <class Kind>
+KernelSlot<Kind>* Engine::State::prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                         const PrepareOptions& options_of) {
+  bool mine = false;
+  KernelSlot<Kind>& slot = claim<Kind>(problem, schedule, options_of, mine);
+  const bool may_compile = options_of.allow_when_sealed || !sealed;
+  if (mine && options_of.background) {
+    try {
+      make_in_background(slot, may_compile);
+    } catch (...) {
+      fail(slot, std::current_exception(), false);
+      throw;
+    }
+  } else if (mine) {
+    make_tuned(slot, may_compile);
+  }
+  if (options_of.background) return &slot;
+
+  std::unique_lock lock(shared.mutex);
+  shared.changed.wait(lock, [&] { return slot.state != KernelState::kPending; });
+  const bool fallback_will_do = slot.sealed_miss && slot.serving.load(std::memory_order_relaxed);
+  if (slot.state == KernelState::kFailed && !fallback_will_do) std::rethrow_exception(slot.failure);
+  return &slot;
+}
+
+template <class Kind>
+KernelSlot<Kind>* Engine::State::find(const typename Kind::Problem& problem, int device) noexcept {
+  const DispatchKey key = DispatchKey::of(problem, device);
+  if (key.valid()) [[likely]]
+    return slots<Kind>().table.find(key);
+  std::lock_guard lock(shared.mutex);
+  return find_locked<Kind>(problem, nullptr, device);
+}
+
+template <class Kind>
+KernelSlot<Kind>* Engine::State::for_call(const typename Kind::Problem& problem, Stream stream, int device) {
+  KernelSlot<Kind>* slot = find<Kind>(problem, device);
+  if (slot && (slot->serving || slot->state != KernelState::kFailed)) [[likely]]
+    return slot;
+  const typename Kind::Schedule schedule = slot ? slot->schedule : typename Kind::Schedule{};
+  const PrepareOptions how{
+      .device = device, .on_miss = options.on_miss, .background = options.on_miss != OnMiss::kBlock};
+  if (backend->device(device).capture_state(stream) != CaptureState::kNone)
+    refuse_in_capture<Kind>(problem, schedule, how);
+  return prepare<Kind>(problem, schedule, how);
+}
+
+template KernelSlot<AttentionKind>* Engine::State::prepare(const AttentionProblem&, const AttentionSchedule&,
+                                                           const PrepareOptions&);
+template KernelSlot<GemmKind>* Engine::State::prepare(const GemmProblem&, const GemmSchedule&, const PrepareOptions&);
+template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
+template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
+template KernelSlot<AttentionKind>* Engine::State::for_call(const AttentionProblem&, Stream, int);
+template KernelSlot<GemmKind>* Engine::State::for_call(const GemmProblem&, Stream, int);
 
 }  // namespace kernelwright

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernelwright/runtime/dispatch_table.h"
@@ -18,35 +19,80 @@ namespace kernelwright {
 struct Engine::State {
   explicit State(EngineOptions given);
 
+  /// The slots of one kind of problem; they never move or go.
+  template <class Kind>
+  struct Slots {
+    DispatchTable<detail::KernelSlot<Kind>> table;
+    std::vector<std::unique_ptr<detail::KernelSlot<Kind>>> list;  // guarded by shared.mutex
+  };
+  template <class Kind>
+  Slots<Kind>& slots() {
+    if constexpr (std::is_same_v<Kind, detail::GemmKind>)
+      return gemms;
+    else
+      return attentions;
+  }
+  /// Calls `visit` with each slot of every kind; under shared.mutex.
+  template <class Visit>
+  void each_slot(Visit&& visit) {
+    for (const auto& slot : attentions.list) visit(*slot);
+    for (const auto& slot : gemms.list) visit(*slot);
+  }
+
+  // Engine's functions of the same names.
+  template <class Kind>
+  detail::KernelSlot<Kind>* prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                    const PrepareOptions& options);
+  template <class Kind>
+  detail::KernelSlot<Kind>* find(const typename Kind::Problem& problem, int device) noexcept;
+  /// The kernel that a call by problem launches on `stream`: find(), else prepare() as the engine's on_miss says.
+  template <class Kind>
+  detail::KernelSlot<Kind>* for_call(const typename Kind::Problem& problem, Stream stream, int device);
+
   /// The slot of (problem, schedule, device); `mine` tells the caller to make it, because it is new or is tried again.
-  detail::KernelSlot& claim(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                            const PrepareOptions& prepare, bool& mine);
-  detail::KernelSlot* find_locked(const AttentionProblem& problem, const AttentionSchedule* schedule, int device);
+  template <class Kind>
+  detail::KernelSlot<Kind>& claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                  const PrepareOptions& prepare, bool& mine);
+  template <class Kind>
+  detail::KernelSlot<Kind>* find_locked(const typename Kind::Problem& problem, const typename Kind::Schedule* schedule,
+                                        int device);
 
   /// Makes the kernel that was asked for, or fails the slot. Never throws.
-  void make_tuned(detail::KernelSlot& slot, bool may_compile) noexcept;
+  template <class Kind>
+  void make_tuned(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
   /// Makes the fallback; unless the kernel that was asked for is cached, which then is made instead (returns true).
-  bool make_fallback(detail::KernelSlot& slot, bool may_compile) noexcept;
-  void make_in_background(detail::KernelSlot& slot, bool may_compile);
+  template <class Kind>
+  bool make_fallback(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
+  template <class Kind>
+  void make_in_background(detail::KernelSlot<Kind>& slot, bool may_compile);
   /// Serves the fallback if it is loaded already.
-  void adopt_loaded_fallback(detail::KernelSlot& slot);
+  template <class Kind>
+  void adopt_loaded_fallback(detail::KernelSlot<Kind>& slot);
 
-  std::unique_ptr<detail::KernelSlot> new_slot(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                                               const PrepareOptions& prepare);
+  template <class Kind>
+  std::unique_ptr<detail::KernelSlot<Kind>> new_slot(const typename Kind::Problem& problem,
+                                                     const typename Kind::Schedule& schedule,
+                                                     const PrepareOptions& prepare);
   /// Throws NotReadyError that names the kernel. Loads nothing.
-  [[noreturn]] void refuse_in_capture(const AttentionProblem& problem, const AttentionSchedule& schedule,
+  template <class Kind>
+  [[noreturn]] void refuse_in_capture(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                                       const PrepareOptions& prepare);
-  /// Null if it is not cached and may not be compiled.
-  std::unique_ptr<detail::LoadedAttention> load(const detail::KernelSlot& slot, const AttentionPlan& plan,
-                                                bool may_compile);
-  std::unique_ptr<detail::LoadedAttention> load_binaries(const detail::KernelSlot& slot, const AttentionPlan& plan,
-                                                         std::shared_ptr<const Binary> main,
-                                                         std::shared_ptr<const Binary> combine);
-  void serve_fallback(detail::KernelSlot& slot, std::unique_ptr<detail::LoadedAttention> kernel);
-  void finish(detail::KernelSlot& slot, std::unique_ptr<detail::LoadedAttention> kernel);
-  void fail(detail::KernelSlot& slot, std::exception_ptr failure, bool sealed_miss) noexcept;
-  void fail_sealed(detail::KernelSlot& slot) noexcept;
-  void tell(EventKind kind, const detail::KernelSlot& slot, std::string detail, double milliseconds = 0) const;
+  /// Null if one of its kernels is not cached and may not be compiled.
+  template <class Kind>
+  std::unique_ptr<typename Kind::Loaded> load(const detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                                              bool may_compile);
+  /// Compiles into the store; errors wait there for whoever needs the kernel.
+  void warm(const Spec& spec) noexcept;
+  template <class Kind>
+  void serve_fallback(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
+  template <class Kind>
+  void finish(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
+  template <class Kind>
+  void fail(detail::KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept;
+  template <class Kind>
+  void fail_sealed(detail::KernelSlot<Kind>& slot) noexcept;
+  template <class Kind>
+  void tell(EventKind kind, const detail::KernelSlot<Kind>& slot, std::string detail, double milliseconds = 0) const;
 
   const EngineOptions options;
   std::string why_not_cuda;  // what made "auto" choose the emulator; ""
@@ -55,9 +101,9 @@ struct Engine::State {
   const std::shared_ptr<const TunedTable> rows;
   const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
   KernelLoader loader;
-  DispatchTable table;
   detail::SlotShared shared;
-  std::vector<std::unique_ptr<detail::KernelSlot>> slots;  // guarded by shared.mutex; they never move or go
+  Slots<detail::AttentionKind> attentions;
+  Slots<detail::GemmKind> gemms;
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   WorkerPool pool;  // last: its jobs use all of the above

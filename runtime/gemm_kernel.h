@@ -8,14 +8,14 @@
 
 #include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/problem.h"
-#include "kernelwright/runtime/attention_kernel.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
+#include "kernelwright/runtime/kernel_handle.h"
 
 namespace kernelwright {
 
 namespace detail {
-struct GemmSlot;
+struct GemmKind;
 }
 
 /// Arguments of one launch: device addresses, aligned to 16 bytes (scales and bias: to their element). Strides count
@@ -38,12 +38,10 @@ struct GemmTensors {
   bool pdl = false;           // may begin before the kernel ahead of it in the stream has ended
 };
 
-/// A handle: copied for the price of a pointer, used from any thread, valid as long as its Engine. A
-/// default-constructed one is empty and throws Error when it is used.
-class GemmKernel {
+/// A handle to the kernels of one GEMM.
+class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> {
  public:
   GemmKernel() = default;
-  explicit operator bool() const { return slot_ != nullptr; }
 
   /// Queues d = epilogue(a b) on `stream`, one launch. Allocates nothing once the kernel is ready and waits for nothing
   /// (tensor maps are looked up under a lock that is held for moments); legal while `stream` captures. k = 0 leaves
@@ -53,26 +51,14 @@ class GemmKernel {
   /// refuses; and as AttentionKernel::launch() while the kernel is pending or has failed.
   void launch(const GemmTensors& tensors, Stream stream) const;
 
-  KernelState state() const;
-  /// What stopped the kernel; "" unless the state is kFailed.
-  std::string error() const;
-  /// Waits until the state is no longer pending. Throws what stopped the kernel if it has failed.
-  void wait() const;
-
-  const GemmProblem& problem() const;
-  const GemmPlan& plan() const;
   /// Hex of the cache key of the kernel that serves `m` rows.
   const std::string& key(int m) const;
-  int device() const;
   /// The kernels' binaries, as plan().variants has them; empty unless the state is kReady.
   std::vector<std::shared_ptr<const Binary>> binaries() const;
 
-  bool operator==(const GemmKernel&) const = default;
-
  private:
   friend class Engine;
-  explicit GemmKernel(detail::GemmSlot* slot) : slot_(slot) {}
-  detail::GemmSlot* slot_ = nullptr;
+  using KernelHandle::KernelHandle;
 };
 
 }  // namespace kernelwright

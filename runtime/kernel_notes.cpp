@@ -12,13 +12,30 @@ constexpr std::uint32_t kWarpsOfAWarpgroup = 4;
 
 KernelNotes notes_of(const Spec& spec) {
   KernelNotes notes;
-  const auto* attention = std::get_if<AttentionSpec>(&spec);
-  if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
   std::uint32_t next_warp = 0;
   const auto role = [&](std::uint32_t num_warps, std::string name) {
     notes.roles.push_back({.first_warp = next_warp, .num_warps = num_warps, .name = std::move(name)});
     next_warp += num_warps;
   };
+  const auto place = [&](std::vector<SharedRegion> regions) {
+    for (SharedRegion& region : regions)
+      notes.shared.push_back({.offset = region.offset,
+                              .bytes = region.bytes,
+                              .name = std::move(region.name),
+                              .stage_bytes = region.stage_bytes});
+  };
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
+    if (gemm->family == Family::kHopper) {
+      role(kWarpsOfAWarpgroup, "load");
+      for (int i = 0; i < gemm->math_warpgroups; ++i) role(kWarpsOfAWarpgroup, "math " + std::to_string(i));
+    } else {
+      role(static_cast<std::uint32_t>(gemm->num_warps), "math");
+    }
+    place(shared_map(*gemm));
+    return notes;
+  }
+  const auto* attention = std::get_if<AttentionSpec>(&spec);
+  if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
   switch (attention->form()) {
     case AttentionForm::kHopperPrefill:
       role(kWarpsOfAWarpgroup, "load");
@@ -42,11 +59,7 @@ KernelNotes notes_of(const Spec& spec) {
     default:  // every warp loads, multiplies and stores
       role(static_cast<std::uint32_t>(attention->num_warps), "math");
   }
-  for (SharedRegion& region : shared_map(*attention))
-    notes.shared.push_back({.offset = region.offset,
-                            .bytes = region.bytes,
-                            .name = std::move(region.name),
-                            .stage_bytes = region.stage_bytes});
+  place(shared_map(*attention));
   return notes;
 }
 

@@ -10,11 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "kernelwright/generator/config.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/schedule.h"
 #include "kernelwright/runtime/attention_launch.h"
 #include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/gemm_launch.h"
 
 namespace kernelwright::detail {
 
@@ -25,23 +28,45 @@ struct SlotShared {
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
 };
 
+/// What the engine is told by a kind of problem; attention_launch.h and gemm_launch.h have the functions.
+struct AttentionKind {
+  static constexpr const char* handle = "AttentionKernel";
+  using Problem = AttentionProblem;
+  using Schedule = AttentionSchedule;
+  using Plan = AttentionPlan;
+  using Loaded = LoadedAttention;
+  using Config = AttentionConfig;
+};
+struct GemmKind {
+  static constexpr const char* handle = "GemmKernel";
+  using Problem = GemmProblem;
+  using Schedule = GemmSchedule;
+  using Plan = GemmPlan;
+  using Loaded = LoadedGemm;
+  using Config = GemmConfig;
+};
+
+template <class Kind>
 struct KernelSlot {
+  using Loaded = typename Kind::Loaded;
+
   // Fixed before anyone else sees the slot.
-  AttentionProblem problem;
-  AttentionSchedule schedule;
-  AttentionPlan plan;
-  std::optional<AttentionPlan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
-  std::string key, name;                       // hex; "attention_portable (key 01ab...)" for messages
+  typename Kind::Problem problem;
+  typename Kind::Schedule schedule;
+  typename Kind::Plan plan;
+  std::optional<typename Kind::Plan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
+  std::vector<std::string> keys;                     // of the plan's kernels, hex
+  std::string kernel, name;  // "attention_portable"; "attention_portable (key 01ab...)" for messages
   OnMiss on_miss = OnMiss::kBlock;
   Device* device = nullptr;
   SlotShared* shared = nullptr;
 
   // Read by launches, without the lock; written under it. Once it is not null, promote() alone changes it.
-  std::atomic<const LoadedAttention*> serving{nullptr};
+  std::atomic<const Loaded*> serving{nullptr};
   std::atomic<KernelState> state{KernelState::kPending};
 
   // Guarded by shared->mutex.
-  std::unique_ptr<const LoadedAttention> tuned, fallback;  // never let go: captured graphs may hold them
+  std::unique_ptr<const Loaded> tuned, fallback;  // never let go: captured graphs may hold them
   bool fallback_pending = false;
   std::exception_ptr failure;  // of kFailed
   std::string error;
@@ -49,7 +74,7 @@ struct KernelSlot {
   std::chrono::steady_clock::time_point failed_at;
 
   /// A kernel to launch, when none served yet: waits or throws as on_miss says.
-  const LoadedAttention& await_serving(Stream stream);
+  const Loaded& await_serving(Stream stream);
 };
 
 }  // namespace kernelwright::detail

@@ -12,6 +12,8 @@
 namespace kernelwright {
 namespace {
 
+using Slot = detail::KernelSlot<detail::AttentionKind>;
+
 AttentionProblem base() {
   AttentionProblem problem;
   problem.heads = {32, 8};
@@ -89,8 +91,8 @@ AttentionProblem numbered(int i) {
 
 TEST(DispatchTable, FindsEveryKeyWhileItGrows) {
   constexpr int kKeys = 2000;
-  std::vector<detail::KernelSlot> slots(kKeys);
-  DispatchTable table;
+  std::vector<Slot> slots(kKeys);
+  DispatchTable<Slot> table;
   std::atomic<int> inserted{0};
   std::atomic<bool> wrong{false};
   std::thread reader([&] {
@@ -112,8 +114,8 @@ TEST(DispatchTable, FindsEveryKeyWhileItGrows) {
 }
 
 TEST(DispatchTable, TheFirstSlotOfAKeyStays) {
-  detail::KernelSlot first, second;
-  DispatchTable table;
+  Slot first, second;
+  DispatchTable<Slot> table;
   table.insert(DispatchKey::of(base(), 0), &first);
   table.insert(DispatchKey::of(base(), 0), &second);
   EXPECT_EQ(table.find(DispatchKey::of(base(), 0)), &first);

@@ -1,0 +1,154 @@
+#include "kernelwright/runtime/gemm_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "contract/gemm_params.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr DevicePtr kRowAlignment = 16;
+
+bool along_k_a(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kNn; }
+bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kTt; }
+
+std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
+
+bool fits(const Matrix& matrix, bool aligned) {
+  const DevicePtr low = matrix.address | static_cast<DevicePtr>(matrix.rows > 1 ? matrix.stride_bytes() : 0);
+  return matrix.address && matrix.stride >= matrix.columns && (!aligned || (low & (kRowAlignment - 1)) == 0);
+}
+
+/// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
+template <class Bad>
+void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t, const GemmMatrices& of, Bad&& bad) {
+  const auto matrix = [&](const char* name, const Matrix& matrix, bool aligned) {
+    const std::string path = std::string("/") + name, stride = path + "_stride";
+    bad(!matrix.address, path, [&] { return std::string("is null; give a device address"); });
+    bad(aligned && (matrix.address & (kRowAlignment - 1)) != 0, path, [&] {
+      return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", matrix.address, kRowAlignment);
+    });
+    bad(matrix.stride < matrix.columns, stride,
+        [&] { return fmt::format("{} is less than the {} elements of a row", matrix.stride, matrix.columns); });
+    const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
+    bad(aligned && matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
+      return fmt::format(
+          "{} elements of {} put rows off their 16-byte boundaries, where TMA reads and writes them; "
+          "pad rows to a multiple of {}",
+          matrix.stride, to_string(matrix.dtype), step);
+    });
+  };
+  bad(t.m < 0, "/m", [&] { return fmt::format("{} is negative", t.m); });
+  bad(t.sm_budget < 0, "/sm_budget", [&] { return fmt::format("{} is negative; 0 takes all SMs", t.sm_budget); });
+  bad(t.pdl && !kernel.has_pdl, "/pdl", [&] {
+    return fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
+                       arch_info(spec.arch).name);
+  });
+  if (kernel.k > 0) {
+    matrix("a", of.a, true);
+    matrix("b", of.b, true);
+    bad(of.d.overlaps(of.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
+    bad(of.d.overlaps(of.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
+  }
+  matrix("d", of.d, true);
+  const auto optional = [&](const char* path, DevicePtr address, bool wanted, int alignment, const char* what) {
+    bad(wanted && !address, path, [&] { return fmt::format("is null, and {}", what); });
+    bad(!wanted && address, path, [&] { return fmt::format("is given, and nothing reads it: not so that {}", what); });
+    bad(wanted && address % static_cast<DevicePtr>(alignment) != 0, path,
+        [&] { return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", address, alignment); });
+  };
+  const int element = bits_of(spec.c) / 8;
+  optional("/c", t.c, spec.adds_c, element, "the epilogue has c");
+  optional("/bias", t.bias, spec.bias, element, "the epilogue has bias");
+  const bool scaled = spec.scales != ScaleKind::kNone;
+  optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
+  optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
+  if (spec.adds_c && t.c) {
+    bad(of.c.stride < of.c.columns, "/c_stride",
+        [&] { return fmt::format("{} is less than the {} elements of a row", of.c.stride, of.c.columns); });
+    const bool same = of.c.address == of.d.address && of.c.stride_bytes() == of.d.stride_bytes() &&
+                      bits_of(of.c.dtype) == bits_of(of.d.dtype);
+    bad(of.d.overlaps(of.c) && !same, "/d",
+        [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
+  }
+  if (spec.scales == ScaleKind::kPerBlock) {
+    const std::int64_t k_blocks = (kernel.k + 127) / 128;
+    bad(of.scale_a_stride < t.m || of.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
+      return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of.scale_a_stride, t.m,
+                         (std::int64_t{t.m} + 3) / 4 * 4);
+    });
+    bad((t.scale_a & (kRowAlignment - 1)) != 0, "/scale_a",
+        [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", t.scale_a); });
+    bad(of.scale_b_stride < k_blocks, "/scale_b_stride", [&] {
+      return fmt::format("{} is less than the {} blocks of 128 that k = {} has", of.scale_b_stride, k_blocks, kernel.k);
+    });
+  }
+}
+
+}  // namespace
+
+GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t) noexcept {
+  const std::int64_t m = t.m, n = kernel.n, k = kernel.k;
+  const bool a_rows_m = along_k_a(spec.layout), b_rows_n = along_k_b(spec.layout);
+  GemmMatrices of;
+  of.a = {t.a, spec.a, a_rows_m ? m : k, a_rows_m ? k : m, or_contiguous(t.a_stride, a_rows_m ? k : m)};
+  of.b = {t.b, spec.b, b_rows_n ? n : k, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
+  of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
+  of.d = {t.d, spec.d, m, n, or_contiguous(t.d_stride, n)};
+  of.scale_a_stride = or_contiguous(t.scale_a_stride, (m + 3) / 4 * 4);
+  of.scale_b_stride = or_contiguous(t.scale_b_stride, (k + 127) / 128);
+  return of;
+}
+
+bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
+                 const GemmMatrices& of) noexcept {
+  if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
+  if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, true)) return false;
+  if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
+  return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
+}
+
+std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                                    const GemmMatrices& matrices) {
+  std::vector<Violation> violations;
+  check(kernel, spec, tensors, matrices, [&](bool broken, const std::string& path, const auto& message) {
+    if (broken) violations.push_back({"/tensors" + path, message()});
+  });
+  return violations;
+}
+
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmMatrices& of) noexcept {
+  const auto request = [](const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
+    TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
+    map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
+    map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
+    // Of one row: any legal stride.
+    constexpr std::uint64_t kStep = kRowAlignment;
+    map.strides_bytes[0] = matrix.rows > 1
+                               ? static_cast<std::uint64_t>(matrix.stride_bytes())
+                               : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
+    map.box[0] = static_cast<std::uint32_t>(box_columns);
+    map.box[1] = static_cast<std::uint32_t>(box_rows);
+    return map;
+  };
+  const auto slab = [](const Matrix& matrix) { return contract::kGemmSlabBytes * 8 / bits_of(matrix.dtype); };
+  // The kernel's view: rows of its tile are columns of d where operands are swapped.
+  const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
+  const bool rows_along_k = spec.swap_ab ? along_k_b(spec.layout) : along_k_a(spec.layout);
+  const bool columns_along_k = spec.swap_ab ? along_k_a(spec.layout) : along_k_b(spec.layout);
+  GemmTensorMaps maps;
+  maps.a = request(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
+  maps.b =
+      request(columns, slab(columns), columns_along_k ? spec.block_n / spec.cluster_m : slab(columns), Swizzle::k128B);
+  maps.d = request(of.d, slab(of.d), contract::kGemmStoreRows, Swizzle::k128B);
+  if (const int tail = spec.block_n % slab(of.d); tail != 0 && !spec.swap_ab) {
+    maps.d_tail = request(of.d, tail, contract::kGemmStoreRows, Swizzle::kNone);
+    maps.has_tail = true;
+  }
+  return maps;
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,49 @@
+/// The rules that a GEMM's arguments obey, and the tensor maps that follow from them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/gemm_launch.h"
+
+namespace kernelwright::detail {
+
+/// A matrix in memory: `rows` rows of `columns` elements, `stride` elements apart.
+struct Matrix {
+  DevicePtr address = 0;
+  DType dtype = DType::kBf16;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+
+  std::int64_t row_bytes() const { return columns * bits_of(dtype) / 8; }
+  std::int64_t stride_bytes() const { return stride * bits_of(dtype) / 8; }
+  /// From the first element to behind the last.
+  std::int64_t bytes() const { return rows > 0 ? (rows - 1) * stride_bytes() + row_bytes() : 0; }
+  bool overlaps(const Matrix& other) const {
+    return address < other.address + static_cast<DevicePtr>(other.bytes()) &&
+           other.address < address + static_cast<DevicePtr>(bytes());
+  }
+};
+
+/// The operands with the contiguous strides filled in.
+struct GemmMatrices {
+  Matrix a, b, c, d;
+  std::int64_t scale_a_stride = 0, scale_b_stride = 0;
+};
+GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors) noexcept;
+
+/// Every rule that is broken, led by "/tensors".
+std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                                    const GemmMatrices& matrices);
+/// Whether one is. As cheap as can be.
+bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                 const GemmMatrices& matrices) noexcept;
+
+/// What a launch of gemm_sm90 passes: contract/gemm_params.h says what each map is.
+struct GemmTensorMaps {
+  TensorMapRequest a, b, d, d_tail;
+  bool has_tail = false;
+};
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmMatrices& matrices) noexcept;
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,131 @@
+#include "kernelwright/runtime/gemm_launch.h"
+
+#include <cstring>
+#include <utility>
+
+#include "contract/gemm_params.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/runtime/gemm_arguments.h"
+
+namespace kernelwright::detail {
+namespace {
+
+template <class T>
+const T* pointer(DevicePtr address) {
+  return reinterpret_cast<const T*>(address);
+}
+
+[[gnu::noinline]] void check_each(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                                  const GemmMatrices& matrices) {
+  if (auto violations = broken_rules(kernel, spec, tensors, matrices); !violations.empty())
+    throw ConfigError(std::move(violations));
+}
+
+void encode(Device& device, contract::TensorMap& to, const TensorMapRequest& request) {
+  const TensorMap map = device.encode_tensor_map(request);
+  static_assert(sizeof to == sizeof map);
+  std::memcpy(&to, &map, sizeof map);
+}
+
+}  // namespace
+
+GemmRaster RasterMemo::raster_for(const GemmSpec& spec, const GemmExtent& extent, int num_sms,
+                                  int max_clusters) const noexcept {
+  // m | budget | direction | band, each in a field that holds it; 0 is empty, for no launch has m = 0.
+  const std::uint64_t key = std::uint64_t{static_cast<std::uint32_t>(extent.m)} << 32 |
+                            std::uint64_t{static_cast<std::uint32_t>(extent.sm_budget) & 0xffff} << 16;
+  std::atomic<std::uint64_t>& entry = entries_[(static_cast<std::uint32_t>(extent.m) * 0x9e3779b1u) >> 26];
+  if (const std::uint64_t found = entry.load(std::memory_order_relaxed); found >> 16 == key >> 16) [[likely]]
+    return {static_cast<int>(found & 0xff), (found & 0x100) != 0};
+  const GemmRaster raster = choose_raster(spec, extent, num_sms, max_clusters);
+  if (extent.sm_budget <= 0xffff)
+    entry.store(key | static_cast<std::uint64_t>(raster.band) | (raster.bands_of_n ? 0x100 : 0),
+                std::memory_order_relaxed);
+  return raster;
+}
+
+LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const DeviceInfo& device) {
+  LoadedGemm loaded;
+  loaded.n = problem.n;
+  loaded.k = problem.k;
+  loaded.num_sms = device.num_sms;
+  for (const GemmVariant& variant : plan.variants)
+    loaded.variants.push_back({variant.most_m, variant.spec, 0, nullptr, nullptr, std::make_shared<RasterMemo>()});
+  loaded.has_pdl = arch_info(plan.variants.back().spec.arch).pdl;
+  return loaded;
+}
+
+std::vector<Spec> specs_of(const GemmPlan& plan) {
+  std::vector<Spec> specs;
+  for (const GemmVariant& variant : plan.variants) specs.push_back(variant.spec);
+  return specs;
+}
+
+void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries) {
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    LoadedGemm::Variant& variant = loaded.variants[i];
+    variant.kernel = kernels[i];
+    variant.binary = std::move(binaries[i]);
+    const int cluster = variant.spec.cluster_m * variant.spec.split_k;
+    if (cluster == 1) continue;
+    LaunchConfig config;
+    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(cluster);
+    config.block = static_cast<std::uint32_t>(variant.spec.threads());
+    config.shared_bytes = shared_bytes(variant.spec);
+    variant.max_clusters = loaded.device->max_active_clusters(*kernels[i], config);
+  }
+}
+
+void attach(LoadedGemm& loaded, const LoadedGemm& twin) {
+  for (std::size_t i = 0; i < loaded.variants.size(); ++i) {
+    loaded.variants[i].kernel = twin.variants[i].kernel;
+    loaded.variants[i].binary = twin.variants[i].binary;
+    loaded.variants[i].max_clusters = twin.variants[i].max_clusters;
+  }
+}
+
+void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream stream) {
+  if (tensors.m == 0) return;  // null operands are fine: there are no rows
+  const LoadedGemm::Variant& variant = kernel.variant_for(tensors.m);
+  const GemmSpec& spec = variant.spec;
+  const GemmMatrices of = matrices_of(kernel, spec, tensors);
+  if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
+
+  const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
+  const GemmRaster raster = variant.rasters->raster_for(spec, extent, kernel.num_sms, variant.max_clusters);
+  const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
+  const bool swap = spec.swap_ab;
+  contract::GemmParams params{};
+  const GemmTensorMaps maps = tensor_maps_of(spec, of);
+  if (kernel.k > 0) {
+    encode(*kernel.device, params.a, maps.a);
+    encode(*kernel.device, params.b, maps.b);
+  }
+  encode(*kernel.device, params.d, maps.d);
+  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
+  params.c = pointer<void>(tensors.c);
+  params.bias = pointer<void>(tensors.bias);
+  params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
+  params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
+  params.c_stride = of.c.stride;
+  params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
+  params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
+  params.alpha = tensors.alpha;
+  params.beta = tensors.beta;
+  params.m = swap ? kernel.n : tensors.m;
+  params.n = swap ? tensors.m : kernel.n;
+  params.k = kernel.k;
+  params.band = raster.band;
+  params.bands_of_n = raster.bands_of_n;
+
+  LaunchConfig config;
+  config.pdl = tensors.pdl;
+  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
+  config.block = plan.block;
+  config.cluster[0] = plan.cluster;
+  config.shared_bytes = plan.shared_bytes;
+  kernel.device->launch(*variant.kernel, config, &params, sizeof params, stream);
+}
+
+}  // namespace kernelwright::detail
