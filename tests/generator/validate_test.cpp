@@ -257,34 +257,48 @@ GemmConfig gemm() {
   return config;
 }
 
-TEST(ValidateGemm, IsContentThoughNoKernelIsBuilt) {
+TEST(ValidateGemm, IsContentOnHopperAlone) {
   EXPECT_THAT(texts(gemm(), Arch::kSm90a), IsEmpty());
-  EXPECT_EQ(
-      why_no_kernel(gemm()),
-      "no GEMM kernel family is built yet: a gemm config can be read and checked, an attention config also compiled "
-      "and run");
-  EXPECT_EQ(why_no_kernel(attention()), std::nullopt);
+  EXPECT_THAT(texts(gemm(), Arch::kSm80),
+              ElementsAre("/schedule/family: \"portable\" has no GEMM yet; hopper has, on sm_90a"));
 }
 
 TEST(ValidateGemm, ChecksFieldsTogether) {
   GemmConfig config = gemm();
-  config.problem.layout = "nn";
+  config.problem.n = 100;
   config.problem.k = 12;
-  config.problem.dtype = {DType::kBf16, DType::kF16, DType::kMxfp4};
+  config.problem.dtype = {DType::kBf16, DType::kF16, DType::kMxfp4, DType::kE4m3};
   config.problem.scales = ScaleKind::kPerHead;
   config.problem.epilogue = "";
+  config.problem.fast_accumulation = true;
   config.schedule.arch = Arch::kSm90a;
   config.schedule.family = Family::kBlackwell;
   EXPECT_THAT(
       texts(config),
       ElementsAre(
-          "/problem/layout: \"nn\" does not fit; it takes nt: a is [m, k] and b is [n, k]",
-          "/problem/k: 12 leaves rows of bf16 off their 16-byte boundaries; it takes a multiple of 8",
-          "/problem/epilogue: is empty; it takes an expression of acc, acc alone by default",
+          "/problem/k: 12 leaves rows of a, bf16, off their 16-byte boundaries; it takes a multiple of 8",
+          "/problem/n: 100 leaves rows of d, mxfp4, off their 16-byte boundaries; it takes a multiple of 32",
+          "/problem/epilogue: \"\": the end where acc, alpha or an activation would do; it takes activation(alpha * "
+          "acc + bias) + beta * c, or a part of it that has acc",
           "/problem/dtype/b: \"f16\" does not go with a's \"bf16\"; it takes bf16",
+          "/problem/dtype/c: \"e4m3\" does not fit; bias and c are f16, bf16 or f32",
           "/problem/dtype/d: \"mxfp4\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2",
           "/problem/scales: \"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block or per_token",
-          "/schedule/family: blackwell kernels do not run on sm_90a; they run on sm_100a, sm_103a"));
+          "/problem/fast_accumulation: true has no meaning for bf16 operands, whose sums are f32; leave it out",
+          "/schedule/family: blackwell kernels do not run on sm_90a; they run on sm_100a, sm_103a",
+          "/schedule/family: \"blackwell\" has no GEMM yet; hopper has, on sm_90a"));
+}
+
+TEST(ValidateGemm, LayoutsSayWhichRowsLieOnBoundaries) {
+  GemmConfig config = gemm();
+  config.problem.layout = OperandLayout::kTn;  // a [k, m], b [k, n]: k is no row of either
+  config.problem.k = 12;
+  EXPECT_THAT(texts(config, Arch::kSm90a), IsEmpty());
+  config.problem.n = 100;
+  EXPECT_THAT(
+      texts(config),
+      ElementsAre("/problem/n: 100 leaves rows of b, bf16, off their 16-byte boundaries; it takes a multiple of 8",
+                  "/problem/n: 100 leaves rows of d, bf16, off their 16-byte boundaries; it takes a multiple of 8"));
 }
 
 TEST(ValidateGemm, AsksForScalesWhereTheFormatHasThem) {

@@ -1,0 +1,171 @@
+/// What a GEMM is planned as, and what is refused.
+#include "kernelwright/generator/gemm_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <set>
+
+#include "kernelwright/generator/epilogue.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/specialize.h"
+
+namespace kernelwright {
+namespace {
+
+using ::testing::HasSubstr;
+
+GemmProblem problem(int n, int k) {
+  GemmProblem of;
+  of.n = n;
+  of.k = k;
+  return of;
+}
+
+std::string refusal(const GemmProblem& of, const GemmSchedule& schedule) {
+  try {
+    plan_gemm(of, schedule, Arch::kSm90a);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Epilogue, ReadsItsParts) {
+  EXPECT_EQ(parse_epilogue("acc"), Epilogue{});
+  EXPECT_EQ(parse_epilogue(" acc+bias "), (Epilogue{.bias = true}));
+  EXPECT_EQ(parse_epilogue("alpha*acc + beta * c"), (Epilogue{.alpha = true, .c = true, .beta = true}));
+  EXPECT_EQ(parse_epilogue("gelu_tanh(alpha * acc + bias) + c"),
+            (Epilogue{.alpha = true, .bias = true, .c = true, .activation = Activation::kGeluTanh}));
+  EXPECT_EQ(parse_epilogue("silu(acc) + beta*c"), (Epilogue{.c = true, .beta = true, .activation = Activation::kSilu}));
+}
+
+TEST(Epilogue, SaysWhereItStopped) {
+  const auto stops = [](std::string_view text) -> std::string {
+    try {
+      parse_epilogue(text);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(stops("gelu(acc"), HasSubstr("\"gelu(acc\": the end where \"+\" or \")\" would do"));
+  EXPECT_THAT(stops("acc + acc"), HasSubstr("\"acc\" where bias, c or beta would do"));
+  EXPECT_THAT(stops("tanh(acc)"), HasSubstr("\"tanh\" where acc, alpha or an activation would do"));
+  EXPECT_THAT(stops("alpha acc"), HasSubstr("\"acc\" where \"*\" would do"));
+  EXPECT_THAT(stops("acc + c + c"), HasSubstr("\"+\" where the end would do"));
+  EXPECT_THAT(stops("relu(acc + c)"), HasSubstr("\"c\" where bias would do"));
+}
+
+TEST(GemmPlan, VariantsCoverEveryRowCountOnce) {
+  for (const auto& [n, k] : {std::pair{4096, 4096}, {7168, 2048}, {512, 7168}, {128256, 4096}, {8, 64}}) {
+    const GemmPlan plan = plan_gemm(problem(n, k), {}, Arch::kSm90a);
+    ASSERT_FALSE(plan.variants.empty());
+    int before = 0;
+    for (const GemmVariant& variant : plan.variants) {
+      EXPECT_GT(variant.most_m, before);
+      before = variant.most_m;
+    }
+    EXPECT_EQ(before, INT_MAX);
+    for (std::size_t i = 1; i < plan.variants.size(); ++i) EXPECT_NE(plan.variants[i - 1].spec, plan.variants[i].spec);
+    EXPECT_EQ(plan.variant_for(1).spec, plan.variants.front().spec);
+    EXPECT_EQ(plan.variant_for(1 << 20).spec, plan.variants.back().spec);
+  }
+}
+
+TEST(GemmPlan, AModelsDenseLayersShareKernels) {
+  std::set<std::string> kernels;
+  for (const auto& [n, k] : {std::pair{2112, 7168},
+                             {576, 7168},
+                             {24576, 1536},
+                             {32768, 512},
+                             {7168, 16384},
+                             {4096, 7168},
+                             {7168, 2048},
+                             {10240, 8192},
+                             {8192, 8192},
+                             {57344, 8192},
+                             {8192, 28672},
+                             {5120, 8192},
+                             {28672, 8192},
+                             {8192, 14336},
+                             {6144, 4096},
+                             {4096, 4096},
+                             {28672, 4096},
+                             {4096, 14336}})
+    for (const GemmVariant& variant : plan_gemm(problem(n, k), {}, Arch::kSm90a).variants)
+      kernels.insert(canonical_text(variant.spec));
+  EXPECT_LE(kernels.size(), 48u);
+  EXPECT_GE(kernels.size(), 4u);
+}
+
+TEST(GemmPlan, AScheduleThatSaysItsTileHasOneVariant) {
+  GemmSchedule schedule;
+  schedule.block_m = 128;
+  schedule.block_n = 176;
+  schedule.roles = Roles::kPingPong;
+  schedule.math_warpgroups = 2;
+  schedule.k_group = 1;
+  const GemmPlan plan = plan_gemm(problem(4096, 4096), schedule, Arch::kSm90a);
+  ASSERT_EQ(plan.variants.size(), 1u);
+  EXPECT_EQ(plan.variants[0].spec.block_n, 176);
+  EXPECT_LE(shared_bytes(plan.variants[0].spec), 232448u);
+}
+
+TEST(GemmPlan, RefusesWhatNoTileFits) {
+  GemmSchedule schedule;
+  schedule.block_m = 128;
+  schedule.block_n = 208;
+  schedule.roles = Roles::kPingPong;
+  schedule.math_warpgroups = 2;
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule),
+              HasSubstr("/schedule/block_n: 208 columns of 128 rows take 208 registers a thread, and 2 math warpgroups "
+                        "have 200; 200 would fit"));
+  schedule.block_n = 128;
+  schedule.stages = 7;
+  schedule.k_group = 1;
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("stages 6 would fit"));
+  schedule.stages = 4;
+  schedule.split_k = 2;
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("/schedule/split_k: 2: CTAs of a cluster either"));
+  GemmSchedule other;
+  other.clc_depth = 2;
+  EXPECT_THAT(refusal(problem(4096, 4096), other), HasSubstr("the hopper family has no clc_depth"));
+}
+
+TEST(GemmLaunch, GridsAreNoLargerThanTheMachineOrItsTiles) {
+  GemmSpec spec = plan_gemm(problem(4096, 4096), {}, Arch::kSm90a).variants.back().spec;
+  spec.block_m = 128, spec.block_n = 256;
+  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096}, 132, 0).grid[0], 132u);
+  EXPECT_EQ(plan_launch(spec, {128, 512, 4096}, 132, 0).grid[0], 2u);
+  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096, 20}, 132, 0).grid[0], 20u);
+  spec.cluster_m = 4;
+  EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096}, 132, 30).grid[0], 120u);
+  EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096}, 132, 30).cluster, 4u);
+  EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096, 1}, 132, 30).grid[0], 4u);
+}
+
+TEST(GemmLaunch, BandsReadFewRows) {
+  GemmSpec spec;
+  spec.family = Family::kHopper;
+  spec.block_m = 128, spec.block_n = 176;
+  const GemmRaster wide = choose_raster(spec, {4096, 7168, 2048}, 132, 0);
+  EXPECT_GE(wide.band, 8);
+  EXPECT_LE(wide.band, 16);
+  spec.block_n = 128;
+  EXPECT_EQ(choose_raster(spec, {4096, 512, 7168}, 132, 0).band, 1) << "all tiles are worked on at a time";
+}
+
+TEST(GemmSpecialization, NamesItsTemplateAndConstants) {
+  const GemmSpec spec = plan_gemm(problem(4096, 4096), {}, Arch::kSm90a).variants.back().spec;
+  const SourceUnit unit = specialize(spec);
+  EXPECT_EQ(unit.kernel, "gemm_sm90");
+  EXPECT_THAT(unit.spec_header, HasSubstr("constexpr DType kADType = DType::kBf16;"));
+  EXPECT_THAT(unit.spec_header, HasSubstr("constexpr OperandLayout kLayout = OperandLayout::kNt;"));
+  EXPECT_THAT(unit.spec_header, HasSubstr("constexpr int kBlockN = " + std::to_string(spec.block_n)));
+  EXPECT_THAT(unit.spec_header, HasSubstr("#define KERNELWRIGHT_WGMMA_N0 " + std::to_string(spec.block_n)));
+}
+
+}  // namespace
+}  // namespace kernelwright
