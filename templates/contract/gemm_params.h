@@ -64,7 +64,10 @@ struct GemmLayout {
   int32_t total;
 };
 
-/// `scale_bytes`: of one slot, a multiple of 128; 0 without block scales.
+/// Of a slot's scales, one f32 for each of `rows`: the rows of the operand that has a scale for 128 elements of k.
+constexpr int32_t gemm_scale_bytes(int32_t rows) { return (rows * 4 + 127) / 128 * 128; }
+
+/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
                                  int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0) {
   GemmLayout layout{};

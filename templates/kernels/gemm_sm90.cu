@@ -1,4 +1,5 @@
-/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T, both operands K-major.
+/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit or fp8 operands, both
+/// K-major, with the scales of fp8 ones.
 ///
 /// A persistent CTA walks tiles of the output. Warpgroup 0 loads: one thread keeps the input ring
 /// (pipeline/tile_pipeline.cuh) full, over the ends of tiles. The others multiply. Cooperative: all own rows of one
@@ -7,6 +8,7 @@
 /// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
 /// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
 /// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band.
+#include "kernels/gemm_sm90_scales.cuh"
 #include "kernels/gemm_sm90_store.cuh"
 #include "kernels/gemm_sm90_tiles.cuh"
 #include "ptx/barrier.cuh"
@@ -33,7 +35,7 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
       input.expect_bytes(stage, Input::group_bytes);
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
-        const int k = (slab + j) * kSlab;  // past the end TMA brings zeros
+        const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
         ptx::cp_async_bulk_tensor_2d(payload.a(stage.tile(j)), params.a, k, row, stage.full);
         const uint32_t share = payload.b(stage.tile(j)) + static_cast<uint32_t>(rank) * kBShareBytes;
         if constexpr (kCluster > 1)
@@ -47,6 +49,15 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
   if constexpr (kCluster > 1) input.drain();
 }
 
+/// The products of a slab: four of 32 bytes of k, 2 * 16 apart.
+template <int kCount>
+__device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
+  if constexpr (kElementBytes == 1)
+    ptx::wgmma_fp8_ss_x4<spec::kADType, spec::kBDType, 2, 2>(sums, a, b, accumulate);
+  else
+    ptx::wgmma_ss_x4<spec::kADType, false, 2, 2>(sums, a, b, accumulate);
+}
+
 /// Role of a warpgroup.
 class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
@@ -56,6 +67,7 @@ class MathWarpgroup {
                                            const Payload& payload, uint32_t warpgroup)
       : work_(params),
         input_(barriers, payload),
+        scales_(params),
         store_(params, base, warpgroup),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32) {}
@@ -71,12 +83,14 @@ class MathWarpgroup {
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.raster.count();  // whoever has no tile in the last round passes the turn on
+      if constexpr (EndScales::kAny) clear();
       turns.wait();
       if (works) multiply(groups);
       turns.pass();
       if (!works) break;
       const policy::TileRaster::Tile tile = work_.at(own, rank);
       const int row = tile.row * spec::kBlockM + (kPingPong ? 0 : static_cast<int>(warpgroup_) * kWaves * 64);
+      if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
       store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
       input_.skip(groups * (sharers - 1));
     }
@@ -99,8 +113,7 @@ class MathWarpgroup {
         const uint64_t a = ptx::wgmma_descriptor(stage.payload.a(stage.tile(j)) + rows, 0, kAtomBytes);
 #pragma unroll
         for (int wave = 0; wave < kWaves; ++wave)
-          ptx::wgmma_ss_x4<spec::kADType, false, 2, 2>(sums_[wave], a + wave * (64 * kRowBytes / 16), b,
-                                                       j > 0 ? 1 : group > 0);
+          issue(sums_[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
       }
       ptx::wgmma_commit_group();
       if constexpr (spec::kMmaInFlight > 0) {
@@ -119,8 +132,18 @@ class MathWarpgroup {
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums_[wave]);
   }
 
+  /// What writes sums beside wgmma defines them for every tile: ptxas would serialise the products, or keep the last
+  /// tile's sums beside what became of them.
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+      for (float& sum : sums_[wave]) sum = 0;
+  }
+
   const Work work_;
   pipeline::InputConsumer<Input> input_;
+  const EndScales scales_;
   const TileStore store_;
   const uint32_t warpgroup_, lane_;
   Sums sums_;

@@ -13,8 +13,6 @@ namespace {
 constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>);
 constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
 
-using Sums = float[kWaves][spec::kBlockN / 2];  // of a thread: accumulators of wgmma, 64 rows each
-
 /// A warpgroup's view of a tile's end.
 class TileStore {
  public:

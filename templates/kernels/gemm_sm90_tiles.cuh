@@ -10,6 +10,7 @@
 #include "policy/tile_raster.cuh"
 #include "policy/turns.cuh"
 #include "ptx/cluster.cuh"
+#include "tile/element.cuh"
 
 namespace kernelwright {
 namespace {
@@ -21,8 +22,11 @@ constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
 constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
 constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // products of 64 rows, of a warpgroup
 static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
-constexpr int kSlab = contract::kGemmSlabColumns;  // k of a tile
-constexpr uint32_t kRowBytes = 128, kAtomBytes = 8 * kRowBytes;
+constexpr int kSlab = contract::kGemmSlabColumns;  // columns that a warp stores at once
+constexpr uint32_t kRowBytes = contract::kGemmSlabBytes, kAtomBytes = 8 * kRowBytes;
+constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
+static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "wgmma has operands of one width");
+constexpr int kSlabDepth = kRowBytes / kElementBytes;  // k of a slot's tile
 constexpr int kCluster = spec::kClusterM;
 constexpr int kParts = spec::kSplitK, kBand = spec::kBlockN / kParts;  // of k; columns that a CTA stores
 static_assert(kParts == 1 || (kCluster == 1 && !kPingPong && kBand % contract::kGemmSlabColumns == 0),
@@ -58,7 +62,7 @@ struct Work {
     const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
     turned = params.bands_of_n;
     raster = {turned ? columns : rows, turned ? rows : columns, params.band};
-    slabs = (params.k + kSlab - 1) / kSlab;
+    slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
     first = static_cast<int>(blockIdx.x) / (kCluster * kParts);
     step = static_cast<int>(gridDim.x) / (kCluster * kParts);
   }
@@ -74,6 +78,8 @@ struct Work {
     return {(turned ? tile.column : tile.row) * kCluster + rank, turned ? tile.row : tile.column};
   }
 };
+
+using Sums = float[kWaves][spec::kBlockN / 2];  // of a thread: accumulators of wgmma, 64 rows each
 
 __device__ __forceinline__ int rank_in_cluster() { return kCluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) : 0; }
 

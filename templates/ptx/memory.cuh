@@ -46,6 +46,11 @@ __device__ __forceinline__ int32_t ld_global_settled_s32(const int32_t* address)
   asm("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
   return value;
 }
+__device__ __forceinline__ float ld_global_settled_f32(const float* address) {
+  float value;
+  asm("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+}
 
 /// ld.global.cg: past the L1, where a line may be older than what another CTA of the grid has written since.
 __device__ __forceinline__ float ld_global_cg_f32(const float* address) {

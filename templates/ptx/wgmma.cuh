@@ -1,5 +1,5 @@
 /// Hopper's asynchronous matrix multiply of a warpgroup (PTX ISA 8.0, sm_90a): D[64][n] += A[64][16] B[16][n], f16 or
-/// bf16 in, f32 out. n is twice the number of registers that a thread holds of D.
+/// bf16 in, f32 out; of fp8 A[64][32] B[32][n]. n is twice the number of registers that a thread holds of D.
 ///
 /// Warp w of the warpgroup holds rows 16w..16w+15 of D: its lane l the rows l/4 (registers 4j, 4j+1) and l/4 + 8 (4j+2,
 /// 4j+3), in columns 8j + 2(l%4) and one more.
@@ -172,6 +172,20 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
       : KERNELWRIGHT_SUMS_##n                                                                                       \
       : "l"(a), "l"(b), "r"(accumulate), "n"(kStepA), "n"(kStepB), "n"(kAMnMajor ? 1 : 0), "n"(kBMnMajor ? 1 : 0)   \
       : "memory")
+#define KERNELWRIGHT_WGMMA_FP8_LINE(types, n) \
+  "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." types " {" KERNELWRIGHT_PLACES_##n "}, "
+#define KERNELWRIGHT_WGMMA_FP8_X4(types, n, p0, p1, p2, p3, p4)                                                       \
+  asm volatile(                                                                                                       \
+      "{ .reg .pred p, q; .reg .b64 a1, a2, a3, b1, b2, b3; setp.ne.b32 p, %" #p2 ", 0; setp.eq.b32 q, %" #p2         \
+      ", %" #p2 "; add.s64 a1, %" #p0 ", %" #p3 "; add.s64 b1, %" #p1 ", %" #p4 "; add.s64 a2, a1, %" #p3             \
+      "; add.s64 b2, b1, %" #p4 "; add.s64 a3, a2, %" #p3 "; add.s64 b3, b2, %" #p4 "; " KERNELWRIGHT_WGMMA_FP8_LINE( \
+          types,                                                                                                      \
+          n) "%" #p0 ", %" #p1                                                                                        \
+             ", p, 1, 1; " KERNELWRIGHT_WGMMA_FP8_LINE(types, n) "a1, b1, q, 1, 1; " KERNELWRIGHT_WGMMA_FP8_LINE(     \
+                 types, n) "a2, b2, q, 1, 1; " KERNELWRIGHT_WGMMA_FP8_LINE(types, n) "a3, b3, q, 1, 1; }"             \
+      : KERNELWRIGHT_SUMS_##n                                                                                         \
+      : "l"(a), "l"(b), "r"(accumulate), "n"(kStepA), "n"(kStepB)                                                     \
+      : "memory")
 #define KERNELWRIGHT_A4(i) "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3])
 #define KERNELWRIGHT_WGMMA_RS_X4(type, n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, \
                                  p17, p18, p19)                                                                      \
@@ -195,6 +209,7 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 /// wgmma_rs: A from registers, in the layout of D's registers with two elements packed: {4j, 4j+1}, {4j+2, 4j+3} of j
 /// and j + 1. They must not change until the group has ended.
 /// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
+/// wgmma_fp8: e4m3 and e5m2 in any mix, both K-major.
 /// _x4: four of them in a row, D += A[i] B[i], with kStepA and kStepB (16 bytes each) from one operand to the next: an
 /// asm statement with all of D costs NVRTC more than the instructions in it.
 #define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18,     \
@@ -224,6 +239,19 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
     } else {                                                                                                           \
       static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
       KERNELWRIGHT_WGMMA_SS_X4("f16", n, p0, p1, p2, p3, p4, p5, p6);                                                  \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  template <DType kADType, DType kBDType, int kStepA, int kStepB>                                                      \
+  __device__ __forceinline__ void wgmma_fp8_ss_x4(float(&d)[n / 2], uint64_t a, uint64_t b, uint32_t accumulate) {     \
+    if constexpr (kADType == DType::kE4m3 && kBDType == DType::kE4m3) {                                                \
+      KERNELWRIGHT_WGMMA_FP8_X4("e4m3.e4m3", n, p0, p1, p2, p3, p4);                                                   \
+    } else if constexpr (kADType == DType::kE4m3 && kBDType == DType::kE5m2) {                                         \
+      KERNELWRIGHT_WGMMA_FP8_X4("e4m3.e5m2", n, p0, p1, p2, p3, p4);                                                   \
+    } else if constexpr (kADType == DType::kE5m2 && kBDType == DType::kE4m3) {                                         \
+      KERNELWRIGHT_WGMMA_FP8_X4("e5m2.e4m3", n, p0, p1, p2, p3, p4);                                                   \
+    } else {                                                                                                           \
+      static_assert(kADType == DType::kE5m2 && kBDType == DType::kE5m2, "wgmma of fp8 types");                         \
+      KERNELWRIGHT_WGMMA_FP8_X4("e5m2.e5m2", n, p0, p1, p2, p3, p4);                                                   \
     }                                                                                                                  \
   }                                                                                                                    \
   template <DType kDType, bool kBMnMajor, int kStepB>                                                                  \
@@ -357,6 +385,8 @@ KERNELWRIGHT_WGMMA(256, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 1
 #undef KERNELWRIGHT_WGMMA_RS_X4
 #undef KERNELWRIGHT_A4
 #undef KERNELWRIGHT_WGMMA_SS_X4
+#undef KERNELWRIGHT_WGMMA_FP8_X4
+#undef KERNELWRIGHT_WGMMA_FP8_LINE
 #undef KERNELWRIGHT_WGMMA_LINE
 #undef KERNELWRIGHT_WGMMA_SS
 #undef KERNELWRIGHT_SUMS_256

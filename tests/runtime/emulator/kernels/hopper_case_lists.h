@@ -14,6 +14,7 @@ std::vector<HopperCase> copy_cases();
 std::vector<HopperCase> kv_pipeline_cases();
 std::vector<HopperCase> tile_gemm_cases();
 std::vector<HopperCase> tile_gemm_epilogue_cases();
+std::vector<HopperCase> tile_gemm_fp8_cases();
 
 /// D[m][n] = A[m][k] B[n][k]^T, all of it exact where operands are integers within kExactLimit.
 struct GemmSize {

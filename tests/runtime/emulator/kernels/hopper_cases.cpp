@@ -45,8 +45,8 @@ void add_headers(SourceUnit& unit, std::string_view text, const std::filesystem:
 
 std::vector<HopperCase> hopper_cases() {
   std::vector<HopperCase> all;
-  for (auto* list :
-       {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases, tile_gemm_epilogue_cases})
+  for (auto* list : {gemm_cases, attention_cases, copy_cases, kv_pipeline_cases, tile_gemm_cases,
+                     tile_gemm_epilogue_cases, tile_gemm_fp8_cases})
     for (HopperCase& test : list()) all.push_back(std::move(test));
   return all;
 }

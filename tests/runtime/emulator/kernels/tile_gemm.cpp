@@ -68,8 +68,9 @@ GemmSpec tile_gemm_spec() {
 }
 
 contract::GemmLayout tile_gemm_layout(const GemmSpec& spec) {
+  const int scales = spec.scales == ScaleKind::kPerBlock ? spec.swap_ab ? spec.block_n : spec.block_m : 0;
   return contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
-                               spec.store_stages);
+                               spec.store_stages, contract::gemm_scale_bytes(scales));
 }
 
 HopperCase tile_gemm(const std::string& name, const TileGemmCase& gemm, TileGemmRun run) {

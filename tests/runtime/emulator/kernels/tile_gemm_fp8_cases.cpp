@@ -1,0 +1,165 @@
+// templates/kernels/gemm_sm90.cu on fp8 operands and their scales against sums in fp64.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "runtime/emulator/kernels/hopper_buffers.h"
+#include "runtime/emulator/kernels/tile_gemm.h"
+
+namespace kernelwright::test {
+namespace {
+
+// Of the 14 bits that tensor cores keep of a sum of fp8 products: 4 * 4 * 512 has 13.
+constexpr int kFp8Limit = 4, kBlock = 128;
+
+std::size_t index(int row, int columns, int column) {
+  return static_cast<std::size_t>(row) * static_cast<std::size_t>(columns) + static_cast<std::size_t>(column);
+}
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/// fp8 as it is stored, and as a double.
+struct Fp8 {
+  std::vector<std::uint8_t> bits;
+  std::vector<double> values;
+};
+
+/// Normal, or integers within kFp8Limit of which half are 0: e4m3 and e5m2 have all of them.
+Fp8 random_fp8(Random& random, DType dtype, std::size_t count, bool exact) {
+  Fp8 made;
+  while (made.bits.size() < count) {
+    float pair[2];
+    random.normal_pair(pair[0], pair[1]);
+    for (const float normal : pair) {
+      const float integer = random.below(2) ? static_cast<float>(random.below(2 * kFp8Limit + 1)) - kFp8Limit : 0.0f;
+      const std::uint32_t bits = encode_float(dtype, exact ? integer : normal);
+      made.bits.push_back(static_cast<std::uint8_t>(bits));
+      made.values.push_back(decode_float(dtype, bits));
+    }
+  }
+  made.bits.resize(count), made.values.resize(count);
+  return made;
+}
+
+/// Positive: powers of two between 1/4 and 4, or any between 1/2 and 2.
+std::vector<float> random_scales(Random& random, std::size_t count, bool exact) {
+  std::vector<float> scales(count);
+  for (float& scale : scales)
+    scale =
+        exact ? std::ldexp(1.0f, static_cast<int>(random.below(5)) - 2)
+              : std::ldexp(1.0f + static_cast<float>(random.below(4096)) / 4096, static_cast<int>(random.below(2)) - 1);
+  return scales;
+}
+
+/// The scales of both operands, with room behind each row.
+struct Scales {
+  std::vector<float> a, b;
+  int a_stride = 0, b_stride = 0;
+  double of(ScaleKind kind, int row, int column, int k) const {
+    if (kind == ScaleKind::kNone) return 1;
+    if (kind == ScaleKind::kPerTensor) return static_cast<double>(a[0]) * b[0];
+    if (kind == ScaleKind::kPerToken)
+      return static_cast<double>(a[static_cast<std::size_t>(row)]) * b[static_cast<std::size_t>(column)];
+    return static_cast<double>(a[index(k / kBlock, a_stride, row)]) * b[index(column / kBlock, b_stride, k / kBlock)];
+  }
+};
+
+Scales random_scales(Random& random, const TileGemmCase& gemm) {
+  const auto [m, n, k, exact] = gemm.size;
+  Scales scales;
+  const auto make = [&](int count) { return random_scales(random, static_cast<std::size_t>(count), exact); };
+  switch (gemm.spec.scales) {
+    case ScaleKind::kPerTensor: scales.a = make(1), scales.b = make(1); break;
+    case ScaleKind::kPerToken: scales.a = make(m), scales.b = make(n); break;
+    case ScaleKind::kPerBlock:
+      scales.a_stride = ceil_div(m, 4) * 4 + 4, scales.b_stride = ceil_div(k, kBlock) + 1;
+      scales.a = make(scales.a_stride * ceil_div(k, kBlock)), scales.b = make(scales.b_stride * ceil_div(n, kBlock));
+      break;
+    default: break;
+  }
+  return scales;
+}
+
+/// Where exact, bit by bit. Else by what the tensor cores keep: each of their sums of 32 products, and what they add it
+/// to, lose what is below 2^-13 of the largest; a run of them ends where the sums are promoted to f32.
+void compare(const TileGemmCase& gemm, const Fp8& a, const Fp8& b, const Scales& scales, HopperOutcome& outcome) {
+  const auto [m, n, k, exact] = gemm.size;
+  const int run = gemm.spec.promotion > 0 ? 4 * gemm.spec.promotion : ceil_div(k, 32);
+  const double lost = run * 0x1p-13 + ceil_div(k, kBlock) * 0x1p-22;
+  for (int row = 0; row < m; ++row)
+    for (int column = 0; column < n; ++column) {
+      double sum = 0, absolutes = 0;
+      for (int begin = 0; begin < k; begin += kBlock) {
+        double part = 0, part_absolutes = 0;
+        for (int i = begin; i < std::min(begin + kBlock, k); ++i) {
+          const double product = a.values[index(row, k, i)] * b.values[index(column, k, i)];
+          part += product, part_absolutes += std::abs(product);
+        }
+        const double scale = scales.of(gemm.spec.scales, row, column, begin);
+        sum += scale * part, absolutes += scale * part_absolutes;
+      }
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, outcome.output.data() + index(row, n, column) * 2, 2);
+      const double found = bf16_value(bits);
+      const double accumulated = lost * absolutes;
+      const double bound =
+          accumulated + float_format(DType::kBf16).unit_roundoff * (std::abs(sum) + accumulated) + 1e-30;
+      const double ratio = std::abs(found - sum) / bound;
+      const bool wrong = exact ? bits != encode_float(DType::kBf16, static_cast<float>(sum)) : !(ratio <= 1);
+      if (!exact && ratio > outcome.worst_ratio) outcome.worst_ratio = ratio;
+      if (wrong && outcome.failure.empty())
+        outcome.failure = fmt::format("D[{}][{}] is {} and should be {}{}", row, column, found, sum,
+                                      exact ? " to the bit" : fmt::format(" within {:.3g}", bound));
+    }
+}
+
+HopperOutcome run(const TileGemmCase& gemm, Device& device, const KernelImage& image, std::uint64_t seed) {
+  const GemmSpec& spec = gemm.spec;
+  const auto [m, n, k, exact] = gemm.size;
+  Random random(seed);
+  const Fp8 a = random_fp8(random, spec.a, index(m, k, 0), exact),
+            b = random_fp8(random, spec.b, index(n, k, 0), exact);
+  const Scales scales = random_scales(random, gemm);
+  const DeviceBuffer a_memory(device, a.bits), b_memory(device, b.bits), d_memory(device, index(m, n, 0) * 2),
+      scale_a(device, scales.a), scale_b(device, scales.b);
+  contract::GemmParams params = {};
+  params.a = matrix_map(device, a_memory.address(), spec.a, m, k, spec.block_m, contract::kGemmSlabBytes);
+  params.b =
+      matrix_map(device, b_memory.address(), spec.b, n, k, spec.block_n / spec.cluster_m, contract::kGemmSlabBytes);
+  params.scale_a = scale_a.pointer<float>(), params.scale_b = scale_b.pointer<float>();
+  params.scale_a_stride = scales.a_stride, params.scale_b_stride = scales.b_stride;
+  set_output(gemm, device, d_memory.address(), params);
+  launch_tile_gemm(gemm, device, image, params);
+
+  HopperOutcome outcome;
+  outcome.output = d_memory.read();
+  outcome.failure = d_memory.guards();
+  compare(gemm, a, b, scales, outcome);
+  return outcome;
+}
+
+HopperCase fp8(const std::string& name, const TileGemmCase& gemm) { return tile_gemm("fp8_" + name, gemm, run); }
+
+}  // namespace
+
+std::vector<HopperCase> tile_gemm_fp8_cases() {
+  // As bf16's cases: rings wrap, edges are ragged, k too (in 16 bytes).
+  GemmSpec plain = tile_gemm_spec();
+  plain.a = plain.b = DType::kE4m3;
+  GemmSpec mixed = plain, tensor = plain, token = plain, token_pairs = plain, parts = plain;
+  mixed.a = DType::kE5m2, mixed.block_n = 72, mixed.block_m = 64, mixed.roles = Roles::kPingPong;
+  tensor.b = DType::kE5m2, tensor.scales = ScaleKind::kPerTensor, tensor.mma_in_flight = 0;
+  token.scales = ScaleKind::kPerToken, token.roles = Roles::kPingPong;
+  token_pairs.scales = ScaleKind::kPerToken, token_pairs.cluster_m = 2, token_pairs.block_n = 80;
+  parts.scales = ScaleKind::kPerTensor, parts.a = parts.b = DType::kE5m2, parts.split_k = 2;
+  return {
+      fp8("cooperative", {plain, {300, 264, 464}, 2, 2}),
+      fp8("ping_pong_mixed", {mixed, {130, 152, 336}, 2, 1}),
+      fp8("scale_of_tensor", {tensor, {200, 264, 464}, 2, 1, true}),
+      fp8("scales_of_tokens_ping_pong", {token, {300, 264, 208}, 2, 1}),
+      fp8("scales_of_tokens_cluster2", {token_pairs, {600, 168, 400}, 4, 1}),
+      fp8("halves_of_k_scale_of_tensor", {parts, {200, 200, 464}, 8, 2}),
+      fp8("normal_values_scales_of_tokens", {token, {128, 256, 512, false}, 2, 1}),
+  };
+}
+
+}  // namespace kernelwright::test
