@@ -16,6 +16,8 @@ namespace kernelwright::contract {
 ///   b  (k, n), box (a slab, rows of B that a CTA loads at once)    128-byte swizzle
 /// where m or n is innermost, 16-bit elements alone (a slab: 64 elements of m or n, and 64 rows of k):
 ///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64)             128-byte swizzle
+/// of per_block scales those of 128 elements of one row, the left operand's (b's with swap_ab), f32 [k / 128][stride]:
+///   scales  (m or n, k / 128 rounded up), box (block_m or block_n, 1)    no swizzle
 /// and what a warp stores at once, 16 rows of the tile and columns as gemm_store_box() has them:
 ///   d, d_tail  (n, m), boxes of gemm_store_columns() and of block_n % that of the tile's columns
 /// With swap_ab the box is as transposed as the tile is: 16 columns of d, and rows.
@@ -30,9 +32,10 @@ struct GemmParams {
   int64_t c_stride;  // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
-  int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
-  int32_t band;     // rows of tiles that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;  // bands of columns instead
+  int32_t m, n, k;   // elements, as the kernel sees them; m, n > 0
+  int32_t band;      // rows of tiles that are walked together: policy/tile_raster.cuh
+  bool bands_of_n;   // bands of columns instead
+  TensorMap scales;  // not read but with per_block
 };
 
 constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the swizzle's pattern
@@ -78,6 +81,25 @@ constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stage
   layout.barriers = layout.scales + stages * scale_bytes;
   layout.total = layout.barriers + stages / k_group * 16;
   return layout;
+}
+
+/// Columns of one product of wgmma: block_n, but for `promotion` to f32 sums. Each slab's products have registers of
+/// their own then, one set or, with mma_in_flight, two, so that one is added while the other is made; a product has as
+/// large a share of the columns as leaves room for these beside the sums. 0: none does. With promotion after several
+/// slabs all products of a tile are kept apart from the sums.
+constexpr int32_t gemm_product_columns(int32_t block_m, int32_t block_n, int32_t k_group, int32_t math_warpgroups,
+                                       bool ping_pong, int32_t /*mma_in_flight*/, int32_t promotion) {
+  if (promotion == 0) return block_n;
+  const int32_t waves = block_m / 64 / (ping_pong ? 1 : math_warpgroups);
+  const int32_t sets = 1;
+  const int32_t registers = math_warpgroups <= 2 ? 192 : 128;  // of 232 and 160, beside which ptxas needs the rest
+  const int32_t sums = waves * block_n / 2;
+  if (promotion > 1) return 2 * sums <= registers ? block_n : 0;
+  for (int32_t shares = 1; shares <= 4; ++shares)
+    if (block_n % (8 * shares) == 0 && waves * shares * k_group % sets == 0 &&
+        sums + sets * (block_n / shares / 2) <= registers)
+      return block_n / shares;
+  return 0;
 }
 
 }  // namespace kernelwright::contract

@@ -42,6 +42,9 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
           ptx::cp_async_bulk_tensor_2d_multicast(share, params.b, k, column, stage.full, (1 << kCluster) - 1);
         else
           ptx::cp_async_bulk_tensor_2d(share, params.b, k, column, stage.full);
+        if constexpr (kBlockScales)
+          ptx::cp_async_bulk_tensor_2d(payload.scales(stage.tile(j)), params.scales,
+                                       spec::kSwapAb ? tile.column * spec::kBlockN : row, slab + j, stage.full);
       }
       input.step();
     }
@@ -60,6 +63,7 @@ __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_
 
 /// Role of a warpgroup.
 class MathWarpgroup {
+  static constexpr int kShares = spec::kBlockN / kProductColumns;  // of a tile's columns, products of their own
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
@@ -68,6 +72,7 @@ class MathWarpgroup {
       : work_(params),
         input_(barriers, payload),
         scales_(params),
+        slab_scales_(params),
         store_(params, base, warpgroup),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32) {}
@@ -83,13 +88,24 @@ class MathWarpgroup {
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.raster.count();  // whoever has no tile in the last round passes the turn on
-      if constexpr (EndScales::kAny) clear();
+      if constexpr (EndScales::kAny || kPromotes) clear();
       turns.wait();
-      if (works) multiply(groups);
+      if (works) {
+        if constexpr (kPromotes) {
+          const policy::TileRaster::Tile tile = work_.at(own, rank);
+          slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
+        }
+        if constexpr (spec::kPromotion == 1)
+          multiply_and_add<kWaves * kShares, 0>(groups);
+        else if constexpr (kPromotes)
+          multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
+        else
+          multiply(sums_, groups);
+      }
       turns.pass();
       if (!works) break;
       const policy::TileRaster::Tile tile = work_.at(own, rank);
-      const int row = tile.row * spec::kBlockM + (kPingPong ? 0 : static_cast<int>(warpgroup_) * kWaves * 64);
+      const int row = tile.row * spec::kBlockM + first_row();
       if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
       store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
       input_.skip(groups * (sharers - 1));
@@ -99,7 +115,14 @@ class MathWarpgroup {
   }
 
  private:
-  __device__ __forceinline__ void multiply(int groups) {
+  /// Of the warpgroup in its tile.
+  __device__ __forceinline__ int first_row() const {
+    return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
+  }
+
+  /// Of all k, or of a run of slabs.
+  template <int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
     const Release release{lane_};
     const uint32_t rows = kPingPong ? 0 : warpgroup_ * (kWaves * 64 * kRowBytes);
     uint32_t held = 0;
@@ -113,7 +136,7 @@ class MathWarpgroup {
         const uint64_t a = ptx::wgmma_descriptor(stage.payload.a(stage.tile(j)) + rows, 0, kAtomBytes);
 #pragma unroll
         for (int wave = 0; wave < kWaves; ++wave)
-          issue(sums_[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
+          issue(sums[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
       }
       ptx::wgmma_commit_group();
       if constexpr (spec::kMmaInFlight > 0) {
@@ -129,7 +152,82 @@ class MathWarpgroup {
     ptx::wgmma_wait_group<0>();
     if constexpr (spec::kMmaInFlight > 0) input_.release(held, release);
 #pragma unroll
-    for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums_[wave]);
+    for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
+  }
+
+  /// Each slab's products begin at zero and are added to the sums in f32, times their scales: the tensor cores keep 14
+  /// bits of a sum of fp8 products. With kLag the next are made while some are added.
+  template <int kPieces, int kLag>
+  __device__ __forceinline__ void multiply_and_add(int groups) {
+    constexpr int kSets = 1 + kLag;
+    static_assert(kPieces * spec::kKGroup % kSets == 0, "a piece has the same registers in every group");
+    const uint32_t row = static_cast<uint32_t>(first_row());
+    Products products[kSets];
+    SlabScales::Factors factors[kWaves], last = {};  // of the slab, and of the one before
+    if constexpr (kLag > 0) {
+#pragma unroll
+      for (float& product : products[kLag]) product = 0;  // as if a slab of zeros were ahead of the first one
+    }
+    uint32_t held = 0;
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group) {
+      const auto stage = input_.acquire();
+#pragma unroll
+      for (int j = 0; j < spec::kKGroup; ++j) {
+        if constexpr (kBlockScales) slab_scales_.read(stage.payload.scales(stage.tile(j)), row, factors);
+        const uint64_t b = ptx::wgmma_descriptor(stage.payload.b(stage.tile(j)), 0, kAtomBytes);
+        const uint64_t a = ptx::wgmma_descriptor(stage.payload.a(stage.tile(j)) + row * kRowBytes, 0, kAtomBytes);
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+          const int number = j * kPieces + piece;
+          ptx::wgmma_fence();
+          issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
+                b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
+          ptx::wgmma_commit_group();
+          ptx::wgmma_wait_group<kLag>();
+          ptx::pin_registers(products[(number + kLag) % kSets]);
+          const bool ends = kLag > 0 ? number == 0 : number + 1 == kPieces * spec::kKGroup;  // a group's last piece
+          if (ends && !SlabScales::kReadsSlot) release(kLag > 0 ? held : stage.index, kLag == 0 || group > 0);
+          if (piece >= kLag)
+            add(piece - kLag, products[(number + kLag) % kSets], factors[(piece - kLag) / kShares]);
+          else
+            add(kPieces - kLag, products[(number + kLag) % kSets], last);
+          if (ends && SlabScales::kReadsSlot) release(stage.index, true);
+        }
+        if constexpr (kLag > 0) last = factors[kWaves - 1];
+      }
+      held = stage.index;
+      input_.step();
+    }
+    if constexpr (kLag > 0) {
+      ptx::wgmma_wait_group<0>();
+      ptx::pin_registers(products[kLag]);
+      add(kPieces - 1, products[kLag], last);
+      release(held, groups > 0);
+    }
+  }
+  __device__ __forceinline__ void add(int piece, const Products& products, const SlabScales::Factors& factors) {
+    slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
+  }
+  /// Of a slot whose products have ended; scales in it have been read by all lanes.
+  __device__ __forceinline__ void release(uint32_t slot, bool holds) const {
+    if constexpr (kBlockScales) __syncwarp();
+    if (holds) input_.release(slot, Release{lane_});
+  }
+
+  /// As above, where several slabs' products are made before they are added: all of the tile's have registers.
+  template <int kRun>
+  __device__ __forceinline__ void multiply_runs_and_add(int groups) {
+    static_assert(kRun * spec::kKGroup == spec::kPromotion && kProductColumns == spec::kBlockN);
+    Sums products;
+#pragma unroll 1
+    for (int begin = 0; begin < groups; begin += kRun) {
+      multiply(products, min(kRun, groups - begin));
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+        for (int i = 0; i < spec::kBlockN / 2; ++i) sums_[wave][i] += products[wave][i];
+    }
   }
 
   /// What writes sums beside wgmma defines them for every tile: ptxas would serialise the products, or keep the last
@@ -144,6 +242,7 @@ class MathWarpgroup {
   const Work work_;
   pipeline::InputConsumer<Input> input_;
   const EndScales scales_;
+  SlabScales slab_scales_;
   const TileStore store_;
   const uint32_t warpgroup_, lane_;
   Sums sums_;
@@ -157,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t base = ptx::shared_address(memory), barriers = base + kLayout.barriers;
-  const Payload payload{base + kLayout.a, base + kLayout.b};
+  const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
     Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);
@@ -165,6 +264,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
     ptx::prefetch_tensormap(params.d);
+    if constexpr (kBlockScales) ptx::prefetch_tensormap(params.scales);
   }
   if constexpr (kCluster > 1) {
     ptx::barrier_cluster_arrive();

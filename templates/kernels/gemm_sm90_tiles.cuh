@@ -35,10 +35,17 @@ static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole pat
 constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
 constexpr uint32_t kBShareBytes = kBBytes / kCluster;
 
-constexpr contract::GemmLayout kLayout = contract::gemm_layout(
-    spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups, spec::kStoreStages);
+constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;        // of 128 elements of a row, of 128 x 128
+constexpr int kScaledRows = spec::kSwapAb ? spec::kBlockN : spec::kBlockM;  // that have scales of their own
+constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows);
+static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1), "a slab has a scale");
 
-using Payload = pipeline::StandardTilePayload<kABytes, kBBytes, spec::kStages>;
+constexpr contract::GemmLayout kLayout =
+    contract::gemm_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups,
+                          spec::kStoreStages, kBlockScales ? kScalePitch : 0);
+
+using Payload =
+    pipeline::ScaledTilePayload<kABytes, kBBytes, kBlockScales ? kScaledRows : 0, kScalePitch, spec::kStages>;
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
 
@@ -79,7 +86,15 @@ struct Work {
   }
 };
 
+// Products that are added to the sums slab by slab.
+constexpr bool kPromotes = spec::kPromotion > 0;
+constexpr int kProductColumns =
+    contract::gemm_product_columns(spec::kBlockM, spec::kBlockN, spec::kKGroup, spec::kMathWarpgroups, kPingPong,
+                                   spec::kMmaInFlight, spec::kPromotion);
+static_assert(kProductColumns > 0, "registers for the sums and, beside them, products");
+
 using Sums = float[kWaves][spec::kBlockN / 2];  // of a thread: accumulators of wgmma, 64 rows each
+using Products = float[kProductColumns / 2];
 
 __device__ __forceinline__ int rank_in_cluster() { return kCluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) : 0; }
 

@@ -24,6 +24,18 @@ struct StandardTilePayload {
   __device__ __forceinline__ uint32_t b(int tile) const { return b_base + static_cast<uint32_t>(tile) * kBBytes; }
 };
 
+/// As above, and kScales f32 with each, kPitch bytes from one tile's to the next.
+template <uint32_t kABytes, uint32_t kBBytes, int kScales, uint32_t kPitch, int kTiles>
+struct ScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
+  static constexpr uint32_t bytes_per_tile = kABytes + kBBytes + kScales * 4;
+  static_assert(kScales * 4 <= kPitch && kPitch % 128 == 0, "room for the scales, aligned for TMA");
+  uint32_t scales_base;
+
+  __device__ __forceinline__ uint32_t scales(int tile) const {
+    return scales_base + static_cast<uint32_t>(tile) * kPitch;
+  }
+};
+
 /// One role's view of the input ring. kClusterScope: CTAs of a cluster write into each other's slots, and let go of
 /// each other's.
 template <class PayloadT, int kStages, int kKGroup = 1, bool kClusterScope = false>

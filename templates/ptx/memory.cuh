@@ -112,6 +112,9 @@ __device__ __forceinline__ void ld_shared_v4_f32(uint32_t address, float (&value
                : "r"(address)
                : "memory");
 }
+__device__ __forceinline__ void ld_shared_v2_f32(uint32_t address, float (&value)[2]) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(value[0]), "=f"(value[1]) : "r"(address) : "memory");
+}
 __device__ __forceinline__ Vector16 ld_shared_v4(uint32_t address) {
   Vector16 value;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

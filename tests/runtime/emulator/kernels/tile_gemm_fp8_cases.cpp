@@ -112,6 +112,20 @@ void compare(const TileGemmCase& gemm, const Fp8& a, const Fp8& b, const Scales&
     }
 }
 
+/// Of the scales of single rows of a, [k / 128][stride].
+TensorMap scales_map(Device& device, DevicePtr address, const TileGemmCase& gemm, int stride) {
+  TensorMapRequest request;
+  request.address = address;
+  request.dtype = DType::kF32;
+  request.rank = 2;
+  request.dims[0] = static_cast<std::uint64_t>(gemm.size.m);
+  request.dims[1] = static_cast<std::uint64_t>(ceil_div(gemm.size.k, kBlock));
+  request.strides_bytes[0] = static_cast<std::uint64_t>(stride) * 4;
+  request.box[0] = static_cast<std::uint32_t>(gemm.spec.block_m), request.box[1] = 1;
+  request.swizzle = Swizzle::kNone;
+  return tensor_map(device, request);
+}
+
 HopperOutcome run(const TileGemmCase& gemm, Device& device, const KernelImage& image, std::uint64_t seed) {
   const GemmSpec& spec = gemm.spec;
   const auto [m, n, k, exact] = gemm.size;
@@ -127,6 +141,7 @@ HopperOutcome run(const TileGemmCase& gemm, Device& device, const KernelImage& i
       matrix_map(device, b_memory.address(), spec.b, n, k, spec.block_n / spec.cluster_m, contract::kGemmSlabBytes);
   params.scale_a = scale_a.pointer<float>(), params.scale_b = scale_b.pointer<float>();
   params.scale_a_stride = scales.a_stride, params.scale_b_stride = scales.b_stride;
+  if (spec.scales == ScaleKind::kPerBlock) params.scales = scales_map(device, scale_a.address(), gemm, scales.a_stride);
   set_output(gemm, device, d_memory.address(), params);
   launch_tile_gemm(gemm, device, image, params);
 
@@ -151,7 +166,39 @@ std::vector<HopperCase> tile_gemm_fp8_cases() {
   token.scales = ScaleKind::kPerToken, token.roles = Roles::kPingPong;
   token_pairs.scales = ScaleKind::kPerToken, token_pairs.cluster_m = 2, token_pairs.block_n = 80;
   parts.scales = ScaleKind::kPerTensor, parts.a = parts.b = DType::kE5m2, parts.split_k = 2;
+  GemmSpec added = plain, added_late = plain, added_in_shares = plain, added_in_runs = plain;
+  added.promotion = 1, added.mma_in_flight = 0, added.scales = ScaleKind::kPerToken;
+  added_late.promotion = 1, added_late.k_group = 2, added_late.stages = 4, added_late.roles = Roles::kPingPong;
+  added_late.block_m = 64;
+  added_in_shares.promotion = 1, added_in_shares.scales = ScaleKind::kPerTensor, added_in_shares.split_k = 2;
+  added_in_runs.promotion = 2, added_in_runs.b = DType::kE5m2;
+  GemmSpec block = plain, block_late = plain, block_160 = plain, block_tall = plain, block_shares = plain,
+           block_parts = plain, block_turns = plain;
+  block.scales = block_late.scales = block_160.scales = block_tall.scales = block_shares.scales = block_parts.scales =
+      block_turns.scales = ScaleKind::kPerBlock;
+  block.promotion = block_late.promotion = block_160.promotion = block_tall.promotion = block_shares.promotion =
+      block_parts.promotion = block_turns.promotion = 1;
+  block.mma_in_flight = block_tall.mma_in_flight = block_shares.mma_in_flight = block_parts.mma_in_flight = 0;
+  block_late.block_n = 192;
+  block_160.block_n = 160, block_160.k_group = 2, block_160.stages = 4;
+  block_tall.block_m = 256, block_tall.cluster_m = 2, block_tall.stages = 2;
+  block_shares.block_n = 256;
+  block_parts.split_k = 2, block_parts.a = DType::kE5m2;
+  block_turns.roles = Roles::kPingPong, block_turns.block_n = 48;
   return {
+      fp8("added", {added, {300, 264, 464}, 2, 2}),
+      fp8("added_late_ping_pong", {added_late, {200, 264, 592}, 2, 2}),
+      fp8("added_in_halves_of_k", {added_in_shares, {200, 200, 720}, 8, 2}),
+      fp8("added_in_runs", {added_in_runs, {200, 264, 592}, 2, 2}),
+      fp8("added_normal_values", {added, {128, 256, 512, false}, 2, 1}),
+      fp8("blocks", {block, {300, 264, 464}, 2, 2}),
+      fp8("blocks_192_columns", {block_late, {140, 800, 336}, 2, 2}),
+      fp8("blocks_160_columns", {block_160, {140, 808, 592}, 2, 2}),
+      fp8("blocks_256_rows_cluster2", {block_tall, {700, 264, 336}, 2, 2}),
+      fp8("blocks_256_columns", {block_shares, {140, 520, 464}, 2, 2}),
+      fp8("blocks_halves_of_k", {block_parts, {200, 200, 720}, 8, 2}),
+      fp8("blocks_ping_pong_48_columns", {block_turns, {200, 304, 464}, 2, 2}),
+      fp8("blocks_normal_values", {block, {128, 256, 512, false}, 2, 1}),
       fp8("cooperative", {plain, {300, 264, 464}, 2, 2}),
       fp8("ping_pong_mixed", {mixed, {130, 152, 336}, 2, 1}),
       fp8("scale_of_tensor", {tensor, {200, 264, 464}, 2, 1, true}),
