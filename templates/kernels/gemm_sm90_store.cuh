@@ -127,7 +127,14 @@ class TileStore {
         constexpr int kStages = spec::kStoreStages;
         const int number = wave * kChunks + chunk - kFirstChunk;
         if (number + kAhead < kWaves * kChunks) load(number + kAhead);
-        if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+        // A tile begins with the first stage, which an odd number of slabs of the last tile may have ended with.
+        constexpr bool kEven = kWaves * kChunks % kStages == 0;
+        if (lane_ == 0) {
+          if (number > 0 || kEven)
+            ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+          else
+            ptx::cp_async_bulk_wait_group_read<0>();
+        }
         __syncwarp();
         const uint32_t slab = output_ + number % kStages * contract::kGemmStoreSlabBytes;
         const bool whole = chunk < spec::kBlockN / kStoreColumns;
