@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string_view>
 #include <type_traits>
@@ -103,6 +104,7 @@ constexpr std::size_t kEngineOptions1 = KERNELWRIGHT_END_OF(kernelwright_engine_
 constexpr std::size_t kPrepareOptions1 = KERNELWRIGHT_END_OF(kernelwright_prepare_options, allow_when_sealed);
 constexpr std::size_t kProblem1 = KERNELWRIGHT_END_OF(kernelwright_attention_problem, max_q_len);
 constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_tensors, window_right);
+constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tensors, beta);
 constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
 constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
 // What is appended begins at a multiple of 8: the padding at an old struct's end holds anything.
@@ -202,6 +204,51 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
   if (c.overrides & KERNELWRIGHT_SET_WINDOW) tensors.window = Window{c.window_left, c.window_right};
   return tensors;
 }
+
+GemmTensors tensors_of(const kernelwright_gemm_tensors* given) {
+  const auto c = read_struct(&not_null(given, "gemm_tensors"), "gemm_tensors", kGemmTensors1);
+  GemmTensors tensors{.a = c.a,
+                      .b = c.b,
+                      .d = c.d,
+                      .c = c.c,
+                      .bias = c.bias,
+                      .scale_a = c.scale_a,
+                      .scale_b = c.scale_b,
+                      .m = c.m,
+                      .a_stride = c.a_stride,
+                      .b_stride = c.b_stride,
+                      .c_stride = c.c_stride,
+                      .d_stride = c.d_stride,
+                      .scale_a_stride = c.scale_a_stride,
+                      .scale_b_stride = c.scale_b_stride,
+                      .sm_budget = c.sm_budget,
+                      .pdl = c.pdl != 0};
+  if (c.overrides & ~3u)
+    throw ConfigError("/gemm_tensors/overrides", fmt::format("{:#x} has bits that mean nothing here", c.overrides));
+  if (c.overrides & KERNELWRIGHT_SET_ALPHA) tensors.alpha = c.alpha;
+  if (c.overrides & KERNELWRIGHT_SET_BETA) tensors.beta = c.beta;
+  return tensors;
+}
+
+/// The handle, if it is of that kind.
+template <class Kernel>
+const Kernel& kernel_of(const kernelwright_kernel* given) {
+  const auto* kernel = std::get_if<Kernel>(&not_null(given, "kernel").kernel);
+  if (!kernel)
+    throw ConfigError("/kernel", std::is_same_v<Kernel, GemmKernel>
+                                     ? "computes attention; kernelwright_launch() launches it"
+                                     : "computes a gemm; kernelwright_launch_gemm() launches it, without a workspace");
+  return *kernel;
+}
+
+/// The one that info speaks of: a GEMM's for many rows.
+std::shared_ptr<const Binary> main_binary(const kernelwright_kernel& of) {
+  if (const auto* attention = std::get_if<AttentionKernel>(&of.kernel)) return attention->binary();
+  const auto binaries = std::get<GemmKernel>(of.kernel).binaries();
+  return binaries.empty() ? nullptr : binaries.back();
+}
+const std::string& main_key(const AttentionKernel& kernel) { return kernel.key(); }
+const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
 
 emulator::Completion completion_of(const char* word) {
   using emulator::Completion;
@@ -387,9 +434,11 @@ kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const
     kernelwright_kernel*& out = not_null(kernel, "kernel");
     kernelwright_engine& owner = not_null(engine, "engine");
     const Config read = read_config(std::string_view(&not_null(config, "config"), length));
-    const auto* attention = std::get_if<AttentionConfig>(&read);
-    if (!attention) throw ConfigError("/kind", "is no \"attention\", the only kind that kernels are prepared for yet");
-    out = owner.handle(owner.engine.prepare(attention->problem, attention->schedule, options_of(options)));
+    out = std::visit(
+        [&](const auto& of) {
+          return owner.handle(owner.engine.prepare(of.problem, of.schedule, options_of(options)));
+        },
+        read);
   });
 }
 
@@ -406,36 +455,47 @@ kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
 
 kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel, kernelwright_kernel_info* info) {
   return guarded([&] {
-    const AttentionKernel& of = not_null(kernel, "kernel").kernel;
-    const std::shared_ptr<const Binary> binary = of.binary();
+    const kernelwright_kernel& of = not_null(kernel, "kernel");
+    const std::shared_ptr<const Binary> binary = main_binary(of);
     const ResourceUsage usage = binary ? binary->usage : ResourceUsage{};
-    write_struct(kernelwright_kernel_info{.struct_size = sizeof(kernelwright_kernel_info),
-                                          .state = static_cast<int32_t>(of.state()),
-                                          .serves_fallback = of.serves_fallback(),
-                                          .device = of.device(),
-                                          .registers = usage.registers,
-                                          .spill_bytes = usage.spill_stores + usage.spill_loads,
-                                          .static_shared_bytes = usage.static_shared,
-                                          .cubin_bytes = binary ? binary->cubin.size() : 0,
-                                          .key = of.key().c_str()},
-                 info, "kernel_info", kKernelInfo1);
+    std::visit(
+        [&](const auto& handle) {
+          write_struct(kernelwright_kernel_info{.struct_size = sizeof(kernelwright_kernel_info),
+                                                .state = static_cast<int32_t>(handle.state()),
+                                                .serves_fallback = handle.serves_fallback(),
+                                                .device = handle.device(),
+                                                .registers = usage.registers,
+                                                .spill_bytes = usage.spill_stores + usage.spill_loads,
+                                                .static_shared_bytes = usage.static_shared,
+                                                .cubin_bytes = binary ? binary->cubin.size() : 0,
+                                                .key = main_key(handle).c_str()},
+                       info, "kernel_info", kKernelInfo1);
+        },
+        of.kernel);
   });
 }
 
 kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel) {
-  return guarded([&] { not_null(kernel, "kernel").kernel.wait(); });
+  return guarded([&] {
+    std::visit([](const auto& handle) { handle.wait(); }, not_null(kernel, "kernel").kernel);
+  });
 }
 
 kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
                                         const kernelwright_attention_tensors* tensors, void* stream) {
-  return guarded([&] { not_null(kernel, "kernel").kernel.launch(tensors_of(tensors), static_cast<Stream>(stream)); });
+  return guarded([&] { kernel_of<AttentionKernel>(kernel).launch(tensors_of(tensors), static_cast<Stream>(stream)); });
 }
 
 kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
                                                  const kernelwright_attention_tensors* tensors, uint64_t* bytes) {
   return guarded([&] {
     uint64_t& out = not_null(bytes, "bytes");
-    const AttentionKernel& of = not_null(kernel, "kernel").kernel;
+    const auto& of = kernel_of<AttentionKernel>(kernel);
     out = of.workspace_bytes(of.extent(tensors_of(tensors)));
   });
+}
+
+kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
+                                             const kernelwright_gemm_tensors* tensors, void* stream) {
+  return guarded([&] { kernel_of<GemmKernel>(kernel).launch(tensors_of(tensors), static_cast<Stream>(stream)); });
 }

@@ -1,6 +1,6 @@
 /* The engine in plain C (C11 and later, C++ too): opaque handles, sized structs, status codes. No exception, no C++
  * type and no allocation of ours that the caller would have to free crosses this line. What the calls mean is said in
- * engine.h and attention_kernel.h; here is what differs.
+ * engine.h, attention_kernel.h and gemm_kernel.h; here is what differs.
  *
  * Structs. Every struct starts with struct_size; set it to sizeof and the rest to zero, and you have the defaults:
  *     kernelwright_engine_options options = {.struct_size = sizeof options};
@@ -160,8 +160,9 @@ typedef struct kernelwright_prepare_options {
   int32_t allow_when_sealed;
 } kernelwright_prepare_options;
 
-/* The kernel for a config of kind "attention": the text of a config file (docs/config.md), `length` bytes of it, with
- * its schedule. `options` may be NULL. */
+/* The kernel for a config: the text of a config file (docs/config.md), `length` bytes of it, with its schedule. A kernel
+ * of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm(). `options`
+ * may be NULL. */
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config,
                                                                size_t length,
                                                                const kernelwright_prepare_options* options,
@@ -255,6 +256,28 @@ KERNELWRIGHT_API kernelwright_status kernelwright_launch(const kernelwright_kern
 KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
                                                                   const kernelwright_attention_tensors* tensors,
                                                                   uint64_t* bytes);
+
+/* Bits of kernelwright_gemm_tensors.overrides. */
+enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2 };
+
+/* GemmTensors of gemm_kernel.h, field for field. Addresses are device addresses; 0: none. Strides count elements; 0:
+ * rows follow each other without a gap. */
+typedef struct kernelwright_gemm_tensors {
+  size_t struct_size;
+  uint64_t a, b, d;
+  uint64_t c, bias, scale_a, scale_b;
+  int64_t a_stride, b_stride, c_stride, d_stride;
+  int64_t scale_a_stride, scale_b_stride;
+  int32_t m; /* rows of d */
+  int32_t sm_budget;
+  int32_t pdl;
+  uint32_t overrides; /* which of the following are read; the others are 1 */
+  float alpha, beta;
+} kernelwright_gemm_tensors;
+
+/* Queues d = epilogue(a b) on `stream`, as kernelwright_launch() queues attention. Takes no workspace. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
+                                                              const kernelwright_gemm_tensors* tensors, void* stream);
 
 #ifdef __cplusplus
 }

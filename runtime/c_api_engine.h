@@ -4,22 +4,24 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernelwright/runtime/c_api.h"
 #include "kernelwright/runtime/engine.h"
 
 struct kernelwright_kernel {
-  explicit kernelwright_kernel(kernelwright::AttentionKernel made) : kernel(std::move(made)) {}
+  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel>;
+  explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
 
-  kernelwright::AttentionKernel kernel;
+  Kernel kernel;
 };
 
 struct kernelwright_engine {
   explicit kernelwright_engine(kernelwright::EngineOptions options) : engine(std::move(options)) {}
 
   /// One C handle per C++ handle.
-  kernelwright_kernel* handle(const kernelwright::AttentionKernel& kernel) {
+  kernelwright_kernel* handle(const kernelwright_kernel::Kernel& kernel) {
     std::lock_guard lock(mutex);
     for (const auto& known : kernels)
       if (known->kernel == kernel) return known.get();

@@ -1,4 +1,4 @@
-"""Kernelwright from Python: attention kernels specialised and compiled while the program runs.
+"""Kernelwright from Python: attention and GEMM kernels specialised and compiled while the program runs.
 
 A thin module over the C ABI (runtime/c_api.h): ctypes and DLPack alone, no framework at build or import. Tensors of PyTorch,
 CuPy, JAX or anything else with DLPack go in as they are.
@@ -8,12 +8,12 @@ CuPy, JAX or anything else with DLPack go in as they are.
                                          "mask": {"kind": "causal"}}})
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
-from ._engine import Array, Engine, Kernel, Launch
+from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch
 from ._library import (CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError,
                        load)
 
-__all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "InternalError", "Kernel", "KernelwrightError",
-           "Launch", "MissingError", "NotReadyError", "version"]
+__all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
+           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "version"]
 
 
 def version(library=None):

@@ -10,6 +10,19 @@ from ._tensors import is_contiguous, read
 DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
 
 
+def check_place(name, view, device, own_memory):
+    """Whether an operand lies where the kernel of `device` can read it; own_memory: where only the engine's memory will do."""
+    if view.where == "address":
+        return
+    if view.where == "engine" or (view.where == "cuda" and not own_memory):
+        if view.device not in (None, device):
+            raise ConfigError(f"{name}: is on device {view.device}, and the kernel on {device}; move it, or prepare the kernel "
+                              f"with device={view.device}")
+        return
+    wanted = "an Array of the engine, whose memory the emulator sees" if own_memory else "memory of the GPU"
+    raise ConfigError(f"{name}: lies in {'memory of the host' if view.where == 'host' else view.where}; give {wanted}")
+
+
 class Problem:
     """A config's "problem" with the defaults of docs/config.md."""
 
@@ -42,7 +55,7 @@ class Arguments:
               window):
         self.views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in self.views.items():
-            self.check_place(name, view)
+            check_place(name, view, self.device, self.own_memory)
         known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens}
         c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
         for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
@@ -56,17 +69,6 @@ class Arguments:
         self.finish(c, known, workspace_bytes)
         self.overrides(c, scale, softcap, window)
         return c
-
-    def check_place(self, name, view):
-        if view.where == "address":
-            return
-        if view.where == "engine" or (view.where == "cuda" and not self.own_memory):
-            if view.device not in (None, self.device):
-                raise ConfigError(f"{name}: is on device {view.device}, and the kernel on {self.device}; move it, or prepare "
-                                  f"the kernel with device={view.device}")
-            return
-        wanted = "an Array of the engine, whose memory the emulator sees" if self.own_memory else "memory of the GPU"
-        raise ConfigError(f"{name}: lies in {'memory of the host' if view.where == 'host' else view.where}; give {wanted}")
 
     def settle(self, known, name, found, by):
         """A size that a tensor has must be what was given, or what another tensor has."""

@@ -7,6 +7,7 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 
 from . import _library as lib
 from ._arguments import Arguments, Problem
+from ._gemm import GemmProblem
 from ._library import ConfigError
 from ._tensors import ITEM_BYTES, View, stream_address
 
@@ -80,7 +81,8 @@ class Engine:
         return self._handle
 
     def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
-        """The Kernel for a config of kind "attention": a dict, JSON text or the path of a config file (docs/config.md)."""
+        """The Kernel for a config, or the GemmKernel for one of kind "gemm": a dict, JSON text or the path of a config file
+        (docs/config.md)."""
         text = _config_text(config)
         if on_miss not in ON_MISS:
             raise ConfigError(f'on_miss: "{on_miss}" is not one of {", ".join(ON_MISS)}')
@@ -88,7 +90,8 @@ class Engine:
                                      allow_when_sealed=allow_when_sealed)
         handle, data = c_void_p(), text.encode()
         self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
-        return Kernel(self, handle, json.loads(text)["problem"], device)
+        config = json.loads(text)
+        return (GemmKernel if config["kind"] == "gemm" else Kernel)(self, handle, config["problem"], device)
 
     def seal(self):
         """From here on nothing compiles: a kernel that was not prepared is a NotReadyError."""
@@ -202,13 +205,46 @@ class Array:
             self.engine._lib.device_free(self.engine._handle, self.device, self.address)
 
 
-class Kernel:
+class _Handle:
     """A kernel of an engine, which it keeps alive. Made by Engine.prepare()."""
 
     def __init__(self, engine, handle, problem, device):
         self.engine, self.device, self._handle = engine, device, handle
-        self._problem = Problem(problem)
+        self._problem = problem
         self._own_memory = engine.is_emulated(device)
+
+    def wait(self):
+        """Until the kernel is ready. Raises what stopped it if it has failed."""
+        self.engine._live()
+        self.engine._lib.kernel_wait(self._handle)
+
+    def info(self):
+        """A dict: state, serves_fallback, device, registers, spill_bytes, static_shared_bytes, cubin_bytes, key."""
+        self.engine._live()
+        info = lib.KernelInfo()
+        self.engine._lib.kernel_get_info(self._handle, byref(info))
+        told = {name: getattr(info, name) for name, _ in lib.KernelInfo._fields_ if name != "struct_size"}
+        return told | {"state": STATES[told["state"]], "serves_fallback": bool(told["serves_fallback"]),
+                       "key": told["key"].decode()}
+
+    @property
+    def state(self):
+        return self.info()["state"]
+
+    @property
+    def serves_fallback(self):
+        return self.info()["serves_fallback"]
+
+    @property
+    def key(self):
+        return self.info()["key"]
+
+
+class Kernel(_Handle):
+    """The kernel of an attention problem."""
+
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, Problem(problem), device)
 
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
@@ -243,31 +279,29 @@ class Kernel:
         """Bytes of workspace that a launch of these tensors needs; what matters is their sizes."""
         return self.bind(**tensors).needed_workspace_bytes()
 
-    def wait(self):
-        """Until the kernel is ready. Raises what stopped it if it has failed."""
-        self.engine._live()
-        self.engine._lib.kernel_wait(self._handle)
 
-    def info(self):
-        """A dict: state, serves_fallback, device, registers, spill_bytes, static_shared_bytes, cubin_bytes, key."""
-        self.engine._live()
-        info = lib.KernelInfo()
-        self.engine._lib.kernel_get_info(self._handle, byref(info))
-        told = {name: getattr(info, name) for name, _ in lib.KernelInfo._fields_ if name != "struct_size"}
-        return told | {"state": STATES[told["state"]], "serves_fallback": bool(told["serves_fallback"]),
-                       "key": told["key"].decode()}
+class GemmKernel(_Handle):
+    """The kernels of a GEMM, for any number of rows. info() speaks of the one for many."""
 
-    @property
-    def state(self):
-        return self.info()["state"]
+    def __init__(self, engine, handle, problem, device):
+        super().__init__(engine, handle, GemmProblem(problem), device)
 
-    @property
-    def serves_fallback(self):
-        return self.info()["serves_fallback"]
+    def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None, sm_budget=0,
+             pdl=False):
+        """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
-    @property
-    def key(self):
-        return self.info()["key"]
+        Tensors as Kernel.bind() takes them: a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m, n], bias [n],
+        rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m] and [n / 128, k / 128].
+        m is needed beside addresses alone; alpha and beta are 1 unless given.
+        """
+        tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b)
+        built = self._problem.arguments(tensors, m, alpha, beta, self.device, self._own_memory)
+        built.sm_budget, built.pdl = sm_budget, pdl
+        return GemmLaunch(self, tensors, built)
+
+    def launch(self, *, stream=None, **tensors):
+        """Queues the product of the tensors, as bind() takes them, on `stream`, as Kernel.launch() does."""
+        self.bind(**tensors)(stream)
 
 
 class Launch:
@@ -285,3 +319,14 @@ class Launch:
         count = c_uint64()
         self.kernel.engine._lib.workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
         return count.value
+
+
+class GemmLaunch:
+    """A GemmKernel with its tensors, which it keeps alive: calling it queues the work."""
+
+    def __init__(self, kernel, tensors, arguments):
+        self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
+
+    def __call__(self, stream=None):
+        self.kernel.engine._live()
+        self.kernel.engine._lib.launch_gemm(self.kernel._handle, byref(self._arguments), stream_address(stream))

@@ -114,6 +114,16 @@ class AttentionTensors(Struct):
 
 SET_SCALE, SET_SOFTCAP, SET_WINDOW = 1, 2, 4
 
+
+class GemmTensors(Struct):
+    _fields_ = ([("struct_size", c_size_t)] + [(name, c_uint64) for name in "a b d c bias scale_a scale_b".split()]
+                + [(name + "_stride", c_int64) for name in "a b c d scale_a scale_b".split()]
+                + [("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
+                   ("beta", c_float)])
+
+
+SET_ALPHA, SET_BETA = 1, 2
+
 ENGINE, KERNEL = c_void_p, c_void_p
 # name: what follows the status in the call. Every one of them returns a kernelwright_status.
 FUNCTIONS = {
@@ -132,6 +142,7 @@ FUNCTIONS = {
     "kernel_get_info": (KERNEL, POINTER(KernelInfo)),
     "kernel_wait": (KERNEL,),
     "launch": (KERNEL, POINTER(AttentionTensors), c_void_p),
+    "launch_gemm": (KERNEL, POINTER(GemmTensors), c_void_p),
     "workspace_bytes": (KERNEL, POINTER(AttentionTensors), POINTER(c_uint64)),
 }
 

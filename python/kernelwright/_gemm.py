@@ -1,0 +1,82 @@
+"""The arguments of a GEMM's launch, checked against the problem."""
+from . import _library as lib
+from ._arguments import check_place
+from ._library import ConfigError
+from ._tensors import read
+
+
+class GemmProblem:
+    """A config's "problem" of kind "gemm" with the defaults of docs/config.md."""
+
+    def __init__(self, problem):
+        dtype = problem.get("dtype", {})
+        self.n, self.k = problem["n"], problem["k"]
+        self.dtypes = {name: dtype.get(name, "bf16") for name in ("a", "b", "c", "d")} | {"bias": dtype.get("c", "bf16")}
+        self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
+
+    def shape(self, name, m):
+        """Rows and columns of a matrix; None: any."""
+        n, k = self.n, self.k
+        blocks = [-(-x // 128) for x in (k, n)]
+        return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (n, k) if self.layout[1] == "t" else (k, n), "c": (m, n),
+                "d": (m, n), "scale_a": (blocks[0], m), "scale_b": (blocks[1], blocks[0])}[name]
+
+    def arguments(self, tensors, m, alpha, beta, device, own_memory):
+        """The C struct of one launch."""
+        views = {name: read(name, given) for name, given in tensors.items() if given is not None}
+        for name, view in views.items():
+            check_place(name, view, device, own_memory)
+        c = lib.GemmTensors(**{name: view.address for name, view in views.items()})
+        for name in ("d", "a", "b", "c"):  # d first: it says how many rows there are
+            if name in views and views[name].shape is not None:
+                stride, m = self.matrix(name, views[name], m)
+                setattr(c, name + "_stride", stride)
+        for name in ("scale_a", "scale_b"):
+            if name in views and views[name].shape is not None:
+                self.scale(name, views[name], m, c)
+        if "bias" in views and views["bias"].shape is not None:
+            self.vector("bias", views["bias"], self.dtypes["bias"], self.n)
+        if m is None:
+            raise ConfigError("m: is missing; addresses do not tell it")
+        c.m = m
+        if alpha is not None:
+            c.alpha, c.overrides = alpha, c.overrides | lib.SET_ALPHA
+        if beta is not None:
+            c.beta, c.overrides = beta, c.overrides | lib.SET_BETA
+        return c
+
+    @staticmethod
+    def dtype(name, view, wanted):
+        if view.dtype != wanted:
+            raise ConfigError(f"{name}: is {view.dtype}, and the problem has {wanted}")
+
+    def matrix(self, name, view, m):
+        self.dtype(name, view, self.dtypes[name])
+        shape = self.shape(name, m)
+        fits = len(view.shape) == 2 and all(want is None or have == want for have, want in zip(view.shape, shape))
+        if not fits:
+            words = ", ".join("m" if want is None else str(want) for want in shape)
+            raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{words}]")
+        if view.shape[1] > 1 and view.strides[1] != 1:
+            raise ConfigError(f"{name}: its last dimension has stride {view.strides[1]}; rows must be contiguous")
+        if m is None:
+            m = view.shape[1 if name == "a" and self.layout[0] == "t" else 0]
+        return (view.strides[0] if view.shape[0] > 1 else view.shape[1]), m
+
+    def scale(self, name, view, m, c):
+        if self.scales != "per_block":
+            return self.vector(name, view, "f32", {"per_token": m if name == "scale_a" else self.n}.get(self.scales, 1))
+        self.dtype(name, view, "f32")
+        shape = self.shape(name, m)
+        if tuple(view.shape) != tuple(shape) or (view.shape[1] > 1 and view.strides[1] != 1):
+            raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is {list(shape)}, its rows "
+                              "contiguous")
+        setattr(c, name + "_stride", view.strides[0])
+
+    def vector(self, name, view, dtype, size):
+        self.dtype(name, view, dtype)
+        count = 1
+        for extent in view.shape:
+            count *= extent
+        if count != size or (len(view.shape) == 1 and size > 1 and view.strides[0] != 1):
+            raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is [{size}], contiguous")
