@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kernelwright's attention against what people would use instead, on the GPU at hand, all arms in one process.
+"""Kernelwright's attention and GEMM against what people would use instead, on the GPU at hand, all arms in one process.
 
 Every arm is a CUDA graph that flushes the L2 and runs the kernel between two events. Rounds interleave the arms in alternating
 order; a row of the CSV gives the median of the paired ratios with its 95 % interval, so that a clock that moves moves both
@@ -24,7 +24,7 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "python")]
-from kernelwright import MissingError  # noqa: E402
+from kernelwright import KernelwrightError, MissingError  # noqa: E402
 from peers import anchors, report, rows, stats  # noqa: E402
 
 
@@ -66,14 +66,14 @@ def prepare_all(engine, chosen, arms, arms_of):
             if not arm.takes(row.name):
                 continue
             try:
-                kernels[row.name, arm.name] = engine.prepare(arms_of.config(row, arm.schedule), background=True)
-            except arms_of.kernelwright.KernelwrightError as error:
+                kernels[row.name, arm.name] = engine.prepare(arms_of(row).config(row, arm.schedule), background=True)
+            except KernelwrightError as error:
                 kernels[row.name, arm.name] = error
     for key, kernel in kernels.items():
         try:
             if not isinstance(kernel, Exception):
                 kernel.wait()
-        except arms_of.kernelwright.KernelwrightError as error:
+        except KernelwrightError as error:
             kernels[key] = error
     print(f"{len(kernels)} kernels in {time.monotonic() - begin:.1f} s", file=sys.stderr)
     return kernels
@@ -84,8 +84,9 @@ class Run:
 
     def __init__(self, args, out):
         import torch
-        from peers import arms, reference, timing
-        self.args, self.out, self.torch, self.arms, self.reference, self.timing = args, out, torch, arms, reference, timing
+        from peers import arms, gemm, timing
+        self.args, self.out, self.torch, self.arms, self.timing = args, out, torch, arms, timing
+        self.kinds = {"attention": arms, "gemm": gemm}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
         self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
@@ -97,14 +98,18 @@ class Run:
                    f"compare_peers.py {shlex.join(sys.argv[1:])}",
                    *(f"arm {arm.name}: {json.dumps(arm.schedule)}" for arm in args.arms))
 
+    def arms_of(self, row):
+        return self.kinds[row.kind]
+
     def row(self, row, kernels):
-        case = self.arms.Case(row)
-        truth = self.reference.Truth(case)
+        arms = self.arms_of(row)
+        case = arms.Case(row)
+        truth = arms.Truth(case)
         graphs, made = {}, {}
         for arm in self.args.arms:
             kernel = kernels.get((row.name, arm.name))
             if kernel is not None:
-                self.add(row, arm.name, "", lambda: self.our_arm(arm.name, kernel, case), truth, graphs, made)
+                self.add(row, arm.name, "", lambda: self.our_arm(arms, arm.name, kernel, case), truth, graphs, made)
         ours = list(graphs)
         if not ours:
             return
@@ -112,7 +117,7 @@ class Run:
             if refuses:
                 self.out.failure(row, "", peer, "cannot", refuses)
             else:
-                self.add(row, "", peer, lambda: self.arms.peer(peer, case, self.engine, self.args.fa3), truth, graphs, made)
+                self.add(row, "", peer, lambda: arms.peer(peer, case, self.engine, self.args.fa3), truth, graphs, made)
         times, clocks = self.timing.measure(graphs, self.args.seconds_per_row, self.clock)
         peers = [name for name in graphs if name not in ours]
         for name in ours:
@@ -123,15 +128,16 @@ class Run:
                 theirs = report.Timed(peer, times[peer], *made[peer]) if peer else None
                 ratio = stats.rate_ratio(mine.times, theirs.times, mine.work, theirs.work) if peer else None
                 self.out.result(row, mine, theirs, ratio, clocks, note)
-                if peer == "cudnn" and "fa3" not in peers:
-                    through = anchors.through(self.recorded, row.name, ratio)
-                    if through:
-                        self.out.result(row, mine, report.Timed("fa3", [], 0, None), through, clocks, "through cudnn, as recorded; " + note)
+                for absent in anchors.THROUGH.get(peer, []):
+                    through = anchors.through(self.recorded, row.name, ratio, peer, absent)
+                    if through and absent not in peers:
+                        self.out.result(row, mine, report.Timed(absent, [], 0, None), through, clocks,
+                                        f"through {peer}, as recorded; {note}")
 
-    def our_arm(self, name, kernel, case):
+    def our_arm(self, arms, name, kernel, case):
         if isinstance(kernel, Exception):
             raise kernel
-        return self.arms.ours(name, kernel, case)
+        return arms.ours(name, kernel, case)
 
     def add(self, row, arm_name, peer, make, truth, graphs, made):
         """Makes an arm, compares its output, and captures it. What goes wrong with one arm is a row of the report, unless it
@@ -141,8 +147,8 @@ class Run:
             out = arm.call()
             self.timing.wait(self.args.hang_seconds)
             error = None
-            if out is not None and (not peer or peer in self.arms.COMPARED):
-                error = truth.error(truth_shape(row, out))
+            if out is not None and (not peer or peer in self.arms_of(row).COMPARED):
+                error = truth.error(self.arms_of(row).shaped(row, out))
                 if not error <= 1:
                     return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound", error)
             graphs[arm_name or peer] = self.timing.Graph(arm.call, self.flush, self.args.hang_seconds)
@@ -153,11 +159,6 @@ class Run:
         except Exception as error:  # noqa: BLE001: a peer raises what it likes
             self.out.failure(row, arm_name, peer, "failed", f"{type(error).__name__}: {error}")
             self.torch.cuda.synchronize()  # raises if the device is broken
-
-
-def truth_shape(row, out):
-    """An output as [tokens, heads, head_dim]."""
-    return out.reshape(-1, row.heads, row.head_dim)
 
 
 def main():
@@ -179,7 +180,7 @@ def main():
             run = Run(args, out)
         except MissingError as error:
             return report.complain(error, 3)
-        kernels = prepare_all(run.engine, chosen, args.arms, run.arms)
+        kernels = prepare_all(run.engine, chosen, args.arms, run.arms_of)
         broken = None
         for row in chosen:
             try:

@@ -3,6 +3,9 @@
 import csv
 import pathlib
 
+# What the peer on the left stands in for.
+THROUGH = {"cudnn": ["fa3"], "cublas": ["deepgemm"], "cublaslt_tensor": ["deepgemm"], "cublas_bf16": ["deepgemm"]}
+
 RECORDED = pathlib.Path(__file__).parent / "2026-11-20-h100-anchors.csv"
 
 
@@ -15,7 +18,7 @@ def read(path=RECORDED):
     return recorded
 
 
-def through(recorded, row, ratio, anchor="cudnn", peer="fa3"):
+def through(recorded, row, ratio, anchor, peer):
     """`ratio`, a (median, low, high) against the anchor in this run, as one against `peer`; None if no rate is recorded."""
     rates = recorded.get(row, {})
     if anchor not in rates or peer not in rates:

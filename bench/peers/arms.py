@@ -11,6 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import kernelwright
 
+from .reference import Truth
+
 BACKENDS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 COPIED_BYTES = 2 << 30
 
@@ -184,5 +186,10 @@ def peer(name, case, engine, fa3_path):
     return made[name]() if name in made else sdpa(name, case)
 
 
+def shaped(row, out):
+    """An output as [tokens, heads, head_dim]."""
+    return out.reshape(-1, row.heads, row.head_dim)
+
+
 COMPARED = ("cudnn", "fa2", "fa3", "separate")  # peers whose output is attention
-__all__ = ["Arm", "BACKENDS", "COMPARED", "Case", "config", "kernelwright", "ours", "peer"]
+__all__ = ["Arm", "BACKENDS", "COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]

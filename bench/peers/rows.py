@@ -1,4 +1,4 @@
-"""The rows that attention is held to: shapes, the config's problem, the work of a launch, and the targets.
+"""The rows that attention and GEMM are held to: shapes, the config's problem, the work of a launch, and the targets.
 
 Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim, unless a row says otherwise.
 """
@@ -29,6 +29,8 @@ class Row:
     def q_lens(self):
         """Queries of each sequence; all have kv_len keys."""
         return [self.chunk_len if i < self.chunks else self.q_len for i in range(self.batch)]
+
+    kind = "attention"
 
     @property
     def is_decode(self):
@@ -63,6 +65,56 @@ class Row:
             flop = 4 * self.batch * self.heads * self.q_len * self.kv_len * self.head_dim
             return flop / (2 if self.causal else 1), "TFLOP/s", 1e9
         return self.kv_bytes(), "GB/s of KV", 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class GemmRow:
+    name: str
+    set: str  # gemm, gemm-decode, gemm-fp8 or gemm-block
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    scales: str = "none"
+    targets: tuple = ()  # (peer, least ratio of rates)
+    smoke: bool = False
+    fast: bool = False  # fp8: sums stay in the tensor cores
+
+    kind = "gemm"
+
+    def problem(self):
+        problem = {"n": self.n, "k": self.k, "dtype": {"a": self.dtype, "b": self.dtype, "d": "bf16"}, "scales": self.scales}
+        return problem | ({"fast_accumulation": True} if self.fast else {})
+
+    def flops(self):
+        return 2 * self.m * self.n * self.k
+
+    def operand_bytes(self):
+        return (self.m + self.n) * self.k * (BF16_BYTES if self.dtype == "bf16" else 1)
+
+    def work(self):
+        if self.set == "gemm-decode":
+            return self.operand_bytes(), "GB/s of AB", 1e6
+        return self.flops(), "TFLOP/s", 1e9
+
+
+def _gemm(m, n, k, *targets):
+    return GemmRow(f"gemm-bf16-{m}x{n}x{k}", "gemm", m, n, k, targets=tuple(("cublas", x) for x in targets))
+
+
+def _fp8(m, n, k, target):
+    return GemmRow(f"gemm-fp8-{m}x{n}x{k}", "gemm-fp8", m, n, k, "e4m3", "per_tensor", (("cublaslt", target),), fast=True)
+
+
+def _block(m, n, k, target):
+    return GemmRow(f"gemm-block-{m}x{n}x{k}", "gemm-block", m, n, k, "e4m3", "per_block", (("deepgemm", target),))
+
+
+def _gemm_decode(m, n, k, dtype="bf16", scales="none"):
+    # 1.25 times the time of a stream over the same bytes at most.
+    targets = (("read_stream", 1 / 1.25),) + ((("deepgemm", 1.2),) if scales == "per_block" else ())
+    name = f"gemm-decode-{'block' if scales == 'per_block' else dtype}-{m}x{n}x{k}"
+    return GemmRow(name, "gemm-decode", m, n, k, dtype, scales, targets)
 
 
 def _size(n):
@@ -114,6 +166,27 @@ ROWS = [
     Row("mixed-4x512-60x1-4k", "mixed", 64, 1, 4096, 32, 8, 128, True, page=64, chunks=4, chunk_len=512,
         targets=(("separate", 1 / 0.9),)),
     Row("window-gpt-oss-8k", "window", 1, 8192, 8192, 64, 8, 64, window=127, sinks=True, targets=(("copy", 0.70),)),
+    _gemm(8192, 8192, 8192, 1.00),
+    _gemm(4096, 4096, 4096, 1.00),
+    _gemm(16384, 4096, 4096, 1.00),
+    _gemm(4096, 7168, 2048, 1.03),
+    _gemm(4096, 24576, 1536, 1.03),
+    _gemm(2048, 2048, 2048, 1.03),
+    _gemm(4096, 512, 7168, 1.05),
+    _gemm_decode(64, 7168, 4096),
+    _gemm_decode(128, 4096, 7168),
+    _gemm_decode(16, 8192, 8192),
+    _fp8(8192, 8192, 8192, 1.00),
+    _fp8(4096, 4096, 4096, 1.02),
+    _fp8(2048, 2048, 2048, 1.05),
+    _block(8192, 8192, 8192, 1.00),
+    _block(16384, 4096, 4096, 1.00),
+    _block(4096, 4096, 4096, 1.02),
+    _block(4096, 7168, 2048, 1.03),
+    _block(2048, 2048, 2048, 1.05),
+    _gemm_decode(64, 7168, 4096, "e4m3", "per_block"),
+    _gemm_decode(128, 4096, 7168, "e4m3", "per_block"),
+    GemmRow("smoke-gemm", "gemm", 300, 520, 200, smoke=True),
     Row("smoke-dense", "prefill", 2, 512, 512, 4, 4, 128, smoke=True),
     Row("smoke-causal-gqa", "prefill", 2, 384, 700, 8, 2, 64, True, smoke=True),
     Row("smoke-decode", "decode", 4, 1, 1000, 8, 2, 128, smoke=True),
@@ -121,7 +194,7 @@ ROWS = [
     Row("smoke-mixed", "mixed", 6, 1, 512, 8, 2, 128, True, page=64, chunks=2, chunk_len=100, smoke=True),
     Row("smoke-window", "window", 1, 512, 512, 8, 2, 64, window=127, sinks=True, smoke=True),
 ]
-SETS = ("prefill", "decode", "paged", "mixed", "window", "all", "smoke")
+SETS = ("prefill", "decode", "paged", "mixed", "window", "gemm", "gemm-decode", "gemm-fp8", "gemm-block", "all", "smoke")
 
 
 def selected(sets, pattern):
@@ -134,6 +207,13 @@ def selected(sets, pattern):
 
 def peers_of(row, asked):
     """(peer, None) for each peer that can do the row, and (peer, why not) for those asked for that cannot."""
+    if row.kind == "gemm":
+        names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
+        if row.scales == "per_block":
+            names += ["cublas_bf16" if row.set == "gemm-decode" else "cublaslt_tensor"]
+        names += ["read_stream"] if row.set == "gemm-decode" else []
+        yield from ((name, None) for name in names)
+        return
     own = {"paged": ["read_stream"], "mixed": ["separate"], "window": ["copy"]}.get(row.set, [])
     why = None
     if row.page:

@@ -1,0 +1,156 @@
+"""GEMM: what is timed, and the truth. Ours; PyTorch's cuBLAS and cuBLASLt; a read-only stream over the weights.
+
+An arm's call queues its work on the current stream and returns d; its `work` is what its rate counts.
+"""
+import math
+
+import torch
+
+from .arms import Arm, kernelwright
+
+TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
+COMPARED = ("cublas", "cublaslt")  # peers whose output is the row's product
+BF16_ROUNDING = 2.0**-8
+# Hopper's tensor cores keep some 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
+FP8_STEP = 2.0**-13
+BLOCK = 128
+
+
+class Case:
+    """A row's operands, random normal: a [m, k], b [n, k]."""
+
+    def __init__(self, row, device="cuda"):
+        self.row, self.device = row, device
+        self.a, self.scale_a = self.operand(row.m, (1, BLOCK))
+        self.b, self.scale_b = self.operand(row.n, (BLOCK, BLOCK))
+
+    def operand(self, rows, block):
+        """Elements, and their scales: None, [1], or of each block."""
+        values = torch.randn(rows, self.row.k, device=self.device)
+        if self.row.scales == "none":
+            return values.to(TORCH[self.row.dtype]), None
+        if self.row.scales == "per_tensor":
+            scale = values.abs().max() / 448
+            return (values / scale).to(torch.float8_e4m3fn), scale.reshape(1)
+        high, wide = block
+        blocks = values.view(rows // high, high, self.row.k // wide, wide)
+        scale = blocks.abs().amax((1, 3)) / 448
+        blocks /= scale[:, None, :, None]
+        return values.to(torch.float8_e4m3fn), scale
+
+    def full(self, values, scale, block):
+        """The operand that the elements and scales stand for, f32."""
+        values = values.float()
+        if scale is None:
+            return values
+        if scale.numel() == 1:
+            return values * scale
+        return values * scale.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)
+
+    def a_full(self):
+        return self.full(self.a, self.scale_a, (1, BLOCK))
+
+    def b_full(self):
+        return self.full(self.b, self.scale_b, (BLOCK, BLOCK))
+
+
+class Truth:
+    """fp32 products (without TF32) and a bound on what an output may be off: rounding to bf16, and of fp8 what the tensor cores
+    drop of sums that stay in them."""
+
+    def __init__(self, case):
+        torch.backends.cuda.matmul.allow_tf32 = False
+        a, b = case.a_full(), case.b_full()
+        self.out = a @ b.t()
+        size = a.abs() @ b.abs().t()
+        steps = 0 if case.row.scales == "none" else (4 if case.row.scales == "per_block" else case.row.k / 32)
+        self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(size, alpha=2.0**-20 + FP8_STEP * math.sqrt(steps)).add_(1e-6)
+
+    def error(self, out):
+        """The largest error of an output over its bound; infinite if one is not finite. Above 1 is wrong."""
+        worst = 0.0
+        for begin in range(0, len(self.out), 4096):
+            some = slice(begin, begin + 4096)
+            off = (out[some].float() - self.out[some]).abs_().div_(self.bound[some]).max().item()
+            worst = max(worst, off if off == off else float("inf"))
+        return worst
+
+
+def config(row, schedule):
+    return {"kind": "gemm", "name": "peer", "problem": row.problem(), "schedule": schedule}
+
+
+def ours(name, kernel, case):
+    row = case.row
+    out = torch.full((row.m, row.n), math.nan, device=case.device, dtype=torch.bfloat16)
+    tensors = dict(a=case.a, b=case.b, d=out)
+    if row.scales == "per_block":
+        padded = torch.zeros(row.k // BLOCK, -(-row.m // 4) * 4, device=case.device)
+        padded[:, :row.m] = case.scale_a.t()
+        tensors |= dict(scale_a=padded[:, :row.m], scale_b=case.scale_b)
+    elif row.scales != "none":
+        tensors |= dict(scale_a=case.scale_a, scale_b=case.scale_b)
+    launch = kernel.bind(**tensors)
+
+    def call():
+        launch(torch.cuda.current_stream())
+        return out
+
+    return Arm(name, call, row.work()[0], (launch,))
+
+
+def library(name, case):
+    """PyTorch's product by the library of that name."""
+    row, b = case.row, case.b.t()
+
+    if row.scales == "none":
+        def call():
+            torch.backends.cuda.preferred_blas_library(name)
+            return torch.mm(case.a, b)
+    else:
+        scale_a, scale_b = case.scale_a, case.scale_b
+        if row.scales == "per_block":  # scale_a column after column, scale_b row after row of its transpose
+            scale_a, scale_b = scale_a.t().contiguous().t(), scale_b.t()
+
+        def call():
+            return torch._scaled_mm(case.a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=row.fast)
+    return Arm(name, call, row.work()[0])
+
+
+def tensor_scales(case):
+    """cuBLASLt on the same elements with a scale of each tensor and fast accumulation: no peer of block scales, but the anchor that
+    DeepGEMM's recorded rates are compared through."""
+    one = torch.ones(1, device=case.device)
+
+    def call():
+        return torch._scaled_mm(case.a, case.b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    return Arm("cublaslt_tensor", call, case.row.work()[0])
+
+
+def bf16(case):
+    """cuBLAS on as many bf16 elements: the anchor of block scales for few rows."""
+    a, b = (torch.randn(x.shape, device=case.device, dtype=torch.bfloat16) for x in (case.a, case.b))
+    return Arm("cublas_bf16", lambda: torch.mm(a, b.t()), case.row.work()[0], (a, b))
+
+
+def read_stream(case):
+    """A kernel that only reads, over the very bytes of both operands."""
+    from read_stream import ReadStream
+    stream = ReadStream()
+    data = torch.cat([case.a.flatten().view(torch.uint8), case.b.flatten().view(torch.uint8)])
+
+    def call():
+        stream(data.data_ptr(), data.numel(), torch.cuda.current_stream().cuda_stream)
+    return Arm("read_stream", call, data.numel(), (stream, data))
+
+
+def peer(name, case, engine, fa3_path):
+    made = {"read_stream": read_stream, "cublaslt_tensor": tensor_scales, "cublas_bf16": bf16}
+    return made[name](case) if name in made else library(name, case)
+
+
+def shaped(row, out):
+    return out
+
+
+__all__ = ["COMPARED", "Case", "Truth", "config", "kernelwright", "ours", "peer", "shaped"]
