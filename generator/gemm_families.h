@@ -25,6 +25,9 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, std::vec
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
 
+/// Columns of one product of wgmma; 0: sums and products do not fit the registers.
+int gemm_product_columns(const GemmSpec& spec);
+
 /// Microseconds that a launch is expected to take on a device like the architecture's typical one: the tensor cores'
 /// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "contract/gemm_params.h"
 #include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -22,8 +23,12 @@ int most_sums(int math_warpgroups) { return math_warpgroups == 1 ? 224 : math_wa
 int waves(const GemmSpec& spec) {
   return spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
 }
-/// f32 registers of a thread for the tile: sums, and those of the products that are not added to them yet.
-int sums(const GemmSpec& spec) { return (waves(spec) + (spec.promotion > 0 ? 1 : 0)) * spec.block_n / 2; }
+/// f32 registers of a thread for the tile's sums.
+int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
+
+bool fits_registers(const GemmSpec& spec) {
+  return sums(spec) <= most_sums(spec.math_warpgroups) && gemm_product_columns(spec) > 0;
+}
 
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
@@ -61,7 +66,12 @@ void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& s
 
 int gemm_scale_bytes(const GemmSpec& spec) {
   if (spec.scales != ScaleKind::kPerBlock) return 0;
-  return ((spec.swap_ab ? spec.block_n : spec.block_m) * 4 + 127) / 128 * 128;
+  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m);
+}
+
+int gemm_product_columns(const GemmSpec& spec) {
+  return contract::gemm_product_columns(spec.block_m, spec.block_n, spec.k_group, spec.math_warpgroups,
+                                        spec.roles == Roles::kPingPong, spec.mma_in_flight, spec.promotion);
 }
 
 void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
@@ -93,14 +103,15 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
   if (spec.split_k > 1 && spec.block_n % (64 * spec.split_k) != 0)
     refuse("split_k", fmt::format("{} parts store bands of whole 64 columns each, and {} are none; block_n {} would do",
                                   spec.split_k, spec.block_n, 64 * spec.split_k));
-  const int budget = most_sums(spec.math_warpgroups);
-  if (sums(spec) > budget) {
+  if (!fits_registers(spec)) {
     GemmSpec smaller = spec;
-    while (smaller.block_n > 8 && sums(smaller) > budget) smaller.block_n -= 8;
-    refuse("block_n", fmt::format("{} columns of {} rows take {} registers a thread, and {} math warpgroup{} {}; {} "
-                                  "would fit",
-                                  spec.block_n, spec.block_m, sums(spec), spec.math_warpgroups,
-                                  spec.math_warpgroups == 1 ? " has" : "s have", budget, smaller.block_n));
+    while (smaller.block_n > 8 && !fits_registers(smaller)) smaller.block_n -= 8;
+    refuse("block_n",
+           fmt::format(
+               "{} columns of {} rows take {} registers a thread{}, too many for {} math warpgroup{}; {} would fit",
+               spec.block_n, spec.block_m, sums(spec),
+               spec.promotion > 0 ? ", and products that are added to them more" : "", spec.math_warpgroups,
+               spec.math_warpgroups == 1 ? "" : "s", smaller.block_n));
   }
   if (const int bytes = static_cast<int>(shared_bytes(spec)); bytes > arch.shared_bytes_per_cta) {
     GemmSpec smaller = spec;

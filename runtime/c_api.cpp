@@ -476,9 +476,7 @@ kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kern
 }
 
 kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel) {
-  return guarded([&] {
-    std::visit([](const auto& handle) { handle.wait(); }, not_null(kernel, "kernel").kernel);
-  });
+  return guarded([&] { std::visit([](const auto& handle) { handle.wait(); }, not_null(kernel, "kernel").kernel); });
 }
 
 kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,

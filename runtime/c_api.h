@@ -160,9 +160,9 @@ typedef struct kernelwright_prepare_options {
   int32_t allow_when_sealed;
 } kernelwright_prepare_options;
 
-/* The kernel for a config: the text of a config file (docs/config.md), `length` bytes of it, with its schedule. A kernel
- * of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm(). `options`
- * may be NULL. */
+/* The kernel for a config: the text of a config file (docs/config.md), `length` bytes of it, with its schedule. A
+ * kernel of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm().
+ * `options` may be NULL. */
 KERNELWRIGHT_API kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config,
                                                                size_t length,
                                                                const kernelwright_prepare_options* options,

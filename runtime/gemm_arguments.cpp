@@ -15,6 +15,10 @@ constexpr DevicePtr kRowAlignment = 16;
 bool along_k_a(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kNn; }
 bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kTt; }
 
+Swizzle swizzle_of(int bytes) {
+  return bytes == 128 ? Swizzle::k128B : bytes == 64 ? Swizzle::k64B : bytes == 32 ? Swizzle::k32B : Swizzle::kNone;
+}
+
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
 
 bool fits(const Matrix& matrix, bool aligned) {
@@ -120,7 +124,7 @@ std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& sp
   return violations;
 }
 
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmMatrices& of) noexcept {
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
   const auto request = [](const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
     TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
     map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
@@ -143,10 +147,18 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmMatrices& of) noex
   maps.a = request(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
   maps.b =
       request(columns, slab(columns), columns_along_k ? spec.block_n / spec.cluster_m : slab(columns), Swizzle::k128B);
-  maps.d = request(of.d, slab(of.d), contract::kGemmStoreRows, Swizzle::k128B);
-  if (const int tail = spec.block_n % slab(of.d); tail != 0 && !spec.swap_ab) {
-    maps.d_tail = request(of.d, tail, contract::kGemmStoreRows, Swizzle::kNone);
-    maps.has_tail = true;
+  const auto stored = [&](int tile_columns) {
+    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
+    return request(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
+  };
+  const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
+  if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
+  if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
+  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0)) {
+    const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
+    maps.scales = request(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
+    // Whole 16 bytes: what follows the last scale is the row's padding.
+    maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
   }
   return maps;
 }

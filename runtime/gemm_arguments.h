@@ -41,9 +41,10 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
 
 /// What a launch of gemm_sm90 passes: contract/gemm_params.h says what each map is.
 struct GemmTensorMaps {
-  TensorMapRequest a, b, d, d_tail;
-  bool has_tail = false;
+  TensorMapRequest a, b, d, d_tail, scales;
+  bool has_whole = false, has_tail = false;  // d and d_tail
+  bool has_scales = false;
 };
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmMatrices& matrices) noexcept;
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
 
 }  // namespace kernelwright::detail

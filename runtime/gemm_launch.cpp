@@ -97,12 +97,13 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const bool swap = spec.swap_ab;
   contract::GemmParams params{};
-  const GemmTensorMaps maps = tensor_maps_of(spec, of);
+  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
   if (kernel.k > 0) {
     encode(*kernel.device, params.a, maps.a);
     encode(*kernel.device, params.b, maps.b);
   }
-  encode(*kernel.device, params.d, maps.d);
+  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
+  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
   if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
   params.c = pointer<void>(tensors.c);
   params.bias = pointer<void>(tensors.bias);

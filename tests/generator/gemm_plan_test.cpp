@@ -120,8 +120,8 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
   schedule.roles = Roles::kPingPong;
   schedule.math_warpgroups = 2;
   EXPECT_THAT(refusal(problem(4096, 4096), schedule),
-              HasSubstr("/schedule/block_n: 208 columns of 128 rows take 208 registers a thread, and 2 math warpgroups "
-                        "have 200; 200 would fit"));
+              HasSubstr("/schedule/block_n: 208 columns of 128 rows take 208 registers a thread, too many for 2 math "
+                        "warpgroups; 200 would fit"));
   schedule.block_n = 128;
   schedule.stages = 7;
   schedule.k_group = 1;
