@@ -2,15 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
+#include <variant>
 
+#include "bound.h"
 #include "cold_launches.h"
 #include "engine_for.h"
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kinds.h"
 #include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -25,7 +26,8 @@ struct Timing {
   double median, low, high;
 };
 
-Timing time_launches(Device& device, DeviceCase& on_device, Flusher& flusher, int rounds) {
+template <class OnDevice>
+Timing time_launches(Device& device, OnDevice& on_device, Flusher& flusher, int rounds) {
   const Stream stream = on_device.stream();
   on_device.launch();
   on_device.wait();
@@ -41,14 +43,65 @@ Timing time_launches(Device& device, DeviceCase& on_device, Flusher& flusher, in
   return {at(0.5), at(0.1), at(0.9)};
 }
 
-// Decode reads each key for a few queries: bytes are what counts there.
-bool counts_bytes(const AttentionCase& call) { return call.operations() < 100 * std::max(1.0, call.kv_bytes()); }
+/// One shape of one config.
+struct Item {
+  const NamedConfig* named;
+  std::variant<AttentionShape, GemmShape> shape;
+};
+
+struct Row {
+  Timing timing;
+  Rate rate;
+  KernelSummary kernel;
+  PredictedBound bound;  // what the device could do at best
+};
+
+template <class KindOfConfig>
+Row bench_shape(const Place& place, const NamedConfig& named, const KindOfConfig& config,
+                const typename Kind<KindOfConfig>::Shape& shape, Flusher& flusher, const Options& options) {
+  const auto kernel = prepare(place, named, config);
+  const typename Kind<KindOfConfig>::Case call = inputs_of(config, shape, options.seed);
+  typename Kind<KindOfConfig>::OnDevice on_device(place.device, call, kernel);
+  const Arch arch = place.device.info().arch.value();
+  Row row{time_launches(place.device, on_device, flusher, options.repetitions), {}, summary_of(kernel, call), {}};
+  row.rate = rate_of(call, row.timing.median, arch);
+  row.bound = predict(config.problem, shape, arch);
+  return row;
+}
+
+Row bench_item(const Place& place, const Item& item, Flusher& flusher, const Options& options) {
+  return std::visit(
+      [&]<class KindOfConfig>(const KindOfConfig& config) {
+        return bench_shape(place, *item.named, config, std::get<typename Kind<KindOfConfig>::Shape>(item.shape),
+                           flusher, options);
+      },
+      item.named->config);
+}
+
+JsonValue to_json(const Item& item, const std::string& shape, const Row& row, bool enough) {
+  const std::string of_bytes = *row.rate.bytes_of ? "kv_" : "";
+  return JsonValue::object()
+      .set("config", item.named->name())
+      .set("shape", shape)
+      .set("key", row.kernel.key)
+      .set("entry", row.kernel.entry)
+      .set("registers", row.kernel.registers)
+      .set("median_us", row.timing.median)
+      .set("p10_us", row.timing.low)
+      .set("p90_us", row.timing.high)
+      .set("operations", row.rate.operations)
+      .set(of_bytes + "bytes", row.rate.bytes)
+      .set("tflops", row.rate.tflops)
+      .set(of_bytes + "gb_per_s", row.rate.gbytes)
+      .set("bound_us", row.bound.microseconds())
+      .set("target_reached", enough);
+}
 
 }  // namespace
 
 int bench(const Options& options) {
   Configs configs = read_configs(options.configs);
-  std::vector<std::pair<const NamedConfig*, AttentionShape>> work;
+  std::vector<Item> work;
   const std::optional<Arch> gpu = gpu_arch();
   for (const NamedConfig& named : configs.usable) {
     require_valid(named, std::nullopt);
@@ -56,53 +109,41 @@ int bench(const Options& options) {
       configs.skipped.push_back(std::move(*skipped));
       continue;
     }
-    for (AttentionShape& shape : choose_shapes(named, options.shapes, false))
-      work.emplace_back(&named, std::move(shape));
+    std::visit(
+        [&](const auto& config) {
+          for (auto& shape : choose_shapes(named.path, config, options.shapes, false))
+            work.push_back({&named, std::move(shape)});
+        },
+        named.config);
   }
   if (options.device == "emulator")
     throw ConfigError("--device",
                       "emulator: its times say nothing about a GPU; run checks results on it, and bench "
                       "needs a GPU");
   if (options.device == "auto") make_cuda_backend();  // throws where there is none
-  if (configs.usable.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
+  if (configs.usable.empty()) throw ConfigError("CONFIG", "every config was passed over");
   Machine machine(options);
   Device& device = machine.place_for(configs.usable.at(0)).device;
   Flusher flusher(device);
   const Style style(stdout);
-  Table table({"config", "shape", "median", "10 % .. 90 %", "rate", ""});
+  Table table({"config", "shape", "median", "10 % .. 90 %", "rate", "at best", ""});
   JsonValue rows = JsonValue::array();
   bool reached = true;
   {
     Progress progress("timing", work.size());
-    for (const auto& [named, shape] : work) {
-      const AttentionKernel kernel = prepare(machine.place_for(*named), *named);
-      const AttentionCase call = make_inputs(named->config.problem, shape, {.seed = options.seed});
-      DeviceCase on_device(device, call, kernel);
-      const Timing timing = time_launches(device, on_device, flusher, options.repetitions);
-      const double tflops = call.operations() / timing.median / 1e6, gbytes = call.kv_bytes() / timing.median / 1e3;
-      const bool bytes = counts_bytes(call);
-      const bool enough = (bytes ? gbytes : tflops) >= options.minimum;
+    for (const Item& item : work) {
+      const std::string shape = std::visit([](const auto& of) { return of.name; }, item.shape);
+      const Row row = bench_item(machine.place_for(*item.named), item, flusher, options);
+      const bool enough = row.rate.value() >= options.minimum;
       reached = reached && enough;
-      table.row({named->config.name, shape.name, duration_text(timing.median / 1e3),
-                 fmt::format("{} .. {}", duration_text(timing.low / 1e3), duration_text(timing.high / 1e3)),
-                 bytes ? fmt::format("{:.0f} GB/s of KV", gbytes) : fmt::format("{:.1f} TFLOP/s", tflops),
+      table.row({item.named->name(), shape, duration_text(row.timing.median / 1e3),
+                 fmt::format("{} .. {}", duration_text(row.timing.low / 1e3), duration_text(row.timing.high / 1e3)),
+                 row.rate.text(),
+                 fmt::format("{}, by {}", duration_text(row.bound.microseconds() / 1e3),
+                             row.bound.by_memory() ? "memory" : "matrix rate"),
                  options.minimum > 0 ? style.verdict(enough) : ""});
-      const auto binary = kernel.binary();
-      rows.push(JsonValue::object()
-                    .set("config", named->config.name)
-                    .set("shape", shape.name)
-                    .set("key", kernel.key())
-                    .set("entry", binary ? binary->entry : "")
-                    .set("registers", binary ? binary->usage.registers : 0)
-                    .set("median_us", timing.median)
-                    .set("p10_us", timing.low)
-                    .set("p90_us", timing.high)
-                    .set("operations", call.operations())
-                    .set("kv_bytes", call.kv_bytes())
-                    .set("tflops", tflops)
-                    .set("kv_gb_per_s", gbytes)
-                    .set("target_reached", enough));
-      progress.step(named->config.name + " " + shape.name);
+      rows.push(to_json(item, shape, row, enough));
+      progress.step(item.named->name() + " " + shape);
     }
   }
   if (options.json) {

@@ -30,4 +30,20 @@ PredictedBound predict(const AttentionProblem& problem, const AttentionShape& sh
   return bound;
 }
 
+PredictedBound bound_of(const GemmCase& call, Arch arch) {
+  const DeviceRates rates = rates_of(arch);
+  // Of 8-bit operands, tensor cores that have them multiply twice as many; the others convert.
+  const bool twice = bits_of(call.problem.dtype.a) == 8 && arch >= Arch::kSm89;
+  PredictedBound bound{};
+  bound.operations = call.operations();
+  bound.bytes = call.bytes();
+  bound.compute_us = bound.operations / (rates.matrix_operations_per_s * (twice ? 2 : 1)) * 1e6;
+  bound.memory_us = bound.bytes / rates.bytes_per_s * 1e6;
+  return bound;
+}
+
+PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, Arch arch) {
+  return bound_of(shape_only(problem, shape), arch);
+}
+
 }  // namespace kernelwright::cli

@@ -5,6 +5,7 @@
 
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/verify/attention_case.h"
+#include "kernelwright/verify/gemm_case.h"
 
 namespace kernelwright::cli {
 
@@ -17,11 +18,13 @@ struct DeviceRates {
 DeviceRates rates_of(Arch arch);
 
 struct PredictedBound {
-  double operations, bytes;  // bytes: Q, visible K and V, O, each once
+  double operations, bytes;  // bytes: Q, visible K and V, O, or a, b, c and d, each once
   double compute_us, memory_us;
   bool by_memory() const { return memory_us > compute_us; }
   double microseconds() const { return by_memory() ? memory_us : compute_us; }
 };
 PredictedBound predict(const AttentionProblem& problem, const AttentionShape& shape, Arch arch);
+PredictedBound predict(const GemmProblem& problem, const GemmShape& shape, Arch arch);
+PredictedBound bound_of(const GemmCase& call, Arch arch);
 
 }  // namespace kernelwright::cli

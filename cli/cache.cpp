@@ -88,9 +88,9 @@ int why(const Options& options) {
   const Arch arch = choose_arch(named, options);
   require_valid(named, arch);
   KernelStore store(cache_options(options));
-  const AttentionPlan plan = plan_for(named, arch, tuned_rows(options));
-  const CacheKey key = store.key(plan.main);
-  const bool found = store.find(plan.main) != nullptr;
+  const Spec spec = kernels_for(named, arch, tuned_rows(options)).front().spec;
+  const CacheKey key = store.key(spec);
+  const bool found = store.find(spec) != nullptr;
   const std::string reason = found ? "" : store.cache().why_missed(key);
   if (options.json)
     fmt::print("{}\n", JsonValue::object()
@@ -100,7 +100,7 @@ int why(const Options& options) {
                            .set("why", reason)
                            .dump());
   else
-    fmt::print("{} for {}, key {}: {}\n", named.config.name, to_string(arch), key.digest().hex().substr(0, 12),
+    fmt::print("{} for {}, key {}: {}\n", named.name(), to_string(arch), key.digest().hex().substr(0, 12),
                found ? "in the cache" : "not in the cache; " + reason);
   return kDone;
 }

@@ -19,12 +19,12 @@
 namespace kernelwright::cli {
 namespace {
 
-/// One kernel to have: a config's main kernel or the one that merges its split keys.
+/// One kernel of a config to have.
 struct Job {
   const NamedConfig* named;
   Arch arch;
+  std::string role;
   Spec spec;
-  bool combine;
   std::shared_ptr<const Binary> binary;
   bool cached = false;
   double milliseconds = 0;
@@ -53,9 +53,8 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
     });
     if (archs.empty() && skipped) configs.skipped.push_back(std::move(*skipped));
     for (const Arch arch : archs) try {
-        const AttentionPlan plan = plan_for(named, arch, rows);
-        jobs.push_back({&named, arch, plan.main, false, nullptr});
-        if (plan.combine) jobs.push_back({&named, arch, *plan.combine, true, nullptr});
+        for (PlannedKernel& kernel : kernels_for(named, arch, rows))
+          jobs.push_back({&named, arch, std::move(kernel.role), std::move(kernel.spec), nullptr});
       } catch (const ConfigError& error) {
         violations.insert(violations.end(), error.violations().begin(), error.violations().end());
       }
@@ -92,8 +91,8 @@ void write_outputs(const std::vector<Job>& jobs, const std::string& folder) {
   if (!std::filesystem::is_directory(folder)) throw ConfigError(folder, "cannot be made a folder: " + code.message());
   for (const Job& job : jobs) {
     if (!job.binary) continue;
-    const std::string stem =
-        fmt::format("{}/{}{}.{}", folder, job.named->config.name, job.combine ? ".combine" : "", to_string(job.arch));
+    const std::string stem = fmt::format("{}/{}{}.{}", folder, job.named->name(),
+                                         job.role == "main" ? "" : "." + job.role, to_string(job.arch));
     write_file(stem + ".cubin", job.binary->cubin.data(), job.binary->cubin.size());
     write_file(stem + ".ptx", job.binary->ptx.data(), job.binary->ptx.size());
   }
@@ -101,8 +100,8 @@ void write_outputs(const std::vector<Job>& jobs, const std::string& folder) {
 
 JsonValue to_json(const Job& job) {
   JsonValue row = JsonValue::object();
-  row.set("config", job.named->config.name).set("path", job.named->path).set("arch", to_string(job.arch));
-  row.set("kernel", kernel_name(job.spec)).set("key", job.key);
+  row.set("config", job.named->name()).set("path", job.named->path).set("arch", to_string(job.arch));
+  row.set("kernel", kernel_name(job.spec)).set("role", job.role).set("key", job.key);
   if (!job.binary) return row.set("error", job.error);
   const ResourceUsage& usage = job.binary->usage;
   JsonValue warnings = JsonValue::array();
@@ -137,10 +136,12 @@ int compile(const Options& options) {
       build(store, first);
       for (const std::size_t other : *groups[i]) {
         const NamedConfig* named = jobs[other].named;
+        std::string role = std::move(jobs[other].role);
         jobs[other] = first;
         jobs[other].named = named;
+        jobs[other].role = std::move(role);
       }
-      progress.step(first.named->config.name);
+      progress.step(first.named->name());
     });
   }
   const double total_ms = since(start);
@@ -172,13 +173,13 @@ int compile(const Options& options) {
     Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
     for (const Job& job : jobs) {
       if (!job.binary) {
-        table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-",
+        table.row({job.named->name(), std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-",
                    style.verdict(false)});
         continue;
       }
       const ResourceUsage& usage = job.binary->usage;
       const int spills = usage.spill_stores + usage.spill_loads;
-      table.row({job.named->config.name, std::string(to_string(job.arch)), kernel_name(job.spec),
+      table.row({job.named->name(), std::string(to_string(job.arch)), kernel_name(job.spec),
                  std::to_string(usage.registers), spills ? style.bad(std::to_string(spills)) : "0",
                  size_text(static_cast<double>(job.binary->cubin.size())),
                  job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});

@@ -58,15 +58,6 @@ Place Machine::place_for(const NamedConfig& named) {
   return place_on(*gpu_);
 }
 
-AttentionKernel prepare(const Place& place, const NamedConfig& named) {
-  require_valid(named, place.device.info().arch);
-  try {
-    return place.engine.prepare(named.config.problem, named.config.schedule, {.device = place.device.ordinal()});
-  } catch (const ConfigError& error) {
-    throw in_file(named.path, error);
-  }
-}
-
 double emulated_seconds(double operations) {
   return operations / (kEmulatedRate * std::max(1u, std::thread::hardware_concurrency()));
 }

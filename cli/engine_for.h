@@ -33,9 +33,6 @@ class Machine {
   std::map<Arch, std::unique_ptr<Engine>> emulators_;
 };
 
-/// The kernel of a config where it runs. Throws ConfigError led by the file's path, else as Engine::prepare().
-AttentionKernel prepare(const Place& place, const NamedConfig& named);
-
 /// Seconds that the emulator takes for so many operations, very roughly: it is for warnings.
 double emulated_seconds(double operations);
 

@@ -39,7 +39,7 @@ class CommandLine {
     shapes(run_verb);
     seed(run_verb);
     run_verb->add_option("--inputs", options_.inputs, "Folder of .npy files to read instead of random inputs");
-    run_verb->add_option("--outputs", options_.outputs, "Folder to write o.npy and lse.npy to");
+    run_verb->add_option("--outputs", options_.outputs, "Folder to write results to: o.npy and lse.npy, or d.npy");
 
     CLI::App* compile_verb = add("compile", "Cubins for the architectures named; needs no GPU", compile);
     configs(compile_verb);
@@ -86,8 +86,9 @@ class CommandLine {
       CLI::App* text_verb = add(name, text, verb);
       configs(text_verb);
       archs(text_verb);
-      text_verb->add_option("--kernel", options_.kernel, "Which kernel: main, or combine, which merges split keys")
-          ->check(CLI::IsMember({"main", "combine"}));
+      text_verb->add_option("--kernel", options_.kernel,
+                            "Which kernel: main; combine, which merges split keys; m64 and the like, which serve a "
+                            "GEMM of few rows. explain lists them");
     }
 
     CLI::App* emulate_verb = add("emulate", "Run an entry of a PTX file on the emulator, on made-up buffers", emulate);

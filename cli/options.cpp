@@ -21,18 +21,7 @@ void append(std::vector<Violation>& all, const ConfigError& error) {
 
 void read_file(const std::string& path, bool named_directly, Configs& configs, std::vector<Violation>& violations) {
   try {
-    Config config = read_config_file(path);
-    if (const auto reason = why_no_kernel(config)) {
-      if (named_directly)
-        violations.push_back({path, *reason});
-      else
-        configs.skipped.push_back({path, name_of(config), *reason});
-      return;
-    }
-    if (auto* attention = std::get_if<AttentionConfig>(&config))
-      configs.usable.push_back({path, std::move(*attention), !named_directly});
-    else
-      violations.push_back({path, "no kernel computes this kind yet; kind attention would do"});
+    configs.usable.push_back({path, read_config_file(path), !named_directly});
   } catch (const ConfigError& error) {
     append(violations, in_file(path, error));
   }
@@ -97,26 +86,36 @@ std::vector<Arch> parse_archs(const std::vector<std::string>& words) {
   return archs;
 }
 
-std::vector<AttentionShape> choose_shapes(const NamedConfig& named, const std::vector<std::string>& names,
-                                          bool checks) {
-  const std::vector<AttentionShape>& all = named.config.shapes;
-  std::vector<AttentionShape> chosen;
+const Auto<Arch>& NamedConfig::arch() const {
+  return std::visit([](const auto& kind) -> const Auto<Arch>& { return kind.schedule.arch; }, config);
+}
+
+const AttentionConfig& require_attention(const NamedConfig& named, const char* verb) {
+  if (const auto* attention = std::get_if<AttentionConfig>(&named.config)) return *attention;
+  throw ConfigError(named.path + ": /kind",
+                    fmt::format("\"gemm\" is nothing that {} takes yet; \"attention\" would do", verb));
+}
+
+std::vector<std::size_t> choose_shapes(const std::string& path, const std::vector<ShapeLabel>& labels,
+                                       const std::vector<std::string>& names, bool checks) {
+  std::vector<std::size_t> chosen;
   if (names.empty()) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
-                 [&](const auto& shape) { return shape.check == checks; });
-    if (chosen.empty()) chosen = all;
-    if (chosen.empty()) throw ConfigError(named.path + ": /shapes", "is empty; a shape to run would do");
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      if (labels[i].check == checks) chosen.push_back(i);
+    if (chosen.empty())
+      for (std::size_t i = 0; i < labels.size(); ++i) chosen.push_back(i);
+    if (chosen.empty()) throw ConfigError(path + ": /shapes", "is empty; a shape to run would do");
     return chosen;
   }
   for (const std::string& name : names) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& shape) { return shape.name == name; });
-    if (found == all.end()) {
+    const auto found =
+        std::find_if(labels.begin(), labels.end(), [&](const ShapeLabel& label) { return label.name == name; });
+    if (found == labels.end()) {
       std::vector<std::string> known;
-      for (const AttentionShape& shape : all) known.push_back(shape.name);
-      throw ConfigError("--shape",
-                        fmt::format("{} is no shape of {}; it has {}", name, named.path, fmt::join(known, ", ")));
+      for (const ShapeLabel& label : labels) known.push_back(label.name);
+      throw ConfigError("--shape", fmt::format("{} is no shape of {}; it has {}", name, path, fmt::join(known, ", ")));
     }
-    chosen.push_back(*found);
+    chosen.push_back(static_cast<std::size_t>(found - labels.begin()));
   }
   return chosen;
 }

@@ -1,6 +1,7 @@
 /// What the command line said, and the configs that it named.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,7 +26,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::string inputs, outputs;
   std::string cache_dir;
-  std::string kernel = "main";  // source, ptx, sass: main | combine
+  std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;         // bench
   double minimum = 0;           // bench: TFLOP/s or GB/s below which a target is missed
   std::string cache_verb;       // cache: ls, verify, prune, clear, why
@@ -49,13 +50,18 @@ struct Options {
   std::string out, svg;
 };
 
-/// A config that has a kernel, and where it came from.
+/// A config and where it came from.
 struct NamedConfig {
   std::string path;
-  AttentionConfig config;
+  Config config;
   bool in_folder = false;  // not named itself
+  const std::string& name() const { return name_of(config); }
+  /// Of the schedule.
+  const Auto<Arch>& arch() const;
+  /// Where the config is one: see require_attention().
+  const AttentionConfig& attention() const { return std::get<AttentionConfig>(config); }
 };
-/// One that has none, met in a folder.
+/// One that a folder brought and that is passed over.
 struct SkippedConfig {
   std::string path, name, reason;
 };
@@ -65,8 +71,7 @@ struct Configs {
 };
 
 /// Reads every config that `paths` name; folders stand for their .json files, by name. Throws ConfigError with the
-/// violations of all files, each led by the file's path; also for a file named directly that no kernel exists for, and
-/// for a folder without configs.
+/// violations of all files, each led by the file's path; also for a folder without configs.
 Configs read_configs(const std::vector<std::string>& paths);
 
 /// The one config of a verb that takes one.
@@ -75,8 +80,29 @@ NamedConfig read_one_config(const std::vector<std::string>& paths);
 /// The architectures of --arch, without repeats. Throws ConfigError for a word that is none.
 std::vector<Arch> parse_archs(const std::vector<std::string>& words);
 
-/// The shapes of --shape; without it those with "check" as `checks` says, else all. Throws ConfigError.
-std::vector<AttentionShape> choose_shapes(const NamedConfig& named, const std::vector<std::string>& names, bool checks);
+/// The attention that a verb asks for which takes no other kind. Throws ConfigError that says so, led by the file's
+/// path.
+const AttentionConfig& require_attention(const NamedConfig& named, const char* verb);
+
+/// What choose_shapes() goes by.
+struct ShapeLabel {
+  std::string name;
+  bool check;
+};
+/// The indices of --shape's shapes; without it of those with "check" as `checks` says, else all. Throws ConfigError.
+std::vector<std::size_t> choose_shapes(const std::string& path, const std::vector<ShapeLabel>& labels,
+                                       const std::vector<std::string>& names, bool checks);
+
+/// The shapes themselves, of a config of either kind that came from `path`.
+template <class KindOfConfig>
+auto choose_shapes(const std::string& path, const KindOfConfig& config, const std::vector<std::string>& names,
+                   bool checks) {
+  std::vector<ShapeLabel> labels;
+  for (const auto& shape : config.shapes) labels.push_back({shape.name, shape.check});
+  decltype(config.shapes) chosen;
+  for (const std::size_t index : choose_shapes(path, labels, names, checks)) chosen.push_back(config.shapes[index]);
+  return chosen;
+}
 
 /// Throws ConfigError, led by the file's path, if no kernel fits the config on `arch`.
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);

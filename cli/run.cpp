@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
+#include <variant>
 
 #include "engine_for.h"
 #include "exit_code.h"
@@ -13,8 +13,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_arrays.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/gemm_arrays.h"
+#include "kinds.h"
 #include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -24,123 +24,180 @@ namespace {
 
 constexpr double kLongRunSeconds = 600;  // on the emulator: people are warned
 
+/// One launch, judged.
 struct ShapeResult {
   std::string name;
-  LaunchedTwice launched;
-  Verdict verdict;
+  KernelSummary kernel;
   double operations = 0;
+  bool repeats = false, guards_intact = false;
+  double milliseconds = 0;
+  bool right = false;   // by the verdict
+  std::string verdict;  // what it says, if not
+  std::vector<std::string> cells;
+  JsonValue errors;
   std::string fault;  // what ended a launch on the emulator; then nothing was compared
-  bool passed() const { return fault.empty() && verdict.passed && launched.repeats && launched.guards_intact; }
+
+  bool passed() const { return fault.empty() && right && repeats && guards_intact; }
   std::string reason() const {
     if (!fault.empty()) return fault;
-    std::string text = verdict.text;
+    std::string text = verdict;
     const auto add = [&](const char* more) { text += (text.empty() ? "" : "; ") + std::string(more); };
-    if (!launched.repeats) add("two launches of the same inputs differ");
-    if (!launched.guards_intact) add("memory beside an output was written");
+    if (!repeats) add("two launches of the same inputs differ");
+    if (!guards_intact) add("memory beside an output was written");
     return text;
   }
 };
 
 struct ConfigResult {
   const NamedConfig* named = nullptr;
-  AttentionKernel kernel;
   DeviceInfo device;
   double prepare_ms = 0;
+  std::vector<std::string> heads;
   std::vector<ShapeResult> shapes;
   std::vector<emulator::KernelHazard> hazards;
   bool passed() const {
-    if (!hazards.empty()) return false;
-    for (const ShapeResult& shape : shapes)
-      if (!shape.passed()) return false;
-    return true;
+    return hazards.empty() &&
+           std::all_of(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.passed(); });
   }
 };
 
-// JSON has no infinity: a ratio that is infinite is written as text.
-JsonValue number(double value) { return std::isfinite(value) ? JsonValue(value) : JsonValue(fmt::format("{}", value)); }
-
 JsonValue to_json(const ConfigResult& result, bool with_hazards) {
+  const KernelSummary kernel = result.shapes.empty() ? KernelSummary() : result.shapes.back().kernel;
   JsonValue shapes = JsonValue::array();
   for (const ShapeResult& shape : result.shapes) {
-    const Verdict& verdict = shape.verdict;
-    JsonValue errors = JsonValue::object();
-    errors.set("max_abs", number(verdict.max_error))
-        .set("worst_over_bound", number(verdict.worst_ratio))
-        .set("rms_over_expected", number(verdict.rms_ratio))
-        .set("rms_limit", verdict.rms_limit)
-        .set("lse_max_abs", number(verdict.max_lse_error))
-        .set("lse_worst_over_bound", number(verdict.worst_lse_ratio))
-        .set("not_finite", verdict.not_finite)
-        .set("rows", verdict.rows)
-        .set("sampled", verdict.sampled);
     JsonValue row = JsonValue::object();
     row.set("shape", shape.name)
         .set("verdict", shape.passed() ? "ok" : "failed")
-        .set("launch_ms", shape.launched.milliseconds)
+        .set("launch_ms", shape.milliseconds)
         .set("operations", shape.operations)
-        .set("repeats_bit_for_bit", shape.launched.repeats)
-        .set("errors", std::move(errors));
+        .set("repeats_bit_for_bit", shape.repeats)
+        .set("errors", shape.errors);
+    if (shape.kernel.key != kernel.key) row.set("key", shape.kernel.key).set("entry", shape.kernel.entry);
     if (!shape.passed()) row.set("reason", shape.reason());
     shapes.push(std::move(row));
   }
-  const auto binary = result.kernel.binary();
   JsonValue object = JsonValue::object();
-  object.set("config", result.named->config.name).set("key", result.kernel.key()).set("device", result.device.name);
-  object.set("arch", to_string(result.kernel.plan().main.arch)).set("entry", binary ? binary->entry : "");
-  object.set("registers", binary ? binary->usage.registers : 0);
-  object.set("spill_bytes", binary ? binary->usage.spill_stores + binary->usage.spill_loads : 0);
-  object.set(
-      "times",
-      JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", binary ? binary->compile_ms : 0));
+  object.set("config", result.named->name()).set("key", kernel.key).set("device", result.device.name);
+  object.set("arch", kernel.arch).set("entry", kernel.entry);
+  object.set("registers", kernel.registers).set("spill_bytes", kernel.spill_bytes);
+  object.set("times", JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", kernel.compile_ms));
   if (with_hazards) object.set("hazards", cli::to_json(result.hazards));
   return object.set("verdict", result.passed() ? "ok" : "failed").set("shapes", std::move(shapes));
 }
 
+/// Shapes one after the other that one kernel serves stand in one table.
 void print_text(const ConfigResult& result) {
   const Style style(stdout);
-  const auto binary = result.kernel.binary();
-  fmt::print(
-      "{}  {}\n", style.bold(result.named->config.name),
-      style.dim(fmt::format("{} on {}, {} registers, ready in {}", binary ? binary->entry : "?", result.device.name,
-                            binary ? binary->usage.registers : 0, duration_text(result.prepare_ms))));
-  Table table({"shape", "rows checked", "max error", "of bound", "rms", "lse of bound", "time", ""});
-  for (const ShapeResult& shape : result.shapes) {
-    const Verdict& verdict = shape.verdict;
-    table.row({shape.name, fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
-               fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
-               verdict.rms_limit > 0 ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
-               result.named->config.problem.lse ? fmt::format("{:.3f}", verdict.worst_lse_ratio) : "-",
-               duration_text(shape.launched.milliseconds), style.verdict(shape.passed())});
+  fmt::print("{}", style.bold(result.named->name()));
+  for (auto first = result.shapes.begin(); first != result.shapes.end();) {
+    const KernelSummary& kernel = first->kernel;
+    const auto last = std::find_if(first, result.shapes.end(),
+                                   [&](const ShapeResult& shape) { return shape.kernel.key != kernel.key; });
+    fmt::print("  {}\n",
+               style.dim(fmt::format("{} on {}, {} registers, ready in {}", kernel.entry.empty() ? "?" : kernel.entry,
+                                     result.device.name, kernel.registers, duration_text(result.prepare_ms))));
+    std::vector<std::string> heads{"shape"};
+    heads.insert(heads.end(), result.heads.begin(), result.heads.end());
+    heads.insert(heads.end(), {"time", ""});
+    Table table(std::move(heads));
+    for (auto shape = first; shape != last; ++shape) {
+      std::vector<std::string> cells{shape->name};
+      cells.insert(cells.end(), shape->cells.begin(), shape->cells.end());
+      cells.resize(1 + result.heads.size());  // a fault leaves none
+      cells.insert(cells.end(), {duration_text(shape->milliseconds), style.verdict(shape->passed())});
+      table.row(std::move(cells));
+    }
+    fmt::print("{}", table.text(style));
+    first = last;
   }
-  fmt::print("{}", table.text(style));
   for (const ShapeResult& shape : result.shapes)
     if (!shape.passed()) fmt::print("  {}: {}\n", shape.name, style.bad(shape.reason()));
   fmt::print("{}", hazards_text(result.hazards));
 }
 
-ShapeResult run_case(const Place& place, const AttentionKernel& kernel, const AttentionCase& call, std::string name,
-                     std::uint64_t seed, AttentionOutput* output) {
+template <class KindOfConfig>
+ShapeResult run_case(const Place& place, const KindOfConfig& config, const typename Kind<KindOfConfig>::Kernel& kernel,
+                     const typename Kind<KindOfConfig>::Case& call, std::string name, const Options& options) {
   ShapeResult result;
   result.name = std::move(name);
   result.operations = call.operations();
+  result.kernel = summary_of(kernel, call);
   const double seconds = place.emulator ? emulated_seconds(2 * result.operations) : 0;  // it is launched twice
   if (seconds > kLongRunSeconds)
     fmt::print(stderr,
                "kernelwright: {}: the emulator will take about {:.0f} minutes for {:.2g} operations; a smaller shape "
                "would do\n",
                result.name, seconds / 60, 2 * result.operations);
+  typename Kind<KindOfConfig>::Output output;
   try {
     const SlowNotice notice(fmt::format("{} is running on {}{}", result.name, place.device.info().name,
                                         seconds > 5 ? fmt::format(", for about {:.0f} s", seconds) : ""));
-    result.launched = launch_twice(place.device, call, kernel);
+    auto launched = launch_twice(place.device, call, kernel);
+    result.repeats = launched.repeats;
+    result.guards_intact = launched.guards_intact;
+    result.milliseconds = launched.milliseconds;
+    output = std::move(launched.output);
   } catch (const DeviceError& error) {
     if (!place.emulator) throw;
     result.fault = error.what();
+    result.errors = cli::to_json(typename Kind<KindOfConfig>::Verdict());
     return result;
   }
-  result.verdict = verify(call, result.launched.output, {.seed = seed});
-  if (output) *output = result.launched.output;
-  result.launched.output = {};  // large, and judged
+  const typename Kind<KindOfConfig>::Verdict verdict = verify(call, output, {.seed = options.seed});
+  result.right = verdict.passed;
+  result.verdict = verdict.text;
+  result.cells = verdict_cells(config, verdict);
+  result.errors = cli::to_json(verdict);
+  if (!options.outputs.empty()) write_output(call, output, options.outputs);
+  return result;
+}
+
+/// What is run of one config: shapes that are drawn, or one call that was read from files.
+template <class KindOfConfig>
+struct WorkOf {
+  const KindOfConfig* config;
+  std::vector<typename Kind<KindOfConfig>::Shape> shapes;
+  std::optional<typename Kind<KindOfConfig>::Case> arrays;
+  std::size_t size() const { return arrays ? 1 : shapes.size(); }
+};
+struct Work {
+  const NamedConfig* named;
+  std::variant<WorkOf<AttentionConfig>, WorkOf<GemmConfig>> of;
+};
+
+Work make_work(const NamedConfig& named, const Options& options) {
+  require_valid(named, std::nullopt);
+  return std::visit(
+      [&]<class KindOfConfig>(const KindOfConfig& config) {
+        WorkOf<KindOfConfig> work{&config, {}, std::nullopt};
+        if (options.inputs.empty())
+          work.shapes = choose_shapes(named.path, config, options.shapes, true);
+        else
+          work.arrays = read_case(config.problem, options.inputs);
+        return Work{&named, std::move(work)};
+      },
+      named.config);
+}
+
+template <class KindOfConfig>
+ConfigResult run_config(const Place& place, const NamedConfig& named, WorkOf<KindOfConfig>& work,
+                        const Options& options) {
+  ConfigResult result;
+  result.named = &named;
+  result.device = place.device.info();
+  result.heads = verdict_heads(*work.config);
+  const auto start = std::chrono::steady_clock::now();
+  const auto kernel = prepare(place, named, *work.config);
+  result.prepare_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  Progress progress(named.name(), work.size());
+  if (work.arrays)
+    result.shapes.push_back(run_case(place, *work.config, kernel, *work.arrays, options.inputs, options));
+  for (const auto& shape : work.shapes) {
+    result.shapes.push_back(
+        run_case(place, *work.config, kernel, inputs_of(*work.config, shape, options.seed), shape.name, options));
+    progress.step(shape.name);
+  }
+  if (place.emulator) result.hazards = place.emulator->take_reports();
   return result;
 }
 
@@ -148,7 +205,7 @@ ShapeResult run_case(const Place& place, const AttentionKernel& kernel, const At
 void check_output_folder(const std::string& folder) {
   std::error_code code;
   if (std::filesystem::exists(folder, code) && !std::filesystem::is_directory(folder, code))
-    throw ConfigError(folder, "is no folder; a folder to write o.npy to would do");
+    throw ConfigError(folder, "is no folder; a folder to write results to would do");
 }
 
 }  // namespace
@@ -162,19 +219,11 @@ int run(const Options& options) {
     throw ConfigError("--shape", "the arrays of --inputs give the shape; leave it out");
 
   // Everything that can be wrong with the input is found before the machine is asked for anything.
-  struct Work {
-    const NamedConfig* named;
-    std::vector<AttentionShape> shapes;
-  };
   std::vector<Work> work;
-  for (const NamedConfig& named : configs.usable) {
-    require_valid(named, std::nullopt);
-    work.push_back({&named, from_files ? std::vector<AttentionShape>(1) : choose_shapes(named, options.shapes, true)});
-  }
-  std::optional<AttentionCase> arrays;
-  if (from_files) arrays = read_case(configs.usable[0].config.problem, options.inputs);
+  for (const NamedConfig& named : configs.usable) work.push_back(make_work(named, options));
   if (!options.outputs.empty()) {
-    if (work.size() != 1 || work[0].shapes.size() != 1)
+    const auto size = [](const Work& item) { return std::visit([](const auto& of) { return of.size(); }, item.of); };
+    if (work.size() != 1 || size(work[0]) != 1)
       throw ConfigError("--outputs", "several shapes would be written to one folder; name one config and one --shape");
     check_output_folder(options.outputs);
   }
@@ -182,31 +231,14 @@ int run(const Options& options) {
   Machine machine(options);
   JsonValue results = JsonValue::array();
   bool passed = true;
-  for (const Work& item : work) {
+  for (Work& item : work) {
     const NamedConfig& named = *item.named;
     const Place place = machine.place_for(named);
     if (auto skipped = skipped_on(named, place.device.info().arch)) {
       configs.skipped.push_back(std::move(*skipped));
       continue;
     }
-    ConfigResult result;
-    result.named = &named;
-    result.device = place.device.info();
-    const auto start = std::chrono::steady_clock::now();
-    result.kernel = prepare(place, named);
-    result.prepare_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    Progress progress(named.config.name, item.shapes.size());
-    for (const AttentionShape& shape : item.shapes) {
-      AttentionOutput output;
-      const AttentionCase call =
-          from_files ? std::move(*arrays) : make_inputs(named.config.problem, shape, {.seed = options.seed});
-      result.shapes.push_back(run_case(place, result.kernel, call, from_files ? options.inputs : shape.name,
-                                       options.seed, options.outputs.empty() ? nullptr : &output));
-      const bool written = result.shapes.back().fault.empty() && !options.outputs.empty();
-      if (written) write_output(call, output, options.outputs);
-      progress.step(shape.name);
-    }
-    if (place.emulator) result.hazards = place.emulator->take_reports();
+    const ConfigResult result = std::visit([&](auto& of) { return run_config(place, named, of, options); }, item.of);
     passed = passed && result.passed();
     if (options.json)
       results.push(to_json(result, options.hazards));

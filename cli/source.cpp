@@ -21,17 +21,27 @@
 namespace kernelwright::cli {
 namespace {
 
+/// Why `named` has no kernel of that role.
+std::string why_not(const NamedConfig& named, const std::string& role, Arch arch, const TunedTable& rows,
+                    const std::vector<std::string>& roles) {
+  if (role == "combine" && std::holds_alternative<AttentionConfig>(named.config))
+    return fmt::format("combine: {} {} would do", named.name(),
+                       plan_for(named, named.attention(), arch, rows).splits == 1
+                           ? "never splits its keys; main"
+                           : "merges the parts of its keys itself; main, or the schedule's \"merge\": \"combine\",");
+  return fmt::format("{} is no kernel of {}; it has {}", role, named.name(), fmt::join(roles, ", "));
+}
+
 Spec spec_of(const Options& options) {
   const NamedConfig named = read_one_config(options.configs);
-  const AttentionPlan plan = plan_for(named, choose_arch(named, options), tuned_rows(options));
-  if (options.kernel == "main") return plan.main;
-  if (!plan.combine)
-    throw ConfigError("--kernel",
-                      fmt::format("combine: {} {} would do", named.config.name,
-                                  plan.splits == 1 ? "never splits its keys; main"
-                                                   : "merges the parts of its keys itself; main, or the schedule's "
-                                                     "\"merge\": \"combine\","));
-  return *plan.combine;
+  const Arch arch = choose_arch(named, options);
+  const TunedTable rows = tuned_rows(options);
+  std::vector<std::string> roles;
+  for (PlannedKernel& kernel : kernels_for(named, arch, rows)) {
+    if (kernel.role == options.kernel) return std::move(kernel.spec);
+    roles.push_back(std::move(kernel.role));
+  }
+  throw ConfigError("--kernel", why_not(named, options.kernel, arch, rows, roles));
 }
 
 int print(const Options& options, const Spec& spec, const char* name, const std::string& text,

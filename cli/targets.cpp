@@ -22,7 +22,7 @@ std::optional<Arch> named_arch(const NamedConfig& named, const Options& options)
   const std::vector<Arch> given = parse_archs(options.archs);
   if (given.size() > 1) throw ConfigError("--arch", fmt::format("{} are named; one would do", given.size()));
   if (given.size() == 1) return given[0];
-  if (!named.config.schedule.arch.is_auto()) return named.config.schedule.arch.value();
+  if (!named.arch().is_auto()) return named.arch().value();
   return std::nullopt;
 }
 
@@ -42,25 +42,54 @@ Arch choose_arch(const NamedConfig& named, const Options& options) {
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options) {
   const std::vector<Arch> given = parse_archs(options.archs);
   if (!given.empty()) return given;
-  if (!named.config.schedule.arch.is_auto()) return {named.config.schedule.arch.value()};
+  if (!named.arch().is_auto()) return {named.arch().value()};
   if (const auto arch = gpu_arch()) return {*arch};
   return {Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a};
 }
 
 std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch) {
-  const Auto<Arch>& own = named.config.schedule.arch;
+  const Auto<Arch>& own = named.arch();
   if (!named.in_folder || own.is_auto() || !arch || *arch == own.value()) return std::nullopt;
-  return SkippedConfig{named.path, named.config.name,
-                       fmt::format("its schedule is for {} alone", to_string(own.value()))};
+  return SkippedConfig{named.path, named.name(), fmt::format("its schedule is for {} alone", to_string(own.value()))};
 }
 
-AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows) {
+AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows) {
   require_valid(named, arch);
   try {
-    return plan_attention(named.config.problem, named.config.schedule, arch, rows);
+    return plan_attention(config.problem, config.schedule, arch, rows);
   } catch (const ConfigError& error) {
     throw in_file(named.path, error);
   }
+}
+
+GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable&) {
+  require_valid(named, arch);
+  try {
+    return plan_gemm(config.problem, config.schedule, arch);
+  } catch (const ConfigError& error) {
+    throw in_file(named.path, error);
+  }
+}
+
+namespace {
+
+std::vector<PlannedKernel> kernels_of(const AttentionPlan& plan) {
+  std::vector<PlannedKernel> kernels{{"main", plan.main}};
+  if (plan.combine) kernels.push_back({"combine", *plan.combine});
+  return kernels;
+}
+
+std::vector<PlannedKernel> kernels_of(const GemmPlan& plan) {
+  std::vector<PlannedKernel> kernels{{"main", plan.variants.back().spec}};
+  for (std::size_t i = 0; i + 1 < plan.variants.size(); ++i)
+    kernels.push_back({fmt::format("m{}", plan.variants[i].most_m), plan.variants[i].spec});
+  return kernels;
+}
+
+}  // namespace
+
+std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows) {
+  return std::visit([&](const auto& config) { return kernels_of(plan_for(named, config, arch, rows)); }, named.config);
 }
 
 TunedTable tuned_rows(const Options& options) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "options.h"
 
@@ -27,8 +28,18 @@ std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options)
 /// name. One that was named itself is not; it is refused when it is planned.
 std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch);
 
-/// The plan of a config on `arch`. Throws ConfigError led by the file's path.
-AttentionPlan plan_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
+/// The plan of `config`, which is what `named` holds, on `arch`. Throws ConfigError led by the file's path.
+AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows);
+GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable& rows);
+
+/// One kernel of a config on one architecture.
+struct PlannedKernel {
+  /// "main"; attention's "combine", which merges split keys; "m64", what serves a GEMM of at most so many rows.
+  std::string role;
+  Spec spec;
+};
+/// All of them, "main" first.
+std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
 
 /// The library's rows under those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. What is set aside there is told on
 /// standard error.

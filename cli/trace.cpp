@@ -14,7 +14,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/verify/attention_case.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kinds.h"
 #include "terminal.h"
 #include "verbs.h"
 
@@ -93,12 +93,13 @@ JsonValue to_json(const Trace& trace, std::uint32_t rank) {
 }
 
 /// The launches of one call: the kernel, and what merges its splits.
-std::vector<Trace> traces_of(const Place& place, const NamedConfig& named, const AttentionShape& shape,
-                             std::uint64_t seed) {
-  const AttentionKernel kernel = prepare(place, named);
-  const AttentionCase call = make_inputs(named.config.problem, shape, {.seed = seed});
+template <class KindOfConfig>
+std::vector<Trace> traces_of(const Place& place, const NamedConfig& named, const KindOfConfig& config,
+                             const typename Kind<KindOfConfig>::Shape& shape, std::uint64_t seed) {
+  const auto kernel = prepare(place, named, config);
+  const typename Kind<KindOfConfig>::Case call = inputs_of(config, shape, seed);
   const SlowNotice notice(fmt::format("{} on {}", shape.name, place.device.info().name));
-  DeviceCase on_device(place.device, call, kernel);
+  typename Kind<KindOfConfig>::OnDevice on_device(place.device, call, kernel);
   on_device.poison();
   on_device.launch();
   on_device.wait();
@@ -115,33 +116,37 @@ int trace(const Options& options) {
   traced.timeline = true;
   const NamedConfig named = read_one_config(options.configs);
   require_valid(named, std::nullopt);
-  const std::vector<AttentionShape> shapes = choose_shapes(named, options.shapes, true);
   if (options.shapes.size() > 1)
     throw ConfigError("--shape", fmt::format("{} are named and a timeline has one", options.shapes.size()));
-  const AttentionShape& shape = shapes.front();
+  const std::string shape = std::visit(
+      [&](const auto& config) { return choose_shapes(named.path, config, options.shapes, true).front().name; },
+      named.config);
   check_folder_of(options.out, "--out");
   check_folder_of(options.svg, "--svg");
 
   Machine machine(traced);
-  const std::vector<Trace> traces = traces_of(machine.place_for(named), named, shape, options.seed);
+  const std::vector<Trace> traces = std::visit(
+      [&](const auto& config) {
+        return traces_of(machine.place_for(named), named, config,
+                         choose_shapes(named.path, config, {shape}, true).front(), options.seed);
+      },
+      named.config);
   if (traces.empty())
-    throw ConfigError("--cta", fmt::format("{} is not in the grid of {}; 0 would do", options.cta, named.config.name));
+    throw ConfigError("--cta", fmt::format("{} is not in the grid of {}; 0 would do", options.cta, named.name()));
   const std::uint32_t rank = rank_of(traces.front(), options.cta);
 
-  const std::string json_path =
-      options.out.empty() && options.svg.empty() ? named.config.name + ".trace.json" : options.out;
+  const std::string json_path = options.out.empty() && options.svg.empty() ? named.name() + ".trace.json" : options.out;
   if (!json_path.empty()) write_file(json_path, "--out", [&](std::ostream& out) { write_chrome_trace(out, traces); });
   if (!options.svg.empty())
     write_file(options.svg, "--svg", [&](std::ostream& out) {
-      write_svg(out, traces.front(),
-                {.title = fmt::format("{}, shape {}", named.config.name, shape.name), .cta = rank});
+      write_svg(out, traces.front(), {.title = fmt::format("{}, shape {}", named.name(), shape), .cta = rank});
     });
 
   if (options.json) {
     JsonValue kernels = JsonValue::array();
     for (const Trace& one : traces) kernels.push(to_json(one, &one == &traces.front() ? rank : 0));
     JsonValue object = JsonValue::object();
-    object.set("config", named.config.name).set("shape", shape.name).set("kernels", std::move(kernels));
+    object.set("config", named.name()).set("shape", shape).set("kernels", std::move(kernels));
     object.set("out", json_path).set("svg", options.svg);
     fmt::print("{}\n", object.dump());
     return kDone;

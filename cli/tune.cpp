@@ -53,7 +53,7 @@ std::string today() {
 
 /// A row is for its problem, whoever asks: fields that a config fixes are no part of it.
 void require_open_schedule(const NamedConfig& named) {
-  AttentionSchedule schedule = named.config.schedule;
+  AttentionSchedule schedule = named.attention().schedule;
   std::vector<Violation> violations;
   visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
     if (value.is_auto() || std::string_view(name) == "arch" || std::string_view(name) == "family") return;
@@ -97,9 +97,15 @@ int tune(const Options& options) {
   };
   std::vector<Work> work;
   for (const NamedConfig& named : configs.usable) {
+    if (named.in_folder && !std::holds_alternative<AttentionConfig>(named.config)) {
+      configs.skipped.push_back({named.path, named.name(), "kind gemm is nothing that tune takes yet"});
+      continue;
+    }
+    const AttentionConfig& config = require_attention(named, "tune");
     require_valid(named, std::nullopt);
     require_open_schedule(named);
-    work.push_back({&named, choose_shapes(named, options.shapes, false), choose_shapes(named, {}, true)});
+    work.push_back({&named, choose_shapes(named.path, config, options.shapes, false),
+                    choose_shapes(named.path, config, {}, true)});
   }
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
   TuneOptions tune_options;
@@ -137,13 +143,13 @@ int tune(const Options& options) {
                  fmt::format("{} is the emulator: its times say nothing about any GPU. This tries the tuner, and {}",
                              place.device.info().name,
                              folder.empty() ? "writes no row" : "writes a row because --output asks for it"));
-    tune_options.log = options.log.empty() ? named.config.name + ".tune.jsonl" : options.log;
+    tune_options.log = options.log.empty() ? named.name() + ".tune.jsonl" : options.log;
     TuneResult result = tune_config(place, named, item.shapes, item.checks, tune_options);
     const Decision decision =
-        decide(result, plan_attention(named.config.problem, named.config.schedule, result.arch, rows));
+        decide(result, plan_attention(named.attention().problem, named.attention().schedule, result.arch, rows));
     const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
     const std::string written =
-        has_row && !folder.empty() ? write_tuned_file(folder, named.config.name, row_of(result, decision, about)) : "";
+        has_row && !folder.empty() ? write_tuned_file(folder, named.name(), row_of(result, decision, about)) : "";
     if (result.model_failed()) code = kMismatch;
     if (options.json)
       results.push(report_json(result, decision, written, about));

@@ -75,7 +75,7 @@ TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& 
   const Standing* runner_up = next_best(result, chosen.entrant);
   TunedRow row;
   row.arch = result.arch;
-  row.problem = result.named->config.problem;
+  row.problem = result.named->attention().problem;
   row.tuning_class = tuning_class(row.problem);
   row.schedule = without_arch(candidate_of(result, chosen).schedule);
   Provenance& from = row.provenance;
@@ -84,7 +84,7 @@ TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& 
   from.kernelwright = machine.kernelwright;
   from.compiler = result.compiler;
   from.driver = machine.driver;
-  from.config = result.named->config.name;
+  from.config = result.named->name();
   from.trials = static_cast<int>(result.race.standings.size());
   from.clock_mhz = result.clock_mhz;
   from.speedup = decision == Decision::kRow ? result.race.best_over_baseline.median : 1;
@@ -113,7 +113,7 @@ std::string report_text(const TuneResult& result, Decision decision, const std::
                         const TuneMachine& machine, const Style& style) {
   const Candidates& candidates = result.candidates;
   std::string out = fmt::format(
-      "{}  {}\n", style.bold(result.named->config.name),
+      "{}  {}\n", style.bold(result.named->name()),
       style.dim(fmt::format("{} combinations, {} feasible kernels, {} kept, {} checked{}{}, on {}{}", candidates.tried,
                             candidates.kept.size() + candidates.cut, candidates.kept.size(), result.verified,
                             result.resumed ? fmt::format(", {} settled by the log", result.resumed) : "",
@@ -194,7 +194,7 @@ JsonValue report_json(const TuneResult& result, Decision decision, const std::st
                        .set("reason", trial.reason));
   const Ratio& ratio = result.race.best_over_baseline;
   JsonValue object = JsonValue::object();
-  object.set("config", result.named->config.name).set("device", result.device).set("arch", to_string(result.arch));
+  object.set("config", result.named->name()).set("device", result.device).set("arch", to_string(result.arch));
   object.set("times_mean_something", !machine.emulator);
   object.set("clock_mhz", result.clock_mhz ? JsonValue(result.clock_mhz) : JsonValue("unknown"));
   object.set("combinations", result.candidates.tried).set("infeasible", result.candidates.infeasible);

@@ -92,9 +92,9 @@ class Tuning final : private Stopwatch {
 
   TuneResult run() {
     result_.candidates =
-        enumerate_candidates(named_.config.problem, named_.config.schedule, result_.arch, result_.shapes,
+        enumerate_candidates(named_.attention().problem, named_.attention().schedule, result_.arch, result_.shapes,
                              {.num_sms = place_.device.info().num_sms, .most = options_.candidates});
-    order_by_timeline(result_.candidates.kept, named_.config.problem, result_.shapes);
+    order_by_timeline(result_.candidates.kept, named_.attention().problem, result_.shapes);
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
     read_log();
@@ -140,7 +140,7 @@ class Tuning final : private Stopwatch {
     Trial trial;
     trial.key = key_of(kept()[i]);
     trial.device = result_.device;
-    trial.config = named_.config.name;
+    trial.config = named_.name();
     trial.arch = to_string(result_.arch);
     AttentionSchedule schedule = kept()[i].schedule;
     trial.schedule = detail::to_json(schedule).dump(-1);
@@ -171,7 +171,7 @@ class Tuning final : private Stopwatch {
       if (result_.trials[i].key.empty()) todo.push_back(i);
     std::vector<AttentionCase> cases;
     for (const AttentionShape& shape : checks_)
-      cases.push_back(make_inputs(named_.config.problem, shape, {.seed = options_.seed}));
+      cases.push_back(make_inputs(named_.attention().problem, shape, {.seed = options_.seed}));
     Progress progress("checking", todo.size());
     for (std::size_t from = 0; from < todo.size(); from += kBatch) {
       const std::size_t to = std::min(todo.size(), from + kBatch);
@@ -186,13 +186,13 @@ class Tuning final : private Stopwatch {
           return;
         }
         check(todo[at], cases);
-        progress.step(fmt::format("{} {}", named_.config.name, at));
+        progress.step(fmt::format("{} {}", named_.name(), at));
       }
     }
   }
 
   void prepare_candidate(std::size_t i) {
-    kernels_[i] = place_.engine.prepare(named_.config.problem, kept()[i].schedule,
+    kernels_[i] = place_.engine.prepare(named_.attention().problem, kept()[i].schedule,
                                         {.device = place_.device.ordinal(), .background = true});
   }
 
@@ -281,7 +281,7 @@ class Tuning final : private Stopwatch {
     if (shapes_on_device_.size() <= shape) shapes_on_device_.resize(result_.shapes.size());
     auto& timed = shapes_on_device_[shape];
     if (!timed)
-      timed = std::make_unique<TimedShape>(place_.device, named_.config.problem, result_.shapes[shape], options_.seed,
+      timed = std::make_unique<TimedShape>(place_.device, named_.attention().problem, result_.shapes[shape], options_.seed,
                                            *flusher_);
     double us = 0;
     try {

@@ -1,0 +1,108 @@
+// explain for attention: the Spec and why it was chosen, what lies where in shared and tensor memory, what ptxas said,
+// what an SM holds, and what a device could do at best.
+#include <fmt/format.h>
+
+#include "exit_code.h"
+#include "explain_parts.h"
+#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/launch_plan.h"
+#include "predicted.h"
+#include "targets.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+JsonValue to_json(const TensorMemoryMap& memory) {
+  JsonValue map = JsonValue::array();
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.push(JsonValue::object()
+                 .set("name", region.name)
+                 .set("column", region.column)
+                 .set("columns", region.columns)
+                 .set("use", region.use));
+  return JsonValue::object().set("used", memory.used).set("allocated", memory.allocated).set("map", std::move(map));
+}
+
+std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info) {
+  std::string text = style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used,
+                                            memory.allocated, info.tensor_memory_columns)) +
+                     "\n";
+  Table map({"column", "columns", "what", ""});
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.row({std::to_string(region.column), std::to_string(region.columns), region.name, region.use});
+  return text + map.text(style) + "\n";
+}
+
+}  // namespace
+
+int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config) {
+  const Arch arch = choose_arch(named, options);
+  const AttentionPlan plan = plan_for(named, config, arch, tuned_rows(options));
+  const ArchInfo& info = arch_info(arch);
+  KernelStore store(cache_options(options));
+  const Compiled main = compile_if_possible(store, plan.main);
+  Compiled combine;
+  if (plan.combine) combine = compile_if_possible(store, *plan.combine);
+  const int code = main.rejected || combine.rejected ? kMismatch : kDone;
+  const std::string key = store.key(plan.main).digest().hex();
+  const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.threads();
+  const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
+  const TensorMemoryMap tensor_memory = tensor_memory_map(plan.main);
+  const DeviceRates rates = rates_of(arch);
+  const std::vector<AttentionShape> shapes =
+      options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
+  std::vector<BoundOfShape> best;
+  for (const AttentionShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, arch)});
+
+  if (options.json) {
+    JsonValue bounds = JsonValue::array();
+    for (const auto& [shape, bound] : best) bounds.push(to_json(shape, bound));
+    JsonValue passed_over = JsonValue::array();
+    for (const SkippedRow& row : plan.passed_over)
+      passed_over.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
+    JsonValue object = JsonValue::object();
+    object.set("config", named.name())
+        .set("arch", to_string(arch))
+        .set("family", to_string(plan.main.family))
+        .set("kernel", kernel_name(plan.main))
+        .set("key", key);
+    object.set("spec", canonical_text(plan.main)).set("choices", to_json(plan.choices));
+    object.set("row", plan.row).set("rows_passed_over", std::move(passed_over));
+    object.set("shared_bytes", shared).set("shared_map", to_json(shared_map(plan.main))).set("threads", threads);
+    if (tensor_memory.allocated > 0) object.set("tensor_memory", to_json(tensor_memory));
+    object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
+    object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
+    if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
+    JsonValue predicted = JsonValue::array();
+    for (const AttentionShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape));
+    object.set("rates_of", rates.device).set("bounds", std::move(bounds)).set("predicted", std::move(predicted));
+    fmt::print("{}\n", object.dump());
+    return code;
+  }
+
+  const Style style(stdout);
+  fmt::print("{}  {}\n\n", style.bold(named.name()),
+             style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(plan.main), to_string(arch),
+                                   to_string(plan.main.family), key.substr(0, 12))));
+  fmt::print("{}", choices_text(style, plan.choices));
+  for (const SkippedRow& row : plan.passed_over)
+    fmt::print("  {} {}: {}\n", style.dim("row passed over"), row.name, row.reason);
+  fmt::print("\n");
+
+  fmt::print("{}\n", spec_text(style, plan.main));
+  fmt::print("{}\n", shared_map_text(style, shared_map(plan.main), shared, info));
+  if (tensor_memory.allocated > 0) fmt::print("{}", tensor_memory_text(style, tensor_memory, info));
+
+  fmt::print("{}\n{}", style.bold("Resources"), resources_text(style, main));
+  fmt::print("  {} threads a CTA, {} CTA{} an SM, limited by {}\n", threads, held.ctas, held.ctas == 1 ? "" : "s",
+             held.limit);
+  if (plan.combine) fmt::print("  split keys are merged by attention_combine:\n{}", resources_text(style, combine));
+
+  fmt::print("{}", bounds_text(style, best, rates.device));
+  const std::string predicted = predicted_text(style, plan, config.problem, shapes);
+  if (!predicted.empty()) fmt::print("\n{}", predicted);
+  return code;
+}
+
+}  // namespace kernelwright::cli

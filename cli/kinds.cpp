@@ -1,0 +1,150 @@
+// The pieces of each kind. Templates that use them are in the verbs' files.
+#include "kinds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bound.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/engine.h"
+
+namespace kernelwright::cli {
+namespace {
+
+// JSON has no infinity: a ratio that is infinite is written as text.
+JsonValue number(double value) { return std::isfinite(value) ? JsonValue(value) : JsonValue(fmt::format("{}", value)); }
+
+template <class KindOfConfig>
+auto prepare_on(const Place& place, const NamedConfig& named, const KindOfConfig& config) {
+  require_valid(named, place.device.info().arch);
+  try {
+    return place.engine.prepare(config.problem, config.schedule, {.device = place.device.ordinal()});
+  } catch (const ConfigError& error) {
+    throw in_file(named.path, error);
+  }
+}
+
+KernelSummary summary(const std::string& key, Arch arch, const Binary* binary) {
+  KernelSummary result;
+  result.key = key;
+  result.arch = to_string(arch);
+  if (!binary) return result;
+  result.entry = binary->entry;
+  result.registers = binary->usage.registers;
+  result.spill_bytes = binary->usage.spill_stores + binary->usage.spill_loads;
+  result.compile_ms = binary->compile_ms;
+  return result;
+}
+
+Rate rate(double operations, double bytes, double microseconds) {
+  Rate result;
+  result.operations = operations;
+  result.bytes = bytes;
+  result.tflops = operations / microseconds / 1e6;
+  result.gbytes = bytes / microseconds / 1e3;
+  return result;
+}
+
+}  // namespace
+
+AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed) {
+  return make_inputs(config.problem, shape, {.seed = seed});
+}
+GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed) {
+  return make_gemm_inputs(config.problem, shape, {.seed = seed});
+}
+
+AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config) {
+  return prepare_on(place, named, config);
+}
+GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config) {
+  return prepare_on(place, named, config);
+}
+
+KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase&) {
+  return summary(kernel.key(), kernel.plan().main.arch, kernel.binary().get());
+}
+
+KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call) {
+  const GemmVariant& variant = kernel.plan().variant_for(call.m);
+  const auto index = static_cast<std::size_t>(&variant - kernel.plan().variants.data());
+  const auto binaries = kernel.binaries();
+  return summary(kernel.key(call.m), variant.spec.arch, index < binaries.size() ? binaries[index].get() : nullptr);
+}
+
+std::vector<std::string> verdict_heads(const AttentionConfig&) {
+  return {"rows checked", "max error", "of bound", "rms", "lse of bound"};
+}
+std::vector<std::string> verdict_heads(const GemmConfig&) {
+  return {"elements checked", "max error", "of bound", "rms", "of worst tile", "diff"};
+}
+
+std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict) {
+  return {fmt::format("{}{}", verdict.rows, verdict.sampled ? " sampled" : ""),
+          fmt::format("{:.2e}", verdict.max_error), fmt::format("{:.3f}", verdict.worst_ratio),
+          verdict.rms_limit > 0 ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
+          config.problem.lse ? fmt::format("{:.3f}", verdict.worst_lse_ratio) : "-"};
+}
+
+std::vector<std::string> verdict_cells(const GemmConfig&, const GemmVerdict& verdict) {
+  const bool statistics = verdict.rms_limit > 0;
+  return {fmt::format("{} x {}{}", verdict.rows, verdict.columns, verdict.sampled ? " sampled" : ""),
+          fmt::format("{:.2e}", verdict.max_error),
+          fmt::format("{:.3f}", verdict.worst_ratio),
+          statistics ? fmt::format("{:.2f}", verdict.rms_ratio) : "-",
+          statistics ? fmt::format("{:.2f}", verdict.tile_ratio) : "-",
+          fmt::format("{:.1e}", verdict.diff)};
+}
+
+JsonValue to_json(const Verdict& verdict) {
+  return JsonValue::object()
+      .set("max_abs", number(verdict.max_error))
+      .set("worst_over_bound", number(verdict.worst_ratio))
+      .set("rms_over_expected", number(verdict.rms_ratio))
+      .set("rms_limit", verdict.rms_limit)
+      .set("lse_max_abs", number(verdict.max_lse_error))
+      .set("lse_worst_over_bound", number(verdict.worst_lse_ratio))
+      .set("not_finite", verdict.not_finite)
+      .set("rows", verdict.rows)
+      .set("sampled", verdict.sampled);
+}
+
+JsonValue to_json(const GemmVerdict& verdict) {
+  return JsonValue::object()
+      .set("max_abs", number(verdict.max_error))
+      .set("worst_over_bound", number(verdict.worst_ratio))
+      .set("rms_over_expected", number(verdict.rms_ratio))
+      .set("rms_limit", verdict.rms_limit)
+      .set("worst_tile_rms_over_limit", number(verdict.tile_ratio))
+      .set("diff", number(verdict.diff))
+      .set("worst_tile_diff", number(verdict.tile_diff))
+      .set("not_finite", verdict.not_finite)
+      .set("rows", verdict.rows)
+      .set("columns", verdict.columns)
+      .set("sampled", verdict.sampled);
+}
+
+std::string Rate::text() const {
+  const std::string bandwidth = fmt::format("{:.0f} GB/s{}{}", gbytes, *bytes_of ? " of " : "", bytes_of);
+  const std::string arithmetic = fmt::format("{:.1f} TFLOP/s", tflops);
+  if (*bytes_of) return by_bytes ? bandwidth : arithmetic;
+  return by_bytes ? bandwidth + ", " + arithmetic : arithmetic + ", " + bandwidth;
+}
+
+Rate rate_of(const AttentionCase& call, double microseconds, Arch) {
+  Rate result = rate(call.operations(), call.kv_bytes(), microseconds);
+  // Decode reads each key for a few queries: bytes are what counts there.
+  result.by_bytes = result.operations < 100 * std::max(1.0, result.bytes);
+  result.bytes_of = "KV";
+  return result;
+}
+
+Rate rate_of(const GemmCase& call, double microseconds, Arch arch) {
+  Rate result = rate(call.operations(), call.bytes(), microseconds);
+  result.by_bytes = bound_of(call, arch).by_memory();
+  return result;
+}
+
+}  // namespace kernelwright::cli
