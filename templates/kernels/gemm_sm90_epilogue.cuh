@@ -58,13 +58,14 @@ class Addends {
     }
   }
 
-  /// Sums become values of d.
-  template <int kColumns, int kCount>
-  __device__ __forceinline__ void apply(const GemmParams& params, float (&values)[kCount]) const {
+  /// Values of d from sums.
+  template <int kCount>
+  __device__ __forceinline__ void apply(const GemmParams& params, const float (&sums)[kCount],
+                                        float (&values)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       const int tile = i / 4, r = i / 2 % 2, e = i % 2;
-      float x = values[i];
+      float x = sums[i];
       if constexpr (spec::kAlpha) x *= params.alpha;
       if constexpr (spec::kBias) x += kPairs ? of_pair(&bias_[tile * kPairWords], e) : value(bias_[r], 0);
       x = policy::activated<spec::kActivation>(x);

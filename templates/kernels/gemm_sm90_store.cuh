@@ -109,10 +109,11 @@ class TileStore {
   /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and a slab's columns at a time to
   /// shared memory, from where TMA stores them; rows and columns past the end are not stored.
   template <int kFirst, int kCount>
-  __device__ __forceinline__ void store(Sums& sums, int row, int column) const {
+  __device__ __forceinline__ void store(const Sums& sums, int row, int column) const {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
     // What is added to the next slab is on its way while this one is stored, where registers allow.
-    constexpr int kAhead = !kPlainSums && kWaves * spec::kBlockN / 2 <= 128 ? 1 : 0;
+    constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
+    constexpr int kAhead = !kPlainSums && kRegisters <= 200 ? 1 : 0;
     Addends<kStoreColumns> addends[kAhead + 1];
     const auto load = [&](int number) {
       if constexpr (!kPlainSums)
@@ -164,12 +165,19 @@ class TileStore {
   /// A tile's last columns, where they are not a whole slab, have a box of their own: another's would reach into the
   /// next tile.
   template <int kColumns>
-  __device__ __forceinline__ void put(uint32_t slab, float (&sums)[spec::kBlockN / 2], int chunk,
+  __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
                                       const Addends<kStoreColumns>& addends) const {
     if constexpr (kColumns > 0) {
-      float(&values)[kColumns / 2] = reinterpret_cast<float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
-      if constexpr (!kPlainSums) addends.template apply<kColumns>(params_, values);
-      tile::OutputSlab<spec::kDDType, spec::kSwapAb, kColumns>::put(slab, lane_, values);
+      using Slab = tile::OutputSlab<spec::kDDType, spec::kSwapAb, kColumns>;
+      const float(&own)[kColumns / 2] =
+          reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
+      if constexpr (kPlainSums) {
+        Slab::put(slab, lane_, own);
+      } else {
+        float values[kColumns / 2];  // accumulators that others than wgmma write would have it wait: C7515
+        addends.apply(params_, own, values);
+        Slab::put(slab, lane_, values);
+      }
     }
   }
 

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <deque>
 #include <numbers>
+#include <utility>
 
 #include "runtime/emulator/kernels/hopper_buffers.h"
 #include "runtime/emulator/kernels/tile_gemm.h"
@@ -139,8 +141,10 @@ HopperOutcome run(const EpilogueCase& epilogue, Device& device, const KernelImag
 
   contract::GemmParams params = {};
   const int slab = contract::kGemmSlabBytes / static_cast<int>(bytes_of(spec.a));
-  params.a = matrix_map(device, a.address(), spec.a, m, k, spec.block_m, slab);
-  params.b = matrix_map(device, b.address(), spec.b, n, k, spec.block_n / spec.cluster_m, slab);
+  const int tile_rows = spec.block_m, tile_columns = spec.block_n / spec.cluster_m;
+  params.a = matrix_map(device, a.address(), spec.a, m, k, spec.swap_ab ? tile_columns : tile_rows, slab);
+  params.b = matrix_map(device, b.address(), spec.b, n, k, spec.swap_ab ? tile_rows : tile_columns, slab);
+  if (spec.swap_ab) std::swap(params.a, params.b);
   set_output(gemm, device, d.address(), params);
   params.bias = bias.pointer<void>(), params.c = epilogue.c_is_d ? d.pointer<void>() : c.pointer<void>();
   params.c_stride = in.c.stride;
@@ -162,27 +166,112 @@ HopperCase tile_gemm(const std::string& name, const EpilogueCase& epilogue) {
   return test;
 }
 
+class List {
+ public:
+  /// Ragged m, n and k, and more tiles than CTAs, unless `size` says otherwise; all of the epilogue but an activation.
+  /// `change` says what else the Spec has.
+  template <class Change>
+  EpilogueCase& add(const std::string& name, const Change& change, const GemmSize& size = {200, 264, 200},
+                    int ctas = 2) {
+    EpilogueCase epilogue{{tile_gemm_spec(), size, ctas, 2}, 0.5f, -2, 8};
+    GemmSpec& spec = epilogue.gemm.spec;
+    spec.alpha = spec.bias = spec.adds_c = true;
+    change(spec);
+    cases_.push_back({name, epilogue});
+    return cases_.back().second;
+  }
+  std::vector<HopperCase> take() const {
+    std::vector<HopperCase> all;
+    for (const auto& [name, epilogue] : cases_) all.push_back(tile_gemm(name, epilogue));
+    return all;
+  }
+
+ private:
+  std::deque<std::pair<std::string, EpilogueCase>> cases_;
+};
+
+void ping_pong(GemmSpec& spec) { spec.block_m = 64, spec.roles = Roles::kPingPong; }
+void plain(GemmSpec& spec) { spec.alpha = spec.bias = spec.adds_c = false; }
+
+void epilogues(List& list) {
+  list.add("f16", [](GemmSpec& spec) { plain(spec), spec.a = spec.b = spec.d = DType::kF16; });
+  list.add("bias_c_relu", [](GemmSpec& spec) { spec.activation = Activation::kRelu; });
+  list.add("bias_c_f16_relu_ping_pong",
+           [](GemmSpec& spec) {
+             ping_pong(spec), spec.block_n = 176, spec.c = DType::kF16, spec.activation = Activation::kRelu;
+           },
+           {200, 360, 136});
+  list.add(
+      "bias_c_f32_cluster2", [](GemmSpec& spec) { spec.cluster_m = 2, spec.c = DType::kF32; }, {300, 264, 72}, 4);
+  list.add(
+      "bias_c_halves_of_k", [](GemmSpec& spec) { spec.split_k = 2; }, {200, 200, 456}, 8);
+  EpilogueCase& in_place = list.add("c_is_d", [](GemmSpec& spec) { spec.alpha = spec.bias = false; });
+  in_place.c_is_d = true, in_place.c_padding = 0;
+  list.add("alpha", [](GemmSpec& spec) { plain(spec), spec.alpha = true; });
+  list.add("bias", [](GemmSpec& spec) { plain(spec), spec.bias = true; });
+  for (const auto& [name, activation] :
+       {std::pair{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}}) {
+    const auto act = activation;
+    list.add(name, [act](GemmSpec& spec) { spec.activation = act, spec.d = DType::kF32, spec.c = DType::kF32; },
+             {64, 256, 64, false});
+    list.add(std::string(name) + "_alone", [act](GemmSpec& spec) { plain(spec), spec.activation = act; },
+             {64, 256, 64, false});
+  }
+}
+
+void dtypes(List& list) {
+  for (const auto& [name, dtype] : {std::pair{"f32", DType::kF32}, {"e4m3", DType::kE4m3}, {"e5m2", DType::kE5m2}}) {
+    const auto d = dtype;
+    list.add(fmt::format("d_{}", name), [d](GemmSpec& spec) { plain(spec), spec.d = d; }, {200, 272, 200});
+    list.add(fmt::format("d_{}_tail_bias_c", name),
+             [d](GemmSpec& spec) {
+               ping_pong(spec), spec.block_n = 176, spec.d = d, spec.c = d == DType::kF32 ? d : DType::kBf16;
+             },
+             {130, 368, 72});
+    list.add(
+        fmt::format("d_{}_halves_of_k", name), [d](GemmSpec& spec) { spec.split_k = 2, spec.d = d; }, {200, 208, 456},
+        8);
+  }
+  list.add("d_f32_tail_of_8", [](GemmSpec& spec) { spec.block_n = 40, spec.d = DType::kF32; }, {130, 120, 72});
+}
+
+/// Weights take the tile's rows, a few tokens its columns.
+void swapped(List& list) {
+  for (const int columns : {8, 16, 24, 32, 40, 64, 72, 128})
+    list.add(
+        fmt::format("swapped_{}", columns),
+        [columns](GemmSpec& spec) { spec.swap_ab = true, spec.block_n = columns, spec.activation = Activation::kRelu; },
+        {columns - 3, 200, 200});
+  for (const auto& [name, dtype] :
+       {std::pair{"f16", DType::kF16}, {"f32", DType::kF32}, {"e4m3", DType::kE4m3}, {"e5m2", DType::kE5m2}}) {
+    const auto d = dtype;
+    list.add(fmt::format("swapped_d_{}", name),
+             [d](GemmSpec& spec) {
+               spec.swap_ab = true, spec.block_n = 72, spec.d = d, spec.c = d == DType::kF32 ? d : DType::kF16;
+             },
+             {150, 208, 72});
+    list.add(fmt::format("swapped_ping_pong_d_{}", name),
+             [d](GemmSpec& spec) {
+               ping_pong(spec), spec.swap_ab = true, spec.block_n = 136, spec.d = d,
+                                spec.c = d == DType::kF32 ? d : DType::kF16;
+             },
+             {150, 208, 72});
+  }
+  list.add("swapped_silu",
+           [](GemmSpec& spec) { spec.swap_ab = true, spec.block_n = 16, spec.activation = Activation::kSilu; },
+           {13, 200, 64, false});
+  list.add(
+      "swapped_halves_of_k", [](GemmSpec& spec) { spec.swap_ab = true, spec.split_k = 2; }, {100, 200, 456}, 4);
+}
+
 }  // namespace
 
 std::vector<HopperCase> tile_gemm_epilogue_cases() {
-  // Ragged m, n and k; slabs that are whole and tiles that end in less; every dtype of c and d.
-  GemmSpec spec = tile_gemm_spec();
-  spec.alpha = spec.bias = spec.adds_c = true;
-  const auto with = [](GemmSpec of, auto change) {
-    change(of);
-    return of;
-  };
-  const auto ping_pong = [](GemmSpec& of) { of.block_m = 64, of.roles = Roles::kPingPong; };
-  GemmSpec f16 = tile_gemm_spec();
-  f16.a = f16.b = f16.d = DType::kF16;
-  std::vector<HopperCase> cases;
-  const auto add = [&](const std::string& name, const EpilogueCase& epilogue) {
-    cases.push_back(tile_gemm(name, epilogue));
-  };
-  add("f16", {{f16, {130, 264, 200}, 2, 2}});
-  add("bias_c_relu",
-      {{with(spec, [](GemmSpec& of) { of.activation = Activation::kRelu; }), {200, 264, 200}, 2, 2}, 0.5f, -2, 8});
-  return cases;
+  List list;
+  epilogues(list);
+  dtypes(list);
+  swapped(list);
+  return list.take();
 }
 
 }  // namespace kernelwright::test
