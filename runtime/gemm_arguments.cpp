@@ -67,7 +67,8 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   const int element = bits_of(spec.c) / 8;
   optional("/c", t.c, spec.adds_c, element, "the epilogue has c");
   optional("/bias", t.bias, spec.bias, element, "the epilogue has bias");
-  const bool scaled = spec.scales != ScaleKind::kNone;
+  const bool blocks = spec.scales == ScaleKind::kPerBlock && kernel.k > 0;
+  const bool scaled = blocks || spec.scales == ScaleKind::kPerTensor || spec.scales == ScaleKind::kPerToken;
   optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
   optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
   if (spec.adds_c && t.c) {
@@ -78,7 +79,7 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     bad(of.d.overlaps(of.c) && !same, "/d",
         [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
   }
-  if (spec.scales == ScaleKind::kPerBlock) {
+  if (blocks) {
     const std::int64_t k_blocks = (kernel.k + 127) / 128;
     bad(of.scale_a_stride < t.m || of.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
       return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of.scale_a_stride, t.m,

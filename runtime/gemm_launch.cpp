@@ -1,5 +1,6 @@
 #include "kernelwright/runtime/gemm_launch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -25,6 +26,14 @@ void encode(Device& device, contract::TensorMap& to, const TensorMapRequest& req
   const TensorMap map = device.encode_tensor_map(request);
   static_assert(sizeof to == sizeof map);
   std::memcpy(&to, &map, sizeof map);
+}
+
+/// Operands without a single element as ones of a zero, and past it TMA brings zeros.
+void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensors& tensors) {
+  for (Matrix* matrix : {&of.a, &of.b}) matrix->address = zero, matrix->rows = matrix->columns = matrix->stride = 1;
+  if (spec.scales != ScaleKind::kPerBlock) return;
+  tensors.scale_a = tensors.scale_b = zero;
+  of.scale_a_stride = 4, of.scale_b_stride = 0;
 }
 
 }  // namespace
@@ -63,6 +72,16 @@ std::vector<Spec> specs_of(const GemmPlan& plan) {
 
 void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
             std::vector<std::shared_ptr<const Binary>> binaries) {
+  if (loaded.k == 0) {
+    constexpr std::size_t kBytes = 16;
+    Device& device = *loaded.device;
+    loaded.zero = {new DevicePtr(device.allocate(kBytes)), [&device](const DevicePtr* address) {
+                     device.free(*address);
+                     delete address;
+                   }};
+    const std::byte zeros[kBytes] = {};
+    device.copy_to_device(*loaded.zero, zeros, kBytes);
+  }
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     LoadedGemm::Variant& variant = loaded.variants[i];
     variant.kernel = kernels[i];
@@ -78,6 +97,7 @@ void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
 }
 
 void attach(LoadedGemm& loaded, const LoadedGemm& twin) {
+  loaded.zero = twin.zero;
   for (std::size_t i = 0; i < loaded.variants.size(); ++i) {
     loaded.variants[i].kernel = twin.variants[i].kernel;
     loaded.variants[i].binary = twin.variants[i].binary;
@@ -89,26 +109,26 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   if (tensors.m == 0) return;  // null operands are fine: there are no rows
   const LoadedGemm::Variant& variant = kernel.variant_for(tensors.m);
   const GemmSpec& spec = variant.spec;
-  const GemmMatrices of = matrices_of(kernel, spec, tensors);
+  GemmMatrices of = matrices_of(kernel, spec, tensors);
   if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
+  GemmTensors given = tensors;
+  if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
 
   const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
   const GemmRaster raster = variant.rasters->raster_for(spec, extent, kernel.num_sms, variant.max_clusters);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const bool swap = spec.swap_ab;
   contract::GemmParams params{};
-  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
-  if (kernel.k > 0) {
-    encode(*kernel.device, params.a, maps.a);
-    encode(*kernel.device, params.b, maps.b);
-  }
+  const GemmTensorMaps maps = tensor_maps_of(spec, given, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
   if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
   if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
   if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
   params.c = pointer<void>(tensors.c);
   params.bias = pointer<void>(tensors.bias);
-  params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
-  params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
+  params.scale_a = pointer<float>(swap ? given.scale_b : given.scale_a);
+  params.scale_b = pointer<float>(swap ? given.scale_a : given.scale_b);
   params.c_stride = of.c.stride;
   params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
   params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
@@ -116,7 +136,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   params.beta = tensors.beta;
   params.m = swap ? kernel.n : tensors.m;
   params.n = swap ? tensors.m : kernel.n;
-  params.k = kernel.k;
+  params.k = std::max(1, kernel.k);
   params.band = raster.band;
   params.bands_of_n = raster.bands_of_n;
 

@@ -41,6 +41,8 @@ struct LoadedGemm {
   bool has_pdl = false;
   bool fallback = false;  // the portable kernel in another one's place
   Device* device = nullptr;
+  /// Where k is 0: one element that is zero, whatever the dtype, stands for both operands. No tensor map is empty.
+  std::shared_ptr<const DevicePtr> zero;
 
   const Variant& variant_for(int m) const noexcept {
     for (const Variant& variant : variants)

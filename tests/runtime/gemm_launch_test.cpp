@@ -1,0 +1,317 @@
+/// What a launch of a GEMM hands to the device, which arguments it refuses, and which of its kernels serves a row
+/// count.
+#include <climits>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "contract/gemm_params.h"
+#include "kernelwright/runtime/gemm_arguments.h"
+#include "kernelwright/runtime/kernel_notes.h"
+#include "runtime/engine_fixture.h"
+
+namespace kernelwright::testing {
+
+extern thread_local bool count_allocations;  // attention_launch_test.cpp counts
+extern thread_local int allocations;
+
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using contract::GemmParams;
+using detail::GemmTensorMaps;
+using detail::LoadedGemm;
+
+GemmProblem mlp() {
+  GemmProblem problem;
+  problem.n = 512;
+  problem.k = 256;
+  return problem;
+}
+
+GemmTensors some_operands() {
+  GemmTensors tensors;
+  tensors.a = 0x100000;
+  tensors.b = 0x200000;
+  tensors.d = 0x400000;
+  tensors.m = 100;
+  return tensors;
+}
+
+GemmSchedule tile(int block_m, int block_n) {
+  GemmSchedule schedule;
+  schedule.block_m = block_m;
+  schedule.block_n = block_n;
+  schedule.roles = Roles::kCooperative;
+  schedule.math_warpgroups = block_m / 64;
+  schedule.k_group = 1;
+  return schedule;
+}
+
+struct GemmLaunchTest : EngineTest {
+  GemmLaunchTest() { device().info().arch = Arch::kSm90a, device().info().compute_major = 9; }
+
+  std::string refusal(const GemmProblem& problem, const GemmTensors& tensors) {
+    Engine engine(options());
+    const GemmKernel kernel = engine.prepare(problem);
+    return message_of<ConfigError>([&] { kernel.launch(tensors, some_stream()); });
+  }
+  GemmParams launched() {
+    GemmParams params;
+    EXPECT_EQ(device().launches().back().params_bytes, sizeof params);
+    std::memcpy(&params, device().launches().back().params.data(), sizeof params);
+    return params;
+  }
+};
+
+GemmTensorMaps maps_of(const GemmProblem& problem, const GemmSchedule& schedule, const GemmTensors& tensors) {
+  const LoadedGemm kernel =
+      detail::describe(problem, plan_gemm(problem, schedule, Arch::kSm90a), DeviceInfo{.num_sms = 132});
+  const GemmSpec& spec = kernel.variant_for(tensors.m).spec;
+  return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors));
+}
+std::vector<std::uint64_t> dims(const TensorMapRequest& map) { return {map.dims, map.dims + map.rank}; }
+std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
+
+TEST(GemmTensorMaps, OfOperandsAlongKAreKThenRows) {
+  GemmTensors tensors = some_operands();
+  tensors.a_stride = 264;
+  const GemmTensorMaps maps = maps_of(mlp(), tile(128, 176), tensors);
+  EXPECT_EQ(maps.a.address, 0x100000u);
+  EXPECT_THAT(dims(maps.a), ElementsAre(256, 100));
+  EXPECT_EQ(maps.a.strides_bytes[0], 264u * 2);
+  EXPECT_THAT(box(maps.a), ElementsAre(64, 128));
+  EXPECT_EQ(maps.a.swizzle, Swizzle::k128B);
+  EXPECT_THAT(dims(maps.b), ElementsAre(256, 512));
+  EXPECT_THAT(box(maps.b), ElementsAre(64, 176));
+  EXPECT_THAT(dims(maps.d), ElementsAre(512, 100));
+  EXPECT_THAT(box(maps.d), ElementsAre(64, 16));
+  ASSERT_TRUE(maps.has_tail);
+  EXPECT_THAT(box(maps.d_tail), ElementsAre(48, 16)) << "176 columns are 2 slabs of 64 and 48 more";
+  EXPECT_EQ(maps.d_tail.swizzle, Swizzle::kNone);
+}
+
+TEST(GemmTensorMaps, OfOtherLayoutsAreSquaresOf64) {
+  GemmProblem problem = mlp();
+  problem.layout = OperandLayout::kTn;
+  GemmTensors tensors = some_operands();
+  tensors.m = 104;
+  const GemmTensorMaps maps = maps_of(problem, tile(128, 128), tensors);
+  EXPECT_THAT(dims(maps.a), ElementsAre(104, 256));
+  EXPECT_THAT(box(maps.a), ElementsAre(64, 64));
+  EXPECT_THAT(dims(maps.b), ElementsAre(512, 256));
+  EXPECT_THAT(box(maps.b), ElementsAre(64, 64));
+}
+
+TEST(GemmTensorMaps, SwappedOperandsChangePlaces) {
+  GemmSchedule schedule = tile(64, 16);
+  schedule.swap_ab = true;
+  const GemmTensorMaps maps = maps_of(mlp(), schedule, some_operands());
+  EXPECT_EQ(maps.a.address, 0x200000u);
+  EXPECT_THAT(box(maps.a), ElementsAre(64, 64));
+  EXPECT_EQ(maps.b.address, 0x100000u);
+  EXPECT_THAT(box(maps.b), ElementsAre(64, 16));
+  EXPECT_FALSE(maps.has_whole) << "a tile has fewer columns than a slab";
+  EXPECT_THAT(dims(maps.d_tail), ElementsAre(512, 100));
+  EXPECT_THAT(box(maps.d_tail), ElementsAre(16, 16));
+}
+
+TEST(GemmTensorMaps, OfBlockScalesHaveARowForEvery128OfK) {
+  GemmProblem problem = mlp();
+  problem.dtype.a = problem.dtype.b = DType::kE4m3;
+  problem.scales = ScaleKind::kPerBlock;
+  problem.k = 400;
+  GemmTensors tensors = some_operands();
+  tensors.scale_a = 0x500000;
+  tensors.scale_b = 0x600000;
+  tensors.m = 99;
+  const GemmTensorMaps maps = maps_of(problem, tile(128, 128), tensors);
+  ASSERT_TRUE(maps.has_scales);
+  EXPECT_EQ(maps.scales.dtype, DType::kF32);
+  EXPECT_THAT(dims(maps.scales), ElementsAre(99, 4));
+  EXPECT_EQ(maps.scales.strides_bytes[0], 100u * 4);
+  EXPECT_THAT(box(maps.scales), ElementsAre(128, 1));
+  EXPECT_THAT(box(maps.a), ElementsAre(128, 128)) << "128 bytes of k are 128 elements";
+}
+
+TEST_F(GemmLaunchTest, PassesSizesStridesAndNumbers) {
+  Engine engine(options());
+  GemmProblem problem = mlp();
+  problem.epilogue = "gelu(alpha * acc + bias) + beta * c";
+  const GemmKernel kernel = engine.prepare(problem, tile(128, 128));
+  GemmTensors tensors = some_operands();
+  tensors.bias = 0x700000;
+  tensors.c = 0x800000;
+  tensors.c_stride = 1024;
+  tensors.alpha = 0.5f;
+  tensors.beta = 2;
+  kernel.launch(tensors, some_stream());
+  const GemmParams params = launched();
+  EXPECT_EQ(params.m, 100);
+  EXPECT_EQ(params.n, 512);
+  EXPECT_EQ(params.k, 256);
+  EXPECT_EQ(params.alpha, 0.5f);
+  EXPECT_EQ(params.beta, 2);
+  EXPECT_EQ(params.c_stride, 1024);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.c), 0x800000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), 0x700000u);
+  EXPECT_EQ(device().launches().back().config.grid[0], 4u);
+  EXPECT_EQ(device().launches().back().config.block, 384u);
+}
+
+TEST_F(GemmLaunchTest, SwappedLaunchesAreTheKernelsView) {
+  Engine engine(options());
+  GemmSchedule schedule = tile(64, 32);
+  schedule.swap_ab = true;
+  engine.prepare(mlp(), schedule).launch(some_operands(), some_stream());
+  const GemmParams params = launched();
+  EXPECT_EQ(params.m, 512);
+  EXPECT_EQ(params.n, 100);
+  EXPECT_EQ(device().launches().back().config.grid[0], 8u * 4u);
+}
+
+TEST_F(GemmLaunchTest, EachRowCountHasItsKernel) {
+  Engine engine(options());
+  GemmProblem problem = mlp();
+  problem.n = 4096;
+  problem.k = 4096;
+  const GemmKernel kernel = engine.prepare(problem);
+  ASSERT_GT(kernel.plan().variants.size(), 1u);
+  EXPECT_THAT(kernel.binaries(), SizeIs(kernel.plan().variants.size()));
+  GemmTensors tensors = some_operands();
+  tensors.b = 0x80000000;
+  tensors.d = 0x40000000;
+  for (const GemmVariant& variant : kernel.plan().variants) {
+    tensors.m = std::min(variant.most_m, 20000);
+    kernel.launch(tensors, some_stream());
+    EXPECT_EQ(device().launches().back().config.shared_bytes, shared_bytes(variant.spec));
+    EXPECT_EQ(kernel.key(variant.most_m), kernel.key(tensors.m));
+  }
+  EXPECT_NE(kernel.key(1), kernel.key(INT_MAX));
+}
+
+TEST_F(GemmLaunchTest, ProblemsOfOtherSizesShareKernels) {
+  Engine engine(options());
+  const GemmSchedule schedule = tile(128, 128);
+  GemmProblem other = mlp();
+  other.n = 1024;
+  other.k = 64;
+  EXPECT_EQ(engine.prepare(mlp(), schedule).key(1), engine.prepare(other, schedule).key(1));
+  EXPECT_EQ(engine.counters().loads, 1u);
+  EXPECT_NE(engine.find(mlp()), engine.find(other));
+}
+
+TEST_F(GemmLaunchTest, ByProblemItIsFoundAgain) {
+  Engine engine(options());
+  engine.gemm(mlp(), some_operands(), some_stream());
+  engine.gemm(mlp(), some_operands(), some_stream());
+  EXPECT_THAT(device().launches(), SizeIs(2));
+  EXPECT_TRUE(engine.find(mlp()));
+  GemmProblem another = mlp();
+  another.epilogue = "relu(acc)";
+  EXPECT_FALSE(engine.find(another));
+  another.epilogue = "gelu_tanh(alpha * acc + bias) + beta * c";  // longer than a key has room for
+  EXPECT_FALSE(engine.find(another));
+  engine.prepare(another);
+  EXPECT_TRUE(engine.find(another));
+}
+
+TEST_F(GemmLaunchTest, LaunchesAllocateNothing) {
+  Engine engine(options());
+  const GemmKernel kernel = engine.prepare(mlp());
+  kernel.launch(some_operands(), some_stream());
+  GemmTensors other = some_operands();
+  other.m = 77;
+  allocations = 0;
+  count_allocations = true;
+  kernel.launch(some_operands(), some_stream());
+  kernel.launch(other, some_stream());
+  count_allocations = false;
+  EXPECT_THAT(device().launches(), SizeIs(3));
+  EXPECT_EQ(allocations, 0);
+}
+
+TEST_F(GemmLaunchTest, NoRowsQueueNothingAndNoDepthReadsAZero) {
+  Engine engine(options());
+  engine.prepare(mlp()).launch(GemmTensors{}, some_stream());
+  EXPECT_THAT(device().launches(), IsEmpty());
+  GemmProblem flat = mlp();
+  flat.k = 0;
+  GemmTensors tensors = some_operands();
+  tensors.a = tensors.b = 0;  // empty
+  engine.prepare(flat).launch(tensors, some_stream());
+  EXPECT_THAT(device().launches(), SizeIs(1));
+  EXPECT_EQ(launched().k, 1) << "of which there is one element, and it is zero";
+}
+
+TEST_F(GemmLaunchTest, EveryBrokenRuleIsSaidAtOnce) {
+  GemmTensors tensors = some_operands();
+  tensors.a = 0x100004;
+  tensors.a_stride = 257;
+  tensors.b = 0;
+  tensors.d_stride = 100;
+  tensors.bias = 0x700000;
+  tensors.sm_budget = -1;
+  EXPECT_THAT(
+      refusal(mlp(), tensors),
+      AllOf(HasSubstr("/tensors/a: address 0x100004 is not a multiple of 16; give an aligned one"),
+            HasSubstr("/tensors/a_stride: 257 elements of bf16 put rows off their 16-byte boundaries, where TMA "
+                      "reads and writes them; pad rows to a multiple of 8"),
+            HasSubstr("/tensors/b: is null; give a device address"),
+            HasSubstr("/tensors/d_stride: 100 is less than the 512 elements of a row"),
+            HasSubstr("/tensors/bias: is given, and nothing reads it"),
+            HasSubstr("/tensors/sm_budget: -1 is negative; 0 takes all SMs")));
+}
+
+TEST_F(GemmLaunchTest, OverlapsAreRefused) {
+  GemmTensors tensors = some_operands();
+  tensors.d = tensors.a + 1024;
+  EXPECT_THAT(refusal(mlp(), tensors), HasSubstr("/tensors/d: overlaps a, which is still read while d is written"));
+  tensors = some_operands();
+  tensors.d = tensors.b - 100 * 512 * 2 + 16;
+  EXPECT_THAT(refusal(mlp(), tensors), HasSubstr("/tensors/d: overlaps b"));
+  tensors.d = tensors.b - 100 * 512 * 2;
+  EXPECT_EQ(refusal(mlp(), tensors), "nothing was thrown") << "side by side";
+  GemmProblem residual = mlp();
+  residual.epilogue = "acc + c";
+  tensors.c = tensors.d;
+  EXPECT_EQ(refusal(residual, tensors), "nothing was thrown") << "in place";
+  tensors.c = tensors.d + 16;
+  EXPECT_THAT(refusal(residual, tensors), HasSubstr("/tensors/d: overlaps c without being it"));
+}
+
+TEST_F(GemmLaunchTest, ScalesHaveTheirRules) {
+  GemmProblem problem = mlp();
+  problem.dtype.a = problem.dtype.b = DType::kE4m3;
+  problem.scales = ScaleKind::kPerBlock;
+  GemmTensors tensors = some_operands();
+  tensors.scale_a = 0x500004;
+  tensors.scale_a_stride = 98;
+  tensors.scale_b_stride = 1;
+  EXPECT_THAT(
+      refusal(problem, tensors),
+      AllOf(HasSubstr("/tensors/scale_b: is null, and the operands have scales"),
+            HasSubstr("/tensors/scale_a_stride: 98 does not hold 100 rows of a in a multiple of 4; 100 would do"),
+            HasSubstr("/tensors/scale_a: address 0x500004 is not a multiple of 16"),
+            HasSubstr("/tensors/scale_b_stride: 1 is less than the 2 blocks of 128 that k = 256 has")));
+}
+
+TEST(GemmNotes, NameRolesAndMemory) {
+  const GemmSpec spec = plan_gemm(mlp(), tile(128, 128), Arch::kSm90a).variants[0].spec;
+  const KernelNotes notes = notes_of(spec);
+  ASSERT_THAT(notes.roles, SizeIs(3));
+  EXPECT_EQ(notes.roles[0].name, "load");
+  EXPECT_EQ(notes.roles[2].name, "math 1");
+  ASSERT_GE(notes.shared.size(), 4u);
+  EXPECT_EQ(notes.shared[0].name, "A");
+  EXPECT_EQ(notes.shared[0].stage_bytes, 128u * 128);
+  EXPECT_EQ(notes.shared.back().offset + notes.shared.back().bytes, shared_bytes(spec));
+}
+
+}  // namespace
+}  // namespace kernelwright::testing
