@@ -88,7 +88,7 @@ class MathWarpgroup {
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
       const bool works = own < work_.raster.count();  // whoever has no tile in the last round passes the turn on
-      if constexpr (EndScales::kAny || kPromotes) clear();
+      if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
         if constexpr (kPromotes) {
@@ -150,7 +150,7 @@ class MathWarpgroup {
       input_.step();
     }
     ptx::wgmma_wait_group<0>();
-    if constexpr (spec::kMmaInFlight > 0) input_.release(held, release);
+    if (spec::kMmaInFlight > 0 && groups > 0) input_.release(held, release);
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
   }
