@@ -1,0 +1,61 @@
+/// What tests of GEMM kernels on the emulator share: a launch that must leave no report.
+#pragma once
+
+#include <functional>
+
+#include "kernelwright/verify/gemm_bound.h"
+#include "kernelwright/verify/gemm_device.h"
+#include "support/emulated_attention.h"
+
+namespace kernelwright::test {
+
+/// Changes what a launch is given.
+using TensorChange = std::function<void(GemmTensors&)>;
+
+/// One launch into a poisoned output: no report, and nothing written beside it.
+inline GemmOutput run_checked(Engine& engine, const GemmCase& call, const GemmSchedule& schedule = {},
+                              const TensorChange& change = {}) {
+  GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
+  if (change) change(on_device.tensors());
+  on_device.poison();
+  on_device.launch();
+  const GemmOutput output = on_device.download();
+  EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside d was written";
+  expect_no_reports(engine);
+  return output;
+}
+
+inline void expect_right(const GemmCase& call, const GemmOutput& output) {
+  const GemmVerdict verdict = verify(call, output, {.budget_operations = 1e9});
+  EXPECT_TRUE(verdict.passed) << verdict.text << "\nworst/bound " << verdict.worst_ratio << ", rms "
+                              << verdict.rms_ratio << " of " << verdict.rms_limit;
+}
+
+/// What launch() throws at arguments that do not fit; "" if it takes them. Nothing is queued then.
+inline std::string refusal_of_launch(Engine& engine, const GemmCase& call, const TensorChange& change) {
+  GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
+  change(on_device.tensors());
+  on_device.poison();
+  const GemmOutput before = on_device.download();
+  try {
+    on_device.launch();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(on_device.download(), before) << "something was written";
+    return error.what();
+  }
+  on_device.wait();
+  return "";
+}
+
+inline GemmProblem gemm_problem(DType operands, DType result, int n, int k, const char* epilogue = "acc",
+                                ScaleKind scales = ScaleKind::kNone) {
+  GemmProblem problem;
+  problem.n = n;
+  problem.k = k;
+  problem.dtype = {operands, operands, result, DType::kBf16};
+  problem.epilogue = epilogue;
+  problem.scales = scales;
+  return problem;
+}
+
+}  // namespace kernelwright::test
