@@ -32,6 +32,11 @@ struct Job {
   bool missing = false;  // the error is the machine's, not the kernel's
 };
 
+/// "gemm_sm90 m64"
+std::string kernel_text(const Job& job) {
+  return kernel_name(job.spec) + (job.role == "main" || job.role == "combine" ? "" : " " + job.role);
+}
+
 double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -173,14 +178,14 @@ int compile(const Options& options) {
     Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
     for (const Job& job : jobs) {
       if (!job.binary) {
-        table.row({job.named->name(), std::string(to_string(job.arch)), kernel_name(job.spec), "-", "-", "-", "-",
+        table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), "-", "-", "-", "-",
                    style.verdict(false)});
         continue;
       }
       const ResourceUsage& usage = job.binary->usage;
       const int spills = usage.spill_stores + usage.spill_loads;
-      table.row({job.named->name(), std::string(to_string(job.arch)), kernel_name(job.spec),
-                 std::to_string(usage.registers), spills ? style.bad(std::to_string(spills)) : "0",
+      table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), std::to_string(usage.registers),
+                 spills ? style.bad(std::to_string(spills)) : "0",
                  size_text(static_cast<double>(job.binary->cubin.size())),
                  job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
     }

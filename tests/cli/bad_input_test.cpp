@@ -81,9 +81,23 @@ TEST_F(BadInput, AFifo) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   expect_refused({"run", path("fifo")}, {"fifo", "is a FIFO"});
 }
-TEST_F(BadInput, AKindWithoutAKernelNamedDirectly) {
+TEST_F(BadInput, AKindThatAFamilyDoesNotCompute) {
   const std::string file = test::source_dir() / "configs/problems/mlp-up.json";
-  expect_refused({"compile", file}, {"mlp-up.json"});
+  expect_refused({"compile", file, "--arch", "sm_80"}, {"mlp-up.json: /schedule/family", "has no GEMM yet"});
+}
+TEST_F(BadInput, AKindThatAVerbDoesNotTake) {
+  const std::string file = test::source_dir() / "configs/problems/mlp-up.json";
+  expect_refused({"tune", file}, {"mlp-up.json: /kind: \"gemm\" is nothing that tune takes yet"});
+}
+TEST_F(BadInput, AKernelThatAGemmDoesNotHave) {
+  const std::string file = test::source_dir() / "configs/problems/gemm-f16-ragged.json";
+  expect_refused({"source", file, "--kernel", "combine"},
+                 {"--kernel: combine is no kernel of gemm-f16-ragged; it has main"});
+}
+TEST_F(BadInput, GemmArraysThatDoNotFit) {
+  const std::string file = write("gemm.json", gemm_config());
+  std::filesystem::create_directory(path("arrays"));
+  expect_refused({"run", file, "--inputs", path("arrays"), "--device", "emulator"}, {"a.npy", "b.npy"});
 }
 TEST_F(BadInput, AnUnknownShape) {
   expect_refused({"run", write("a.json", config()), "--shape", "big"}, {"--shape: big is no shape of", "it has check"});

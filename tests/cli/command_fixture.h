@@ -32,6 +32,12 @@ class Command : public testing::Test {
            problem + R"(}, "shapes": [{"name": "check", "batch": 2, "q_len": 5, "kv_len": 9, "check": true}])" + rest +
            "}";
   }
+  /// A GEMM likewise, of one kernel.
+  static std::string gemm_config(const std::string& problem = "") {
+    return R"({"version": 1, "kind": "gemm", "name": "tiny-gemm", "problem": {"n": 72, "k": 104)" + problem +
+           R"(}, "schedule": {"arch": "sm_90a", "block_m": 64, "block_n": 64, "roles": "cooperative",
+      "math_warpgroups": 1, "stages": 4}, "shapes": [{"name": "check", "m": 70, "check": true}, {"name": "row", "m": 1}]})";
+  }
   CommandResult run(std::vector<std::string> words, std::vector<std::string> variables = {}) const {
     variables.push_back("KERNELWRIGHT_CACHE_DIR=" + path("cache"));
     return run_command(words, variables);

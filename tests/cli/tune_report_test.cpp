@@ -15,8 +15,10 @@ using ::testing::HasSubstr;
 class Report : public ::testing::Test {
  protected:
   Report() {
-    named.config.name = "llama";
-    named.config.problem = kernelwright::testing::prefill_of(32, 8);
+    AttentionConfig config;
+    config.name = "llama";
+    config.problem = kernelwright::testing::prefill_of(32, 8);
+    named.config = config;
     result.named = &named;
     result.device = "NVIDIA H100 80GB HBM3";
     result.arch = Arch::kSm90a;
@@ -46,7 +48,7 @@ class Report : public ::testing::Test {
     result.race.best_over_baseline = paired_ratio(result.race.standings[0], result.race.standings[1]);
   }
   void add(const AttentionSchedule& schedule) {
-    result.candidates.kept.push_back({schedule, plan_by_model(named.config.problem, schedule, Arch::kSm90a), 1});
+    result.candidates.kept.push_back({schedule, plan_by_model(named.attention().problem, schedule, Arch::kSm90a), 1});
     Trial trial;
     trial.key = std::to_string(result.trials.size());
     trial.schedule = canonical_text(schedule);
@@ -109,7 +111,7 @@ TEST_F(Report, AFasterScheduleBecomesARowWithItsProvenance) {
   ASSERT_EQ(decide(result, model()), Decision::kRow);
   const TunedRow row = row_of(result, Decision::kRow, machine);
   EXPECT_EQ(row.schedule.block_n.value(), 96);
-  EXPECT_EQ(row.problem, named.config.problem);
+  EXPECT_EQ(row.problem, named.attention().problem);
   EXPECT_EQ(row.provenance.gpu, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(row.provenance.clock_mhz, 1755);
   EXPECT_NEAR(row.provenance.speedup, 1.111, 1e-3);
