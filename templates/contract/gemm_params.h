@@ -87,18 +87,17 @@ constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stage
 /// their own then, one set or, with mma_in_flight, two, so that one is added while the other is made; a product has as
 /// large a share of the columns as leaves room for these beside the sums. 0: none does. With promotion after several
 /// slabs all products of a tile are kept apart from the sums.
-constexpr int32_t gemm_product_columns(int32_t block_m, int32_t block_n, int32_t k_group, int32_t math_warpgroups,
-                                       bool ping_pong, int32_t /*mma_in_flight*/, int32_t promotion) {
+constexpr int32_t gemm_product_columns(int32_t block_m, int32_t block_n, int32_t math_warpgroups, bool ping_pong,
+                                       int32_t mma_in_flight, int32_t promotion) {
   if (promotion == 0) return block_n;
   const int32_t waves = block_m / 64 / (ping_pong ? 1 : math_warpgroups);
-  const int32_t sets = 1;
-  const int32_t registers = math_warpgroups <= 2 ? 192 : 128;  // of 232 and 160, beside which ptxas needs the rest
+  const int32_t sets = mma_in_flight > 0 ? 2 : 1;
+  // Of 232 and 160, beside which ptxas needs the rest.
+  const int32_t registers = math_warpgroups > 2 ? 128 : ping_pong && sets > 1 ? 168 : 192;
   const int32_t sums = waves * block_n / 2;
   if (promotion > 1) return 2 * sums <= registers ? block_n : 0;
   for (int32_t shares = 1; shares <= 4; ++shares)
-    if (block_n % (8 * shares) == 0 && waves * shares * k_group % sets == 0 &&
-        sums + sets * (block_n / shares / 2) <= registers)
-      return block_n / shares;
+    if (block_n % (8 * shares) == 0 && sums + sets * (block_n / shares / 2) <= registers) return block_n / shares;
   return 0;
 }
 

@@ -96,7 +96,7 @@ class MathWarpgroup {
           slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
         }
         if constexpr (spec::kPromotion == 1)
-          multiply_and_add<kWaves * kShares, 0>(groups);
+          multiply_and_add<spec::kMmaInFlight && !SlabScales::kReadsSlot>(groups);
         else if constexpr (kPromotes)
           multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
         else
@@ -156,63 +156,72 @@ class MathWarpgroup {
   }
 
   /// Each slab's products begin at zero and are added to the sums in f32, times their scales: the tensor cores keep 14
-  /// bits of a sum of fp8 products. With kLag the next are made while some are added.
-  template <int kPieces, int kLag>
+  /// bits of a sum of fp8 products. With kLag the next are made while some are added, but not from one round of slabs
+  /// to the next: across the end of a loop ptxas lets nobody but wgmma touch registers of products on their way.
+  template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups) {
-    constexpr int kSets = 1 + kLag;
-    static_assert(kPieces * spec::kKGroup % kSets == 0, "a piece has the same registers in every group");
+    constexpr int kRound = kLag > 0 ? 4 / spec::kKGroup : 1;
+    int group = 0;
+    if constexpr (kRound > 1) {
+#pragma unroll 1
+      for (; group + kRound <= groups; group += kRound) multiply_and_add_round<kLag, kRound * spec::kKGroup>();
+    }
+#pragma unroll 1
+    for (; group < groups; ++group) multiply_and_add_round<kLag, spec::kKGroup>();
+  }
+  template <int kLag, int kSlabs>
+  __device__ __forceinline__ void multiply_and_add_round() {
+    constexpr int kPieces = kWaves * kShares, kSets = 1 + kLag, kGroupPieces = kPieces * spec::kKGroup;
     const uint32_t row = static_cast<uint32_t>(first_row());
     Products products[kSets];
-    SlabScales::Factors factors[kWaves], last = {};  // of the slab, and of the one before
-    if constexpr (kLag > 0) {
+    SlabScales::Factors factors[kSlabs][kWaves];
+    uint32_t slots[kSlabs / spec::kKGroup] = {};
+    const auto finish = [&](int number) {  // piece `number` of the round
+      ptx::pin_registers(products[number % kSets]);
+      const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
+      if (ends && !SlabScales::kReadsSlot) release(slots[number / kGroupPieces]);
+      add(number % kPieces, products[number % kSets], factors[number / kPieces][number % kPieces / kShares]);
+      if (ends && SlabScales::kReadsSlot) release(slots[number / kGroupPieces]);
+    };
 #pragma unroll
-      for (float& product : products[kLag]) product = 0;  // as if a slab of zeros were ahead of the first one
-    }
-    uint32_t held = 0;
-#pragma unroll 1
-    for (int group = 0; group < groups; ++group) {
-      const auto stage = input_.acquire();
-#pragma unroll
-      for (int j = 0; j < spec::kKGroup; ++j) {
-        if constexpr (kBlockScales) slab_scales_.read(stage.payload.scales(stage.tile(j)), row, factors);
-        const uint64_t b = ptx::wgmma_descriptor(stage.payload.b(stage.tile(j)), 0, kAtomBytes);
-        const uint64_t a = ptx::wgmma_descriptor(stage.payload.a(stage.tile(j)) + row * kRowBytes, 0, kAtomBytes);
-#pragma unroll
-        for (int piece = 0; piece < kPieces; ++piece) {
-          const int number = j * kPieces + piece;
-          ptx::wgmma_fence();
-          issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
-                b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
-          ptx::wgmma_commit_group();
-          ptx::wgmma_wait_group<kLag>();
-          ptx::pin_registers(products[(number + kLag) % kSets]);
-          const bool ends = kLag > 0 ? number == 0 : number + 1 == kPieces * spec::kKGroup;  // a group's last piece
-          if (ends && !SlabScales::kReadsSlot) release(kLag > 0 ? held : stage.index, kLag == 0 || group > 0);
-          if (piece >= kLag)
-            add(piece - kLag, products[(number + kLag) % kSets], factors[(piece - kLag) / kShares]);
-          else
-            add(kPieces - kLag, products[(number + kLag) % kSets], last);
-          if (ends && SlabScales::kReadsSlot) release(stage.index, true);
-        }
-        if constexpr (kLag > 0) last = factors[kWaves - 1];
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (slab % spec::kKGroup == 0) {
+        slots[slab / spec::kKGroup] = input_.acquire().index;
+        input_.step();
       }
-      held = stage.index;
-      input_.step();
+      const Payload& payload = input_.payload();
+      const int tile = static_cast<int>(slots[slab / spec::kKGroup]) * spec::kKGroup + slab % spec::kKGroup;
+      slab_scales_.read(payload.scales(tile), row, factors[slab]);
+      const uint64_t b = ptx::wgmma_descriptor(payload.b(tile), 0, kAtomBytes);
+      const uint64_t a = ptx::wgmma_descriptor(payload.a(tile) + row * kRowBytes, 0, kAtomBytes);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const int number = slab * kPieces + piece;
+        ptx::wgmma_fence();
+        issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
+              b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
+        ptx::wgmma_commit_group();
+        if (number < kLag) continue;
+        ptx::wgmma_wait_group<kLag>();
+        finish(number - kLag);
+      }
     }
     if constexpr (kLag > 0) {
       ptx::wgmma_wait_group<0>();
-      ptx::pin_registers(products[kLag]);
-      add(kPieces - 1, products[kLag], last);
-      release(held, groups > 0);
+      finish(kSlabs * kPieces - 1);
     }
   }
   __device__ __forceinline__ void add(int piece, const Products& products, const SlabScales::Factors& factors) {
-    slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
+    float(&sums)[spec::kBlockN / 2] = sums_[piece / kShares];
+    const int first = piece % kShares * kProductColumns;
+    slab_scales_.add(sums, first, products, factors);
+    // All products are read before the fence ahead of those that take their registers.
+    ptx::pin_registers(reinterpret_cast<Products&>(sums[first / 2]));
   }
   /// Of a slot whose products have ended; scales in it have been read by all lanes.
-  __device__ __forceinline__ void release(uint32_t slot, bool holds) const {
+  __device__ __forceinline__ void release(uint32_t slot) const {
     if constexpr (kBlockScales) __syncwarp();
-    if (holds) input_.release(slot, Release{lane_});
+    input_.release(slot, Release{lane_});
   }
 
   /// As above, where several slabs' products are made before they are added: all of the tile's have registers.

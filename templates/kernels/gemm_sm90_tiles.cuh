@@ -88,9 +88,8 @@ struct Work {
 
 // Products that are added to the sums slab by slab.
 constexpr bool kPromotes = spec::kPromotion > 0;
-constexpr int kProductColumns =
-    contract::gemm_product_columns(spec::kBlockM, spec::kBlockN, spec::kKGroup, spec::kMathWarpgroups, kPingPong,
-                                   spec::kMmaInFlight, spec::kPromotion);
+constexpr int kProductColumns = contract::gemm_product_columns(spec::kBlockM, spec::kBlockN, spec::kMathWarpgroups,
+                                                               kPingPong, spec::kMmaInFlight, spec::kPromotion);
 static_assert(kProductColumns > 0, "registers for the sums and, beside them, products");
 
 using Sums = float[kWaves][spec::kBlockN / 2];  // of a thread: accumulators of wgmma, 64 rows each

@@ -57,6 +57,8 @@ class InputTilePipeline {
     __device__ __forceinline__ int tile(int j) const { return static_cast<int>(index) * kKGroup + j; }
   };
 
+  __device__ __forceinline__ const Payload& payload() const { return payload_; }
+
   static __device__ __forceinline__ void init(uint32_t barriers, uint32_t producer_arrivals,
                                               uint32_t consumer_arrivals) {
     Ring::init(barriers, producer_arrivals, consumer_arrivals);

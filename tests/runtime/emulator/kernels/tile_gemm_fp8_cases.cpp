@@ -121,7 +121,8 @@ TensorMap scales_map(Device& device, DevicePtr address, const TileGemmCase& gemm
   request.dims[0] = static_cast<std::uint64_t>(gemm.size.m);
   request.dims[1] = static_cast<std::uint64_t>(ceil_div(gemm.size.k, kBlock));
   request.strides_bytes[0] = static_cast<std::uint64_t>(stride) * 4;
-  request.box[0] = static_cast<std::uint32_t>(gemm.spec.block_m), request.box[1] = 1;
+  request.box[0] = static_cast<std::uint32_t>(gemm.spec.swap_ab ? gemm.spec.block_n : gemm.spec.block_m);
+  request.box[1] = 1;
   request.swizzle = Swizzle::kNone;
   return tensor_map(device, request);
 }
@@ -136,11 +137,19 @@ HopperOutcome run(const TileGemmCase& gemm, Device& device, const KernelImage& i
   const DeviceBuffer a_memory(device, a.bits), b_memory(device, b.bits), d_memory(device, index(m, n, 0) * 2),
       scale_a(device, scales.a), scale_b(device, scales.b);
   contract::GemmParams params = {};
-  params.a = matrix_map(device, a_memory.address(), spec.a, m, k, spec.block_m, contract::kGemmSlabBytes);
-  params.b =
-      matrix_map(device, b_memory.address(), spec.b, n, k, spec.block_n / spec.cluster_m, contract::kGemmSlabBytes);
-  params.scale_a = scale_a.pointer<float>(), params.scale_b = scale_b.pointer<float>();
-  params.scale_a_stride = scales.a_stride, params.scale_b_stride = scales.b_stride;
+  const auto of_a = [&](int box_rows) {
+    return matrix_map(device, a_memory.address(), spec.a, m, k, box_rows, contract::kGemmSlabBytes);
+  };
+  const auto of_b = [&](int box_rows) {
+    return matrix_map(device, b_memory.address(), spec.b, n, k, box_rows, contract::kGemmSlabBytes);
+  };
+  const bool swap = spec.swap_ab;
+  params.a = swap ? of_b(spec.block_m) : of_a(spec.block_m);
+  params.b = swap ? of_a(spec.block_n / spec.cluster_m) : of_b(spec.block_n / spec.cluster_m);
+  params.scale_a = (swap ? scale_b : scale_a).pointer<float>(),
+  params.scale_b = (swap ? scale_a : scale_b).pointer<float>();
+  params.scale_a_stride = swap ? scales.b_stride : scales.a_stride;
+  params.scale_b_stride = swap ? scales.a_stride : scales.b_stride;
   if (spec.scales == ScaleKind::kPerBlock) params.scales = scales_map(device, scale_a.address(), gemm, scales.a_stride);
   set_output(gemm, device, d_memory.address(), params);
   launch_tile_gemm(gemm, device, image, params);
@@ -185,6 +194,13 @@ std::vector<HopperCase> tile_gemm_fp8_cases() {
   block_shares.block_n = 256;
   block_parts.split_k = 2, block_parts.a = DType::kE5m2;
   block_turns.roles = Roles::kPingPong, block_turns.block_n = 48;
+  GemmSpec swapped = block, swapped_low = block, swapped_parts = block, token_swapped = token;
+  swapped.swap_ab = swapped_low.swap_ab = swapped_parts.swap_ab = token_swapped.swap_ab = true;
+  swapped.block_n = 32, swapped.block_m = 256;
+  swapped_low.block_m = 64, swapped_low.block_n = 40, swapped_low.math_warpgroups = 1, swapped_low.k_group = 2;
+  swapped_low.stages = 4, swapped_low.mma_in_flight = 1;
+  swapped_parts.split_k = 2, swapped_parts.block_m = 64, swapped_parts.math_warpgroups = 1;
+  token_swapped.block_n = 32;
   return {
       fp8("added", {added, {300, 264, 464}, 2, 2}),
       fp8("added_late_ping_pong", {added_late, {200, 264, 592}, 2, 2}),
@@ -198,6 +214,10 @@ std::vector<HopperCase> tile_gemm_fp8_cases() {
       fp8("blocks_256_columns", {block_shares, {140, 520, 464}, 2, 2}),
       fp8("blocks_halves_of_k", {block_parts, {200, 200, 720}, 8, 2}),
       fp8("blocks_ping_pong_48_columns", {block_turns, {200, 304, 464}, 2, 2}),
+      fp8("blocks_swapped", {swapped, {20, 304, 464}, 2, 2}),
+      fp8("blocks_swapped_64_rows", {swapped_low, {70, 200, 720}, 2, 2}),
+      fp8("blocks_swapped_halves_of_k", {swapped_parts, {100, 200, 720}, 8, 2}),
+      fp8("scales_of_tokens_swapped", {token_swapped, {40, 304, 336}, 2, 2}),
       fp8("blocks_normal_values", {block, {128, 256, 512, false}, 2, 1}),
       fp8("cooperative", {plain, {300, 264, 464}, 2, 2}),
       fp8("ping_pong_mixed", {mixed, {130, 152, 336}, 2, 1}),
