@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +15,10 @@
 #include "contract/hopper_attention.h"
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/runtime/cubin_cache.h"
 #include "kernelwright/verify/parallel.h"
@@ -37,6 +40,13 @@ void add_kernels(const std::string& name, const AttentionProblem& problem, const
   const AttentionPlan plan = plan_attention(problem, schedule, arch);
   wanted.push_back({name, plan.main});
   if (plan.combine) wanted.push_back({name + " (combine)", *plan.combine});
+}
+
+/// A GEMM's, one for each range of rows; none where no family computes it yet.
+void add_kernels(const GemmConfig& config, Arch arch, std::vector<Wanted>& wanted) {
+  if (!validate(config, arch).empty()) return;
+  for (const GemmVariant& variant : plan_gemm(config.problem, config.schedule, arch).variants)
+    wanted.push_back({config.name, variant.spec});
 }
 
 std::string_view text_of(const std::vector<std::byte>& bytes) {
@@ -121,7 +131,11 @@ TEST_P(ShippedKernelsOnArch, OfEveryConfigCompileWithoutSpills) {
     const auto* attention = std::get_if<AttentionConfig>(&config);
     if (attention && attention->schedule.arch.value_or(GetParam()) == GetParam())
       add_kernels(attention->name, attention->problem, attention->schedule, GetParam(), wanted);
+    if (const auto* gemm = std::get_if<GemmConfig>(&config)) add_kernels(*gemm, GetParam(), wanted);
   }
+  const bool has_gemm = std::any_of(wanted.begin(), wanted.end(),
+                                    [](const Wanted& kernel) { return std::holds_alternative<GemmSpec>(kernel.spec); });
+  EXPECT_TRUE(has_gemm || GetParam() != Arch::kSm90a);
   EXPECT_GE(expect_sound(wanted), 15u) << "configs/problems has shrunk, or was not found";
 }
 
