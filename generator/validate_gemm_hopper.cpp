@@ -70,7 +70,7 @@ int gemm_scale_bytes(const GemmSpec& spec) {
 }
 
 int gemm_product_columns(const GemmSpec& spec) {
-  return contract::gemm_product_columns(spec.block_m, spec.block_n, spec.k_group, spec.math_warpgroups,
+  return contract::gemm_product_columns(spec.block_m, spec.block_n, spec.math_warpgroups,
                                         spec.roles == Roles::kPingPong, spec.mma_in_flight, spec.promotion);
 }
 
