@@ -91,12 +91,12 @@ class MathWarpgroup {
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
-        if constexpr (kPromotes) {
+        if (kPromotes && groups > 0) {
           const policy::TileRaster::Tile tile = work_.at(own, rank);
           slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
         }
         if constexpr (spec::kPromotion == 1)
-          multiply_and_add<spec::kMmaInFlight && !SlabScales::kReadsSlot>(groups);
+          multiply_and_add<(spec::kMmaInFlight > 0)>(groups);
         else if constexpr (kPromotes)
           multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
         else
