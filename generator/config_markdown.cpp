@@ -61,6 +61,10 @@ key gives O = 0 and LSE = -inf; with a sink, LSE is the sink.
 `deterministic` changes nothing today: every kernel repeats its bits. `batch_invariant` fixes the number of parts that a decode's
 keys are cut into, which otherwise follows the batch: one part, unless the schedule gives `splits`.
 
+**Lengths.** `kv_lengths`, a tensor of a launch, count all keys of each sequence (`cache_length` `accurate`); or, with `prompt`, those
+that lay in the cache before, behind which each of the sequence's queries has a key of its own: it has kv_lengths + q_len keys. Such
+keys are padded or paged: offsets of ragged ones place all keys. `kv_len` of a launch bounds all keys, and so do shapes here.
+
 **Masks** are aligned to the bottom right: the last query's diagonal key is the last key. A window counts keys besides the diagonal,
 and -1 is unbounded; where it is the whole mask, a launch may give another. `chunked` cuts the keys into chunks of `chunk`, counted
 from the sequence's first, and shows a query those of its diagonal key's chunk up to the diagonal. `padding` hides what lies past a

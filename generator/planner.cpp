@@ -118,6 +118,7 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.group = problem.group();
   spec.q_layout = problem.q_layout;
   spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;
+  spec.cache_length = problem.cache_length;
   const RangeMask mask = range_mask(problem.mask);
   if (mask.kind != problem.mask.kind)
     resolve.derived("mask", mask.kind, fmt::format("what \"{}\" comes to", to_string(problem.mask.kind)));

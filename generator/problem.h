@@ -118,6 +118,8 @@ struct AttentionProblem {
   Rope rope;
   ScaleKind scales = ScaleKind::kNone;
   bool kv_offsets = false;
+  /// kAccurate: kv_lengths[b] are the keys of sequence b. kPrompt: those that were there before its queries, each of
+  /// which has a key of its own behind them; it has kv_lengths[b] + q_len keys. Keys are padded or paged then.
   CacheLength cache_length = CacheLength::kAccurate;
   int max_q_len = 0;  // 0: any; 1: decode
   /// The same inputs give the same bits, launch after launch. Every kernel of today does so without being asked; the
@@ -143,7 +145,8 @@ void visit_fields(AttentionProblem& problem, Visitor&& field) {
   field("rope", problem.rope, any{}, "rotary part of the head in a dtype of its own");
   field("scales", problem.scales, any{}, "granularity of the key and value scales");
   field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
-  field("cache_length", problem.cache_length, any{}, "whether lengths count the cache alone or the prompt too");
+  field("cache_length", problem.cache_length, any{},
+        "what kv_lengths count: all keys, or those of the cache without the prompt's");
   field("max_q_len", problem.max_q_len, range{0, 1 << 20},
         "static bound on the queries of a sequence; 1 is decode, 0 is any");
   field("deterministic", problem.deterministic, any{}, "the same inputs give the same bits, launch after launch");

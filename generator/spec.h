@@ -92,6 +92,7 @@ struct AttentionSpec {
   QLayout q_layout = QLayout::kPadded;
   KvLayoutKind kv_layout = KvLayoutKind::kPadded;
   int page_size = 0;
+  CacheLength cache_length = CacheLength::kAccurate;
   MaskKind mask = MaskKind::kNone;  // as range_mask() has it
   int chunk = 0;
   ScoreModKind score_mod = ScoreModKind::kNone;
@@ -160,6 +161,7 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   field("q_layout", spec.q_layout, any{}, "layout of queries");
   field("kv_layout", spec.kv_layout, any{}, "layout of keys and values");
   field("page_size", spec.page_size, any{}, "keys of a page; 0 unless paged");
+  field("cache_length", spec.cache_length, any{}, "what lengths of keys count: all, or those of the cache alone");
   field("mask", spec.mask, any{}, "visibility");
   field("chunk", spec.chunk, any{}, "keys of a chunk; 0 unless the mask is chunked");
   field("score_mod", spec.score_mod, any{}, "score modifier");

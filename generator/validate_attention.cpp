@@ -46,6 +46,10 @@ void check_layouts(const AttentionProblem& problem, Violations& violations) {
     violations.push_back({"/problem/kv_offsets",
                           "false leaves ragged keys beside padded queries without offsets; "
                           "set it to true, or make q_layout \"ragged\""});
+  if (problem.cache_length == CacheLength::kPrompt && kv.kind == KvLayoutKind::kRagged)
+    violations.push_back({"/problem/cache_length",
+                          "\"prompt\" has no meaning for kv_layout \"ragged\", whose offsets say where all keys lie; "
+                          "\"accurate\" would do"});
 }
 
 void check_mask(const Mask& mask, const std::string& path, Violations& violations, int depth = 0) {
@@ -120,6 +124,17 @@ void check_shape(const AttentionProblem& problem, const AttentionShape& shape, c
     violations.push_back({path + "/kv_lens",
                           "differ from the queries', whose offsets the keys share; make them equal, or "
                           "set kv_offsets to true"});
+  if (problem.cache_length == CacheLength::kPrompt)
+    for (std::size_t i = 0; i < std::max(std::size_t{1}, std::max(shape.q_lens.size(), shape.kv_lens.size())); ++i) {
+      const int queries = i < shape.q_lens.size() ? shape.q_lens[i] : shape.q_len;
+      const int keys = i < shape.kv_lens.size() ? shape.kv_lens[i] : shape.kv_len;
+      if (keys >= queries) continue;
+      violations.push_back({path + (shape.kv_lens.empty() ? "/kv_len" : "/kv_lens"),
+                            std::to_string(keys) + " keys are fewer than their sequence's " + std::to_string(queries) +
+                                " queries, each of which has a key of its own (cache_length \"prompt\"); " +
+                                std::to_string(queries) + " would do"});
+      break;
+    }
   if (problem.max_q_len == 0) return;
   const int longest = shape.q_lens.empty() ? shape.q_len : *std::max_element(shape.q_lens.begin(), shape.q_lens.end());
   if (longest > problem.max_q_len)

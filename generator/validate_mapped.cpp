@@ -54,7 +54,6 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);
   rules.takes("/problem/scales", problem.scales, scales);
-  rules.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   const int rope = problem.rope.width, plain = problem.head_dim.qk - rope;
   if (rope != 0 && takes.most_rope == 0)
     rules.refuse("/problem/rope/width", std::to_string(rope), "0, no rotary part");

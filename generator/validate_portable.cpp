@@ -34,7 +34,6 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/score_mod/kind", problem.score_mod.kind,
                  {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
   portable.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead});
-  portable.takes("/problem/cache_length", problem.cache_length, {CacheLength::kAccurate});
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
   portable.has_only(schedule, kPortableFields);

@@ -219,7 +219,9 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   extra("/lse", tensors.lse, spec.lse, false, "\"lse\": true");
   extra("/q_offsets", tensors.q_offsets, ragged_q, true, "ragged queries");
   extra("/kv_offsets", tensors.kv_offsets, ragged_kv, true, "ragged keys");
-  extra("/kv_lengths", tensors.kv_lengths, !ragged_kv, false, "padded or paged keys");
+  const bool prompt = spec.cache_length == CacheLength::kPrompt;
+  extra("/kv_lengths", tensors.kv_lengths, !ragged_kv, prompt,
+        prompt ? "cache_length \"prompt\"" : "padded or paged keys");
   extra("/page_table", tensors.page_table, paged, true, "paged keys");
   extra("/sinks", tensors.sinks, spec.sinks, true, "\"sinks\": true");
   extra("/alibi_slopes", tensors.alibi_slopes, spec.score_mod == ScoreModKind::kAlibi, false, "score_mod alibi");

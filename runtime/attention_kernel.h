@@ -40,9 +40,11 @@ struct AttentionTensors {
   DevicePtr lse = 0;         // [batch, q_heads, q_len] or [q_tokens, q_heads] f32; needed if the problem has "lse"
   DevicePtr q_offsets = 0;   // [batch + 1] i32, ragged queries
   DevicePtr kv_offsets = 0;  // [batch + 1] i32, ragged keys
-  DevicePtr kv_lengths = 0;  // [batch] i32; 0: every sequence has kv_len keys. Padded and paged keys
-  DevicePtr page_table = 0;  // [batch, page_table_stride] i32, paged keys
-  DevicePtr sinks = 0;       // [q_heads] f32
+  /// [batch] i32, padded and paged keys: of each sequence, or with cache_length "prompt", which needs it, those ahead
+  /// of the keys of its own queries. 0: every sequence has kv_len keys.
+  DevicePtr kv_lengths = 0;
+  DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys
+  DevicePtr sinks = 0;                 // [q_heads] f32
   DevicePtr k_scale = 0, v_scale = 0;  // [1] or [kv_heads] f32
   /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
   DevicePtr workspace = 0;
@@ -50,7 +52,8 @@ struct AttentionTensors {
 
   int batch = 1;
   int q_len = 1;   // queries of each sequence; of the longest one if ragged
-  int kv_len = 1;  // keys of each sequence; with kv_lengths or kv_offsets: of the longest one, or a bound on it
+  int kv_len = 1;  // keys of each sequence; with kv_lengths or kv_offsets: of the longest one (its queries' included),
+                   // or a bound
   std::int64_t q_tokens = 0;  // rows of ragged queries; unused if padded
   /// Rows of ragged keys: of the tensors k and v, so that nothing behind them is read. 0: q_tokens, where kv_offsets is
   /// q_offsets itself; else kernels that read through tensor maps (attention_sm90) refuse it. Unused if not ragged.

@@ -177,8 +177,9 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   };
   loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
                        spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope});
+  const bool prompt = spec.cache_length == CacheLength::kPrompt;
   loaded.needs =
-      bits({false, ragged_q, ragged_kv, false, paged, spec.sinks, scaled, scaled, false, per_token, rope, rope});
+      bits({false, ragged_q, ragged_kv, prompt, paged, spec.sinks, scaled, scaled, false, per_token, rope, rope});
   const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);

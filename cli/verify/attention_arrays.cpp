@@ -53,6 +53,7 @@ class Reader {
  private:
   bool ragged_q() const { return problem_.q_layout == QLayout::kRagged; }
   bool ragged_kv() const { return problem_.kv_layout.kind == KvLayoutKind::kRagged; }
+  bool prompt() const { return problem_.cache_length == CacheLength::kPrompt; }  // kv_lengths without the queries' keys
   bool paged() const { return problem_.kv_layout.kind == KvLayoutKind::kPaged; }
   bool there(const char* name) const { return folder_.there(name); }
   void fault(const char* name, std::string message) { folder_.fault(name, std::move(message)); }
@@ -162,7 +163,7 @@ class Reader {
       }
     }
     if (problem_.kv_layout.kind == KvLayoutKind::kPadded) padded_kv_len_ = k->shape[1];
-    if (paged() || (!ragged_kv() && there("kv_lengths")))
+    if (paged() || prompt() || (!ragged_kv() && there("kv_lengths")))
       if (const auto lengths = read_array<std::int32_t>("kv_lengths", {batch_dim()}))
         call_.kv_lengths = lengths->values;
   }
@@ -233,10 +234,13 @@ class Reader {
     call_.kv_lens.assign(batch, static_cast<int>(padded_kv_len_));
     for (std::size_t b = 0; b < call_.kv_lengths.size(); ++b) {
       const std::int32_t length = call_.kv_lengths[b];
-      if (length < 0 || length > room)
-        return fault("kv_lengths", fmt::format("sequence {} has length {}; {} hold{} 0 to {} keys", b, length,
-                                               paged() ? "its row of page_table.npy" : "k.npy", "s", room));
-      call_.kv_lens[b] = length;
+      const std::int64_t own = prompt() ? call_.q_lens[b] : 0;
+      if (length < 0 || length + own > room)
+        return fault("kv_lengths",
+                     fmt::format("sequence {} has length {}{}; {} holds 0 to {} keys", b, length,
+                                 own ? fmt::format(" and {} queries with a key each", own) : std::string(),
+                                 paged() ? "its row of page_table.npy" : "k.npy", room));
+      call_.kv_lens[b] = static_cast<int>(length + own);
     }
     if (!paged()) return;
     const int size = problem_.kv_layout.page_size;

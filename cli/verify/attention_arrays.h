@@ -6,7 +6,7 @@
 ///                [pages, page_size, kv_heads, head_dim]
 ///   page_table   [batch, max_pages], paged keys
 ///   q_offsets, kv_offsets  [batch + 1], ragged queries, ragged keys (without kv_offsets.npy keys share the queries')
-///   kv_lengths   [batch]; paged keys need it, padded ones may have it
+///   kv_lengths   [batch]; paged keys and cache_length "prompt" need it, padded keys may have it
 ///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
 ///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
 ///   q_rope, k_rope  as q and k with rope.width, where the problem has a rotary part, which theirs then lacks

@@ -37,7 +37,7 @@ struct AttentionCase {
   contract::Strides o_strides{};         // elements; o is contiguous
   std::vector<std::int32_t> q_offsets;   // [batch + 1], ragged queries
   std::vector<std::int32_t> kv_offsets;  // [batch + 1], ragged keys
-  std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all
+  std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all; cache_length prompt: less q_lens
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]

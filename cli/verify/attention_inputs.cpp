@@ -151,9 +151,16 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
   call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
   call.softcap = static_cast<float>(problem.score_mod.cap);
   call.window = problem.mask.window;
+  const bool prompt = problem.cache_length == CacheLength::kPrompt;
   if (problem.kv_layout.kind == KvLayoutKind::kPaged ||
-      (problem.kv_layout.kind == KvLayoutKind::kPadded && differ(call.kv_lens)))
+      (problem.kv_layout.kind == KvLayoutKind::kPadded && (differ(call.kv_lens) || prompt)))
     call.kv_lengths.assign(call.kv_lens.begin(), call.kv_lens.end());
+  for (std::size_t b = 0; prompt && b < call.kv_lengths.size(); ++b)
+    if ((call.kv_lengths[b] -= call.q_lens[b]) < 0)
+      throw ConfigError("/shapes/" + shape.name + "/kv_lens",
+                        fmt::format("sequence {} has {} keys and {} queries, each with a key of its own (cache_length "
+                                    "\"prompt\"); {} keys would do",
+                                    b, call.kv_lens[b], call.q_lens[b], call.q_lens[b]));
   return call;
 }
 

@@ -30,7 +30,9 @@ struct AttentionParams {
   uint64_t* merge_counters;
   const int32_t* q_offsets;   // [batch + 1], ragged queries
   const int32_t* kv_offsets;  // [batch + 1], ragged keys
-  const int32_t* kv_lengths;  // [batch]; null: kv_len for all. Padded and paged keys
+  // [batch]; null: kv_len for all. Padded and paged keys. CacheLength::kPrompt: never null, and without the sequence's
+  // own queries, whose keys lie behind those that are counted.
+  const int32_t* kv_lengths;
   const int32_t* page_table;  // [batch, page_table_stride]
   const float* sinks;         // [q_heads]
   const float* k_scale;       // [1] or [kv_heads]; per_token: as k without its last dimension, contiguous

@@ -9,6 +9,7 @@ enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTenso
 enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
+enum class CacheLength { kAccurate, kPrompt };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
 enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };

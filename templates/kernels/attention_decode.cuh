@@ -49,7 +49,8 @@ constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
 
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
-using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, true, spec::kGroup, spec::kBlockM>;
+using WorkItem =
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, true, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;

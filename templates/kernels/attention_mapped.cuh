@@ -34,7 +34,8 @@ constexpr int kShares = spec::kMulticast, kShareRows = spec::kBlockN / kShares;
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize);  // of K and V
 
 template <int kRows>
-using ItemOf = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, kRows>;
+using ItemOf =
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, kRows>;
 using WorkItem = ItemOf<spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 

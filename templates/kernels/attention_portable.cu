@@ -50,7 +50,8 @@ constexpr contract::AttentionLayout kLayout =
 static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values,
               "the host counts the same");
 
-using WorkItem = policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+using WorkItem =
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
 using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;

@@ -34,7 +34,7 @@ struct TileCoord {
 };
 
 /// Lengths of one sequence, and the offsets of its first query and key in ragged tensors.
-template <QLayout kQLayout, KvLayoutKind kKvLayout>
+template <QLayout kQLayout, KvLayoutKind kKvLayout, CacheLength kCacheLength>
 struct Sequence {
   int q_len, kv_len;
   int64_t q_start = 0, kv_start = 0;
@@ -46,6 +46,8 @@ struct Sequence {
     if constexpr (kKvLayout == KvLayoutKind::kRagged) {
       kv_start = params.kv_offsets[batch];
       kv_len = params.kv_offsets[batch + 1] - params.kv_offsets[batch];
+    } else if constexpr (kCacheLength == CacheLength::kPrompt) {  // the queries' own keys lie behind those of the cache
+      kv_len = params.kv_lengths[batch] + q_len;
     } else if (params.kv_lengths != nullptr) {
       kv_len = params.kv_lengths[batch];
     }
@@ -76,10 +78,10 @@ struct TileRows {
 
 /// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across
 /// the loop over keys.
-template <QLayout kQLayout, KvLayoutKind kKvLayout, bool kPackGqa, int kGroup, int kBlockM>
+template <QLayout kQLayout, KvLayoutKind kKvLayout, CacheLength kCacheLength, bool kPackGqa, int kGroup, int kBlockM>
 struct WorkItem {
   TileCoord coord;
-  Sequence<kQLayout, kKvLayout> sequence;
+  Sequence<kQLayout, kKvLayout, kCacheLength> sequence;
   RowMap<kPackGqa, kGroup> row_map;
   int first_row;
   int num_rows;  // of this tile; 0 or less: a shorter sequence of a ragged batch ends before it

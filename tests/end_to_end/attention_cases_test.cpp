@@ -217,6 +217,33 @@ void biases(std::vector<CudaCase>& cases) {
                    }});
 }
 
+/// Lengths that count the cache alone; the queries' own keys lie behind it.
+void prompts(std::vector<CudaCase>& cases) {
+  const auto prompt = [](AttentionProblem problem) {
+    problem.cache_length = CacheLength::kPrompt;
+    return problem;
+  };
+  AttentionProblem ragged_queries = prompt(causal(default_problem()));
+  ragged_queries.q_layout = QLayout::kRagged;
+  const AttentionShape lens = lists({1, 0, 33, 90, 7}, {200, 7, 33, 300, 50});
+  cases.push_back({"prompt_padded", prompt(causal(default_problem())), [] {
+                     AttentionShape shape = lists({}, {70, 200, 133});
+                     shape.q_len = 70;
+                     return shape;
+                   }()});
+  cases.push_back({"prompt_of_one_length", prompt(default_problem()), shape_of(2, 40, 100)});
+  cases.push_back({"prompt_ragged", ragged_queries, lens});
+  cases.push_back({"prompt_paged", windowed(paged(ragged_queries, 16), 60, 2), lens});
+  cases.push_back({"prompt_small_pages", paged(ragged_queries, 5), lens});
+  cases.push_back({"prompt_decode", decode(prompt(causal(paged(default_problem(), 64))), 3),
+                   [] {
+                     AttentionShape shape = lists({}, {300, 3, 64, 700});
+                     shape.q_len = 3;
+                     return shape;
+                   }(),
+                   splits(5)});
+}
+
 void memory(std::vector<CudaCase>& cases) {
   for (const int page : {1, 5, 16, 32, 64, 128, 256})
     for (const Variant& v : three_dtypes([page](auto p) { return causal(paged(p, page)); })) {
@@ -472,6 +499,7 @@ std::vector<CudaCase> all_cuda_cases() {
   head_sizes(cases);
   masks(cases);
   biases(cases);
+  prompts(cases);
   memory(cases);
   needles(cases);
   extreme_weights(cases);

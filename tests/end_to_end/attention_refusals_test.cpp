@@ -135,11 +135,13 @@ TEST(AttentionRefusals, ARotaryPartOfItsOwn) {  // case 37's queries
             "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part");
 }
 
-TEST(AttentionRefusals, LengthsThatCountThePrompt) {
-  AttentionProblem problem = default_problem();
+TEST(AttentionRefusals, LengthsOfTheCacheAloneBesideOffsetsOfAllKeys) {
+  AttentionProblem problem = ragged(default_problem());
   problem.cache_length = CacheLength::kPrompt;
-  EXPECT_EQ(refusal(problem),
-            "/problem/cache_length: \"prompt\" is not built yet for the portable family; it has accurate");
+  EXPECT_EQ(
+      refusal(problem),
+      "/problem/cache_length: \"prompt\" has no meaning for kv_layout \"ragged\", whose offsets say where all keys "
+      "lie; \"accurate\" would do");
 }
 
 TEST(AttentionRefusals, SchedulersThatAreNotBuilt) {

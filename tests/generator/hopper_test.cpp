@@ -260,8 +260,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
                   "keys, 64"));
   EXPECT_THAT(refused([](auto& problem, auto&) { problem.rope.width = 64; }),
               ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part"));
-  EXPECT_THAT(refused([](auto& problem, auto&) { problem.cache_length = CacheLength::kPrompt; }),
-              ElementsAre("/problem/cache_length: \"prompt\" is not built yet for the hopper family; it has accurate"));
 }
 
 TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {

@@ -162,9 +162,6 @@ TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
       changed([](auto& config) { config.problem.rope.width = 129; }),
       ElementsAre("/problem/rope/width: 129 does not fit; it takes an even number up to head_dim.qk, 128",
                   "/problem/rope/width: 129 is not built yet for the portable family; it has 0, no rotary part"));
-  EXPECT_THAT(
-      changed([](auto& config) { config.problem.cache_length = CacheLength::kPrompt; }),
-      ElementsAre("/problem/cache_length: \"prompt\" is not built yet for the portable family; it has accurate"));
 }
 
 TEST(ValidateAttention, RefusesFieldsOfOtherFamiliesByName) {

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_decode_portable_aad94376d85b8a15
+#define KERNELWRIGHT_ENTRY attention_decode_portable_6992344d0c7af9a2
 
 namespace kernelwright::spec {
 
@@ -18,6 +18,7 @@ constexpr int kGroup = 4;  // query heads per KV head
 constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPaged;  // layout of keys and values
 constexpr int kPageSize = 16;  // keys of a page; 0 unless paged
+constexpr CacheLength kCacheLength = CacheLength::kAccurate;  // what lengths of keys count: all, or those of the cache alone
 constexpr MaskKind kMask = MaskKind::kNone;  // visibility
 constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
 constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_sm100_a341a72ea64ec77f
+#define KERNELWRIGHT_ENTRY attention_sm100_fef7409749710c8f
 
 namespace kernelwright::spec {
 
@@ -18,6 +18,7 @@ constexpr int kGroup = 1;  // query heads per KV head
 constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPadded;  // layout of keys and values
 constexpr int kPageSize = 0;  // keys of a page; 0 unless paged
+constexpr CacheLength kCacheLength = CacheLength::kAccurate;  // what lengths of keys count: all, or those of the cache alone
 constexpr MaskKind kMask = MaskKind::kCausal;  // visibility
 constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
 constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier

@@ -4,7 +4,7 @@
 #include "contract/spec_words.h"
 
 #define KERNELWRIGHT_WGMMA_N0 128
-#define KERNELWRIGHT_ENTRY attention_sm90_76b3ae14ad88375a
+#define KERNELWRIGHT_ENTRY attention_sm90_e1486f334696c011
 
 namespace kernelwright::spec {
 
@@ -19,6 +19,7 @@ constexpr int kGroup = 1;  // query heads per KV head
 constexpr QLayout kQLayout = QLayout::kPadded;  // layout of queries
 constexpr KvLayoutKind kKvLayout = KvLayoutKind::kPadded;  // layout of keys and values
 constexpr int kPageSize = 0;  // keys of a page; 0 unless paged
+constexpr CacheLength kCacheLength = CacheLength::kAccurate;  // what lengths of keys count: all, or those of the cache alone
 constexpr MaskKind kMask = MaskKind::kCausal;  // visibility
 constexpr int kChunk = 0;  // keys of a chunk; 0 unless the mask is chunked
 constexpr ScoreModKind kScoreMod = ScoreModKind::kNone;  // score modifier
