@@ -84,8 +84,7 @@ class Tile {
     }
     // Who says who merges wants parts; a queue hands out whole items.
     const bool queued = schedule_.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued;
-    const bool may_split =
-        (few_rows_ && !queued && spec_.out == spec_.q && bits_of(spec_.q) == 16) || !schedule_.merge.is_auto();
+    const bool may_split = (few_rows_ && !queued) || !schedule_.merge.is_auto();
     plan_.splits = schedule_.splits.value_or(may_split ? 0 : 1);
     resolve_.derived("splits", plan_.splits,
                      !schedule_.splits.is_auto() ? "the schedule says so"

@@ -121,7 +121,6 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
                                     {"probability ready", barriers.probability_ready},
                                     {"probability rest", barriers.probability_rest},
                                     {"factor full", barriers.factor_full},
-                                    {"factor empty", barriers.factor_empty},
                                     {"output full", barriers.output_full}})
     map.barriers(name, first, contract::kScoreTiles);
   map.barriers("values landed", barriers.values_landed, 1);

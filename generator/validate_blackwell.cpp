@@ -26,6 +26,13 @@ int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_
 
 int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(blackwell_shape_of(spec)).used; }
 
+/// Of the output of a part of split keys: f32, in slabs of 32 columns.
+int part_bytes(const AttentionSpec& spec) { return contract::kQueryTileRows * 4 * ((spec.head_dim_v + 31) / 32 * 32); }
+int stages_for_part(AttentionSpec spec) {
+  while (contract::blackwell_layout(blackwell_shape_of(spec)).factors < part_bytes(spec)) ++spec.num_kv_stages;
+  return spec.num_kv_stages;
+}
+
 /// Fewer stages, then fewer keys; "" where neither would do.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
   while (smaller.num_kv_stages > kLeastKvStages) {
@@ -65,10 +72,6 @@ void check_parts(const AttentionSpec& spec, Violations& violations) {
         {"/schedule/num_q", fmt::format("{}: the CTAs of a cluster of {} share one query tile; 1 would "
                                         "do",
                                         spec.num_q, parts)});
-  if (spec.out != spec.q || bits_of(spec.q) != 16)
-    violations.push_back({path, fmt::format("{}: parts meet in an output of the queries' 16 bits, and this one is {} "
-                                            "of {}; {} would do",
-                                            parts, to_string(spec.out), to_string(spec.q), nearest)});
   if (spec.cta_group != 1)
     violations.push_back({path, fmt::format("{}: CTAs that share products (cta_group {}) take all keys; {} would do",
                                             parts, spec.cta_group, nearest)});
@@ -99,8 +102,6 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
   if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
   if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
-  if (schedule.cta_group.value_or(1) == 2 && (problem.dtype.q == DType::kE4m3 || problem.rope.width > 0))
-    blackwell.refuse("/schedule/cta_group", "2", "1 for operands of 8 bits, and for rotary parts");
   if (schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued && problem.scales == ScaleKind::kPerToken)
     blackwell.refuse("/schedule/scheduler", "\"queued\"", "grid, longest_first for scales of tokens");
   const bool pair = schedule.cta_group.value_or(1) == 2;
@@ -150,6 +151,12 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
   if (spec.block_n > kMostScores)
     refuse("block_n", fmt::format("{} scores of a row do not fit the registers of a softmax thread; {} would do",
                                   spec.block_n, kMostScores));
+  if (const int short_by = part_bytes(spec) - contract::blackwell_layout(blackwell_shape_of(spec)).factors;
+      spec.cluster_n > 1 && short_by > 0)
+    refuse("num_kv_stages",
+           fmt::format("{}: the slots of Q, K and V are {} bytes short of the f32 output of a cluster's part, which "
+                       "lies over them at the end; {} would do",
+                       spec.num_kv_stages, short_by, stages_for_part(spec)));
   if (const int bytes = shared_bytes_of(spec); bytes > arch.shared_bytes_per_cta) {
     const std::string nearest = nearest_in_shared_memory(spec, arch.shared_bytes_per_cta);
     refuse(nearest.starts_with("; block_n") ? "block_n" : "num_kv_stages",

@@ -111,7 +111,6 @@ struct BlackwellBarriers {
   int32_t probability_ready;        // 4 warps of softmax, the first part of P is there; 4 of correction, O is rescaled
   int32_t probability_rest;         // 4 warps of softmax: the rest of P is there
   int32_t factor_full;              // 4 warps of softmax
-  int32_t factor_empty;             // 4 warps of correction
   int32_t output_full;              // tcgen05.commit: the product with V has been added
   int32_t values_landed;            // [1] the multiplying thread: the first V is there, and is to be cleaned
   int32_t values_clean;             // [1] the cleaning warp: foreign rows of the first V are zeros
@@ -133,8 +132,7 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   barriers.probability_ready = barriers.score_full + kScoreTiles;
   barriers.probability_rest = barriers.probability_ready + kScoreTiles;
   barriers.factor_full = barriers.probability_rest + kScoreTiles;
-  barriers.factor_empty = barriers.factor_full + kScoreTiles;
-  barriers.output_full = barriers.factor_empty + kScoreTiles;
+  barriers.output_full = barriers.factor_full + kScoreTiles;
   barriers.values_landed = barriers.output_full + kScoreTiles;
   barriers.values_clean = barriers.values_landed + 1;
   barriers.scale_full = barriers.values_clean + 1;

@@ -88,7 +88,7 @@ class RowGather {
   static __device__ __forceinline__ uint64_t address(const void* tensor, const contract::Strides& strides, int64_t page,
                                                      uint32_t token, int head) {
     return reinterpret_cast<uint64_t>(tensor) +
-           2 * (page * strides.batch + static_cast<int64_t>(token) * strides.token + head * strides.head);
+           kElementBytes * (page * strides.batch + static_cast<int64_t>(token) * strides.token + head * strides.head);
   }
 
   template <int kChunk, class Keys>
@@ -118,9 +118,9 @@ class RowGather {
         const char* const source = reinterpret_cast<const char*>(address) + chunk * 16;
 #pragma unroll
         for (int slab = 0; slab < kSlabs; ++slab) {
-          const int columns = kDepth - (kFirstSlab + slab) * contract::kSlabColumns;  // of the head, from the slab on
-          const bool exists =
-              address != 0 && (columns >= contract::kSlabColumns || static_cast<int>(chunk) * 8 < columns);
+          // Bytes of the head, from the slab on.
+          const int bytes = kDepth * kElementBytes - (kFirstSlab + slab) * contract::kSlabBytes;
+          const bool exists = address != 0 && (bytes >= contract::kSlabBytes || static_cast<int>(chunk) * 16 < bytes);
           ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + slab * kKvSlabBytes,
                               source + (kFirstSlab + slab) * static_cast<int>(kRowBytes), exists ? 16 : 0);
         }

@@ -58,7 +58,6 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
     ptx::mbarrier_init(shared.barrier(kBarriers.probability_ready + tile), kCtas * 2 * kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.probability_rest + tile), kCtas * kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.factor_full + tile), kRoleWarps);
-    ptx::mbarrier_init(shared.barrier(kBarriers.factor_empty + tile), kRoleWarps);
     ptx::mbarrier_init(shared.barrier(kBarriers.output_full + tile), 1);
   }
   ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);

@@ -29,9 +29,9 @@ __device__ __forceinline__ void await(uint32_t barrier, int phase) {
   ptx::tcgen05_fence_after_thread_sync();
 }
 
-/// What a softmax warpgroup did in the items before: steps of its accumulator, and factors that it handed over.
+/// What a softmax warpgroup did in the items before: steps of its accumulator.
 struct SoftmaxBefore {
-  int steps = 0, factors = 0;
+  int steps = 0;
 };
 
 /// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory. For one item,
@@ -73,8 +73,7 @@ class SoftmaxThread {
     for (int n = 0; n < steps; ++n) {
       const int tile = tiles.end - 1 - key_tile_of(tile_, n);
       await(shared_.barrier(kBarriers.score_full + tile_), before_.steps + n);
-      // Long since done; a wait that skipped a phase could take one parity for the other.
-      if (n > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + n - 1);
+      // The product of the step before, issued ahead of these scores, has ended with them, and its barrier's phase.
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
       if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
@@ -84,17 +83,14 @@ class SoftmaxThread {
         largest = largest_of(scores);
       }
       const float factor = softmax_.follow(largest, scale_);
-      if (n > 0) hand_over_factor(factor, n);
+      if (n > 0) hand_over_factor(factor);
       hand_over_probabilities(scores);
     }
     if constexpr (kTwoQueryTiles)
       store(steps);
     else
       merge_and_store(steps, tiles.end - tiles.begin > 1);
-    if constexpr (kQueued) {
-      before_.steps += steps;
-      if (steps > 0) before_.factors += steps - 1;
-    }
+    if constexpr (kQueued) before_.steps += steps;
     if constexpr (kMergesInMemory)
       if (params_.num_splits > 1) merge_if_last();
     if constexpr (kClusterParts > 1) {
@@ -195,10 +191,9 @@ class SoftmaxThread {
 
   // ---- to the others ----
 
-  /// What the output so far is to be multiplied with before P(n) V(n) joins it.
-  __device__ __forceinline__ void hand_over_factor(float factor, int n) {
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_empty + tile_),
-                              parity_of(before_.factors + n));  // n - 1 laps before
+  /// What the output so far is to be multiplied with before P(n) V(n) joins it. The correction has read the factor
+  /// before it: the product of that step, which ended before this one's scores were there, began behind its arrival.
+  __device__ __forceinline__ void hand_over_factor(float factor) {
     ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_full + tile_));
@@ -311,7 +306,7 @@ class SoftmaxThread {
 #pragma unroll 1
       for (int slab = tile_ * kHalf; slab < (tile_ == 0 ? kHalf : kPartSlabs); ++slab)
         put_part_slab(slab, shared_.queries(0) + slab * kPartSlabBytes, columns_of);
-      if (tile_ == 0) publish(shared_, lane_row, merged.log2_maximum(scale_), merged.sum);
+      if (tile_ == 0) publish(shared_, lane_row, merged.log2_unit(scale_), merged.sum);
       return;
     }
     if constexpr (kPartsInMemory)
@@ -479,8 +474,6 @@ class Corrector {
         ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile),
                                   parity_of(before_[tile] - items_before_[tile] + n - 1));
         const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
-        __syncwarp();
-        if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_empty + tile));
         ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + n - 1));
         if (__any_sync(0xffffffff, factor != 1)) {
           ptx::tcgen05_fence_after_thread_sync();

@@ -58,7 +58,7 @@ constexpr contract::BlackwellShape kShape{
     spec::kRopeWidth, kTokenScales};
 constexpr int kSlabsPlain = contract::plain_slabs(kShape), kSlabsQk = contract::qk_slabs(kShape);
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
-static_assert(!kGathersKv || (kElementBytes == 2 && spec::kRopeWidth == 0), "threads copy 8 columns at a time");
+static_assert(!kGathersKv || (spec::kRopeWidth == 0 && !kTokenScales), "threads copy k and v alone");
 constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
 constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
 constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);

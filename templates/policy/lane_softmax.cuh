@@ -73,8 +73,9 @@ class LaneSoftmax {
   /// 1 / sum, or 0 for a row that saw no key.
   __device__ float inverse() const { return sum == 0 ? 0 : 1 / sum; }
 
-  /// The maximum as a power of two; -inf for a row that saw no key.
-  __device__ float log2_maximum(float scale) const { return maximum * scale; }
+  /// What the sum counts in, as a power of two: the maximum, less what exponentials are lifted by. -inf for a row that
+  /// saw no key.
+  __device__ float log2_unit(float scale) const { return kNarrow ? maximum * scale - kLift : maximum * scale; }
 
   /// log2 of the sum of exponentials; -inf for a row that saw no key.
   __device__ float log2_sum(float scale) const {

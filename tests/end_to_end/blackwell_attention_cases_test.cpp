@@ -184,6 +184,14 @@ void sequences(List& list) {
     self.kv_offsets = false;
     list.add("self_" + form, self, lists({130, 0, 3, 270, 1}, {130, 0, 3, 270, 1}), schedule);
     list.add("lengths_" + form, paged(small(), 32), lengths_of(40, {1, 0, 31, 32, 33, 300}), schedule);
+    // What lay in the cache, and behind it the queries' own keys.
+    AttentionProblem prompt = causal(small());
+    prompt.cache_length = CacheLength::kPrompt;
+    list.add("prompt_padded_" + form, prompt, lengths_of(40, {40, 41, 300}), schedule);
+    prompt.q_layout = QLayout::kRagged;
+    list.add("prompt_ragged_" + form, prompt, lists({130, 0, 3, 1}, {130, 7, 300, 129}), schedule);
+    list.add("prompt_paged_" + form, paged(prompt, num_q == 1 ? 64 : 12), lists({130, 0, 3, 1}, {140, 7, 300, 64}),
+             schedule);
   }
   for (const int q_len : {1, 5, 32}) {
     AttentionSchedule schedule = blackwell();
@@ -241,6 +249,51 @@ void types(List& list) {
   };
 }
 
+/// 8 bits in every form that 16 have: parts, pairs, gathered pages; and parts of a wider output.
+void narrow_forms(List& list) {
+  const AttentionShape odd = lengths_of(150, {500, 0, 129});
+  const auto with_lse = [](AttentionProblem problem) { return with_sinks(causal(problem)); };
+  for (const int num_q : {1, 2})
+    for (const Merge merge : {Merge::kCombine, Merge::kInKernel}) {
+      AttentionSchedule schedule = blackwell();
+      schedule.num_q = num_q;
+      schedule.merge = merge;
+      schedule.splits = 3;
+      const std::string form = fmt::format("_{}q_{}", num_q, to_string(merge));
+      list.add("fp8_split" + form, narrow(with_lse(small(128)), ScaleKind::kPerHead), odd, schedule);
+      list.add("fp8_split_e4m3" + form, narrow(causal(dims(small(), 80, 48)), ScaleKind::kPerTensor, DType::kE4m3), odd,
+               schedule);
+      list.add("f32out_split" + form, to(with_lse(small(72)), DType::kF32), odd, schedule);
+    }
+  for (const int ctas : {2, 8}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.cluster = ClusterShape{1, ctas};
+    const std::string form = fmt::format("_of_{}", ctas);
+    list.add("fp8_cluster" + form, narrow(with_lse(small(128)), ScaleKind::kPerHead, DType::kE4m3), odd, schedule);
+    list.add("f32out_cluster" + form, to(causal(small(80)), DType::kF32), odd, schedule);
+  }
+  AttentionSchedule pair = blackwell();
+  pair.cta_group = 2;
+  for (const KvRing ring : {KvRing::kShared, KvRing::kSplit}) {
+    pair.kv_ring = ring;
+    const std::string form = fmt::format("_{}", to_string(ring));
+    list.add("fp8_pair" + form, narrow(with_lse(small(128)), ScaleKind::kPerHead), lengths_of(300, {500, 0, 129}),
+             pair);
+    list.add("fp8_pair_paged" + form, narrow(windowed(paged(small(128), 64), 200, 3), ScaleKind::kPerTensor),
+             lists({1, 0, 520, 90}, {200, 7, 530, 300}), pair)
+        .problem.q_layout = QLayout::kRagged;
+    list.add("fp8_pair_d80" + form, narrow(dims(small(), 80, 48)), lengths_of(260, {300, 70}), pair);
+  }
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.num_q = num_q;
+    const std::string form = fmt::format("_{}q", num_q);
+    list.add("fp8_gathered" + form, narrow(causal(heads(paged(small(128), 5), 4, 2)), ScaleKind::kPerHead),
+             lengths_of(65, {300, 1, 257, 64, 0}), schedule);
+    list.add("fp8_gathered_d80" + form, narrow(windowed(dims(paged(small(), 1), 80, 48), 100, 3)), odd, schedule);
+  }
+}
+
 AttentionProblem rotary(AttentionProblem problem, int width = 64, DType dtype = DType::kBf16) {
   problem.rope = {width, dtype};
   return problem;
@@ -286,6 +339,19 @@ void rotary_parts(List& list) {
            odd);
   list.add("rope_d40", rotary(dims(small(40, DType::kF16), 40, 24), 16, DType::kF16), odd);
   list.add("token_scales_d128", narrow(causal(small(128)), ScaleKind::kPerToken), odd);
+  AttentionSchedule pair = blackwell();
+  pair.cta_group = 2;
+  list.add("mla_pair", latent(causal(small())), lengths_of(300, {500, 0, 129}), pair);
+  list.add("rope_pair", rotary(dims(ragged(small()), 96, 64), 32), lists({1, 0, 520, 90}, {200, 7, 530, 300}), pair);
+  for (const int num_q : {1, 2}) {
+    AttentionSchedule parts = blackwell();
+    parts.num_q = num_q;
+    parts.splits = 3;
+    list.add(fmt::format("mla_split_{}q", num_q), latent(causal(small())), lengths_of(150, {500, 0, 129}), parts);
+  }
+  AttentionSchedule cluster = blackwell();
+  cluster.cluster = ClusterShape{1, 2};
+  list.add("mla_cluster", latent(causal(small())), lengths_of(100, {500, 0, 129}), cluster);
 }
 
 }  // namespace
@@ -299,6 +365,7 @@ std::vector<CudaCase> blackwell_cases() {
   parts(list);
   sequences(list);
   types(list);
+  narrow_forms(list);
   rotary_parts(list);
   return list.take();
 }

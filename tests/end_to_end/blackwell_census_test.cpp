@@ -33,9 +33,9 @@ Census census_of(const std::string& ptx) {
   Census census;
   for (const char* opcode :
        {"tcgen05.mma", "tcgen05.mma.cta_group::1.kind::f16", "tcgen05.mma.cta_group::1.kind::f8f6f4",
-        "tcgen05.mma.cta_group::2.kind::f16", "tcgen05.commit", "tcgen05.alloc", "tcgen05.relinquish_alloc_permit",
-        "tcgen05.dealloc", "cp.async.bulk.tensor", "wgmma.", "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg",
-        "setmaxnreg", "ld.local", "st.local"})
+        "tcgen05.mma.cta_group::2.kind::f16", "tcgen05.mma.cta_group::2.kind::f8f6f4", "tcgen05.commit",
+        "tcgen05.alloc", "tcgen05.relinquish_alloc_permit", "tcgen05.dealloc", "cp.async.bulk.tensor", "wgmma.",
+        "mma.sync", "ldmatrix", "cp.async.ca", "cp.async.cg", "setmaxnreg", "ld.local", "st.local"})
     census[opcode] = count(ptx, opcode);
   return census;
 }
@@ -54,9 +54,11 @@ Census expected_of(const AttentionSpec& spec) {
   Census census;
   census["tcgen05.mma"] = products;
   const bool narrow = bits_of(spec.q) == 8;
-  census["tcgen05.mma.cta_group::1.kind::f16"] = spec.cta_group == 2 ? 0 : narrow ? places * rope : products;
-  census["tcgen05.mma.cta_group::1.kind::f8f6f4"] = spec.cta_group == 1 && narrow ? places * (scores + outputs) : 0;
-  census["tcgen05.mma.cta_group::2.kind::f16"] = spec.cta_group == 2 ? products : 0;
+  for (const int ctas : {1, 2}) {
+    const std::string opcode = fmt::format("tcgen05.mma.cta_group::{}.kind::", ctas);
+    census[opcode + "f16"] = ctas != spec.cta_group ? 0 : narrow ? places * rope : products;
+    census[opcode + "f8f6f4"] = ctas == spec.cta_group && narrow ? places * (scores + outputs) : 0;
+  }
   census["tcgen05.commit"] = 2 * places + k_places * spec.num_qk_stages + v_places;
   census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
   const bool gathers = contract::hopper_gathers_kv(spec.page_size);

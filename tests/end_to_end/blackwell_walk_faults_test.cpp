@@ -71,8 +71,7 @@ const BlackwellFault kFaults[] = {
      kQueued,
      {{"before_.add(key_tiles); if constexpr (kQueued) ++items_;", "before_.add(key_tiles);"}},
      "race"},
-    {"softmax_counts_no_steps", kQueued, {{"before_.steps += steps;", ""}}, "deadlock"},
-    {"softmax_counts_no_factors", kQueuedOne, {{"if (steps > 0) before_.factors += steps - 1;", ""}}, "deadlock"},
+    {"softmax_counts_no_steps", kQueued, {{"before_.steps += steps;", ";"}}, "deadlock"},
     {"correction_begins_the_next_item_at_once",
      kQueued,
      {{"ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + steps - "

@@ -184,6 +184,25 @@ TEST(BlackwellParts, RefuseWhatTheyDoNotGoTogetherWith) {
                             "splits 1 would do"));
 }
 
+TEST(BlackwellParts, OfAClusterRefuseSlotsThatDoNotHoldTheirOutput) {
+  AttentionProblem narrow = prefill();
+  narrow.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  const auto cluster_with = [](int stages) {
+    return [stages](auto& s) {
+      s.cluster = ClusterShape{1, 2};
+      s.block_n = 64;
+      s.kv_ring = KvRing::kShared;
+      s.num_kv_stages = stages;
+    };
+  };
+  EXPECT_THAT(
+      refused(cluster_with(5), narrow),
+      ElementsAre("/schedule/num_kv_stages: 5: the slots of Q, K and V are 8192 bytes short of the f32 output of "
+                  "a cluster's part, which lies over them at the end; 6 would do"));
+  EXPECT_THAT(refused(cluster_with(6), narrow), ElementsAre());
+  EXPECT_THAT(refused(cluster_with(2)), ElementsAre()) << "16 bits";
+}
+
 // ---- the launch ----
 
 AttentionExtent extent(int batch, int q_len, int kv_len) {

@@ -288,8 +288,6 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
                 p.score_mod = {ScoreModKind::kExpr, 0, "score"};
               }),
               ElementsAre(lacks("/problem/score_mod/kind: \"expr\"", "none, softcap, alibi")));
-  EXPECT_THAT(problem([](auto& p) { p.cache_length = CacheLength::kPrompt; }),
-              ElementsAre(lacks("/problem/cache_length: \"prompt\"", "accurate")));
   for (const int width : {12, 72})
     EXPECT_THAT(problem([&](auto& p) { p.rope.width = width; }),
                 ElementsAre(lacks("/problem/rope/width: " + std::to_string(width), "0 and multiples of 8 to 64")));
@@ -303,11 +301,6 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
 }
 
 TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
-  EXPECT_THAT(refused([](auto& p, auto& s) {
-                p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
-                s.cta_group = 2;
-              }),
-              ElementsAre(lacks("/schedule/cta_group: 2", "1 for operands of 8 bits, and for rotary parts")));
   EXPECT_THAT(refused_schedule([&](auto& s) { s.scheduler = Scheduler::kPersistent; }),
               ElementsAre(lacks("/schedule/scheduler: \"persistent\"", "grid, longest_first, queued")));
   EXPECT_THAT(refused([](auto& p, auto& s) {
@@ -318,13 +311,16 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
               }),
               ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8"),
                           lacks("/schedule/scheduler: \"queued\"", "grid, longest_first for scales of tokens")));
-  EXPECT_THAT(
-      refused([](auto& p, auto& s) {
-        p.dtype.out = DType::kF32;
-        s.splits = 2;
-      }),
-      ElementsAre("/schedule/splits: keys in parts: parts meet in an output of the queries' 16 bits, and this one "
-                  "is f32 of bf16; splits 1 would do"));
+  for (const bool rotary : {false, true})
+    EXPECT_THAT(refused([&](auto& p, auto&) {
+                  p.kv_layout = {KvLayoutKind::kPaged, 12};
+                  if (rotary)
+                    p.rope.width = 32;
+                  else
+                    p.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16}, p.scales = ScaleKind::kPerToken;
+                }),
+                ElementsAre(lacks("/problem/kv_layout/page_size: 12", "multiples of 8")))
+        << "threads gather k and v, and nothing beside them";
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.cluster = ClusterShape{2, 1};
               }),
@@ -428,7 +424,7 @@ TEST(BlackwellRefusals, CountTensorMemoryAndRegistersAndNameTheNearestThatFits) 
 
 TEST(BlackwellRefusals, CountSharedMemoryAndNameTheNearestThatFits) {
   EXPECT_THAT(refused_schedule([](auto& s) { s.num_kv_stages = 6; }),
-              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263408 shared bytes and sm_100a has 232448; "
+              ElementsAre("/schedule/num_kv_stages: attention_sm100: needs 263392 shared bytes and sm_100a has 232448; "
                           "num_kv_stages 5 would fit"));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.kv_ring = KvRing::kSplit;
@@ -496,17 +492,17 @@ TEST(BlackwellLayout, HasAddressesOfRowsWhereKeysAreGathered) {
 TEST(BlackwellLayout, NumbersEveryBarrierOnce) {
   const contract::BlackwellBarriers split = contract::blackwell_barriers({2, 128, 128, 128, 3, 2, false});
   EXPECT_EQ(split.query_full, 0);
-  EXPECT_EQ(split.values_landed, 14);
-  EXPECT_EQ(split.values_clean, 15);
-  EXPECT_EQ(split.key_full, 16);
-  EXPECT_EQ(split.key_empty, 22);
-  EXPECT_EQ(split.value_full, 28);
-  EXPECT_EQ(split.value_empty, 31);
-  EXPECT_EQ(split.count, 34);
+  EXPECT_EQ(split.values_landed, 12);
+  EXPECT_EQ(split.values_clean, 13);
+  EXPECT_EQ(split.key_full, 14);
+  EXPECT_EQ(split.key_empty, 20);
+  EXPECT_EQ(split.value_full, 26);
+  EXPECT_EQ(split.value_empty, 29);
+  EXPECT_EQ(split.count, 32);
   const contract::BlackwellBarriers shared = contract::blackwell_barriers({2, 128, 128, 128, 5, 1, true});
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
-  EXPECT_EQ(shared.count, 26);
+  EXPECT_EQ(shared.count, 24);
 }
 
 TEST(BlackwellLayout, HasSlotsAndBarriersForItemsThatAQueuedCtaTakes) {
