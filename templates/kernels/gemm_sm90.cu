@@ -56,7 +56,7 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
 template <int kCount>
 __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
   if constexpr (kElementBytes == 1)
-    ptx::wgmma_fp8_ss_x4<spec::kADType, spec::kBDType, 2, 2>(sums, a, b, accumulate);
+    ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, 2, 2>(sums, a, b, accumulate);
   else
     ptx::wgmma_ss_x4<spec::kADType, false, 2, 2>(sums, a, b, accumulate);
 }

@@ -24,6 +24,9 @@ constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // produ
 static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
 constexpr int kSlab = contract::kGemmSlabColumns;  // columns that a warp stores at once
 constexpr uint32_t kRowBytes = contract::kGemmSlabBytes, kAtomBytes = 8 * kRowBytes;
+// Of the tile: with swap_ab its rows are those of the problem's b.
+constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
+constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
 constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
 static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "wgmma has operands of one width");
 constexpr int kSlabDepth = kRowBytes / kElementBytes;  // k of a slot's tile

@@ -86,6 +86,8 @@ std::vector<Case> cases() {
       {"fp8", fp8(ScaleKind::kNone), kRows, small},
       {"fp8_fast", fast(fp8(ScaleKind::kPerTensor)), kRows, small},
       {"fp8_mixed", mixed(fp8(ScaleKind::kPerTensor), DType::kE5m2), kRows, small},
+      {"fp8_mixed_swapped", mixed(fp8(ScaleKind::kPerToken), DType::kE5m2), 19,
+       with(tile(64, 32), [](auto& s) { s.swap_ab = true; })},
       {"fp8_token", fp8(ScaleKind::kPerToken), kRows, small},
       {"fp8_block", fp8(ScaleKind::kPerBlock), kRows, tile(64, 128)},
       {"fp8_block_ping_pong", fp8(ScaleKind::kPerBlock, DType::kF32), 200, ping_pong(64, 128)},
