@@ -93,6 +93,9 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
   if (spec.block_n % shares != 0)
     refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
                                   spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
+  if (const int columns = 128 / bits_of(spec.d); !spec.swap_ab && spec.block_n % columns != 0)
+    refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
+                                  spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
     refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
                                  std::max(2, spec.stages / spec.k_group) * spec.k_group));

@@ -129,6 +129,16 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
   schedule.stages = 4;
   schedule.split_k = 2;
   EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("/schedule/split_k: 2: CTAs of a cluster either"));
+  GemmSchedule narrow;
+  narrow.block_n = 24;
+  GemmProblem bytes = problem(4096, 4096);
+  bytes.dtype.d = DType::kE4m3;
+  EXPECT_THAT(
+      refusal(bytes, narrow),
+      HasSubstr("/schedule/block_n: 24 columns of e4m3 are rows of no whole 16 bytes, which TMA stores; 32 would "
+                "do"));
+  narrow.swap_ab = true;
+  EXPECT_EQ(refusal(bytes, narrow), "");
   GemmSchedule other;
   other.clc_depth = 2;
   EXPECT_THAT(refusal(problem(4096, 4096), other), HasSubstr("the hopper family has no clc_depth"));
