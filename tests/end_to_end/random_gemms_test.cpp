@@ -1,0 +1,141 @@
+// GEMMs drawn at random, problem, schedule and rows, on the emulator with every check on: each is refused with reasons
+// or right, to the bit on exact data. A run takes more draws from KERNELWRIGHT_RANDOM_GEMMS, and another first seed
+// from KERNELWRIGHT_RANDOM_SEED; a failure prints the config, which `kernelwright run` takes. Needs NVRTC and no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/validate.h"
+#include "kernelwright/verify/random.h"
+#include "support/emulated_gemm.h"
+
+namespace kernelwright {
+namespace {
+
+std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed, 77) {}
+
+  GemmConfig config() {
+    GemmConfig config;
+    config.name = "drawn";
+    config.problem = problem();
+    config.schedule = schedule(config.problem);
+    config.shapes = {{"drawn", rows(), true}};
+    return config;
+  }
+  bool chance(int percent) { return static_cast<int>(random_.below(100)) < percent; }
+
+ private:
+  template <class T>
+  T one_of(std::initializer_list<T> list) {
+    return list.begin()[random_.below(list.size())];
+  }
+  /// A multiple of `step` up to about `most`.
+  int multiple(int step, int most) {
+    return step * (1 + static_cast<int>(random_.below(static_cast<std::uint64_t>(most / step))));
+  }
+  int rows() { return chance(30) ? 1 + static_cast<int>(random_.below(8)) : 1 + static_cast<int>(random_.below(280)); }
+
+  GemmProblem problem() {
+    GemmProblem problem;
+    const DType a = one_of({DType::kBf16, DType::kF16, DType::kE4m3, DType::kE5m2});
+    const bool fp8 = bits_of(a) == 8;
+    problem.dtype.a = a;
+    problem.dtype.b = fp8 ? one_of({DType::kE4m3, DType::kE5m2}) : a;
+    problem.dtype.d = one_of({DType::kBf16, DType::kF16, DType::kF32, DType::kE4m3, DType::kE5m2});
+    problem.dtype.c = one_of({DType::kBf16, DType::kF16, DType::kF32});
+    problem.n = multiple(128 / bits_of(problem.dtype.d), 300);
+    problem.k = chance(3) ? 0 : multiple(128 / bits_of(a), chance(20) ? 1500 : 400);
+    if (!fp8 && chance(0)) problem.layout = one_of({OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt});
+    if (problem.layout == OperandLayout::kNn || problem.layout == OperandLayout::kTn) problem.n = multiple(16, 300);
+    if (fp8) {
+      problem.scales = one_of({ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock});
+      problem.fast_accumulation = chance(30);
+    }
+    problem.batch_invariant = chance(20);
+    problem.epilogue = epilogue();
+    return problem;
+  }
+
+  std::string epilogue() {
+    std::string text = chance(30) ? "alpha * acc" : "acc";
+    if (chance(40)) text += " + bias";
+    if (chance(40)) text = fmt::format("{}({})", one_of({"relu", "silu", "gelu", "gelu_tanh"}), text);
+    if (chance(40)) text += chance(50) ? " + beta * c" : " + c";
+    return text;
+  }
+
+  GemmSchedule schedule(const GemmProblem& problem) {
+    GemmSchedule schedule;
+    schedule.arch = Arch::kSm90a;
+    if (chance(15)) return schedule;
+    schedule.roles = one_of({Roles::kCooperative, Roles::kPingPong});
+    schedule.math_warpgroups = schedule.roles.value() == Roles::kPingPong ? 2 : one_of({1, 2});
+    schedule.block_m = one_of({64, 128});
+    schedule.block_n = multiple(8, chance(80) ? 128 : 256);
+    if (chance(30)) schedule.k_group = one_of({1, 2});
+    if (chance(50)) schedule.stages = schedule.k_group.value_or(1) * one_of({2, 3, 4});
+    if (chance(20)) schedule.store_stages = one_of({1, 2, 3});
+    if (chance(30)) schedule.mma_in_flight = one_of({0, 1});
+    if (chance(30)) schedule.swap_ab = true;
+    if (chance(15)) schedule.cluster = ClusterShape{one_of({2, 4}), 1};
+    if (!problem.batch_invariant && chance(15)) {
+      schedule.split_k = one_of({2, 4});
+      schedule.block_n = 64 * schedule.split_k.value();
+    }
+    return schedule;
+  }
+
+  Random random_;
+};
+
+/// Runs one draw. False if no kernel fits it.
+bool run_one(std::uint64_t seed) {
+  Draw draw(seed);
+  const GemmConfig config = draw.config();
+  try {
+    plan_gemm(config.problem, config.schedule, Arch::kSm90a);
+  } catch (const ConfigError& error) {
+    EXPECT_FALSE(error.violations().empty());
+    return false;
+  }
+  SCOPED_TRACE(fmt::format("seed {}:\n{}", seed, write_config(config)));
+  const auto completion = seed % 3 == 0   ? emulator::Completion::kEager
+                          : seed % 3 == 1 ? emulator::Completion::kLazy
+                                          : emulator::Completion::kRandom;
+  Engine engine = test::make_checking_engine(1 + static_cast<int>(seed % 5), completion, seed);
+  for (const bool exact : {true, false}) {
+    const GemmCase call = make_gemm_inputs(config.problem, config.shapes[0],
+                                           {.seed = seed, .exact = exact, .padding = draw.chance(50) ? 9 : 0});
+    try {
+      test::expect_right(call, test::run_checked(engine, call, config.schedule));
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+      return true;
+    }
+  }
+  return true;
+}
+
+TEST(RandomGemms, AreRefusedOrRight) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  const std::uint64_t wanted = number_from_environment("KERNELWRIGHT_RANDOM_GEMMS", 12);
+  const std::uint64_t first = number_from_environment("KERNELWRIGHT_RANDOM_SEED", 1);
+  std::uint64_t run = 0, seed = first;
+  for (; run < wanted && seed < first + 20 * wanted && !HasFailure(); ++seed) run += run_one(seed);
+  EXPECT_TRUE(run == wanted || HasFailure()) << run << " of " << wanted << ": most draws are refused";
+  RecordProperty("refused", static_cast<int>(seed - first - run));
+}
+
+}  // namespace
+}  // namespace kernelwright
