@@ -281,8 +281,8 @@ class Tuning final : private Stopwatch {
     if (shapes_on_device_.size() <= shape) shapes_on_device_.resize(result_.shapes.size());
     auto& timed = shapes_on_device_[shape];
     if (!timed)
-      timed = std::make_unique<TimedShape>(place_.device, named_.attention().problem, result_.shapes[shape], options_.seed,
-                                           *flusher_);
+      timed = std::make_unique<TimedShape>(place_.device, named_.attention().problem, result_.shapes[shape],
+                                           options_.seed, *flusher_);
     double us = 0;
     try {
       us = timed->sample(entrant, kernels_[entrant]);

@@ -26,18 +26,28 @@ struct Form {
   int block_m, block_n, math_warpgroups;
   Roles roles;
   int k_group = 1;
+  bool swap_ab = false;
+  int split_k = 1;
 };
 
 // Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
-// H100: bench/results/steps/gemm-first.txt.
-constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},  {128, 192, 2, Roles::kPingPong},
-                           {128, 176, 2, Roles::kPingPong},     {128, 160, 2, Roles::kPingPong},
-                           {128, 128, 2, Roles::kPingPong},     {128, 64, 2, Roles::kPingPong},
-                           {64, 256, 2, Roles::kPingPong},      {64, 128, 2, Roles::kPingPong},
-                           {64, 64, 1, Roles::kCooperative, 2}, {64, 32, 1, Roles::kCooperative, 2}};
+// H100: docs/gemm.md.
+constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
+                           {256, 128, 2, Roles::kCooperative},
+                           {128, 192, 2, Roles::kCooperative},
+                           {128, 128, 2, Roles::kCooperative},
+                           {128, 192, 2, Roles::kPingPong},
+                           {128, 176, 2, Roles::kPingPong},
+                           {128, 128, 2, Roles::kPingPong},
+                           {64, 128, 2, Roles::kPingPong},
+                           {64, 64, 1, Roles::kCooperative, 2},
+                           {64, 32, 1, Roles::kCooperative, 2, true},
+                           {64, 16, 1, Roles::kCooperative, 2, true},
+                           {64, 128, 1, Roles::kCooperative, 1, false, 2},
+                           {64, 256, 1, Roles::kCooperative, 1, false, 4}};
 
 // Row counts that a plan tells apart.
-constexpr int kRowCounts[] = {64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192};
+constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
 
 GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -72,8 +82,9 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
   spec.mma_in_flight = schedule.mma_in_flight.value_or(spec.promotion > 0 ? 0 : 1);
   spec.cluster_m = schedule.cluster.value_or({}).m;
-  spec.split_k = schedule.split_k.value_or(1);
-  spec.swap_ab = schedule.swap_ab.value_or(false);
+  const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
+  spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
+  spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
   spec.stages = schedule.stages.value_or(most_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
   return spec;
 }
@@ -105,35 +116,40 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
   resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
           "loads of one CTA for several did not pay on an H100");
   resolve("split_k", schedule.split_k, spec.split_k, "one part keeps the sums' order whatever m is");
+  resolve("raster", schedule.raster, Raster::kAlongM, "bands of rows, about as tall as what is worked on is wide");
   resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
 }
 
 }  // namespace
 
 double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // H100: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; a tile that is
-  // not under the loop of another costs its results and the first slots; bytes come at 3 TB/s, to all.
-  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2;
+  // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
+  // 53 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
+  // memory come at 3 TB/s, to all. What is left is fitted: bench/results/steps/gemm-planner.txt.
+  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 53, kStoreBytes = 32;
+  constexpr double kFirst = 1500, kExchange = 4000, kCooperative = 1.03, kPromoted = 1.13, kPromotedAlone = 1.5;
+  constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
   const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
   const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / contract::kGemmSlabBytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
   const double tensor = waves * 2 * spec.block_n;
-  // Reads of both operands by the tensor cores, 128 bytes a clock.
-  const double shared = waves * (64 + spec.block_n);
-  const double promotion = spec.promotion > 0 ? waves * spec.block_n / 4 : 0;
-  const double slab = std::max(tensor, shared) + promotion;
-  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / 32, first = 1500;
+  const double l2 = (spec.block_m + spec.block_n) * contract::kGemmSlabBytes / kL2Bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
+  double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
+  // Who takes turns does not multiply while sums are added.
+  if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
+  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
   const double rounds = std::ceil(tiles / num_sms);
-  const double exposed = hidden ? store + first : rounds * store + first;
+  const double exposed = (hidden ? store : rounds * store) + kFirst + (spec.split_k > 1 ? kExchange : 0);
   const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
-  const double bytes =
-      (static_cast<double>(extent.m) * extent.k + static_cast<double>(extent.n) * extent.k) * bits_of(spec.a) / 8.0 +
-      static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
-  // Bytes on their way: an SM that holds too few slots, or too few SMs, cannot keep the memory busy.
-  const double busy = std::min(1.0, tiles / num_sms);
+  // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
+  const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
+                        std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
+  const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
+                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
   return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
 }
 
@@ -145,6 +161,8 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
   std::vector<GemmSpec> specs;
   Violations first;
   for (const Form& form : kForms) {
+    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
+    if (problem.batch_invariant && form.split_k > 1) continue;
     const GemmSpec spec = filled(form, base, schedule);
     if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
     Violations violations = judge(spec);
@@ -166,7 +184,7 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
     if (!plan.variants.empty() && plan.variants.back().spec == *best)
       plan.variants.back().most_m = m;
     else
-      plan.variants.push_back({m, *best});
+      plan.variants.push_back({m, *best, schedule.raster.value_or(Raster::kAlongM) == Raster::kAlongN});
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
   explain(plan.variants.back().spec, schedule,

@@ -17,6 +17,7 @@ namespace kernelwright {
 struct GemmVariant {
   int most_m = 0;  // it serves launches of at most so many rows that no earlier one serves
   GemmSpec spec;
+  bool bands_of_n = false;  // as schedule.raster says: in the kernel's view
   bool operator==(const GemmVariant&) const = default;
 };
 
@@ -43,18 +44,13 @@ struct GemmExtent {
   int sm_budget = 0;  // SMs that the grid takes at most, but a cluster at least; 0: all
 };
 
-/// The order in which a grid walks tiles: policy/tile_raster.cuh.
-struct GemmRaster {
-  int band = 1;             // rows of tiles that are walked together
-  bool bands_of_n = false;  // columns instead, in the kernel's view
-};
-
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const GemmSpec& spec);
 
-/// The order in which the tiles that are worked on at one time read the fewest rows of operands. About a microsecond.
-/// `max_clusters`: clusters of the kernel that the device holds at a time; where it is 0, num_sms / size of a cluster.
-GemmRaster choose_raster(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
+/// Rows of tiles, or columns, that a grid walks together: policy/tile_raster.cuh. `max_clusters`: clusters of the
+/// kernel that the device holds at a time; where it is 0, num_sms / size of a cluster.
+int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
+                bool bands_of_n) noexcept;
 
 /// No allocation, no exceptions.
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;

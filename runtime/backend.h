@@ -101,6 +101,7 @@ struct TensorMapRequest {
   std::uint64_t dims[5] = {}, strides_bytes[4] = {};
   std::uint32_t box[5] = {};
   Swizzle swizzle = Swizzle::k128B;
+  int l2_promotion_bytes = 256;  // that a miss of the L2 fetches: 128 or 256
   bool operator==(const TensorMapRequest&) const = default;
 };
 struct alignas(64) TensorMap {

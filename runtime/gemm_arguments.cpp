@@ -135,6 +135,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
     map.strides_bytes[0] = matrix.rows > 1
                                ? static_cast<std::uint64_t>(matrix.stride_bytes())
                                : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
+    map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
     map.box[0] = static_cast<std::uint32_t>(box_columns);
     map.box[1] = static_cast<std::uint32_t>(box_rows);
     return map;

@@ -38,28 +38,13 @@ void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensor
 
 }  // namespace
 
-GemmRaster RasterMemo::raster_for(const GemmSpec& spec, const GemmExtent& extent, int num_sms,
-                                  int max_clusters) const noexcept {
-  // m | budget | direction | band, each in a field that holds it; 0 is empty, for no launch has m = 0.
-  const std::uint64_t key = std::uint64_t{static_cast<std::uint32_t>(extent.m)} << 32 |
-                            std::uint64_t{static_cast<std::uint32_t>(extent.sm_budget) & 0xffff} << 16;
-  std::atomic<std::uint64_t>& entry = entries_[(static_cast<std::uint32_t>(extent.m) * 0x9e3779b1u) >> 26];
-  if (const std::uint64_t found = entry.load(std::memory_order_relaxed); found >> 16 == key >> 16) [[likely]]
-    return {static_cast<int>(found & 0xff), (found & 0x100) != 0};
-  const GemmRaster raster = choose_raster(spec, extent, num_sms, max_clusters);
-  if (extent.sm_budget <= 0xffff)
-    entry.store(key | static_cast<std::uint64_t>(raster.band) | (raster.bands_of_n ? 0x100 : 0),
-                std::memory_order_relaxed);
-  return raster;
-}
-
 LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const DeviceInfo& device) {
   LoadedGemm loaded;
   loaded.n = problem.n;
   loaded.k = problem.k;
   loaded.num_sms = device.num_sms;
   for (const GemmVariant& variant : plan.variants)
-    loaded.variants.push_back({variant.most_m, variant.spec, 0, nullptr, nullptr, std::make_shared<RasterMemo>()});
+    loaded.variants.push_back({variant.most_m, variant.spec, variant.bands_of_n, 0, nullptr, nullptr});
   loaded.has_pdl = arch_info(plan.variants.back().spec.arch).pdl;
   return loaded;
 }
@@ -115,7 +100,6 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
 
   const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
-  const GemmRaster raster = variant.rasters->raster_for(spec, extent, kernel.num_sms, variant.max_clusters);
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const bool swap = spec.swap_ab;
   contract::GemmParams params{};
@@ -137,8 +121,8 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   params.m = swap ? kernel.n : tensors.m;
   params.n = swap ? tensors.m : kernel.n;
   params.k = std::max(1, kernel.k);
-  params.band = raster.band;
-  params.bands_of_n = raster.bands_of_n;
+  params.band = choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n);
+  params.bands_of_n = variant.bands_of_n;
 
   LaunchConfig config;
   config.pdl = tensors.pdl;

@@ -2,8 +2,6 @@
 /// but those of the tensor map cache.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,25 +13,15 @@
 
 namespace kernelwright::detail {
 
-/// The order of tiles that launches of a few row counts take: choosing one takes a microsecond. Any thread.
-class RasterMemo {
- public:
-  GemmRaster raster_for(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) const noexcept;
-
- private:
-  static constexpr std::size_t kEntries = 64;  // by m; one that falls on another's place takes it
-  mutable std::array<std::atomic<std::uint64_t>, kEntries> entries_{};
-};
-
 /// The kernels of a GEMM loaded onto a device, with everything that a launch needs and does not change.
 struct LoadedGemm {
   struct Variant {
     int most_m = 0;
     GemmSpec spec;
+    bool bands_of_n = false;
     int max_clusters = 0;  // that the device holds at a time; 0: not asked, CTAs are alone
     const LoadedKernel* kernel = nullptr;
     std::shared_ptr<const Binary> binary;
-    std::shared_ptr<const RasterMemo> rasters;
   };
   std::vector<Variant> variants;  // as GemmPlan::variants
   int n = 0, k = 0;

@@ -65,12 +65,14 @@ TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& reques
         "the NVIDIA driver is too old for tensor maps: it supports CUDA {} and they need 12.0", driver.version_text()));
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
   TensorMap map;
-  driver.check(driver.cuTensorMapEncodeTiled(
-                   reinterpret_cast<CUtensorMap*>(&map), data_type(request.dtype),
-                   static_cast<cuuint32_t>(request.rank), reinterpret_cast<void*>(request.address), request.dims,
-                   request.strides_bytes, request.box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                   swizzle(request.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-               "cuTensorMapEncodeTiled", [&] { return words(request); });
+  driver.check(
+      driver.cuTensorMapEncodeTiled(
+          reinterpret_cast<CUtensorMap*>(&map), data_type(request.dtype), static_cast<cuuint32_t>(request.rank),
+          reinterpret_cast<void*>(request.address), request.dims, request.strides_bytes, request.box, element_strides,
+          CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(request.swizzle),
+          request.l2_promotion_bytes == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "cuTensorMapEncodeTiled", [&] { return words(request); });
   return map;
 }
 

@@ -147,11 +147,12 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
 TEST(GemmLaunch, GridsAreNoLargerThanTheMachineOrItsTiles) {
   GemmSpec spec = plan_gemm(problem(4096, 4096), {}, Arch::kSm90a).variants.back().spec;
   spec.block_m = 128, spec.block_n = 256;
-  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096}, 132, 0).grid[0], 132u);
+  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096}, 132, 0).grid[0], 128u) << "512 tiles: 4 rounds of 128";
+  EXPECT_EQ(plan_launch(spec, {4096, 4224, 4096}, 132, 0).grid[0], 109u) << "544 tiles: 5 rounds";
   EXPECT_EQ(plan_launch(spec, {128, 512, 4096}, 132, 0).grid[0], 2u);
   EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096, 20}, 132, 0).grid[0], 20u);
   spec.cluster_m = 4;
-  EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096}, 132, 30).grid[0], 120u);
+  EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096}, 132, 30).grid[0], 29u * 4) << "512 clusters: 18 rounds";
   EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096}, 132, 30).cluster, 4u);
   EXPECT_EQ(plan_launch(spec, {8192, 8192, 4096, 1}, 132, 30).grid[0], 4u);
 }
@@ -160,11 +161,13 @@ TEST(GemmLaunch, BandsReadFewRows) {
   GemmSpec spec;
   spec.family = Family::kHopper;
   spec.block_m = 128, spec.block_n = 176;
-  const GemmRaster wide = choose_raster(spec, {4096, 7168, 2048}, 132, 0);
-  EXPECT_GE(wide.band, 8);
-  EXPECT_LE(wide.band, 16);
+  const auto band = [&](int m, int n, int k, bool of_n = false) { return choose_band(spec, {m, n, k}, 132, 0, of_n); };
+  EXPECT_EQ(band(4096, 7168, 2048), 16);
+  EXPECT_EQ(band(512, 7168, 2048), 4) << "there are four rows of tiles";
+  EXPECT_EQ(band(4096, 7168, 2048, true), 8);
   spec.block_n = 128;
-  EXPECT_EQ(choose_raster(spec, {4096, 512, 7168}, 132, 0).band, 1) << "all tiles are worked on at a time";
+  EXPECT_EQ(band(4096, 7168, 2048), 8);
+  EXPECT_EQ(band(4096, 512, 7168), 1) << "all tiles are worked on at a time";
 }
 
 TEST(GemmSpecialization, NamesItsTemplateAndConstants) {
