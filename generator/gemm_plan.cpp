@@ -78,7 +78,8 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.math_warpgroups = schedule.math_warpgroups.value_or(form.math_warpgroups);
   spec.block_m = schedule.block_m.value_or(form.block_m);
   spec.block_n = schedule.block_n.value_or(form.block_n);
-  spec.k_group = schedule.k_group.value_or(form.k_group);
+  // Twice the depth a slab: products of 8 bits are over sooner.
+  spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
   spec.mma_in_flight = schedule.mma_in_flight.value_or(spec.promotion > 0 ? 0 : 1);
   spec.cluster_m = schedule.cluster.value_or({}).m;
