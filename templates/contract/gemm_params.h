@@ -14,8 +14,8 @@ namespace kernelwright::contract {
 /// Maps, innermost dimension first, where k is innermost (a slab: 128 bytes of k):
 ///   a  (k, m), box (a slab, rows of A that a CTA loads at once)    128-byte swizzle
 ///   b  (k, n), box (a slab, rows of B that a CTA loads at once)    128-byte swizzle
-/// where m or n is innermost, 16-bit elements alone (a slab: 64 elements of m or n, and 64 rows of k):
-///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64)             128-byte swizzle
+/// where m or n is innermost, 16-bit elements alone and block_n a multiple of 64 where it is n (a slab: 64 rows of k):
+///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64 / CTAs that share columns)    128-byte swizzle
 /// of per_block scales those of 128 elements of one row, the left operand's (b's with swap_ab), f32 [k / 128][stride]:
 ///   scales  (m or n, k / 128 rounded up), box (block_m or block_n, 1)    no swizzle
 /// and what a warp stores at once, 16 rows of the tile and columns as gemm_store_box() has them:
@@ -40,6 +40,7 @@ struct GemmParams {
 
 constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the swizzle's pattern
 constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements
+constexpr int32_t kGemmBoxRows = 64;           // of m or n, in a box where these are innermost
 constexpr int32_t kGemmStoreRows = 16;         // of a warp
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 

@@ -1,5 +1,5 @@
-/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit or fp8 operands, both
-/// K-major, with the scales of fp8 ones.
+/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit operands, or of fp8 ones with scales
+/// and k innermost, and what the epilogue makes of it.
 ///
 /// A persistent CTA walks tiles of the output. Warpgroup 0 loads: one thread keeps the input ring
 /// (pipeline/tile_pipeline.cuh) full, over the ends of tiles. The others multiply. Cooperative: all own rows of one
@@ -19,6 +19,37 @@
 namespace kernelwright {
 namespace {
 
+/// A slab of the tile's rows to `to`.
+__device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, int k, int row, uint32_t full) {
+  if constexpr (kAMnMajor) {
+#pragma unroll
+    for (int i = 0; i < spec::kBlockM / kBoxRows; ++i)
+      ptx::cp_async_bulk_tensor_2d(to + i * kBoxBytes, params.a, row + i * kBoxRows, k, full);
+  } else {
+    ptx::cp_async_bulk_tensor_2d(to, params.a, k, row, full);
+  }
+}
+/// A box of B, for all CTAs of the cluster.
+__device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t to, int x, int y, uint32_t full) {
+  if constexpr (kCluster > 1)
+    ptx::cp_async_bulk_tensor_2d_multicast(to, params.b, x, y, full, (1 << kCluster) - 1);
+  else
+    ptx::cp_async_bulk_tensor_2d(to, params.b, x, y, full);
+}
+/// This CTA's share of a slab of the tile's columns: some of them or, where they are innermost, some of k.
+__device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, int k, int column, int rank,
+                                       uint32_t full) {
+  const uint32_t share = static_cast<uint32_t>(rank);
+  if constexpr (kBMnMajor) {
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN / kBoxRows; ++i)
+      load_for_all(params, to + i * kBoxBytes + share * (kBoxBytes / kCluster), column + i * kBoxRows,
+                   k + rank * (kSlabDepth / kCluster), full);
+  } else {
+    load_for_all(params, to + share * kBShareBytes, k, column + rank * (spec::kBlockN / kCluster), full);
+  }
+}
+
 /// Role of one thread: keeps the ring full.
 __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers, const Payload& payload) {
   pipeline::InputProducer<Input> input(barriers, payload);
@@ -28,7 +59,7 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
 #pragma unroll 1
   for (int t = work.first; t < work.raster.count(); t += work.step) {
     const policy::TileRaster::Tile tile = work.at(t, rank);
-    const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN + rank * (spec::kBlockN / kCluster);
+    const int row = tile.row * spec::kBlockM;
 #pragma unroll 1
     for (int slab = part.begin; slab < part.end; slab += spec::kKGroup) {
       const auto stage = input.acquire();
@@ -36,12 +67,8 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
         const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
-        ptx::cp_async_bulk_tensor_2d(payload.a(stage.tile(j)), params.a, k, row, stage.full);
-        const uint32_t share = payload.b(stage.tile(j)) + static_cast<uint32_t>(rank) * kBShareBytes;
-        if constexpr (kCluster > 1)
-          ptx::cp_async_bulk_tensor_2d_multicast(share, params.b, k, column, stage.full, (1 << kCluster) - 1);
-        else
-          ptx::cp_async_bulk_tensor_2d(share, params.b, k, column, stage.full);
+        load_a(params, payload.a(stage.tile(j)), k, row, stage.full);
+        load_b(params, payload.b(stage.tile(j)), k, tile.column * spec::kBlockN, rank, stage.full);
         if constexpr (kBlockScales)
           ptx::cp_async_bulk_tensor_2d(payload.scales(stage.tile(j)), params.scales,
                                        spec::kSwapAb ? tile.column * spec::kBlockN : row, slab + j, stage.full);
@@ -52,13 +79,20 @@ __device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers
   if constexpr (kCluster > 1) input.drain();
 }
 
-/// The products of a slab: four of 32 bytes of k, 2 * 16 apart.
+/// An operand in shared memory, for wgmma: rows of 128 bytes of k, or of m or n.
+template <bool kMnMajor>
+__device__ __forceinline__ uint64_t descriptor(uint32_t address) {
+  return ptx::wgmma_descriptor(address, kMnMajor ? kBoxBytes : 0, kAtomBytes);
+}
+
+/// The products of a slab: four of 32 bytes of k, 2 * 16 apart, or of 16 rows of k.
 template <int kCount>
 __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
+  constexpr int kStepA = kAMnMajor ? kRowBytes : 2, kStepB = kBMnMajor ? kRowBytes : 2;
   if constexpr (kElementBytes == 1)
-    ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, 2, 2>(sums, a, b, accumulate);
+    ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, kStepA, kStepB>(sums, a, b, accumulate);
   else
-    ptx::wgmma_ss_x4<spec::kADType, false, 2, 2>(sums, a, b, accumulate);
+    ptx::wgmma_ss_x4<kRowsDType, kBMnMajor, kStepA, kStepB, kAMnMajor>(sums, a, b, accumulate);
 }
 
 /// Role of a warpgroup.
@@ -132,8 +166,8 @@ class MathWarpgroup {
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
-        const uint64_t b = ptx::wgmma_descriptor(stage.payload.b(stage.tile(j)), 0, kAtomBytes);
-        const uint64_t a = ptx::wgmma_descriptor(stage.payload.a(stage.tile(j)) + rows, 0, kAtomBytes);
+        const uint64_t b = descriptor<kBMnMajor>(stage.payload.b(stage.tile(j)));
+        const uint64_t a = descriptor<kAMnMajor>(stage.payload.a(stage.tile(j)) + rows);
 #pragma unroll
         for (int wave = 0; wave < kWaves; ++wave)
           issue(sums[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
@@ -192,8 +226,8 @@ class MathWarpgroup {
       const Payload& payload = input_.payload();
       const int tile = static_cast<int>(slots[slab / spec::kKGroup]) * spec::kKGroup + slab % spec::kKGroup;
       slab_scales_.read(payload.scales(tile), row, factors[slab]);
-      const uint64_t b = ptx::wgmma_descriptor(payload.b(tile), 0, kAtomBytes);
-      const uint64_t a = ptx::wgmma_descriptor(payload.a(tile) + row * kRowBytes, 0, kAtomBytes);
+      const uint64_t b = descriptor<kBMnMajor>(payload.b(tile));
+      const uint64_t a = descriptor<kAMnMajor>(payload.a(tile) + row * kRowBytes);
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const int number = slab * kPieces + piece;
@@ -272,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
-    ptx::prefetch_tensormap(params.d);
+    ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
     if constexpr (kBlockScales) ptx::prefetch_tensormap(params.scales);
   }
   if constexpr (kCluster > 1) {

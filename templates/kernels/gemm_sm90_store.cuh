@@ -39,17 +39,24 @@ class TileStore {
  private:
   // ---- parts of k: a CTA has one tile, so that the ring is free at its end ----
 
-  static constexpr int kBandPieces = kWaves * kBand / 2 / 4, kMathThreads = 32 * kMathWarps;
-  static_assert(kParts == 1 || kParts * kBandPieces * kMathThreads * 16 <= kLayout.output,
+  // What a CTA adds up and stores: a band of columns, whole slabs; where the tile has too few, rows, whole warps.
+  static constexpr bool kOfRows = spec::kBlockN % (kParts * kStoreColumns) != 0;
+  static_assert(!kOfRows || kMathWarps % kParts == 0, "bands of whole slabs or of whole warps");
+  static constexpr int kBandWarps = kOfRows ? kMathWarps / kParts : kMathWarps;
+  static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kParts;
+  static constexpr int kBandPieces = kWaves * kBandColumns / 2 / 4, kBandThreads = 32 * kBandWarps;
+  static_assert(kParts == 1 || kParts * kBandPieces * kBandThreads * 16 <= kLayout.output,
                 "what the ring has room for");
+  __device__ __forceinline__ uint32_t math_warp() const { return warpgroup_ * 4 + warp_; }
   /// Where CTA `from` puts piece i, 16 bytes, of its sums in another CTA's band, for the thread there that is this one.
   __device__ __forceinline__ uint32_t staged(int from, int i) const {
-    const uint32_t thread = warpgroup_ * 128 + threadIdx.x % 128;
-    return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kMathThreads + thread) * 16;
+    const uint32_t thread = math_warp() % kBandWarps * 32 + lane_;
+    return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kBandThreads + thread) * 16;
   }
+  /// Of band kWhich of columns, or of band 0 of rows.
   template <int kWhich>
   __device__ __forceinline__ static float (&piece(Sums& sums, int i))[4] {
-    constexpr int kOfWave = kBand / 2;
+    constexpr int kOfWave = kBandColumns / 2;
     return reinterpret_cast<float(&)[4]>(sums[i * 4 / kOfWave][kWhich * kOfWave + i * 4 % kOfWave]);
   }
 
@@ -62,46 +69,59 @@ class TileStore {
         for (float& sum : sums[wave]) sum = 0;
     }
     sync_cluster();  // all products have read their rings
-    send<0>(sums, rank);
-    sync_cluster();
-    add_and_store<0>(sums, rank, row, column);
+    if constexpr (kOfRows) {
+      const int owner = static_cast<int>(math_warp()) / kBandWarps;
+      if (owner != rank) send<0>(sums, rank, owner);
+      sync_cluster();
+      if (owner == rank) add_and_store<0>(sums, rank, row, column);
+    } else {
+      send_columns<0>(sums, rank);
+      sync_cluster();
+      add_and_store_columns<0>(sums, rank, row, column);
+    }
   }
   __device__ __forceinline__ static void sync_cluster() {
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   }
   template <int kWhich>
-  __device__ __forceinline__ void send(Sums& sums, int rank) const {
-    if (kWhich != rank) {
+  __device__ __forceinline__ void send(Sums& sums, int rank, int owner) const {
 #pragma unroll
-      for (int i = 0; i < kBandPieces; ++i) ptx::st_shared_cluster_v4(staged(rank, i), kWhich, piece<kWhich>(sums, i));
-    }
-    if constexpr (kWhich + 1 < kParts) send<kWhich + 1>(sums, rank);
+    for (int i = 0; i < kBandPieces; ++i) ptx::st_shared_cluster_v4(staged(rank, i), owner, piece<kWhich>(sums, i));
   }
-  /// In the order of k, whoever adds.
   template <int kWhich>
-  __device__ __forceinline__ void add_and_store(Sums& sums, int rank, int row, int column) const {
-    if (kWhich == rank) {
+  __device__ __forceinline__ void send_columns(Sums& sums, int rank) const {
+    if (kWhich != rank) send<kWhich>(sums, rank, kWhich);
+    if constexpr (kWhich + 1 < kParts) send_columns<kWhich + 1>(sums, rank);
+  }
+  /// In the order of k, whoever adds. `own`: which part is this CTA's.
+  template <int kWhich>
+  __device__ __forceinline__ void add_and_store(Sums& sums, int own, int row, int column) const {
 #pragma unroll
-      for (int i = 0; i < kBandPieces; ++i) {
-        float(&own)[4] = piece<kWhich>(sums, i);
-        float sum[4];
+    for (int i = 0; i < kBandPieces; ++i) {
+      float(&here)[4] = piece<kWhich>(sums, i);
+      float sum[4];
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          float value[4];
-          if (part == kWhich)
-            for (int j = 0; j < 4; ++j) value[j] = own[j];
-          else
-            ptx::ld_shared_v4_f32(staged(part, i), value);
+      for (int part = 0; part < kParts; ++part) {
+        float value[4];
+        if (part == own) {
 #pragma unroll
-          for (int j = 0; j < 4; ++j) sum[j] = part == 0 ? value[j] : sum[j] + value[j];
+          for (int j = 0; j < 4; ++j) value[j] = here[j];
+        } else {
+          ptx::ld_shared_v4_f32(staged(part, i), value);
         }
 #pragma unroll
-        for (int j = 0; j < 4; ++j) own[j] = sum[j];
+        for (int j = 0; j < 4; ++j) sum[j] = part == 0 ? value[j] : sum[j] + value[j];
       }
-      store<kWhich * kBand, kBand>(sums, row, column);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) here[j] = sum[j];
     }
-    if constexpr (kWhich + 1 < kParts) add_and_store<kWhich + 1>(sums, rank, row, column);
+    store<kWhich * kBandColumns, kBandColumns>(sums, row, column);
+  }
+  template <int kWhich>
+  __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, int row, int column) const {
+    if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, row, column);
+    if constexpr (kWhich + 1 < kParts) add_and_store_columns<kWhich + 1>(sums, rank, row, column);
   }
 
   // ---- slabs: what a warp stores at once ----
@@ -113,7 +133,7 @@ class TileStore {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
     // What is added to the next slab is on its way while this one is stored, where registers allow.
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
-    constexpr int kAhead = !kPlainSums && kRegisters <= 200 ? 1 : 0;
+    constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kParts == 1 || kWaves == 1) ? 1 : 0;
     Addends<kStoreColumns> addends[kAhead + 1];
     const auto load = [&](int number) {
       if constexpr (!kPlainSums)

@@ -22,18 +22,26 @@ constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
 constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
 constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // products of 64 rows, of a warpgroup
 static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
-constexpr int kSlab = contract::kGemmSlabColumns;  // columns that a warp stores at once
 constexpr uint32_t kRowBytes = contract::kGemmSlabBytes, kAtomBytes = 8 * kRowBytes;
 // Of the tile: with swap_ab its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
 constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
 constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
 static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "wgmma has operands of one width");
+// Operands with m or n innermost: the problem's, and the tile's.
+constexpr bool kLeftMnMajor = spec::kLayout == OperandLayout::kTn || spec::kLayout == OperandLayout::kTt;
+constexpr bool kRightMnMajor = spec::kLayout == OperandLayout::kNn || spec::kLayout == OperandLayout::kTn;
+constexpr bool kAMnMajor = spec::kSwapAb ? kRightMnMajor : kLeftMnMajor;
+constexpr bool kBMnMajor = spec::kSwapAb ? kLeftMnMajor : kRightMnMajor;
+static_assert(kElementBytes == 2 || (!kAMnMajor && !kBMnMajor), "wgmma has fp8 with k innermost");
+// A box where rows are innermost: 64 of them and a slab's k, 128 bytes each. A box behind the other makes the tile.
+constexpr int kBoxRows = contract::kGemmBoxRows;
+constexpr uint32_t kBoxBytes = kBoxRows * kRowBytes;
+static_assert(!kBMnMajor || spec::kBlockN % kBoxRows == 0, "whole boxes of columns");
 constexpr int kSlabDepth = kRowBytes / kElementBytes;  // k of a slot's tile
 constexpr int kCluster = spec::kClusterM;
-constexpr int kParts = spec::kSplitK, kBand = spec::kBlockN / kParts;  // of k; columns that a CTA stores
-static_assert(kParts == 1 || (kCluster == 1 && !kPingPong && kBand % contract::kGemmSlabColumns == 0),
-              "bands of whole slabs");
+constexpr int kParts = spec::kSplitK;  // of k
+static_assert(kParts == 1 || (kCluster == 1 && !kPingPong), "CTAs of a cluster share a tile or its columns");
 static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
 constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
 constexpr uint32_t kBShareBytes = kBBytes / kCluster;
