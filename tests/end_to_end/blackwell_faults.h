@@ -18,6 +18,10 @@ enum class BlackwellForm {
   kQueuedOne,      // the same with one query tile
   kGathered,       // two query tiles, and pages whose rows are gathered
   kPair,           // of CTAs, two query tiles in each, one ring
+  kParts,          // of keys, one query tile: the CTA that arrives last merges them in the workspace
+  kCluster,        // of two CTAs, each with a part of the keys of one query tile
+  kNarrow,         // two query tiles, 8 bits, a scale for each head
+  kRotary,         // two query tiles, 8 bits, a rotary part of 16, a scale for each token
 };
 
 struct BlackwellFault {
@@ -39,7 +43,25 @@ inline CudaCase call_of(BlackwellForm form) {
   }
   if (form == BlackwellForm::kGathered) test.problem = paged(test.problem, 3);
   if (form == BlackwellForm::kPair) test.schedule.cta_group = 2;
-  if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne) {
+  const bool parts = form == BlackwellForm::kParts || form == BlackwellForm::kCluster;
+  if (parts) {
+    test.problem = with_sinks(test.problem);
+    test.shape = lists({}, {300, 60});  // the second one's keys are one part's alone
+  }
+  if (form == BlackwellForm::kParts) test.schedule.splits = 3, test.schedule.merge = Merge::kInKernel;
+  if (form == BlackwellForm::kCluster) test.schedule.cluster = ClusterShape{1, 2};
+  if (form == BlackwellForm::kNarrow || form == BlackwellForm::kRotary)
+    test.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  if (form == BlackwellForm::kNarrow) {
+    test.problem = with_sinks(heads(test.problem, 2, 2));
+    test.problem.scales = ScaleKind::kPerHead;
+  }
+  if (form == BlackwellForm::kRotary) {
+    test.problem.head_dim.qk = 192;
+    test.problem.rope.width = 64;
+    test.problem.scales = ScaleKind::kPerToken;
+  }
+  if (form != BlackwellForm::kOneQueryTile && form != BlackwellForm::kQueuedOne && !parts) {
     test.shape.q_len = form == BlackwellForm::kPair ? 500 : 240;
     test.schedule.num_q = 2;
     test.schedule.kv_ring = KvRing::kShared;
