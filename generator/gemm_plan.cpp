@@ -28,6 +28,7 @@ struct Form {
   int k_group = 1;
   bool swap_ab = false;
   int split_k = 1;
+  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // which problems it may be the best of
 };
 
 // Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
@@ -36,11 +37,12 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
                            {128, 192, 2, Roles::kCooperative},
                            {128, 128, 2, Roles::kCooperative},
-                           {128, 192, 2, Roles::kPingPong},
+                           {128, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8Bits},
                            {128, 176, 2, Roles::kPingPong},
                            {128, 128, 2, Roles::kPingPong},
                            {64, 128, 2, Roles::kPingPong},
-                           {64, 64, 1, Roles::kCooperative, 2},
+                           {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
+                           {64, 64, 1, Roles::kCooperative, 2, true, 1, Form::kOfBlocks},
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
@@ -48,6 +50,17 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
+
+bool is_for(const Form& form, const GemmProblem& problem) {
+  const bool blocks = problem.scales == ScaleKind::kPerBlock;
+  switch (form.for_) {
+    case Form::kAny: break;
+    case Form::kOf8Bits: return bits_of(problem.dtype.a) == 8;
+    case Form::kOfBlocks: return blocks;
+    case Form::kNotOfBlocks: return !blocks;
+  }
+  return true;
+}
 
 GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -81,11 +94,13 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   // Twice the depth a slab: products of 8 bits are over sooner.
   spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
-  spec.mma_in_flight = schedule.mma_in_flight.value_or(spec.promotion > 0 ? 0 : 1);
   spec.cluster_m = schedule.cluster.value_or({}).m;
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
+  spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
+  // Products that are made while others are added need registers of their own.
+  if (schedule.mma_in_flight.is_auto() && detail::gemm_product_columns(spec) == 0) spec.mma_in_flight = 0;
   spec.stages = schedule.stages.value_or(most_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
   return spec;
 }
@@ -113,7 +128,7 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
   resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
   resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,
           spec.mma_in_flight > 0 ? "a slot is released one product late, so that the tensor cores never wait"
-                                 : "sums are read after every product");
+                                 : "products and sums leave no room for more");
   resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
           "loads of one CTA for several did not pay on an H100");
   resolve("split_k", schedule.split_k, spec.split_k, "one part keeps the sums' order whatever m is");
@@ -125,10 +140,11 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
 
 double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
-  // 53 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
-  // memory come at 3 TB/s, to all. What is left is fitted: bench/results/steps/gemm-planner.txt.
-  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 53, kStoreBytes = 32;
-  constexpr double kFirst = 1500, kExchange = 4000, kCooperative = 1.03, kPromoted = 1.13, kPromotedAlone = 1.5;
+  // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
+  // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.
+  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
+  constexpr double kFirst = 1500, kTurn = 400, kExchange = 12000;
+  constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
   constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
   const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
@@ -143,7 +159,8 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
   const double rounds = std::ceil(tiles / num_sms);
-  const double exposed = (hidden ? store : rounds * store) + kFirst + (spec.split_k > 1 ? kExchange : 0);
+  const double exposed =
+      (hidden ? store + rounds * kTurn : rounds * store) + kFirst + (spec.split_k > 1 ? kExchange : 0);
   const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
   // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
@@ -163,7 +180,7 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
   Violations first;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
-    if (problem.batch_invariant && form.split_k > 1) continue;
+    if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
     const GemmSpec spec = filled(form, base, schedule);
     if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
     Violations violations = judge(spec);
