@@ -143,7 +143,7 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
   // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.
   constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
-  constexpr double kFirst = 1500, kTurn = 400, kExchange = 12000;
+  constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
   constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
   constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
