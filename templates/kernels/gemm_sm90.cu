@@ -5,6 +5,10 @@
 /// (pipeline/tile_pipeline.cuh) full, over the ends of tiles. The others multiply. Cooperative: all own rows of one
 /// tile. Ping-pong: each owns a tile, and while one's products run the other stores.
 ///
+/// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum a slab at most, or a few; math warps
+/// add that to sums in f32, times the slab's scales where blocks have them, while other products run: those of the
+/// other warpgroup, or (mma_in_flight) the next of their own.
+///
 /// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
 /// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
 /// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band.

@@ -196,7 +196,7 @@ std::vector<HopperCase> tile_gemm_fp8_cases() {
   block_turns.roles = Roles::kPingPong, block_turns.block_n = 48;
   GemmSpec swapped = block, swapped_low = block, swapped_parts = block, token_swapped = token;
   swapped.swap_ab = swapped_low.swap_ab = swapped_parts.swap_ab = token_swapped.swap_ab = true;
-  swapped.block_n = 32, swapped.block_m = 256;
+  swapped.block_n = 32, swapped.block_m = 256, swapped.b = DType::kE5m2;
   swapped_low.block_m = 64, swapped_low.block_n = 40, swapped_low.math_warpgroups = 1, swapped_low.k_group = 2;
   swapped_low.stages = 4, swapped_low.mma_in_flight = 1;
   swapped_parts.split_k = 2, swapped_parts.block_m = 64, swapped_parts.math_warpgroups = 1;
