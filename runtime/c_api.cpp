@@ -104,7 +104,7 @@ constexpr std::size_t kEngineOptions1 = KERNELWRIGHT_END_OF(kernelwright_engine_
 constexpr std::size_t kPrepareOptions1 = KERNELWRIGHT_END_OF(kernelwright_prepare_options, allow_when_sealed);
 constexpr std::size_t kProblem1 = KERNELWRIGHT_END_OF(kernelwright_attention_problem, max_q_len);
 constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_tensors, window_right);
-constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tensors, beta);
+constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tensors, constant_b);
 constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
 constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
 // What is appended begins at a multiple of 8: the padding at an old struct's end holds anything.
@@ -222,7 +222,8 @@ GemmTensors tensors_of(const kernelwright_gemm_tensors* given) {
                       .scale_a_stride = c.scale_a_stride,
                       .scale_b_stride = c.scale_b_stride,
                       .sm_budget = c.sm_budget,
-                      .pdl = c.pdl != 0};
+                      .pdl = c.pdl != 0,
+                      .constant_b = c.constant_b != 0};
   if (c.overrides & ~3u)
     throw ConfigError("/gemm_tensors/overrides", fmt::format("{:#x} has bits that mean nothing here", c.overrides));
   if (c.overrides & KERNELWRIGHT_SET_ALPHA) tensors.alpha = c.alpha;

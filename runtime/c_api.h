@@ -273,6 +273,7 @@ typedef struct kernelwright_gemm_tensors {
   int32_t pdl;
   uint32_t overrides; /* which of the following are read; the others are 1 */
   float alpha, beta;
+  int32_t constant_b; /* with pdl: no kernel ahead that may still run writes b */
 } kernelwright_gemm_tensors;
 
 /* Queues d = epilogue(a b) on `stream`, as kernelwright_launch() queues attention. Takes no workspace. */

@@ -36,6 +36,9 @@ struct GemmTensors {
   float alpha = 1, beta = 1;  // where the epilogue has them
   int sm_budget = 0;          // SMs to take at most; 0: all. Changes no result
   bool pdl = false;           // may begin before the kernel ahead of it in the stream has ended
+  /// With pdl: b holds weights, which no kernel ahead that may still run writes. Its first tiles are loaded before that
+  /// one has ended.
+  bool constant_b = false;
 };
 
 /// A handle to the kernels of one GEMM.

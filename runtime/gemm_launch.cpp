@@ -123,6 +123,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   params.k = std::max(1, kernel.k);
   params.band = choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n);
   params.bands_of_n = variant.bands_of_n;
+  params.constant_b = tensors.pdl && tensors.constant_b;
 
   LaunchConfig config;
   config.pdl = tensors.pdl;

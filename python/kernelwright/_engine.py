@@ -287,16 +287,17 @@ class GemmKernel(_Handle):
         super().__init__(engine, handle, GemmProblem(problem), device)
 
     def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None, sm_budget=0,
-             pdl=False):
+             pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors as Kernel.bind() takes them: a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m, n], bias [n],
         rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m] and [n / 128, k / 128].
-        m is needed beside addresses alone; alpha and beta are 1 unless given.
+        m is needed beside addresses alone; alpha and beta are 1 unless given. With pdl, constant_b says that no kernel ahead that
+        may still run writes b, whose first tiles are then loaded before that one has ended.
         """
         tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b)
         built = self._problem.arguments(tensors, m, alpha, beta, self.device, self._own_memory)
-        built.sm_budget, built.pdl = sm_budget, pdl
+        built.sm_budget, built.pdl, built.constant_b = sm_budget, pdl, constant_b
         return GemmLaunch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):

@@ -119,7 +119,7 @@ class GemmTensors(Struct):
     _fields_ = ([("struct_size", c_size_t)] + [(name, c_uint64) for name in "a b d c bias scale_a scale_b".split()]
                 + [(name + "_stride", c_int64) for name in "a b c d scale_a scale_b".split()]
                 + [("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
-                   ("beta", c_float)])
+                   ("beta", c_float), ("constant_b", c_int32)])
 
 
 SET_ALPHA, SET_BETA = 1, 2

@@ -35,6 +35,7 @@ struct GemmParams {
   int32_t m, n, k;   // elements, as the kernel sees them; m, n > 0
   int32_t band;      // rows of tiles that are walked together: policy/tile_raster.cuh
   bool bands_of_n;   // bands of columns instead
+  bool constant_b;   // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
   TensorMap scales;  // not read but with per_block
 };
 

@@ -54,34 +54,88 @@ __device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, in
   }
 }
 
+/// What a launch ahead of this one never writes, and what it may have written.
+enum class Operand { kConstant, kOther };
+
 /// Role of one thread: keeps the ring full.
-__device__ __forceinline__ void load(const GemmParams& params, uint32_t barriers, const Payload& payload) {
-  pipeline::InputProducer<Input> input(barriers, payload);
-  const Work work(params);
-  const int rank = rank_in_cluster();
-  const Part part = work.part();
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const GemmParams& params, uint32_t barriers, const Payload& payload)
+      : params_(params),
+        payload_(payload),
+        work_(params),
+        part_(work_.part()),
+        rank_(rank_in_cluster()),
+        barriers_(barriers) {}
+
+  __device__ __forceinline__ void run() const {
+    int early = params_.constant_b ? load_weights_ahead() : 0;  // groups of slabs of which weights are on the way
+    ptx::griddepcontrol_wait();
+    pipeline::InputProducer<Input> input(barriers_, payload_);
 #pragma unroll 1
-  for (int t = work.first; t < work.raster.count(); t += work.step) {
-    const policy::TileRaster::Tile tile = work.at(t, rank);
-    const int row = tile.row * spec::kBlockM;
+    for (int t = work_.first; t < work_.raster.count(); t += work_.step) {
+      const policy::TileRaster::Tile tile = work_.at(t, rank_);
 #pragma unroll 1
-    for (int slab = part.begin; slab < part.end; slab += spec::kKGroup) {
-      const auto stage = input.acquire();
-      input.expect_bytes(stage, Input::group_bytes);
-#pragma unroll
-      for (int j = 0; j < spec::kKGroup; ++j) {
-        const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
-        load_a(params, payload.a(stage.tile(j)), k, row, stage.full);
-        load_b(params, payload.b(stage.tile(j)), k, tile.column * spec::kBlockN, rank, stage.full);
-        if constexpr (kBlockScales)
-          ptx::cp_async_bulk_tensor_2d(payload.scales(stage.tile(j)), params.scales,
-                                       spec::kSwapAb ? tile.column * spec::kBlockN : row, slab + j, stage.full);
+      for (int slab = part_.begin; slab < part_.end; slab += spec::kKGroup) {
+        const auto stage = input.acquire();
+        if (early == 0) {
+          input.expect_bytes(stage, Input::group_bytes);
+          load<Operand::kConstant>(stage, slab, tile);
+        } else {
+          --early;
+        }
+        load<Operand::kOther>(stage, slab, tile);
+        input.step();
       }
+    }
+    ptx::griddepcontrol_launch_dependents();
+    if constexpr (kCluster > 1) input.drain();
+  }
+
+ private:
+  /// Of the first tile, as much as the ring holds.
+  __device__ __forceinline__ int load_weights_ahead() const {
+    if (work_.first >= work_.raster.count()) return 0;
+    const policy::TileRaster::Tile tile = work_.at(work_.first, rank_);
+    pipeline::InputProducer<Input> input(barriers_, payload_);
+    int groups = 0;
+#pragma unroll 1
+    for (int slab = part_.begin; slab < part_.end && groups < Input::num_group_stages;
+         slab += spec::kKGroup, ++groups) {
+      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      input.expect_bytes(stage, Input::group_bytes);
+      load<Operand::kConstant>(stage, slab, tile);
       input.step();
     }
+    return groups;
   }
-  if constexpr (kCluster > 1) input.drain();
-}
+
+  /// A group of slabs of one operand. The problem's b is constant, or may be.
+  template <Operand kWhich>
+  __device__ __forceinline__ void load(const Input::Stage& stage, int slab,
+                                       const policy::TileRaster::Tile& tile) const {
+    constexpr bool kRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
+    const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN;
+#pragma unroll
+    for (int j = 0; j < spec::kKGroup; ++j) {
+      const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
+      if constexpr (kRows)
+        load_a(params_, payload_.a(stage.tile(j)), k, row, stage.full);
+      else
+        load_b(params_, payload_.b(stage.tile(j)), k, column, rank_, stage.full);
+      if constexpr (kBlockScales && kWhich == Operand::kOther)
+        ptx::cp_async_bulk_tensor_2d(payload_.scales(stage.tile(j)), params_.scales, spec::kSwapAb ? column : row,
+                                     slab + j, stage.full);
+    }
+  }
+
+  const GemmParams& params_;
+  const Payload payload_;
+  const Work work_;
+  const Part part_;
+  const int rank_;
+  const uint32_t barriers_;
+};
 
 /// An operand in shared memory, for wgmma: rows of 128 bytes of k, or of m or n.
 template <bool kMnMajor>
@@ -319,13 +373,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else {
     __syncthreads();
   }
-  ptx::griddepcontrol_wait();
   if (warp < 4) {
     ptx::setmaxnreg_dec<kLoadRegisters>();
-    if (warp == 0 && ptx::elect_one()) load(params, barriers, payload);
+    if (warp == 0 && ptx::elect_one()) Loader(params, barriers, payload).run();
   } else {
     ptx::setmaxnreg_inc<kMathRegisters>();
+    ptx::griddepcontrol_wait();
     MathWarpgroup(params, base, barriers, payload, warp / 4 - 1).run();
   }
-  ptx::griddepcontrol_launch_dependents();
 }
