@@ -12,8 +12,14 @@ namespace {
 /// wide as it is tall. Powers of two, so that bands are alike: on an H100 bands of 11 rows, which read less than bands
 /// of 8, were slower by a twelfth.
 int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int tile_rows, int tile_columns) {
-  if (rows * columns <= at_once) return 1;  // everything is worked on at a time: neighbours share rows
-  constexpr double kSlack = 1.2;            // the upper one, where a square is little less tall
+  if (rows * columns <= at_once) {
+    // Everything is worked on at a time. Neighbours share what there is most of, which comes from memory.
+    constexpr std::int64_t kLong = 4;
+    const std::int64_t tall = rows * tile_rows, wide = columns * tile_columns;
+    if (tall >= kLong * wide) return 1;
+    if (wide >= kLong * tall) return static_cast<int>(rows);
+  }
+  constexpr double kSlack = 1.2;  // the upper one, where a square is little less tall
   const double square = kSlack * std::sqrt(static_cast<double>(at_once) * tile_columns / tile_rows);
   int band = 1;
   while (band * 2 <= square && band * 2 <= rows) band *= 2;

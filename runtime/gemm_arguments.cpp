@@ -125,14 +125,8 @@ std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& sp
   return violations;
 }
 
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of,
-                              int num_sms) noexcept {
-  // Whoever waits for memory wants the next slab along with this one. Where tiles outnumber the SMs operands come from
-  // the L2, and that costs up to 5 % on an H100.
-  const std::int64_t tiles =
-      (of.d.rows + spec.block_m - 1) / spec.block_m * ((of.d.columns + spec.block_n - 1) / spec.block_n);
-  const int promotion = tiles <= num_sms ? 256 : 128;
-  const auto request = [promotion](const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
+  const auto request = [](const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
     TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
     map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
     map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
@@ -141,7 +135,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
     map.strides_bytes[0] = matrix.rows > 1
                                ? static_cast<std::uint64_t>(matrix.stride_bytes())
                                : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
-    map.l2_promotion_bytes = promotion;
+    map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
     map.box[0] = static_cast<std::uint32_t>(box_columns);
     map.box[1] = static_cast<std::uint32_t>(box_rows);
     return map;

@@ -45,7 +45,6 @@ struct GemmTensorMaps {
   bool has_whole = false, has_tail = false;  // d and d_tail
   bool has_scales = false;
 };
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices,
-                              int num_sms) noexcept;
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
 
 }  // namespace kernelwright::detail

@@ -103,7 +103,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
   const bool swap = spec.swap_ab;
   contract::GemmParams params{};
-  const GemmTensorMaps maps = tensor_maps_of(spec, given, of, kernel.num_sms);
+  const GemmTensorMaps maps = tensor_maps_of(spec, given, of);
   encode(*kernel.device, params.a, maps.a);
   encode(*kernel.device, params.b, maps.b);
   if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);

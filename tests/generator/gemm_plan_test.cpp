@@ -167,7 +167,9 @@ TEST(GemmLaunch, BandsReadFewRows) {
   EXPECT_EQ(band(4096, 7168, 2048, true), 8);
   spec.block_n = 128;
   EXPECT_EQ(band(4096, 7168, 2048), 8);
-  EXPECT_EQ(band(4096, 512, 7168), 1) << "all tiles are worked on at a time";
+  EXPECT_EQ(band(4096, 512, 7168), 1) << "all tiles are worked on at a time: neighbours share A";
+  EXPECT_EQ(band(384, 4096, 7168), 3) << "neighbours share B";
+  EXPECT_EQ(band(1024, 1024, 7168), 8);
 }
 
 TEST(GemmSpecialization, NamesItsTemplateAndConstants) {

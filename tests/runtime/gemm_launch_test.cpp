@@ -73,7 +73,7 @@ GemmTensorMaps maps_of(const GemmProblem& problem, const GemmSchedule& schedule,
   const LoadedGemm kernel =
       detail::describe(problem, plan_gemm(problem, schedule, Arch::kSm90a), DeviceInfo{.num_sms = 132});
   const GemmSpec& spec = kernel.variant_for(tensors.m).spec;
-  return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors), 132);
+  return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors));
 }
 std::vector<std::uint64_t> dims(const TensorMapRequest& map) { return {map.dims, map.dims + map.rank}; }
 std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
