@@ -29,6 +29,7 @@ struct Form {
   bool swap_ab = false;
   int split_k = 1;
   enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // which problems it may be the best of
+  int cluster_m = 1;
 };
 
 // Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
@@ -39,6 +40,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
                            {128, 128, 2, Roles::kCooperative},
                            {128, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8Bits},
                            {128, 176, 2, Roles::kPingPong},
+                           {128, 176, 2, Roles::kPingPong, 1, false, 1, Form::kAny, 2},
                            {128, 128, 2, Roles::kPingPong},
                            {64, 128, 2, Roles::kPingPong},
                            {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
@@ -94,8 +96,8 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   // Twice the depth a slab: products of 8 bits are over sooner.
   spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
-  spec.cluster_m = schedule.cluster.value_or({}).m;
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
+  spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
@@ -130,7 +132,8 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
           spec.mma_in_flight > 0 ? "a slot is released one product late, so that the tensor cores never wait"
                                  : "products and sums leave no room for more");
   resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
-          "loads of one CTA for several did not pay on an H100");
+          spec.cluster_m > 1 ? "pairs load for each other, and stay together in a long launch"
+                             : "loads of one CTA for several did not pay on an H100");
   resolve("split_k", schedule.split_k, spec.split_k, "one part keeps the sums' order whatever m is");
   resolve("raster", schedule.raster, Raster::kAlongM, "bands of rows, about as tall as what is worked on is wide");
   resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
@@ -161,6 +164,10 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   const double rounds = std::ceil(tiles / num_sms);
   const double exposed =
       (hidden ? store + rounds * kTurn : rounds * store) + kFirst + (spec.split_k > 1 ? kExchange : 0);
+  // CTAs that take turns by themselves drift apart in long launches, and with them what they share in the L2: 0.89 to
+  // 1.05 of cuBLAS from one run to the next, where pairs, which wait for each other, kept to 1.05.
+  constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
+  if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
   const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
   // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
