@@ -25,7 +25,7 @@ struct GemmParams {
   TensorMap a, b;
   TensorMap d;           // not read where block_n is less than a slab
   TensorMap d_tail;      // not read where whole slabs divide block_n
-  const void* c;         // as d; dtype spec::kC
+  const void* c;         // as d; dtype spec::kC. It may be what d holds
   const void* bias;      // [columns of d]
   const float* scale_a;  // per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
   const float* scale_b;
@@ -57,6 +57,11 @@ constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t til
   if (swap_ab) return {kGemmStoreRows, tile_columns, d_bytes == 1 ? 0 : kGemmStoreRows * d_bytes};
   const bool whole = tile_columns == gemm_store_columns(d_bytes);
   return {tile_columns, kGemmStoreRows, whole ? tile_columns * d_bytes : 0};
+}
+
+/// Whether parts of k can share out a tile at its end: columns of whole slabs, or rows of whole warps.
+constexpr bool gemm_can_split(int32_t block_n, int32_t d_bytes, int32_t math_warpgroups, int32_t split_k) {
+  return block_n % (split_k * gemm_store_columns(d_bytes)) == 0 || math_warpgroups * 4 % split_k == 0;
 }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.

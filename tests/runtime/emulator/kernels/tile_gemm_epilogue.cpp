@@ -126,10 +126,17 @@ HopperOutcome run(const EpilogueCase& epilogue, Device& device, const KernelImag
   Inputs in = {random_matrix(random, spec.a, m, k, limit), random_matrix(random, spec.b, n, k, limit), {}, {}};
   if (spec.bias) in.bias = random_matrix(random, spec.c, 1, n, limit);
   if (spec.adds_c) in.c = random_matrix(random, spec.c, m, n, limit, epilogue.c_padding);
+  // Bias and c lie behind an element that is not theirs, or at the start of an allocation.
+  const std::size_t shift = epilogue.misaligned ? bytes_of(spec.c) : 0;
+  const auto shifted = [&](std::vector<std::byte> bytes) {
+    bytes.insert(bytes.begin(), shift, std::byte{0xff});
+    return bytes;
+  };
   const bool a_turned = spec.layout == OperandLayout::kTn || spec.layout == OperandLayout::kTt;
   const bool b_turned = spec.layout == OperandLayout::kTn || spec.layout == OperandLayout::kNn;
-  const DeviceBuffer a(device, in.a.bytes(a_turned)), b(device, in.b.bytes(b_turned)), bias(device, in.bias.bytes()),
-      c(device, in.c.bytes()), d(device, count(m, n) * bytes_of(spec.d));
+  const DeviceBuffer a(device, in.a.bytes(a_turned)), b(device, in.b.bytes(b_turned)),
+      bias(device, shifted(in.bias.bytes())), c(device, shifted(in.c.bytes())),
+      d(device, count(m, n) * bytes_of(spec.d));
   if (epilogue.c_is_d) device.copy_to_device(d.address(), in.c.bytes().data(), count(m, n) * bytes_of(spec.d));
 
   contract::GemmParams params = {};
@@ -146,7 +153,8 @@ HopperOutcome run(const EpilogueCase& epilogue, Device& device, const KernelImag
     params.b = map(b, spec.b, n, b_turned, spec.block_n, spec.cluster_m);
   }
   set_output(gemm, device, d.address(), params);
-  params.bias = bias.pointer<void>(), params.c = epilogue.c_is_d ? d.pointer<void>() : c.pointer<void>();
+  params.bias = bias.pointer<std::byte>() + shift;
+  params.c = epilogue.c_is_d ? d.pointer<std::byte>() : c.pointer<std::byte>() + shift;
   params.c_stride = in.c.stride;
   params.alpha = epilogue.alpha, params.beta = epilogue.beta;
   launch_tile_gemm(gemm, device, image, params);

@@ -13,8 +13,9 @@ namespace kernelwright::test {
 struct EpilogueCase {
   TileGemmCase gemm;
   float alpha = 1, beta = 1;
-  int c_padding = 0;    // elements between rows of c
-  bool c_is_d = false;  // c is what d held: dtypes alike, no padding
+  int c_padding = 0;        // elements between rows of c
+  bool misaligned = false;  // bias and c begin an element off what an allocation gives
+  bool c_is_d = false;      // c is what d held: dtypes alike, no padding
 };
 
 HopperCase tile_gemm(const std::string& name, const EpilogueCase& epilogue);

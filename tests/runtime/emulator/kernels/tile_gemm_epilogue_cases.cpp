@@ -48,6 +48,11 @@ void epilogues(List& list) {
       "bias_c_f32_cluster2", [](GemmSpec& spec) { spec.cluster_m = 2, spec.c = DType::kF32; }, {300, 264, 72}, 4);
   list.add(
       "bias_c_halves_of_k", [](GemmSpec& spec) { spec.split_k = 2; }, {200, 200, 456}, 8);
+  for (const auto& [name, dtype] : {std::pair{"bf16", DType::kBf16}, {"f32", DType::kF32}}) {
+    const auto c = dtype;
+    EpilogueCase& apart = list.add(fmt::format("misaligned_c_{}", name), [c](GemmSpec& spec) { spec.c = c; });
+    apart.misaligned = true, apart.c_padding = 7;
+  }
   EpilogueCase& in_place = list.add("c_is_d", [](GemmSpec& spec) { spec.alpha = spec.bias = false; });
   in_place.c_is_d = true, in_place.c_padding = 0;
   list.add("alpha", [](GemmSpec& spec) { plain(spec), spec.alpha = true; });
