@@ -47,7 +47,19 @@ TEST_F(GemmEdges, OneRow) { expect_right(inputs(problem_of("acc + bias + c"), 1,
 
 TEST_F(GemmEdges, TheSmallestProblem) { expect_right(inputs(problem_of("acc", 8, 8), 1)); }
 
-TEST_F(GemmEdges, RowsMayBePadded) { expect_right(inputs(problem_of("acc + c"), 77, 11)); }
+TEST_F(GemmEdges, RowsMayBePadded) {
+  for (const OperandLayout layout : {OperandLayout::kNt, OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt}) {
+    GemmProblem problem = problem_of("acc + c");
+    problem.layout = layout;
+    expect_right(inputs(problem, 77, 11));
+  }
+}
+
+TEST_F(GemmEdges, AnOddNumberOfRowsOfATransposedA) {
+  GemmProblem problem = problem_of();
+  problem.layout = OperandLayout::kTn;
+  expect_right(inputs(problem, 13));
+}
 
 TEST_F(GemmEdges, DMayBeC) {
   GemmProblem problem = problem_of("acc + beta * c");

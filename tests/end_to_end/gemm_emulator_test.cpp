@@ -17,6 +17,10 @@ struct Case {
   GemmSchedule schedule;
 };
 
+GemmProblem laid_out(GemmProblem problem, OperandLayout layout) {
+  problem.layout = layout;
+  return problem;
+}
 GemmProblem fast(GemmProblem problem) {
   problem.fast_accumulation = true;
   return problem;
@@ -62,6 +66,11 @@ std::vector<Case> cases() {
       {"bf16", bf16(), kRows, small},
       {"f16", gemm_problem(DType::kF16, DType::kF16, kColumns, kDepth), kRows, small},
       {"f32_result", gemm_problem(DType::kF16, DType::kF32, kColumns, kDepth), kRows, small},
+      {"nn", laid_out(bf16(), OperandLayout::kNn), kRows, small},
+      {"tn", laid_out(bf16(), OperandLayout::kTn), kRows, small},
+      {"tt", laid_out(bf16(), OperandLayout::kTt), kRows, small},
+      {"tn_swapped", laid_out(bf16("acc + bias"), OperandLayout::kTn), 24,
+       with(tile(64, 64), [](auto& s) { s.swap_ab = true; })},
       {"as_planned", bf16(), kRows, {}},
       {"one_row", bf16(), 1, small},
       {"cooperative", bf16(), 200, tile(128, 152, 2)},

@@ -56,6 +56,8 @@ class Draw {
     problem.dtype.c = one_of({DType::kBf16, DType::kF16, DType::kF32});
     problem.n = multiple(128 / bits_of(problem.dtype.d), 300);
     problem.k = chance(3) ? 0 : multiple(128 / bits_of(a), chance(20) ? 1500 : 400);
+    if (!fp8 && chance(40)) problem.layout = one_of({OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt});
+    if (problem.layout == OperandLayout::kNn || problem.layout == OperandLayout::kTn) problem.n = multiple(16, 300);
     if (fp8) {
       problem.scales = one_of({ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock});
       problem.fast_accumulation = chance(30);
