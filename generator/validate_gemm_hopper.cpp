@@ -93,6 +93,12 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
   if (spec.block_n % shares != 0)
     refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
                                   spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
+  // The tile's columns: with swap_ab those of a.
+  const bool columns_innermost = spec.swap_ab ? is_one_of(spec.layout, {OperandLayout::kTn, OperandLayout::kTt})
+                                              : is_one_of(spec.layout, {OperandLayout::kNn, OperandLayout::kTn});
+  if (const int box = contract::kGemmBoxRows; columns_innermost && spec.block_n % box != 0)
+    refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
+                                  to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
   if (const int columns = 128 / bits_of(spec.d); !spec.swap_ab && spec.block_n % columns != 0)
     refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
                                   spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
