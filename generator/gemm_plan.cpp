@@ -48,7 +48,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
                            {64, 32, 1, Roles::kCooperative, 2, true},
                            {64, 16, 1, Roles::kCooperative, 2, true},
                            {64, 128, 1, Roles::kCooperative, 1, false, 2},
-                           {64, 256, 1, Roles::kCooperative, 1, false, 4}};
+                           {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};

@@ -17,8 +17,14 @@ const std::vector<std::string_view> kHopperFields = {
     "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
 
 /// Accumulators that a thread can have beside what else it holds, by math warpgroups. Measured on what ptxas makes of
-/// the kernel: with 208 for each of two it waits for every product before it issues the next.
-int most_sums(int math_warpgroups) { return math_warpgroups == 1 ? 224 : math_warpgroups == 2 ? 200 : 104; }
+/// the kernel: with 208 for each of two it waits for every product before it issues the next, and with 192 and an
+/// epilogue that reads memory it spills.
+int most_sums(const GemmSpec& spec) {
+  const bool reads = spec.bias || spec.adds_c || spec.activation != Activation::kNone;
+  if (spec.math_warpgroups == 1) return 224;
+  if (spec.math_warpgroups == 2) return reads ? 128 : 200;
+  return 104;
+}
 
 int waves(const GemmSpec& spec) {
   return spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
@@ -26,9 +32,7 @@ int waves(const GemmSpec& spec) {
 /// f32 registers of a thread for the tile's sums.
 int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
-bool fits_registers(const GemmSpec& spec) {
-  return sums(spec) <= most_sums(spec.math_warpgroups) && gemm_product_columns(spec) > 0;
-}
+bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && gemm_product_columns(spec) > 0; }
 
 void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
@@ -109,9 +113,14 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
     refuse("split_k", fmt::format("{}: CTAs of a cluster either share a tile or its columns, and warpgroups that take "
                                   "turns have tiles of their own; 1 would do",
                                   spec.split_k));
-  if (spec.split_k > 1 && spec.block_n % (64 * spec.split_k) != 0)
-    refuse("split_k", fmt::format("{} parts store bands of whole 64 columns each, and {} are none; block_n {} would do",
-                                  spec.split_k, spec.block_n, 64 * spec.split_k));
+  if (spec.split_k > 1 &&
+      !contract::gemm_can_split(spec.block_n, bits_of(spec.d) / 8, spec.math_warpgroups, spec.split_k))
+    refuse("split_k",
+           fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "
+                       "tile of {} columns and {} warpgroup{} has neither; block_n {} would do",
+                       spec.split_k, contract::gemm_store_columns(bits_of(spec.d) / 8), spec.block_n,
+                       spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
+                       contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
   if (!fits_registers(spec)) {
     GemmSpec smaller = spec;
     while (smaller.block_n > 8 && !fits_registers(smaller)) smaller.block_n -= 8;

@@ -147,8 +147,8 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
   const bool columns_along_k = spec.swap_ab ? along_k_a(spec.layout) : along_k_b(spec.layout);
   GemmTensorMaps maps;
   maps.a = request(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
-  maps.b =
-      request(columns, slab(columns), columns_along_k ? spec.block_n / spec.cluster_m : slab(columns), Swizzle::k128B);
+  maps.b = request(columns, slab(columns), (columns_along_k ? spec.block_n : slab(columns)) / spec.cluster_m,
+                   Swizzle::k128B);
   const auto stored = [&](int tile_columns) {
     const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
     return request(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));

@@ -54,7 +54,12 @@ GemmSchedule tile(int block_m, int block_n) {
 }
 
 struct GemmLaunchTest : EngineTest {
-  GemmLaunchTest() { device().info().arch = Arch::kSm90a, device().info().compute_major = 9; }
+  GemmLaunchTest() {
+    DeviceInfo& info = device().mutable_info();
+    info.arch = Arch::kSm90a;
+    info.compute_major = 9;
+    info.shared_bytes_per_cta = arch_info(Arch::kSm90a).shared_bytes_per_cta;
+  }
 
   std::string refusal(const GemmProblem& problem, const GemmTensors& tensors) {
     Engine engine(options());
