@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernelwright/generator/arch.h"
@@ -12,15 +13,32 @@
 
 namespace kernelwright::detail {
 
-/// The family that serves a config: the schedule's, else the architecture's own, else portable.
-Family gemm_family(const GemmSchedule& schedule, std::optional<Arch> arch);
+/// The family that serves a config: the schedule's, else the architecture's own where it takes the config, else
+/// portable where that does.
+Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch);
 
-/// What `family` lacks of `problem` and `schedule`, whatever the tile. No contradictions: validate() has those.
-void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule,
+/// What `family` lacks of `problem` and `schedule`, whatever the tile; on `arch`, where one is known. No
+/// contradictions: validate() has those.
+void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                 std::vector<Violation>& violations);
+void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
+void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
+                         std::vector<Violation>& violations);
+
+/// That `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes; the field at `path` says how many.
+void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
 
 /// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
 void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+/// As above: stages against shared memory.
+void check_gemm_portable_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+
+/// The portable family's tiles with the schedule's fields in them, `base` having all but these. What does not fit is
+/// among them: check_gemm_portable_tile() judges.
+std::vector<GemmSpec> portable_gemm_tiles(const GemmSpec& base, const GemmSchedule& schedule);
+/// What explain says of one.
+void explain_portable_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                           std::vector<Choice>& choices);
 
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
@@ -31,5 +49,6 @@ int gemm_product_columns(const GemmSpec& spec);
 /// Microseconds that a launch is expected to take on a device like the architecture's typical one: the tensor cores'
 /// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
+double portable_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 
 }  // namespace kernelwright::detail

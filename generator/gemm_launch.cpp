@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
 #include "kernelwright/generator/gemm_families.h"
 
 namespace kernelwright {
@@ -45,6 +46,8 @@ struct Tiles {
 }  // namespace
 
 std::uint32_t shared_bytes(const GemmSpec& spec) {
+  if (spec.family == Family::kPortable)
+    return static_cast<std::uint32_t>(contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages).total);
   return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
                                                           spec.math_warpgroups, spec.store_stages,
                                                           detail::gemm_scale_bytes(spec))
@@ -65,8 +68,10 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   plan.shared_bytes = shared_bytes(spec);
   plan.cluster = static_cast<std::uint32_t>(tiles.cluster);
   // As few as end as soon: on a card whose power is what bounds it, SMs that wait give theirs to others. A part of k is
-  // a CTA's only tile: it adds in the ring's memory.
-  const std::int64_t rounds = spec.split_k > 1 ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
+  // a CTA's only tile: it adds in the ring's memory. So has a portable CTA one alone, for an SM holds several of them,
+  // and walks on only where there shall be few.
+  const bool one_each = spec.split_k > 1 || (spec.family == Family::kPortable && extent.sm_budget == 0);
+  const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
   const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds));
   plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, 0xffffffff));
   return plan;

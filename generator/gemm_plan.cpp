@@ -109,12 +109,28 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
 
 Violations judge(const GemmSpec& spec) {
   Violations violations;
-  detail::check_gemm_hopper_tile(spec, arch_info(spec.arch), violations);
+  if (spec.family == Family::kPortable)
+    detail::check_gemm_portable_tile(spec, arch_info(spec.arch), violations);
+  else
+    detail::check_gemm_hopper_tile(spec, arch_info(spec.arch), violations);
   return violations;
+}
+
+/// Every form of the family that is for the problem.
+std::vector<GemmSpec> tiles_of(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule) {
+  if (base.family == Family::kPortable) return detail::portable_gemm_tiles(base, schedule);
+  std::vector<GemmSpec> specs;
+  for (const Form& form : kForms) {
+    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
+    if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
+    specs.push_back(filled(form, base, schedule));
+  }
+  return specs;
 }
 
 /// What explain says of a variant.
 void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why, std::vector<Choice>& choices) {
+  if (spec.family == Family::kPortable) return detail::explain_portable_gemm(spec, schedule, why, choices);
   Resolver resolve(choices);
   resolve.derived("arch", spec.arch, "the device, or --arch");
   resolve("family", schedule.family, spec.family, "wgmma and TMA: the architecture's own");
@@ -142,6 +158,7 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
 }  // namespace
 
 double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+  if (spec.family == Family::kPortable) return portable_gemm_cost_us(spec, extent, num_sms);
   // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
   // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
   // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.
@@ -181,14 +198,11 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
 GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
   if (auto violations = validate(GemmConfig{"", problem, schedule, {}}, arch); !violations.empty())
     throw ConfigError(std::move(violations));
-  const Family family = detail::gemm_family(schedule, arch);
+  const Family family = detail::gemm_family(problem, schedule, arch);
   const GemmSpec base = spec_of(problem, arch, family);
   std::vector<GemmSpec> specs;
   Violations first;
-  for (const Form& form : kForms) {
-    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
-    if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
-    const GemmSpec spec = filled(form, base, schedule);
+  for (const GemmSpec& spec : tiles_of(base, problem, schedule)) {
     if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
     Violations violations = judge(spec);
     if (violations.empty())

@@ -2,12 +2,28 @@
 #include <fmt/format.h>
 
 #include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
 #include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/shared_map.h"
 
 namespace kernelwright {
+namespace {
+
+std::vector<SharedRegion> portable_map(const GemmSpec& spec) {
+  const contract::GemmPortableLayout layout = contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages);
+  const auto ring = [&](const char* name, int begin, int end, int extent) {
+    const auto bytes = static_cast<std::uint32_t>(end - begin);
+    return SharedRegion{
+        name, static_cast<std::uint32_t>(begin), bytes, bytes / static_cast<std::uint32_t>(spec.stages),
+        fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, extent, contract::kGemmPortableSlabBytes)};
+  };
+  return {ring("A", layout.a, layout.b, spec.block_m), ring("B", layout.b, layout.total, spec.block_n)};
+}
+
+}  // namespace
 
 std::vector<SharedRegion> shared_map(const GemmSpec& spec) {
+  if (spec.family == Family::kPortable) return portable_map(spec);
   const int scale_bytes = detail::gemm_scale_bytes(spec);
   const contract::GemmLayout layout = contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
                                                             spec.math_warpgroups, spec.store_stages, scale_bytes);

@@ -32,12 +32,12 @@ struct GemmSpec {
   Activation activation = Activation::kNone;
   bool swap_ab = false;  // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
+  int promotion = 0;  // slabs of 128 bytes of k between additions to f32 sums; 0: none
   // hopper
   int k_group = 1, store_stages = 2;
   Roles roles = Roles::kCooperative;
   int math_warpgroups = 2;
   int mma_in_flight = 1;
-  int promotion = 0;  // slabs of 128 bytes of k between additions to f32 sums; 0: none
   int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
   int split_k = 1;    // CTAs of a cluster, which share a tile
   // portable
@@ -67,6 +67,7 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("stages", spec.stages, any{}, "slots of the operands' ring");
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
     return;
   }
   field("k_group", spec.k_group, any{}, "slots behind one pair of barriers");

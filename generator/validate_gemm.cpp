@@ -50,23 +50,22 @@ void check_scales(const GemmProblem& problem, Violations& violations) {
   }
 }
 
-/// Rows of every operand begin at 16-byte boundaries.
+/// Rows of both operands begin at 16-byte boundaries, whatever the family.
 void check_rows(const GemmProblem& problem, Violations& violations) {
-  const auto step = [](DType dtype) { return kRowAlignmentBytes * 8 / bits_of(dtype); };
-  const auto rule = [&](const char* path, int value, DType dtype, const char* of) {
-    if (value % step(dtype) != 0)
-      violations.push_back(
-          {path, std::to_string(value) + " leaves rows of " + of + ", " + std::string(to_string(dtype)) +
-                     ", off their 16-byte boundaries; it takes a multiple of " + std::to_string(step(dtype))});
-  };
   const bool a_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn});
   const bool b_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kTt});
-  if (a_along_k || b_along_k) rule("/problem/k", problem.k, problem.dtype.a, a_along_k ? "a" : "b");
-  if (!b_along_k) rule("/problem/n", problem.n, problem.dtype.b, "b");
-  rule("/problem/n", problem.n, problem.dtype.d, "d");
+  if (a_along_k || b_along_k) check_row("/problem/k", problem.k, problem.dtype.a, a_along_k ? "a" : "b", violations);
+  if (!b_along_k) check_row("/problem/n", problem.n, problem.dtype.b, "b", violations);
 }
 
 }  // namespace
+
+void detail::check_row(const char* path, int count, DType dtype, const char* of, Violations& violations) {
+  const int step = kRowAlignmentBytes * 8 / bits_of(dtype);
+  if (count % step != 0)
+    violations.push_back({path, std::to_string(count) + " leaves rows of " + of + ", " + std::string(to_string(dtype)) +
+                                    ", off their 16-byte boundaries; it takes a multiple of " + std::to_string(step)});
+}
 
 std::vector<Violation> contradictions(const GemmConfig& config) {
   Violations violations;
@@ -96,7 +95,8 @@ std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> ar
     const std::optional<Arch> target = arch                             ? arch
                                        : config.schedule.arch.is_auto() ? std::nullopt
                                                                         : std::optional(config.schedule.arch.value());
-    check_gemm(gemm_family(config.schedule, target), config.problem, config.schedule, violations);
+    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target,
+               violations);
   }
   return violations;
 }

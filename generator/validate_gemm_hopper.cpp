@@ -1,4 +1,4 @@
-// GEMM: what the families have; then hopper's tile against the machine.
+// GEMM: what hopper has; then its tile against the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,10 @@ int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
 bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && gemm_product_columns(spec) > 0; }
 
-void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+}  // namespace
+
+void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+  check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
   FamilyRules hopper(Family::kHopper, violations);
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
@@ -52,20 +55,6 @@ void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Viol
     hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
   if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
     hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
-}
-
-}  // namespace
-
-Family gemm_family(const GemmSchedule& schedule, std::optional<Arch> arch) {
-  if (!schedule.family.is_auto()) return schedule.family.value();
-  if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
-  return arch && family_exists_on(Family::kHopper, *arch) ? Family::kHopper : Family::kPortable;
-}
-
-void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
-  if (family == Family::kHopper) return check_hopper(problem, schedule, violations);
-  violations.push_back({"/schedule/family", fmt::format("\"{}\" has no GEMM yet; hopper has, on {}", to_string(family),
-                                                        archs_of(Family::kHopper))});
 }
 
 int gemm_scale_bytes(const GemmSpec& spec) {

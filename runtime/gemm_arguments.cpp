@@ -40,7 +40,7 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
     bad(aligned && matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
       return fmt::format(
-          "{} elements of {} put rows off their 16-byte boundaries, where TMA reads and writes them; "
+          "{} elements of {} put rows off their 16-byte boundaries, from where they are copied; "
           "pad rows to a multiple of {}",
           matrix.stride, to_string(matrix.dtype), step);
     });
@@ -57,7 +57,11 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     bad(of.d.overlaps(of.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
     bad(of.d.overlaps(of.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
   }
-  matrix("d", of.d, true);
+  const bool mapped = spec.family != Family::kPortable;  // that one stores elements
+  matrix("d", of.d, mapped);
+  bad(!mapped && t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0, "/d", [&] {
+    return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", t.d, bits_of(spec.d) / 8);
+  });
   const auto optional = [&](const char* path, DevicePtr address, bool wanted, int alignment, const char* what) {
     bad(wanted && !address, path, [&] { return fmt::format("is null, and {}", what); });
     bad(!wanted && address, path, [&] { return fmt::format("is given, and nothing reads it: not so that {}", what); });
@@ -111,7 +115,9 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
-  if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, true)) return false;
+  const bool mapped = spec.family != Family::kPortable;
+  if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
+  if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
   return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
 }

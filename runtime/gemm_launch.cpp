@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/runtime/gemm_arguments.h"
 
@@ -34,6 +35,54 @@ void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensor
   if (spec.scales != ScaleKind::kPerBlock) return;
   tensors.scale_a = tensors.scale_b = zero;
   of.scale_a_stride = 4, of.scale_b_stride = 0;
+}
+
+/// What both kinds of kernel take alike.
+template <class Params>
+void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& of, int band, bool bands_of_n) {
+  params.c = pointer<void>(tensors.c);
+  params.bias = pointer<void>(tensors.bias);
+  params.c_stride = of.c.stride;
+  params.alpha = tensors.alpha;
+  params.beta = tensors.beta;
+  params.band = band;
+  params.bands_of_n = bands_of_n;
+}
+
+void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                  const GemmMatrices& of) {
+  params.a = pointer<void>(of.a.address);
+  params.b = pointer<void>(of.b.address);
+  params.d = reinterpret_cast<void*>(of.d.address);
+  params.scale_a = pointer<float>(tensors.scale_a);
+  params.scale_b = pointer<float>(tensors.scale_b);
+  params.a_stride = of.a.stride;
+  params.b_stride = of.b.stride;
+  params.d_stride = of.d.stride;
+  params.scale_a_stride = of.scale_a_stride;
+  params.scale_b_stride = of.scale_b_stride;
+  params.m = tensors.m;
+  params.n = kernel.n;
+  params.k = kernel.k;
+}
+
+void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+                  const GemmTensors& tensors, const GemmMatrices& of) {
+  const bool swap = spec.swap_ab;
+  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
+  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
+  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
+  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
+  params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
+  params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
+  params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
+  params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
+  params.m = swap ? kernel.n : tensors.m;
+  params.n = swap ? tensors.m : kernel.n;
+  params.k = std::max(1, kernel.k);
+  params.constant_b = tensors.pdl && tensors.constant_b;
 }
 
 }  // namespace
@@ -96,42 +145,31 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   const GemmSpec& spec = variant.spec;
   GemmMatrices of = matrices_of(kernel, spec, tensors);
   if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
-  GemmTensors given = tensors;
-  if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
 
   const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
-  const bool swap = spec.swap_ab;
-  contract::GemmParams params{};
-  const GemmTensorMaps maps = tensor_maps_of(spec, given, of);
-  encode(*kernel.device, params.a, maps.a);
-  encode(*kernel.device, params.b, maps.b);
-  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
-  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
-  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
-  params.c = pointer<void>(tensors.c);
-  params.bias = pointer<void>(tensors.bias);
-  params.scale_a = pointer<float>(swap ? given.scale_b : given.scale_a);
-  params.scale_b = pointer<float>(swap ? given.scale_a : given.scale_b);
-  params.c_stride = of.c.stride;
-  params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
-  params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
-  params.alpha = tensors.alpha;
-  params.beta = tensors.beta;
-  params.m = swap ? kernel.n : tensors.m;
-  params.n = swap ? tensors.m : kernel.n;
-  params.k = std::max(1, kernel.k);
-  params.band = choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n);
-  params.bands_of_n = variant.bands_of_n;
-  params.constant_b = tensors.pdl && tensors.constant_b;
-
   LaunchConfig config;
   config.pdl = tensors.pdl;
   for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
   config.block = plan.block;
   config.cluster[0] = plan.cluster;
   config.shared_bytes = plan.shared_bytes;
-  kernel.device->launch(*variant.kernel, config, &params, sizeof params, stream);
+  const auto launch = [&](auto& params) {
+    set_common(params, tensors, of, choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n),
+               variant.bands_of_n);
+    kernel.device->launch(*variant.kernel, config, &params, sizeof params, stream);
+  };
+  if (spec.family == Family::kPortable) {
+    contract::GemmPortableParams params{};
+    set_operands(params, kernel, tensors, of);
+    launch(params);
+  } else {
+    contract::GemmParams params{};
+    GemmTensors given = tensors;
+    if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
+    set_operands(params, kernel, spec, given, of);
+    launch(params);
+  }
 }
 
 }  // namespace kernelwright::detail

@@ -1,15 +1,13 @@
 /// What gemm_sm90 adds to its sums and makes of them: activation(alpha acc + bias) + beta c, in f32 registers.
 #pragma once
 
+#include "kernels/gemm_epilogue.cuh"
 #include "kernels/gemm_sm90_tiles.cuh"
-#include "policy/epilogue.cuh"
 #include "ptx/memory.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright {
 namespace {
-
-constexpr bool kPlainSums = !spec::kAlpha && !spec::kBias && !spec::kAddsC && spec::kActivation == Activation::kNone;
 
 /// Elements of c and bias for a thread's part of a warp's 16 rows and up to kMost columns of the tile, as they lie in
 /// memory. They are loaded well ahead of their use; where rows or columns end nothing is read.
@@ -38,13 +36,10 @@ class Addends {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int tile = i / 4, r = i / 2 % 2, e = i % 2;
-      float x = sums[i];
-      if constexpr (spec::kAlpha) x *= params.alpha;
-      if constexpr (spec::kBias) x += kPairs ? of_pair(&bias_[tile * kPairWords], e) : value(bias_[r], 0);
-      x = policy::activated<spec::kActivation>(x);
-      if constexpr (spec::kAddsC)
-        x = fmaf(params.beta, kPairs ? of_pair(&c_[(tile * 2 + r) * kPairWords], e) : value(c_[i], 0), x);
-      values[i] = x;
+      float bias = 0, c = 0;
+      if constexpr (spec::kBias) bias = kPairs ? of_pair(&bias_[tile * kPairWords], e) : addend_of(bias_[r], 0);
+      if constexpr (spec::kAddsC) c = kPairs ? of_pair(&c_[(tile * 2 + r) * kPairWords], e) : addend_of(c_[i], 0);
+      values[i] = finished(sums[i], params.alpha, bias, params.beta, c);
     }
   }
 
@@ -110,15 +105,7 @@ class Addends {
     }
   }
   __device__ __forceinline__ static float of_pair(const uint32_t* pair, int which) {
-    return kHalves ? value(pair[0], which) : value(pair[which], 0);
-  }
-  __device__ __forceinline__ static float value(uint32_t word, int half) {
-    if constexpr (!kHalves)
-      return __uint_as_float(word);
-    else if constexpr (spec::kCDType == DType::kBf16)
-      return __uint_as_float(half ? word & 0xffff0000u : word << 16);
-    else
-      return ptx::cvt_f32_f16(static_cast<uint16_t>(half ? word >> 16 : word));
+    return kHalves ? addend_of(pair[0], which) : addend_of(pair[which], 0);
   }
 
   uint32_t bias_[!spec::kBias ? 1 : kPairs ? kTiles * kPairWords : 2];

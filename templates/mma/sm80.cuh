@@ -16,4 +16,13 @@ __device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_
   }
 }
 
+/// c += a b for 32 bytes of k: m16n8k16 of f16 or bf16, both alike, or m16n8k32 of fp8, each e4m3 or e5m2 (sm_89).
+template <DType kA, DType kB>
+__device__ __forceinline__ void multiply_accumulate_of(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (kA == DType::kE4m3 || kA == DType::kE5m2)
+    ptx::mma_m16n8k32_fp8<kA, kB>(c, a, b);
+  else
+    multiply_accumulate<kA>(c, a, b);
+}
+
 }  // namespace kernelwright::mma

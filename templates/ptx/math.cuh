@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/integers.h"
+#include "contract/spec_words.h"
 
 namespace kernelwright::ptx {
 
@@ -98,6 +99,26 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&c)[4], const uint32_t 
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// mma.m16n8k32, f32 += fp8 fp8 (PTX ISA 9.7.14, sm_89), each e4m3 or e5m2. Bytes lie in the registers as those of
+/// m16n8k16 do. Sums keep some 14 bits while they are in the tensor cores.
+template <DType kA, DType kB>
+__device__ __forceinline__ void mma_m16n8k32_fp8(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#define KERNELWRIGHT_MMA_FP8(types)                                          \
+  asm("mma.sync.aligned.m16n8k32.row.col.f32." types                         \
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                       \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (kA == DType::kE4m3 && kB == DType::kE4m3)
+    KERNELWRIGHT_MMA_FP8("e4m3.e4m3");
+  else if constexpr (kA == DType::kE4m3)
+    KERNELWRIGHT_MMA_FP8("e4m3.e5m2");
+  else if constexpr (kB == DType::kE4m3)
+    KERNELWRIGHT_MMA_FP8("e5m2.e4m3");
+  else
+    KERNELWRIGHT_MMA_FP8("e5m2.e5m2");
+#undef KERNELWRIGHT_MMA_FP8
 }
 
 }  // namespace kernelwright::ptx

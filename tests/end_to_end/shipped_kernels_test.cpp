@@ -143,6 +143,27 @@ INSTANTIATE_TEST_SUITE_P(, ShippedKernelsOnArch,
                          ::testing::Values(Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
+/// What takes the most registers of gemm_portable: the shipped configs do not have it on all architectures.
+TEST_F(ShippedKernels, LargestPortableGemmsCompileWithoutSpills) {
+  GemmProblem halves;
+  halves.n = halves.k = 4096;
+  halves.layout = OperandLayout::kTn;
+  halves.epilogue = "gelu(alpha * acc + bias) + beta * c";
+  GemmProblem blocks = halves;
+  blocks.layout = OperandLayout::kNt;
+  blocks.dtype = {DType::kE4m3, DType::kE5m2, DType::kE4m3, DType::kF32};
+  blocks.scales = ScaleKind::kPerBlock;
+  GemmSchedule schedule;
+  schedule.family = Family::kPortable;
+  schedule.block_m = schedule.block_n = 128;
+  std::vector<Wanted> wanted;
+  for (const ArchInfo& arch : all_archs()) {
+    add_kernels({"halves", halves, schedule, {}}, arch.arch, wanted);
+    add_kernels({"blocks", blocks, schedule, {}}, arch.arch, wanted);
+  }
+  EXPECT_EQ(expect_sound(wanted), 12u) << "two of each but sm_80 and sm_86, which have no fp8";
+}
+
 // ---- What can be combined ----------------------------------------------------------------------------------------
 
 /// One choice of each factor below, by index.

@@ -144,6 +144,58 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
   EXPECT_THAT(refusal(problem(4096, 4096), other), HasSubstr("the hopper family has no clc_depth"));
 }
 
+TEST(GemmPlan, PortableServesWhatTheArchitecturesOwnDoesNot) {
+  const auto family = [](const GemmProblem& of, Arch arch) {
+    return plan_gemm(of, {}, arch).variants.back().spec.family;
+  };
+  EXPECT_EQ(family(problem(4096, 4096), Arch::kSm90a), Family::kHopper);
+  EXPECT_EQ(family(problem(4095, 4096), Arch::kSm90a), Family::kPortable) << "rows of d begin anywhere";
+  for (const ArchInfo& arch : all_archs()) {
+    if (arch.arch == Arch::kSm90a) continue;
+    const GemmPlan plan = plan_gemm(problem(4096, 4096), {}, arch.arch);
+    EXPECT_LT(plan.variants.front().spec.block_m, 64) << arch.name;
+    EXPECT_EQ(plan.variants.back().spec.block_m * plan.variants.back().spec.block_n, 128 * 128) << arch.name;
+    for (const GemmVariant& variant : plan.variants) {
+      EXPECT_EQ(variant.spec.family, Family::kPortable);
+      EXPECT_EQ(variant.spec.promotion, 0);
+      EXPECT_GE(variant.spec.stages, 3);
+      EXPECT_LE(static_cast<int>(shared_bytes(variant.spec)), arch.shared_bytes_per_cta);
+    }
+  }
+}
+
+TEST(GemmPlan, PortableAddsFp8SumsInF32UnlessToldNotTo) {
+  GemmProblem of = problem(4096, 4096);
+  of.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  EXPECT_EQ(plan_gemm(of, {}, Arch::kSm89).variants[0].spec.promotion, 1);
+  of.fast_accumulation = true;
+  EXPECT_EQ(plan_gemm(of, {}, Arch::kSm89).variants[0].spec.promotion, 0);
+}
+
+TEST(GemmPlan, PortableRefusesStagesThatDoNotFit) {
+  GemmSchedule schedule;
+  schedule.block_m = schedule.block_n = 128;
+  const auto refused = [&](int stages) -> std::string {
+    schedule.stages = stages;
+    try {
+      plan_gemm(problem(4096, 4096), schedule, Arch::kSm86);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refused(4), HasSubstr("/schedule/stages: gemm_portable: needs 131072 shared bytes and sm_86 has 101376; "
+                                    "stages 3 would fit"));
+  EXPECT_THAT(refused(1), HasSubstr("/schedule/stages: 1: one slab is loaded while another is multiplied; 2 would do"));
+  EXPECT_EQ(refused(3), "");
+}
+
+TEST(GemmLaunch, PortableCtasHaveATileEachUnlessThereShallBeFew) {
+  const GemmSpec spec = plan_gemm(problem(4096, 4096), {}, Arch::kSm80).variants.back().spec;
+  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096}, 108, 0).grid[0], 1024u);
+  EXPECT_EQ(plan_launch(spec, {4096, 4096, 4096, 20}, 108, 0).grid[0], 20u);
+}
+
 TEST(GemmLaunch, GridsAreNoLargerThanTheMachineOrItsTiles) {
   GemmSpec spec = plan_gemm(problem(4096, 4096), {}, Arch::kSm90a).variants.back().spec;
   spec.block_m = 128, spec.block_n = 256;

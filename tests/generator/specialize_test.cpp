@@ -76,6 +76,14 @@ AttentionSpec blackwell() {
   return spec;
 }
 
+GemmSpec portable_gemm() {
+  GemmSpec spec;
+  spec.bias = true;
+  spec.activation = Activation::kGelu;
+  spec.num_warps = 8;
+  return spec;
+}
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -95,6 +103,7 @@ TEST(SpecHeader, OfADecodeIsAsShipped) { expect_golden(decode(), "attention_deco
 TEST(SpecHeader, OfAHopperPrefillIsAsShipped) { expect_golden(hopper(), "attention_sm90.spec.h"); }
 TEST(SpecHeader, OfAHopperDecodeIsAsShipped) { expect_golden(hopper_decode(), "attention_decode_sm90.spec.h"); }
 TEST(SpecHeader, OfABlackwellPrefillIsAsShipped) { expect_golden(blackwell(), "attention_sm100.spec.h"); }
+TEST(SpecHeader, OfAPortableGemmIsAsShipped) { expect_golden(portable_gemm(), "gemm_portable.spec.h"); }
 TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
@@ -156,7 +165,7 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
   for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(blackwell()),
-                           Spec(CombineSpec{})}) {
+                           Spec(portable_gemm()), Spec(CombineSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);

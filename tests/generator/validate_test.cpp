@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "kernelwright/generator/arch.h"
+
 namespace kernelwright {
 namespace {
 
@@ -254,10 +256,39 @@ GemmConfig gemm() {
   return config;
 }
 
-TEST(ValidateGemm, IsContentOnHopperAlone) {
-  EXPECT_THAT(texts(gemm(), Arch::kSm90a), IsEmpty());
-  EXPECT_THAT(texts(gemm(), Arch::kSm80),
-              ElementsAre("/schedule/family: \"portable\" has no GEMM yet; hopper has, on sm_90a"));
+TEST(ValidateGemm, IsContentOnEveryArchitecture) {
+  for (const ArchInfo& arch : all_archs()) EXPECT_THAT(texts(gemm(), arch.arch), IsEmpty()) << arch.name;
+}
+
+TEST(ValidateGemm, Fp8NeedsAnArchitectureThatHasIt) {
+  GemmConfig config = gemm();
+  config.problem.dtype = {DType::kE4m3, DType::kE5m2, DType::kE4m3};
+  EXPECT_THAT(texts(config, Arch::kSm89), IsEmpty());
+  EXPECT_THAT(texts(config), IsEmpty()) << "no architecture is known yet";
+  EXPECT_THAT(
+      texts(config, Arch::kSm86),
+      ElementsAre("/problem/dtype/a: \"e4m3\" operands have no product on sm_86; sm_89, sm_90a, sm_100a, sm_103a, "
+                  "sm_120a have one",
+                  "/problem/dtype/d: sm_86 does not round to \"e4m3\"; sm_89, sm_90a, sm_100a, sm_103a, sm_120a do"));
+}
+
+TEST(ValidateGemm, PortableNamesWhatItLacks) {
+  GemmConfig config = gemm();
+  config.schedule.family = Family::kPortable;
+  config.schedule.block_m = 96;
+  config.schedule.block_n = 256;
+  config.schedule.split_k = 2;
+  EXPECT_THAT(
+      texts(config, Arch::kSm80),
+      ElementsAre("/schedule/split_k: the portable family has no split_k; its fields are arch, family, block_m, "
+                  "block_n, block_k, stages, swizzle, raster",
+                  "/schedule/block_m: 96 is not built yet for the portable family; it has 16, 32, 64, 128",
+                  "/schedule/block_n: 256 is not built yet for the portable family; it has 32, 64, 128"));
+  config.schedule = {};
+  config.problem.layout = OperandLayout::kTn;
+  config.problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  EXPECT_THAT(texts(config, Arch::kSm120a),
+              ElementsAre("/problem/layout: \"tn\" is not built yet for the portable family; it has nt"));
 }
 
 TEST(ValidateGemm, ChecksFieldsTogether) {
@@ -274,7 +305,6 @@ TEST(ValidateGemm, ChecksFieldsTogether) {
       texts(config),
       ElementsAre(
           "/problem/k: 12 leaves rows of a, bf16, off their 16-byte boundaries; it takes a multiple of 8",
-          "/problem/n: 100 leaves rows of d, mxfp4, off their 16-byte boundaries; it takes a multiple of 32",
           "/problem/epilogue: \"\": the end where acc, alpha or an activation would do; it takes activation(alpha * "
           "acc + bias) + beta * c, or a part of it that has acc",
           "/problem/dtype/b: \"f16\" does not go with a's \"bf16\"; it takes bf16",
@@ -283,7 +313,7 @@ TEST(ValidateGemm, ChecksFieldsTogether) {
           "/problem/scales: \"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block or per_token",
           "/problem/fast_accumulation: true has no meaning for bf16 operands, whose sums are f32; leave it out",
           "/schedule/family: blackwell kernels do not run on sm_90a; they run on sm_100a, sm_103a",
-          "/schedule/family: \"blackwell\" has no GEMM yet; hopper has, on sm_90a"));
+          "/schedule/family: \"blackwell\" has no GEMM yet; portable has, and on sm_90a hopper"));
 }
 
 TEST(ValidateGemm, LayoutsSayWhichRowsLieOnBoundaries) {
@@ -294,8 +324,14 @@ TEST(ValidateGemm, LayoutsSayWhichRowsLieOnBoundaries) {
   config.problem.n = 100;
   EXPECT_THAT(
       texts(config),
-      ElementsAre("/problem/n: 100 leaves rows of b, bf16, off their 16-byte boundaries; it takes a multiple of 8",
-                  "/problem/n: 100 leaves rows of d, bf16, off their 16-byte boundaries; it takes a multiple of 8"));
+      ElementsAre("/problem/n: 100 leaves rows of b, bf16, off their 16-byte boundaries; it takes a multiple of 8"));
+  config.problem.layout = OperandLayout::kNt;
+  config.problem.k = 8;
+  EXPECT_THAT(texts(config, Arch::kSm90a), IsEmpty()) << "portable stores elements";
+  config.schedule.family = Family::kHopper;
+  EXPECT_THAT(
+      texts(config, Arch::kSm90a),
+      ElementsAre("/problem/n: 100 leaves rows of d, bf16, off their 16-byte boundaries; it takes a multiple of 8"));
 }
 
 TEST(ValidateGemm, AsksForScalesWhereTheFormatHasThem) {

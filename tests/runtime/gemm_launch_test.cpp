@@ -262,15 +262,14 @@ TEST_F(GemmLaunchTest, EveryBrokenRuleIsSaidAtOnce) {
   tensors.d_stride = 100;
   tensors.bias = 0x700000;
   tensors.sm_budget = -1;
-  EXPECT_THAT(
-      refusal(mlp(), tensors),
-      AllOf(HasSubstr("/tensors/a: address 0x100004 is not a multiple of 16; give an aligned one"),
-            HasSubstr("/tensors/a_stride: 257 elements of bf16 put rows off their 16-byte boundaries, where TMA "
-                      "reads and writes them; pad rows to a multiple of 8"),
-            HasSubstr("/tensors/b: is null; give a device address"),
-            HasSubstr("/tensors/d_stride: 100 is less than the 512 elements of a row"),
-            HasSubstr("/tensors/bias: is given, and nothing reads it"),
-            HasSubstr("/tensors/sm_budget: -1 is negative; 0 takes all SMs")));
+  EXPECT_THAT(refusal(mlp(), tensors),
+              AllOf(HasSubstr("/tensors/a: address 0x100004 is not a multiple of 16; give an aligned one"),
+                    HasSubstr("/tensors/a_stride: 257 elements of bf16 put rows off their 16-byte boundaries, from "
+                              "where they are copied; pad rows to a multiple of 8"),
+                    HasSubstr("/tensors/b: is null; give a device address"),
+                    HasSubstr("/tensors/d_stride: 100 is less than the 512 elements of a row"),
+                    HasSubstr("/tensors/bias: is given, and nothing reads it"),
+                    HasSubstr("/tensors/sm_budget: -1 is negative; 0 takes all SMs")));
 }
 
 TEST_F(GemmLaunchTest, OverlapsAreRefused) {

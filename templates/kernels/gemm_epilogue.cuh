@@ -1,0 +1,35 @@
+/// What a GEMM makes of one sum, whatever the kernel: activation(alpha sum + bias) + beta c, in f32 registers.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/spec_words.h"
+#include "policy/epilogue.cuh"
+#include "ptx/math.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr bool kPlainSums = !spec::kAlpha && !spec::kBias && !spec::kAddsC && spec::kActivation == Activation::kNone;
+
+/// `bias` and `c` count where the Spec has them.
+__device__ __forceinline__ float finished(float sum, float alpha, float bias, float beta, float c) {
+  if constexpr (spec::kAlpha) sum *= alpha;
+  if constexpr (spec::kBias) sum += bias;
+  sum = policy::activated<spec::kActivation>(sum);
+  if constexpr (spec::kAddsC) sum = fmaf(beta, c, sum);
+  return sum;
+}
+
+/// An element of bias or c, from a word of memory: all of it where they are f32, else a half.
+__device__ __forceinline__ float addend_of(uint32_t word, int half) {
+  if constexpr (spec::kCDType == DType::kF32)
+    return __uint_as_float(word);
+  else if constexpr (spec::kCDType == DType::kBf16)
+    return __uint_as_float(half ? word & 0xffff0000u : word << 16);
+  else
+    return ptx::cvt_f32_f16(static_cast<uint16_t>(half ? word >> 16 : word));
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,109 @@
+/// A slab of one GEMM operand in shared memory, 128 bytes of k deep: how cp.async fills it and ldmatrix reads it.
+///
+/// An operand is kExtent rows of A or columns of B. In device memory either k is innermost, and a row of the slab is
+/// 128 bytes of k; or the extent is, and a row of the slab is one k. The second kind is of 16-bit elements alone:
+/// ldmatrix transposes those on the way to registers, and 8-bit ones it cannot.
+#pragma once
+
+#include "ptx/memory.cuh"
+#include "tile/shared_tile.cuh"
+
+namespace kernelwright::tile {
+
+template <int kExtent, bool kAlongK, int kElementBytes, int kNumThreads>
+class OperandSlab {
+  static constexpr int kSlabBytes = 128;
+  static_assert(kAlongK || kElementBytes == 2, "ldmatrix transposes elements of 16 bits");
+  static constexpr int kDepth = kSlabBytes / kElementBytes;
+  static constexpr int kRows = kAlongK ? kExtent : kDepth;
+  // In units of 16 bits, whatever the element.
+  using Tile = SharedTile<kRows, kAlongK ? kSlabBytes / 2 : kExtent,
+                          (kAlongK || kExtent * 2 > kSlabBytes) ? kSlabBytes : kExtent * 2>;
+  static_assert(Tile::even_strips && Tile::bytes == kExtent * kSlabBytes);
+  static constexpr int kPassRows = kNumThreads / Tile::pieces, kPasses = kRows / kPassRows;
+  static_assert(kNumThreads % Tile::pieces == 0 && kRows % kPassRows == 0, "every thread loads in every pass");
+
+ public:
+  static constexpr uint32_t bytes = Tile::bytes;
+
+  /// One thread's part of the slabs of a tile, in the order of k. What lies past the extent or past k becomes zeros,
+  /// and is not read.
+  class Loader {
+   public:
+    /// `operand` [rows][stride] in memory; `origin`: of the tile, in the operand's `extent`.
+    __device__ __forceinline__ Loader(const void* operand, int64_t stride, int origin, int extent, int k, int thread) {
+      const int first = thread / Tile::pieces, piece = thread % Tile::pieces;
+      to_ = Tile::offset(first, piece);
+      const int64_t stride_bytes = stride * kElementBytes;
+      pass_bytes_ = kPassRows * stride_bytes;
+      from_ = static_cast<const unsigned char*>(operand);
+      if constexpr (kAlongK) {
+        from_ += (origin + first) * stride_bytes + piece * 16;
+        piece_bytes_ = 16;
+        rows_left_ = extent - origin - first;
+        depth_left_ = k - piece * (16 / kElementBytes);
+      } else {
+        const int column = origin + piece * 8;
+        from_ += first * stride_bytes + column * kElementBytes;
+        piece_bytes_ = min(16, max(0, (extent - column) * kElementBytes));
+        rows_left_ = kRows;
+        depth_left_ = k - first;
+      }
+    }
+    /// The next slab to the one at `slab`.
+    __device__ __forceinline__ void load(uint32_t slab) {
+      const unsigned char* from = from_;
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const bool exists = kAlongK ? pass * kPassRows < rows_left_ && depth_left_ > 0 : pass * kPassRows < depth_left_;
+        // 8 rows on, a piece has the same place in the pattern; fewer than 8 at a time go through it anew.
+        const uint32_t to = kPassRows % 8 == 0 ? to_ + pass * kPassRows * Tile::strip_bytes : offset(pass);
+        ptx::cp_async_cg_16(slab + to, from, exists ? piece_bytes_ : 0);
+        from += pass_bytes_;
+      }
+      from_ += kAlongK ? kSlabBytes : kPasses * pass_bytes_;
+      depth_left_ -= kDepth;
+    }
+
+   private:
+    __device__ __forceinline__ static uint32_t offset(int pass) {
+      const int thread = static_cast<int>(threadIdx.x);
+      return Tile::offset(thread / Tile::pieces + pass * kPassRows, thread % Tile::pieces);
+    }
+    const unsigned char* from_;
+    int64_t pass_bytes_;
+    uint32_t to_;
+    int piece_bytes_, rows_left_, depth_left_;
+  };
+
+  /// A warp's fragments: blocks of 16 of the extent from `first` on, a multiple of 16 and of the warp's part of the
+  /// tile. kRight: of B, whose block of 16 is two of the products' 8 columns; else of A, 16 rows.
+  template <bool kRight>
+  class Fragments {
+    // Which of the four 8 x 8 matrices comes second, the one of 8 rows more or the one of 8 columns more.
+    static constexpr bool kRowsFirst = kRight != kAlongK;
+
+   public:
+    __device__ __forceinline__ Fragments(int first, int lane)
+        : lanes_((kAlongK ? first : 0) + (kRowsFirst ? lane % 16 : lane % 8 + lane / 16 * 8),
+                 (kRowsFirst ? lane / 16 : lane / 8 % 2) | (kAlongK ? 0 : first / 8 % Tile::widest)),
+          strip_(kAlongK ? 0 : first / 8 / Tile::widest * (Tile::strip_bytes * kRows)) {}
+
+    /// What read() takes: once per slab.
+    __device__ __forceinline__ uint32_t base(uint32_t slab) const { return lanes_.base(slab + strip_); }
+
+    /// Block `block` of the extent at step `step`, 32 bytes of k.
+    __device__ __forceinline__ void read(uint32_t (&matrix)[4], uint32_t base, int block, int step) const {
+      if constexpr (kAlongK)
+        ptx::ldmatrix_x4(matrix, lanes_.address(base, block, step));
+      else
+        ptx::ldmatrix_x4_trans(matrix, lanes_.address(base, step, block));
+    }
+
+   private:
+    typename Tile::Fragments lanes_;
+    uint32_t strip_;
+  };
+};
+
+}  // namespace kernelwright::tile

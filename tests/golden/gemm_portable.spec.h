@@ -1,0 +1,29 @@
+// Specialisation of templates/kernels/gemm_portable.cu
+#pragma once
+
+#include "contract/spec_words.h"
+
+#define KERNELWRIGHT_ENTRY gemm_portable_b4aedac7e6f82b82
+
+namespace kernelwright::spec {
+
+constexpr Family kFamily = Family::kPortable;  // kernel family
+constexpr int kArch = 80;  // architecture: sm_80
+constexpr DType kADType = DType::kBf16;  // dtype of the left operand
+constexpr DType kBDType = DType::kBf16;  // dtype of the right operand
+constexpr DType kDDType = DType::kBf16;  // dtype of the result
+constexpr DType kCDType = DType::kBf16;  // dtype of bias and c
+constexpr OperandLayout kLayout = OperandLayout::kNt;  // which operands lie with k innermost
+constexpr ScaleKind kScales = ScaleKind::kNone;  // granularity of the operands' scales
+constexpr bool kAlpha = false;  // a number multiplies the sums
+constexpr bool kBias = true;  // a row is added to each row of the sums
+constexpr Activation kActivation = Activation::kGelu;  // what happens to them then
+constexpr bool kAddsC = false;  // a matrix times a number is added at last
+constexpr bool kSwapAb = false;  // rows of the kernel's tile are columns of the result
+constexpr int kBlockM = 128;  // rows of a tile
+constexpr int kBlockN = 128;  // columns of a tile
+constexpr int kStages = 4;  // slots of the operands' ring
+constexpr int kNumWarps = 8;  // warps of a CTA
+constexpr int kPromotion = 0;  // slabs of k between additions to f32 sums; 0: none
+
+}  // namespace kernelwright::spec
