@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "kernelwright/runtime/owned_event.h"
 #include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/owned_event.h"
 
 namespace kernelwright {
 namespace {

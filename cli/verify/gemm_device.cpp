@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/owned_event.h"
 #include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/owned_event.h"
 
 namespace kernelwright {
 namespace {
