@@ -200,7 +200,7 @@ const BlackwellFault kFaults[] = {
     {"factors_count_an_arrival_less",
      kTwoQueryTiles,
      {counts("factor_full + tile", "kRoleWarps", "kRoleWarps - 1")},
-     "mbarrier misuse"},
+     "race"},
     {"clean_values_count_an_arrival_more", kTwoQueryTiles, {counts("values_clean", "kCtas", "2")}, "deadlock"},
     {"landed_values_count_an_arrival_more", kTwoQueryTiles, {counts("values_landed", "1", "2")}, "deadlock"},
     {"rings_count_two_producers", kTwoQueryTiles, {{"kGathersKv ? kGatherThreads : 1, 1);", "2, 1);"}}, "deadlock"},
