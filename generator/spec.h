@@ -39,13 +39,24 @@ struct GemmSpec {
   int math_warpgroups = 2;
   int mma_in_flight = 1;
   int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
-  int split_k = 1;    // CTAs of a cluster, which share a tile
+  int split_k = 1;    // CTAs of a cluster, which share a tile; blackwell: that take turns at one
+  // blackwell, beside k_group, store_stages, cluster_m and split_k
+  int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
+  int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
+  int accumulators = 2;
+  Scheduler scheduler = Scheduler::kPersistent;
+  int clc_depth = 0;  // queued: answers of cluster launch control on their way
   // portable
   int num_warps = 4;
   bool operator==(const GemmSpec&) const = default;
 
   /// Threads of a CTA.
-  int threads() const { return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups); }
+  int threads() const {
+    if (family == Family::kBlackwell) return 256;
+    return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
+  }
+  /// CTAs of a cluster.
+  int cluster() const { return family == Family::kBlackwell ? cluster_m * cluster_n : cluster_m * split_k; }
 };
 template <class Visitor>
 void visit_fields(GemmSpec& spec, Visitor&& field) {
@@ -72,11 +83,20 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   }
   field("k_group", spec.k_group, any{}, "slots behind one pair of barriers");
   field("store_stages", spec.store_stages, any{}, "slabs of results of a warp on their way");
+  field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, which share columns of the right operand");
+  if (spec.family == Family::kBlackwell) {
+    field("cluster_n", spec.cluster_n, any{}, "CTAs of a cluster, which share rows of the left operand");
+    field("cta_group", spec.cta_group, any{}, "CTAs that share each product");
+    field("accumulators", spec.accumulators, any{}, "sums that tensor memory holds at a time");
+    field("scheduler", spec.scheduler, any{}, "how CTAs come to their tiles");
+    field("clc_depth", spec.clc_depth, any{}, "answers of cluster launch control on their way");
+    field("split_k", spec.split_k, any{}, "CTAs that take turns at a tile, each with a part of k");
+    return;
+  }
   field("roles", spec.roles, any{}, "whether the math warpgroups share a tile");
   field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
   field("mma_in_flight", spec.mma_in_flight, any{}, "groups of products left in flight before a slot is released");
   field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
-  field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, which share columns of the right operand");
   field("split_k", spec.split_k, any{}, "CTAs of a cluster, which share a tile");
 }
 

@@ -1,0 +1,178 @@
+/// gemm_sm100: kernel parameters, warps, shared memory and tensor memory, said once for the host and the kernel.
+#pragma once
+
+#include "contract/integers.h"
+#include "contract/tensor_map.h"
+
+namespace kernelwright::contract {
+
+/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c, with the scales of the operands in acc.
+///
+/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
+/// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
+///
+/// Maps, innermost dimension first. A slab is 128 bytes of k (of packed 4-bit elements: a map of bytes); with m or n
+/// innermost, 16-bit elements alone, 64 rows of k. blackwell_gemm_boxes() has the boxes, which are what one copy
+/// brings:
+///   a  (k, m) or (m, k), b  (k, n) or (n, k)                        128-byte swizzle
+///   scales_a, scales_b  (128 words, atoms of k, atoms of rows)      no swizzle; of block-scaled formats, an atom is
+///   128
+///                       rows by 4 scales, byte (row % 32) * 16 + row / 32 % 4 * 4 + scale % 4 of 512
+///   d  (n, m)           swizzled by the bytes of a row of the box; with swap_ab none
+struct BlackwellGemmParams {
+  TensorMap a, b, d;
+  TensorMap scales_a, scales_b;  // not read but by block-scaled formats; scales_b not if threads gather them
+  const void* c;                 // as d; dtype spec::kC. It may be what d holds
+  const void* bias;              // [columns of d]
+  const void*
+      scale_a;  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
+  const void* scale_b;  // as above; of block-scaled formats the atoms, [rows / 128][scale_b_stride][512 bytes]
+  float* partials;      // split_k > 1: [tiles of CTAs][block_n / 4][128 rows][4], sums of the parts of k before
+  uint32_t* turns;      // split_k > 1: [tiles of CTAs][4 warps], 0 at the start and at the end
+  int64_t c_stride;     // elements from one row of c to the next
+  int64_t scale_a_stride, scale_b_stride;
+  float alpha, beta;
+  int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
+  int32_t band;     // rows of clusters that are walked together: policy/tile_raster.cuh
+  bool bands_of_n;  // bands of columns instead
+  bool constant_b;  // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
+};
+
+// Warps 0-3 take accumulators out of tensor memory, 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
+constexpr int32_t kBlackwellGemmThreads = 256;
+constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of tensor memory
+constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, a row of the swizzle's pattern
+constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box where these are innermost
+constexpr int32_t kBlackwellGemmWarpRows = 32;    // of a warp that stores
+constexpr int32_t kScaleAtomBytes = 512;          // 128 rows by 4 scales
+constexpr int32_t kScaleAtomRows = 128;
+constexpr int32_t kTensorMemoryColumns = 512;  // of an SM, 32 bits each
+
+/// What the layouts below follow from.
+struct BlackwellGemmShape {
+  int32_t block_n;  // columns of a tile
+  int32_t ctas;     // 2: a pair shares each product of 256 rows; each has half of b's rows
+  int32_t cluster_m, cluster_n;
+  int32_t stages, k_group;  // slots of a slab, and how many of them are full and empty together
+  int32_t accumulators;     // tiles, or with promotion slabs, whose sums tensor memory holds at a time
+  int32_t scale_atoms;      // atoms of 128 rows that a slab has: 1 mxfp8, 2 mxfp4, 4 nvfp4; 0 without block scales
+  int32_t store_stages, d_bytes;
+  bool swap_ab;
+  int32_t items;  // queued: answers of cluster launch control that wait to be read; 0: the grid's tiles are dealt out
+};
+
+/// Whether threads put the scales of the tile's columns in their places: tiles of less than 64 begin within an atom,
+/// where no address of tensor memory does.
+constexpr bool blackwell_gemm_gathers(const BlackwellGemmShape& shape) {
+  return shape.scale_atoms > 0 && shape.block_n < 64;
+}
+/// Atoms of 128 rows that the tile's columns lie in.
+constexpr int32_t blackwell_gemm_column_atoms(const BlackwellGemmShape& shape) {
+  return (shape.block_n + kScaleAtomRows - 1) / kScaleAtomRows;
+}
+
+/// Columns of tensor memory, all 128 lanes. One table for planner, validation, explain and kernel.
+struct BlackwellGemmColumns {
+  int32_t accumulators;        // [accumulators][block_n]
+  int32_t scales_a, scales_b;  // of a slab: [atoms of k][4], [atoms of k][4 * atoms of columns]
+  int32_t used;
+  int32_t allocated;  // a power of two
+};
+constexpr BlackwellGemmColumns blackwell_gemm_columns(const BlackwellGemmShape& shape) {
+  BlackwellGemmColumns columns{};
+  columns.accumulators = 0;
+  columns.scales_a = shape.accumulators * shape.block_n;
+  columns.scales_b = columns.scales_a + 4 * shape.scale_atoms;
+  columns.used = columns.scales_b + 4 * shape.scale_atoms * blackwell_gemm_column_atoms(shape);
+  columns.allocated = 32;
+  while (columns.allocated < columns.used) columns.allocated *= 2;
+  return columns;
+}
+
+/// A CTA's part of a slot, bytes.
+constexpr int32_t blackwell_gemm_a_bytes() { return kBlackwellGemmRows * kBlackwellGemmSlabBytes; }
+constexpr int32_t blackwell_gemm_b_bytes(const BlackwellGemmShape& shape) {
+  return shape.block_n / shape.ctas * kBlackwellGemmSlabBytes;
+}
+constexpr int32_t blackwell_gemm_scale_a_bytes(const BlackwellGemmShape& shape) {
+  return shape.scale_atoms * kScaleAtomBytes;
+}
+constexpr int32_t blackwell_gemm_scale_b_bytes(const BlackwellGemmShape& shape) {
+  return shape.scale_atoms * blackwell_gemm_column_atoms(shape) * kScaleAtomBytes;
+}
+
+/// What one copy brings where k is innermost: CTAs of a cluster that share rows of an operand load equal shares.
+struct BlackwellGemmBoxes {
+  int32_t a_sharers, b_sharers;  // CTAs
+  int32_t a_rows, b_rows;
+};
+constexpr BlackwellGemmBoxes blackwell_gemm_boxes(const BlackwellGemmShape& shape) {
+  BlackwellGemmBoxes boxes{};
+  boxes.a_sharers = shape.cluster_n;
+  boxes.b_sharers = shape.cluster_m / shape.ctas;
+  boxes.a_rows = kBlackwellGemmRows / boxes.a_sharers;
+  boxes.b_rows = shape.block_n / shape.ctas / boxes.b_sharers;
+  return boxes;
+}
+
+/// Columns of the tile that a warp stores at once with its 32 rows: the largest power of two that divides block_n, and
+/// whose bytes are at most 128 (swap_ab: a slab's).
+constexpr int32_t blackwell_gemm_store_columns(const BlackwellGemmShape& shape) {
+  int32_t columns = 128 / shape.d_bytes;
+  while (shape.block_n % columns != 0) columns /= 2;
+  return columns;
+}
+constexpr int32_t kBlackwellGemmStoreSlabBytes = 4096;  // 32 rows of 128 bytes
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
+struct BlackwellGemmLayout {
+  int32_t a, b;                // `stages` slots each
+  int32_t scales_a, scales_b;  // `stages` slots of atoms, [atoms of columns][atoms of k]
+  int32_t output;              // [4 warps][store stages] slabs
+  int32_t items;               // answers of 16 bytes
+  int32_t barriers;            // mbarriers, in the order of blackwell_gemm_barriers()
+  int32_t tensor_address;      // 4 bytes: where the tensor memory begins
+  int32_t total;
+};
+
+/// Indices of mbarriers, with who arrives. Of a pair both CTAs arrive, on those of the first one, where it alone waits:
+/// on full slots and free accumulators.
+struct BlackwellGemmBarriers {
+  int32_t full;               // [stages / k_group] TMA, and the warp that gathers scales
+  int32_t empty;              // [stages / k_group] tcgen05.commit of each CTA (pair) that this one loads for
+  int32_t accumulator_full;   // [accumulators] tcgen05.commit
+  int32_t accumulator_empty;  // [accumulators] 4 warps of each CTA of the pair
+  int32_t item_full;          // [items] an answer is there
+  int32_t item_empty;         // [items] of the cluster's first CTA: every warp of the cluster that reads it has
+  int32_t item_wanted;        // [items ? 1 : 0] of the first CTA: its loading warp has begun the tile before
+  int32_t count;
+};
+constexpr BlackwellGemmBarriers blackwell_gemm_barriers(const BlackwellGemmShape& shape) {
+  BlackwellGemmBarriers barriers{};
+  const int32_t groups = shape.stages / shape.k_group;
+  barriers.full = 0;
+  barriers.empty = barriers.full + groups;
+  barriers.accumulator_full = barriers.empty + groups;
+  barriers.accumulator_empty = barriers.accumulator_full + shape.accumulators;
+  barriers.item_full = barriers.accumulator_empty + shape.accumulators;
+  barriers.item_empty = barriers.item_full + shape.items;
+  barriers.item_wanted = barriers.item_empty + shape.items;
+  barriers.count = barriers.item_wanted + (shape.items > 0 ? 1 : 0);
+  return barriers;
+}
+
+constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& shape) {
+  BlackwellGemmLayout layout{};
+  layout.a = 0;
+  layout.b = layout.a + shape.stages * blackwell_gemm_a_bytes();
+  layout.output = layout.b + shape.stages * blackwell_gemm_b_bytes(shape);
+  layout.scales_a = layout.output + 4 * shape.store_stages * kBlackwellGemmStoreSlabBytes;
+  layout.scales_b = layout.scales_a + shape.stages * blackwell_gemm_scale_a_bytes(shape);
+  layout.items = layout.scales_b + shape.stages * blackwell_gemm_scale_b_bytes(shape);
+  layout.barriers = layout.items + shape.items * 16;
+  layout.tensor_address = layout.barriers + blackwell_gemm_barriers(shape).count * 8;
+  layout.total = (layout.tensor_address + 4 + 15) / 16 * 16;
+  return layout;
+}
+
+}  // namespace kernelwright::contract
