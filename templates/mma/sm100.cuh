@@ -1,5 +1,5 @@
-/// The products of attention on tcgen05: 128 rows of each CTA, accumulators in tensor memory, one thread issues.
-/// Operands of 16 or 8 bits, f32 sums.
+/// Products on tcgen05: 128 rows of each CTA, accumulators in tensor memory, one thread issues. Here what attention
+/// multiplies; mma/sm100_slab.cuh has a GEMM's. f32 sums.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -16,13 +16,28 @@ constexpr int kSlabSteps = 128 / kStepBytes;
 /// How elements of a type are multiplied.
 template <DType kType>
 struct Operand {
-  static_assert(kType == DType::kBf16 || kType == DType::kF16 || kType == DType::kE4m3);
-  static constexpr ptx::MmaKind kind = kType == DType::kE4m3 ? ptx::MmaKind::kF8f6f4 : ptx::MmaKind::kF16;
-  static constexpr ptx::MmaElement element = kType == DType::kE4m3   ? ptx::MmaElement::kE4m3
+  static constexpr bool is_fp8 = kType == DType::kE4m3 || kType == DType::kE5m2;
+  static constexpr bool is_fp4 = kType == DType::kMxfp4 || kType == DType::kNvfp4;  // two to a byte
+  static constexpr bool is_block_scaled = is_fp4 || kType == DType::kMxfp8;
+  static_assert(is_fp8 || is_block_scaled || kType == DType::kBf16 || kType == DType::kF16);
+  static constexpr ptx::MmaKind kind = kType == DType::kMxfp8   ? ptx::MmaKind::kMxf8f6f4
+                                       : kType == DType::kMxfp4 ? ptx::MmaKind::kMxf4
+                                       : kType == DType::kNvfp4 ? ptx::MmaKind::kMxf4nvf4
+                                       : is_fp8                 ? ptx::MmaKind::kF8f6f4
+                                                                : ptx::MmaKind::kF16;
+  static constexpr ptx::MmaElement element = is_fp4                  ? ptx::MmaElement::kE2m1
+                                             : kType == DType::kE5m2 ? ptx::MmaElement::kE5m2
                                              : kType == DType::kBf16 ? ptx::MmaElement::kBf16
-                                                                     : ptx::MmaElement::kF16;
-  static constexpr int bytes = kType == DType::kE4m3 ? 1 : 2;
-  static constexpr int step = kStepBytes / bytes;  // elements of an instruction's K
+                                             : kType == DType::kF16  ? ptx::MmaElement::kF16
+                                                                     : ptx::MmaElement::kE4m3;
+  static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : 16;
+  static constexpr int bytes = bits / 8;              // not of 4 bits
+  static constexpr int step = kStepBytes * 8 / bits;  // elements of an instruction's K
+  static constexpr int scale_block = kType == DType::kNvfp4 ? 16
+                                     : is_block_scaled      ? 32
+                                                            : 0;  // elements of k to a scale
+  static constexpr int scale_bytes_per_step = is_block_scaled ? step / scale_block : 0;
+  static constexpr int scale_atoms = scale_bytes_per_step;  // of 4 scales, that the 4 steps of a slab have
 
   template <int kCtas>
   static constexpr uint32_t instruction(uint32_t n, bool b_mn_major) {

@@ -36,6 +36,23 @@ struct ScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
   }
 };
 
+/// As StandardTilePayload, and atoms of 8-bit scales of both operands, kept as tcgen05.cp copies them to tensor memory:
+/// 512 bytes for 128 rows. kCopiedBytes: those of a tile that TMA brings; threads put the others in their places.
+template <uint32_t kABytes, uint32_t kBBytes, uint32_t kScaleABytes, uint32_t kScaleBBytes, uint32_t kCopiedBytes,
+          int kTiles>
+struct BlockScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
+  static constexpr uint32_t bytes_per_tile = kABytes + kBBytes + kCopiedBytes;
+  static_assert(kScaleABytes % 512 == 0 && kScaleBBytes % 512 == 0, "whole atoms");
+  uint32_t scales_a_base, scales_b_base;
+
+  __device__ __forceinline__ uint32_t scales_a(int tile) const {
+    return scales_a_base + static_cast<uint32_t>(tile) * kScaleABytes;
+  }
+  __device__ __forceinline__ uint32_t scales_b(int tile) const {
+    return scales_b_base + static_cast<uint32_t>(tile) * kScaleBBytes;
+  }
+};
+
 /// One role's view of the input ring. kClusterScope: CTAs of a cluster write into each other's slots, and let go of
 /// each other's.
 template <class PayloadT, int kStages, int kKGroup = 1, bool kClusterScope = false>

@@ -17,6 +17,18 @@ __device__ __forceinline__ void st_relaxed_gpu_u64(unsigned long long* address, 
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
+/// ld.acquire.gpu: what was written before the store that this reads from is visible to the thread.
+__device__ __forceinline__ uint32_t ld_acquire_gpu_u32(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+/// st.release.gpu: what this thread has written, and others ahead of a barrier with it, comes before.
+__device__ __forceinline__ void st_release_gpu_u32(uint32_t* address, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 /// atom.cas: `value` if the word is `expected`; returns what it was. Orders nothing.
 __device__ __forceinline__ unsigned long long atom_cas_relaxed_gpu_u64(unsigned long long* address,
                                                                        unsigned long long expected,

@@ -37,6 +37,16 @@ __device__ __forceinline__ void clusterlaunchcontrol_try_cancel(uint32_t respons
       : "memory");
 }
 
+/// As above, by one thread of a cluster for all of it: whole clusters are cancelled, and the answer, which names a
+/// cluster's first CTA, is written to that offset in every CTA and completes on the barrier at that offset there.
+__device__ __forceinline__ void clusterlaunchcontrol_try_cancel_multicast(uint32_t response, uint32_t barrier) {
+  asm volatile(
+      "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 "
+      "[%0], [%1];" ::"r"(response),
+      "r"(barrier)
+      : "memory");
+}
+
 /// clusterlaunchcontrol.query_cancel: blockIdx.x of the CTA that was cancelled, whose work is now the asker's; kNoBlock
 /// if none was.
 __device__ __forceinline__ uint32_t clusterlaunchcontrol_canceled_block(uint32_t response) {

@@ -90,6 +90,15 @@ __device__ __forceinline__ void ld_global_v2_u32_if(uint32_t* value, const void*
       : "l"(address), "r"(static_cast<uint32_t>(exists)));
 }
 
+/// ld.global.v4 of 16 bytes at a multiple of 16. Not .nc: see ptx/launch.cuh.
+__device__ __forceinline__ Vector16 ld_global_v4(const void* address) {
+  Vector16 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.word[0]), "=r"(value.word[1]), "=r"(value.word[2]), "=r"(value.word[3])
+               : "l"(address));
+  return value;
+}
+
 __device__ __forceinline__ void st_global_v4(void* address, const Vector16& value) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.word[0]), "r"(value.word[1]),
                "r"(value.word[2]), "r"(value.word[3])

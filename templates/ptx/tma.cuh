@@ -195,7 +195,36 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(uint32_t share
 }
 
 // ---- _pair (PTX ISA 8.6, sm_100a): the box lands in this CTA and completes on a barrier of it or of its peer, the CTA
-// of the same tcgen05 pair, as `barrier` from mapa says ----
+// of the same tcgen05 pair, as `barrier` from mapa says. _pair_multicast: in each CTA of `ctas`, on the barrier at that
+// offset of the first or of the second CTA of each one's pair, whichever `barrier` is of in its own ----
+
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_pair(uint32_t shared, const TensorMap& map, int x, int y,
+                                                             uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], [%1, {%2, "
+      "%3}], [%4];" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void cp_async_bulk_tensor_2d_pair_multicast(uint32_t shared, const TensorMap& map, int x,
+                                                                       int y, uint32_t barrier, uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.cta_group::"
+      "2 "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(barrier), "h"(ctas)
+      : "memory");
+}
+
+__device__ __forceinline__ void cp_async_bulk_tensor_3d_pair(uint32_t shared, const TensorMap& map, int x, int y, int z,
+                                                             uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], [%1, {%2, "
+      "%3, %4}], [%5];" ::"r"(shared),
+      "l"(map_address(map)), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
 
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_pair(uint32_t shared, const TensorMap& map, int x, int y, int z,
                                                              int w, uint32_t barrier) {

@@ -52,9 +52,9 @@ template <DType kTo, int kCount>
 __device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int first) {
   if constexpr (kTo == DType::kF32) {
     return __float_as_uint(values[first]);
-  } else if constexpr (kTo == DType::kE4m3) {
-    return ptx::cvt_rn_satfinite_e4m3x2_f32(values[first], values[first + 1]) |
-           uint32_t{ptx::cvt_rn_satfinite_e4m3x2_f32(values[first + 2], values[first + 3])} << 16;
+  } else if constexpr (kBytesOf<kTo> == 1) {
+    return fp8_pair<kTo>(values[first], values[first + 1]) |
+           uint32_t{fp8_pair<kTo>(values[first + 2], values[first + 3])} << 16;
   } else {
     return Element<kTo>::pack(values[first], values[first + 1]);
   }

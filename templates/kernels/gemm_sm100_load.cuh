@@ -1,0 +1,187 @@
+/// The loading thread of gemm_sm100, and the warp that gathers scales of narrow tiles.
+#pragma once
+
+#include "kernels/gemm_sm100_walk.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// A box of an operand, for all CTAs of `ctas` where kSharers share it. `full`: the barrier of the CTA that multiplies.
+template <int kSharers>
+__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, uint32_t full,
+                                         uint16_t ctas) {
+  if constexpr (kPair && kSharers > 1)
+    ptx::cp_async_bulk_tensor_2d_pair_multicast(to, map, x, y, full, ctas);
+  else if constexpr (kPair)
+    ptx::cp_async_bulk_tensor_2d_pair(to, map, x, y, full);
+  else if constexpr (kSharers > 1)
+    ptx::cp_async_bulk_tensor_2d_multicast(to, map, x, y, full, ctas);
+  else
+    ptx::cp_async_bulk_tensor_2d(to, map, x, y, full);
+}
+/// This CTA's share, number `share` of kSharers, of a slab of kExtent rows of an operand from row `row` on.
+template <bool kMnMajor, int kSharers, int kExtent>
+__device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int share,
+                                          uint32_t full, uint16_t ctas) {
+  if constexpr (kMnMajor) {  // boxes of 64 rows, of which each CTA loads some of k
+    constexpr int kBoxRows = contract::kBlackwellGemmBoxRows, kDepth = kBoxRows / kSharers;
+    static_assert(kExtent % kBoxRows == 0 && kDepth % 8 == 0, "whole boxes, in shares of whole patterns");
+#pragma unroll
+    for (int i = 0; i < kExtent / kBoxRows; ++i)
+      load_box<kSharers>(to + static_cast<uint32_t>(i * kBoxRows + share * kDepth) * kRowBytes, map, row + i * kBoxRows,
+                         k + share * kDepth, full, ctas);
+  } else {
+    constexpr int kShare = kExtent / kSharers;
+    load_box<kSharers>(to + static_cast<uint32_t>(share * kShare) * kRowBytes, map, k, row + share * kShare, full,
+                       ctas);
+  }
+}
+/// Atoms of scales, this CTA's own.
+__device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMap& map, int slab, int row,
+                                           uint32_t full) {
+  const int k = slab * kScaleAtoms, atom = row / contract::kScaleAtomRows;
+  if constexpr (kPair)
+    ptx::cp_async_bulk_tensor_3d_pair(to, map, 0, k, atom, full);
+  else
+    ptx::cp_async_bulk_tensor_3d(to, map, 0, k, atom, full);
+}
+
+/// What a launch ahead of this one never writes, and what it may have written.
+enum class Operand { kConstant, kOther };
+
+/// Role of one thread: keeps the ring full, over the ends of tiles.
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                    uint32_t rank)
+      : params_(params), shared_(shared), work_(work), rank_(rank) {}
+
+  __device__ __forceinline__ void run() const {
+    int early = params_.constant_b ? load_weights_ahead() : 0;  // groups of slabs of which weights are on the way
+    ptx::griddepcontrol_wait();
+    pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
+    for_each_item<true>(shared_, work_, [&](int index) {
+      if (kQueued && rank_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.item_wanted));
+      const Item item = work_.at(index, rank_);
+#pragma unroll 1
+      for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
+        const auto stage = input.acquire();
+        if (early == 0)
+          begin(stage, item, slab);
+        else
+          --early;
+        load<Operand::kOther>(stage, slab, item);
+        input.step();
+      }
+    });
+    ptx::griddepcontrol_launch_dependents();
+    input.drain();  // no commit of a product arrives at a CTA that is gone
+  }
+
+ private:
+  /// Of the first item, as much as the ring holds.
+  __device__ __forceinline__ int load_weights_ahead() const {
+    const ItemWalk<true> items(shared_, work_.count());
+    if (!items.begins()) return 0;
+    const Item item = work_.at(items.index(), rank_);
+    pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
+    int groups = 0;
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end && groups < Input::num_group_stages;
+         slab += spec::kKGroup, ++groups) {
+      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      begin(stage, item, slab);
+      input.step();
+    }
+    return groups;
+  }
+  /// Arms the slot, where this CTA multiplies, and loads the operand that may come first.
+  __device__ __forceinline__ void begin(const Input::Stage& stage, const Item& item, int slab) const {
+    // Of a pair the first CTA expects what both load; the other's copies may complete before that.
+    if (leads(rank_)) pipeline::InputProducer<Input>::expect_bytes(stage, kCtas * Input::group_bytes);
+    load<Operand::kConstant>(stage, slab, item);
+  }
+
+  /// A group of slabs of one operand. The problem's b is constant, or may be.
+  template <Operand kWhich>
+  __device__ __forceinline__ void load(const Input::Stage& stage, int slab, const Item& item) const {
+    constexpr bool kOfRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
+    const uint32_t full = leaders(stage.full, rank_);
+#pragma unroll
+    for (int j = 0; j < spec::kKGroup; ++j) {
+      const int k = (slab + j) * kSlabDepth / kElementsPerMapped,
+                tile = stage.tile(j);  // past the end TMA brings zeros
+      if constexpr (kOfRows) {
+        load_slab<kAMnMajor, kBoxes.a_sharers, kRows>(stage.payload.a(tile), params_.a, k, item.row,
+                                                      static_cast<int>(rank_n(rank_)), full, sharers_of_a(rank_));
+        if constexpr (kBlockScaled)
+          load_atoms(stage.payload.scales_a(tile), params_.scales_a, slab + j, item.row, full);
+      } else {
+        constexpr int kOwn = kColumns / kCtas;  // of a product's columns
+        load_slab<kBMnMajor, kBoxes.b_sharers, kOwn>(
+            stage.payload.b(tile), params_.b, k, item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
+            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
+        if constexpr (kBlockScaled && !kGathers)
+          load_atoms(stage.payload.scales_b(tile), params_.scales_b, slab + j, item.column, full);
+      }
+    }
+  }
+
+  // Two of 4 bits are one element of a map.
+  static constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
+
+  const BlackwellGemmParams& params_;
+  const Shared& shared_;
+  const Work& work_;
+  const uint32_t rank_;
+};
+
+/// Role of a warp: scales of a tile's few columns to where atoms have their first rows. A column is a lane's.
+__device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                              uint32_t rank) {
+  const uint32_t lane = threadIdx.x % 32;
+  const Payload payload = shared.payload();
+  // tcgen05.cp reads whole atoms: what no product reads is zeros from here on.
+#pragma unroll 1
+  for (uint32_t at = payload.scales_b_base + lane * 16; at < payload.scales_b_base + spec::kStages * kScaleBBytes;
+       at += 32 * 16)
+    ptx::st_shared_v4(at, {});
+  __syncwarp();
+  ptx::griddepcontrol_wait();
+  const uint32_t* const atoms = ptx::opaque(static_cast<const uint32_t*>(params.scale_b));
+  constexpr int kAtoms = kGathers ? kScaleAtoms : 1, kAtomRows = contract::kScaleAtomRows,
+                kAtomWords = contract::kScaleAtomBytes / 4;
+  pipeline::InputProducer<Input> input(shared.input(), payload);
+  for_each_item<false>(shared, work, [&](int index) {
+    const Item item = work.at(index, rank);
+    const int column = item.column + static_cast<int>(lane), within = column % kAtomRows;
+    const bool exists = lane < kColumns && column < params.n;
+    const uint32_t* const from =
+        atoms + (column / kAtomRows) * params.scale_b_stride * kAtomWords + within % 32 * 4 + within / 32;
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
+      uint32_t words[spec::kKGroup * kAtoms];
+#pragma unroll
+      for (int i = 0; i < spec::kKGroup * kAtoms; ++i) {
+        const int atom = slab * kAtoms + i;
+        words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < params.scale_b_stride);
+      }
+      const auto stage = input.acquire();
+#pragma unroll
+      for (int i = 0; i < spec::kKGroup * kAtoms; ++i)
+        if (lane < kColumns)
+          ptx::st_shared_u32(stage.payload.scales_b(stage.tile(i / kAtoms)) +
+                                 static_cast<uint32_t>(i % kAtoms) * contract::kScaleAtomBytes + lane * 16,
+                             words[i]);
+      ptx::fence_proxy_async_shared();
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(stage.full);
+      input.step();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,202 @@
+/// The storing warps of gemm_sm100: sums out of tensor memory, a row each thread, finished and stored.
+///
+/// Parts of k take turns at a tile (split_k > 1): the first leaves its sums in the workspace, each further one adds its
+/// own to them, and the last finishes. So they are added in the order of k, whoever is ready first. A turn is passed
+/// warp by warp, and a part waits for a lower one alone, which began before it.
+#pragma once
+
+#include "kernels/gemm_sm100_epilogue.cuh"
+#include "kernels/gemm_sm100_walk.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/tma.cuh"
+#include "tile/lane_rows.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Role of a warp: 32 rows of every item of the CTA.
+class TileStore {
+  static constexpr int kChunk = contract::blackwell_gemm_store_columns(kShape);  // columns stored at once
+  static constexpr int kChunks = kColumns / kChunk, kStages = spec::kStoreStages;
+  static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
+  using Chunk = float[kChunk];
+  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kChunk>;
+
+ public:
+  __device__ __forceinline__ TileStore(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                       uint32_t tensor, uint32_t rank, uint32_t warp)
+      : params_(params),
+        shared_(shared),
+        work_(work),
+        rank_(rank),
+        warp_(warp),
+        lane_(threadIdx.x % 32),
+        output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
+
+  __device__ __forceinline__ void run() {
+    for_each_item<false>(shared_, work_, [&](int index) { store(work_.at(index, rank_)); });
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // shared memory outlives what reads it
+  }
+
+ private:
+  __device__ __forceinline__ void store(const Item& item) {
+    const int row = item.row + static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
+    const bool last = item.part == kParts - 1;
+    float sums[kPerSlab ? kColumns : 1];
+    Chunk values[2];
+    uint32_t from = 0;
+    const bool has_sums = kParts == 1 || item.slabs.groups() > 0;
+    if constexpr (kPerSlab) {
+      add_slabs(item, row, sums);
+    } else if (has_sums) {
+      from = output_.acquire().tensor + lanes();
+      ptx::tcgen05_ld(from, values[0]);
+    }
+    const RowEpilogue epilogue(params_, row);
+    if (kParts > 1 && item.part > 0) wait_for_turn(item);
+    // Two chunks a round: the epilogue of all would take the compiler seconds. Sums in registers have no run-time
+    // index.
+    constexpr int kRound = kPerSlab ? kChunks : 2;
+#pragma unroll 1
+    for (int first = 0; first < kChunks; first += kRound)
+#pragma unroll
+      for (int i = 0; i < kRound; ++i) {
+        const int chunk = first + i;
+        if (kChunks % kRound != 0 && chunk >= kChunks) break;
+        Chunk& own = values[i % 2];
+        if constexpr (kPerSlab) {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) own[j] = sums[i * kChunk + j];
+        } else if (has_sums) {
+          ptx::tcgen05_wait_ld(own);
+          if (chunk + 1 < kChunks)  // the next are on their way while these are stored
+            ptx::tcgen05_ld(from + (chunk + 1) * kChunk, values[(i + 1) % 2]);
+          else
+            output_.release(arrival());
+        } else {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) own[j] = 0;
+        }
+        if constexpr (kParts > 1) exchange(own, item, chunk, last);
+        if (kParts > 1 && !last) continue;
+        epilogue.apply(own, item.column + chunk * kChunk);
+        put(own, chunk, item);
+      }
+    if constexpr (kParts > 1) pass_turn(item, last);
+  }
+
+  __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
+  /// An arrival where products wait: the first CTA of a pair's. tcgen05's fences order the loads.
+  struct Arrival {
+    uint32_t lane, leader;
+    __device__ __forceinline__ void operator()(uint32_t barrier) const {
+      if (lane != 0) return;
+      if constexpr (kPair)
+        ptx::mbarrier_arrive_remote(barrier, leader);
+      else
+        ptx::mbarrier_arrive(barrier);
+    }
+  };
+  __device__ __forceinline__ Arrival arrival() const { return {lane_, rank_ - rank_in_pair(rank_)}; }
+
+  // ---- sums of slabs, times their scales ----
+
+  __device__ __forceinline__ void add_slabs(const Item& item, int row, float (&sums)[kPerSlab ? kColumns : 1]) {
+    constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) sums[i] = 0;
+    const SlabScales scales(params_, item, row);
+    SlabScales::Factors next{};
+    if (item.slabs.begin < item.slabs.end) next = scales.read(item.slabs.begin);
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end; ++slab) {
+      const SlabScales::Factors factors = next;
+      if (slab + 1 < item.slabs.end) next = scales.read(slab + 1);
+      const uint32_t from = output_.acquire().tensor + lanes();
+      float products[2][kPiece];
+      ptx::tcgen05_ld(from, products[0]);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        ptx::tcgen05_wait_ld(products[piece % 2]);
+        if (piece + 1 < kPieces)
+          ptx::tcgen05_ld(from + (piece + 1) * kPiece, products[(piece + 1) % 2]);
+        else
+          output_.release(arrival());
+#pragma unroll
+        for (int i = 0; i < kPiece; ++i) {
+          const int column = piece * kPiece + i;
+          sums[column] = fmaf(products[piece % 2][i], SlabScales::factor(factors, column), sums[column]);
+        }
+      }
+    }
+  }
+
+  // ---- turns ----
+
+  __device__ __forceinline__ uint32_t* turn(const Item& item) const {
+    return params_.turns + item.place * static_cast<int>(Output::kWarps) + static_cast<int>(warp_);
+  }
+  __device__ __forceinline__ void wait_for_turn(const Item& item) const {
+    if (lane_ == 0)
+      while (ptx::ld_acquire_gpu_u32(turn(item)) != static_cast<uint32_t>(item.part)) {
+      }
+    __syncwarp();
+  }
+  __device__ __forceinline__ void pass_turn(const Item& item, bool last) const {
+    __syncwarp();
+    // Zero at the end, as a launch finds it.
+    if (lane_ == 0) ptx::st_release_gpu_u32(turn(item), last ? 0 : static_cast<uint32_t>(item.part) + 1);
+  }
+  /// Adds what the parts before have left, and leaves the sum for the next. [4 columns][128 rows][4]: lanes' accesses
+  /// are neighbours.
+  __device__ __forceinline__ void exchange(Chunk& own, const Item& item, int chunk, bool last) const {
+    const int64_t first = static_cast<int64_t>(item.place) * (kColumns / 4) + chunk * (kChunk / 4);
+    float* const at =
+        params_.partials + (first * kRows + static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_)) * 4;
+#pragma unroll
+    for (int i = 0; i < kChunk; i += 4) {
+      if (item.part > 0) {
+        float before[4];
+        ptx::ld_global_cg(before, at + i * kRows);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) own[i + j] = before[j] + own[i + j];
+      }
+      if (!last)
+        ptx::st_global_v4(at + i * kRows, {__float_as_uint(own[i]), __float_as_uint(own[i + 1]),
+                                           __float_as_uint(own[i + 2]), __float_as_uint(own[i + 3])});
+    }
+  }
+
+  // ---- results ----
+
+  /// By way of shared memory, from where TMA stores them; rows and columns past the end are not stored.
+  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) const {
+    // An item begins with the first stage, which an odd number of chunks of the last one may have ended with.
+    constexpr bool kEven = kChunks % kStages == 0;
+    if (lane_ == 0) {
+      if (chunk > 0 || kEven)
+        ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+      else
+        ptx::cp_async_bulk_wait_group_read<0>();
+    }
+    __syncwarp();
+    const uint32_t slab = shared_.output(warp_, static_cast<uint32_t>(chunk % kStages));
+    Slab::put(slab, lane_, values);
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane_ == 0) {
+      const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
+      ptx::cp_async_bulk_tensor_2d_store(params_.d, spec::kSwapAb ? row : column, spec::kSwapAb ? column : row, slab);
+      ptx::cp_async_bulk_commit_group();
+    }
+  }
+
+  const BlackwellGemmParams& params_;
+  const Shared& shared_;
+  const Work& work_;
+  const uint32_t rank_, warp_, lane_;
+  pipeline::OutputConsumer<Output> output_;
+};
+
+}  // namespace
+}  // namespace kernelwright

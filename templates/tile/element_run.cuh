@@ -1,0 +1,69 @@
+/// Neighbours in a row of memory that one thread reads: eight elements, whole vectors where they are aligned and exist.
+#pragma once
+
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright::tile {
+
+/// Eight elements of f16, bf16 or f32; what does not exist is 0.
+template <DType kType>
+class ElementRun {
+  static constexpr int kBytes = kBytesOf<kType>, kVectors = kBytes / 2;
+  static_assert(kBytes == 2 || kBytes == 4);
+
+ public:
+  static constexpr int count = 8;
+
+  /// Of `from`, of which `left` exist. Nothing past them is read.
+  __device__ __forceinline__ void load(const void* from, int left) {
+    const char* const bytes = static_cast<const char*>(from);
+    if (left >= count && reinterpret_cast<uint64_t>(from) % 16 == 0) {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const ptx::Vector16 vector = ptx::ld_global_v4(bytes + i * 16);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) words_[i * 4 + j] = vector.word[j];
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < count; i += 2) {
+        if constexpr (kBytes == 2) {
+          words_[i / 2] = ptx::ld_global_u16_if(bytes + i * 2, i < left) |
+                          ptx::ld_global_u16_if(bytes + i * 2 + 2, i + 1 < left) << 16;
+        } else {
+          words_[i] = ptx::ld_global_u32_if(bytes + i * 4, i < left);
+          words_[i + 1] = ptx::ld_global_u32_if(bytes + i * 4 + 4, i + 1 < left);
+        }
+      }
+    }
+  }
+  /// Column `i` of a row of `stride` elements for each of eight rows, of which `left` exist.
+  __device__ __forceinline__ void load_strided(const void* from, int64_t stride, int left) {
+    const char* const bytes = static_cast<const char*>(from);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const char* const at = bytes + i * stride * kBytes;
+      if constexpr (kBytes == 4)
+        words_[i] = ptx::ld_global_u32_if(at, i < left);
+      else if (i % 2 == 0)
+        words_[i / 2] = ptx::ld_global_u16_if(at, i < left);
+      else
+        words_[i / 2] |= ptx::ld_global_u16_if(at, i < left) << 16;
+    }
+  }
+
+  __device__ __forceinline__ float value(int i) const {
+    if constexpr (kType == DType::kF32)
+      return __uint_as_float(words_[i]);
+    else if constexpr (kType == DType::kBf16)
+      return __uint_as_float(i % 2 ? words_[i / 2] & 0xffff0000u : words_[i / 2] << 16);
+    else
+      return ptx::cvt_f32_f16(static_cast<uint16_t>(i % 2 ? words_[i / 2] >> 16 : words_[i / 2]));
+  }
+
+ private:
+  uint32_t words_[count * kBytes / 4];
+};
+
+}  // namespace kernelwright::tile
