@@ -27,9 +27,11 @@ struct BlackwellGemmParams {
   const void*
       scale_a;  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
   const void* scale_b;  // as above; of block-scaled formats the atoms, [rows / 128][scale_b_stride][512 bytes]
-  float* partials;      // split_k > 1: [tiles of CTAs][block_n / 4][128 rows][4], sums of the parts of k before
-  uint32_t* turns;      // split_k > 1: [tiles of CTAs][4 warps], 0 at the start and at the end
-  int64_t c_stride;     // elements from one row of c to the next
+  // split_k > 1, blackwell_gemm_workspace():
+  uint32_t* begun;   // clusters that have begun, 0 at the start: the n-th one takes item n
+  uint32_t* turns;   // [tiles of CTAs][4 warps], 0 at the start
+  float* partials;   // [tiles of CTAs][block_n / 4][128 rows][4], sums of the parts of k before
+  int64_t c_stride;  // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
@@ -69,6 +71,20 @@ constexpr bool blackwell_gemm_gathers(const BlackwellGemmShape& shape) {
 /// Atoms of 128 rows that the tile's columns lie in.
 constexpr int32_t blackwell_gemm_column_atoms(const BlackwellGemmShape& shape) {
   return (shape.block_n + kScaleAtomRows - 1) / kScaleAtomRows;
+}
+
+/// Byte offsets in the workspace of a launch with split_k > 1, which is aligned to 16. The first `zeros` bytes are
+/// zeros when the kernel begins.
+struct BlackwellGemmWorkspace {
+  int64_t turns, partials, zeros, total;
+};
+/// `tiles`: of CTAs, those of the clusters at the edges that lie past the end among them.
+constexpr BlackwellGemmWorkspace blackwell_gemm_workspace(int64_t tiles, int32_t block_n) {
+  BlackwellGemmWorkspace workspace{};
+  workspace.turns = 16;
+  workspace.partials = workspace.zeros = workspace.turns + tiles * 4 * 4;
+  workspace.total = workspace.partials + tiles * kBlackwellGemmRows * block_n * 4;
+  return workspace;
 }
 
 /// Columns of tensor memory, all 128 lanes. One table for planner, validation, explain and kernel.
@@ -132,6 +148,7 @@ struct BlackwellGemmLayout {
   int32_t items;               // answers of 16 bytes
   int32_t barriers;            // mbarriers, in the order of blackwell_gemm_barriers()
   int32_t tensor_address;      // 4 bytes: where the tensor memory begins
+  int32_t first_item;          // 4 bytes, split_k > 1: of the cluster, in its first CTA
   int32_t total;
 };
 
@@ -171,7 +188,8 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   layout.items = layout.scales_b + shape.stages * blackwell_gemm_scale_b_bytes(shape);
   layout.barriers = layout.items + shape.items * 16;
   layout.tensor_address = layout.barriers + blackwell_gemm_barriers(shape).count * 8;
-  layout.total = (layout.tensor_address + 4 + 15) / 16 * 16;
+  layout.first_item = layout.tensor_address + 4;
+  layout.total = (layout.first_item + 4 + 15) / 16 * 16;
   return layout;
 }
 

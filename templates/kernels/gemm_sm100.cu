@@ -60,11 +60,13 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
     init_barriers(shared);
     ptx::prefetch_tensormap(params.a);
     ptx::prefetch_tensormap(params.b);
+  } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
+    take_first_item(params, shared);
   }
   sync_ctas();
   ptx::tcgen05_fence_after_thread_sync();
   const uint32_t tensor = ptx::ld_shared_u32(shared.tensor_address()), rank = cluster_rank();
-  const Work work(params);
+  const Work work(params, first_item(shared));
   if (warp < kMmaWarp) {
     TileStore(params, shared, work, tensor, rank, warp).run();
   } else if (warp == kMmaWarp) {

@@ -83,7 +83,7 @@ class Loader {
  private:
   /// Of the first item, as much as the ring holds.
   __device__ __forceinline__ int load_weights_ahead() const {
-    const ItemWalk<true> items(shared_, work_.count());
+    const ItemWalk<true> items(shared_, work_);
     if (!items.begins()) return 0;
     const Item item = work_.at(items.index(), rank_);
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());

@@ -82,7 +82,7 @@ class TileStore {
         epilogue.apply(own, item.column + chunk * kChunk);
         put(own, chunk, item);
       }
-    if constexpr (kParts > 1) pass_turn(item, last);
+    if (kParts > 1 && !last) pass_turn(item);
   }
 
   __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
@@ -142,10 +142,9 @@ class TileStore {
       }
     __syncwarp();
   }
-  __device__ __forceinline__ void pass_turn(const Item& item, bool last) const {
+  __device__ __forceinline__ void pass_turn(const Item& item) const {
     __syncwarp();
-    // Zero at the end, as a launch finds it.
-    if (lane_ == 0) ptx::st_release_gpu_u32(turn(item), last ? 0 : static_cast<uint32_t>(item.part) + 1);
+    if (lane_ == 0) ptx::st_release_gpu_u32(turn(item), static_cast<uint32_t>(item.part) + 1);
   }
   /// Adds what the parts before have left, and leaves the sum for the next. [4 columns][128 rows][4]: lanes' accesses
   /// are neighbours.

@@ -33,6 +33,7 @@ constexpr bool kPair = kCtas == 2;
 constexpr int kClusterM = spec::kClusterM, kClusterN = spec::kClusterN, kClusterSize = kClusterM * kClusterN;
 static_assert(kClusterM % kCtas == 0, "CTAs of a pair lie above each other");
 constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
+static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
 constexpr int kParts = spec::kSplitK;            // of k
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
 using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor>;
@@ -153,6 +154,7 @@ struct Shared {
   __device__ uint32_t barrier(int index) const { return base + kLayout.barriers + static_cast<uint32_t>(index) * 8; }
   __device__ uint32_t input() const { return barrier(kBarriers.full); }
   __device__ uint32_t accumulators() const { return barrier(kBarriers.accumulator_full); }
+  __device__ uint32_t first_item() const { return base + kLayout.first_item; }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
 };
 static_assert(kBarriers.empty == kBarriers.full + Input::num_group_stages, "a ring's barriers, as it counts them");
@@ -174,9 +176,10 @@ struct Item {
 struct Work {
   policy::TileRaster raster;  // rows are rows of clusters
   int slabs;                  // of k
+  int first;                  // the cluster's first item
   bool turned;
 
-  __device__ __forceinline__ explicit Work(const BlackwellGemmParams& params) {
+  __device__ __forceinline__ Work(const BlackwellGemmParams& params, int first_item) : first(first_item) {
     constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
     turned = params.bands_of_n;

@@ -1,6 +1,8 @@
 /// Which items a CTA of gemm_sm100 works at, as its roles come to know of them.
 ///
-/// kPersistent: the grid deals items out, each cluster takes every so many. kQueued: the grid has a cluster for every
+/// kPersistent: the grid deals items out, each cluster takes every so many. With parts of k there is a cluster for each
+/// item, and it takes them as it begins: a part waits for the one before, which so has begun, in whatever order the
+/// hardware launches CTAs. kQueued: the grid has a cluster for every
 /// item, and one that has done its own goes on with those of clusters that have not begun (cluster launch control). A
 /// thread of the first CTA asks, once its loading warp has begun the item before: asked for earlier, an item would wait
 /// here while another cluster may be free. The answer comes to every CTA of the cluster at once. It is a "no" at the
@@ -9,6 +11,8 @@
 #pragma once
 
 #include "kernels/gemm_sm100_tiles.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/memory.cuh"
 
 namespace kernelwright {
 namespace {
@@ -19,11 +23,12 @@ class ItemWalk {
   using Slot = pipeline::PipelineState<(kQueued ? spec::kClcDepth : 1)>;
   const Shared shared_;
   const int count_;
-  int index_ = static_cast<int>(blockIdx.x) / kClusterSize;
+  int index_;
   Slot slot_ = Slot::consumer();  // of the answer that names the next item
 
  public:
-  __device__ __forceinline__ ItemWalk(const Shared& shared, int count) : shared_(shared), count_(count) {}
+  __device__ __forceinline__ ItemWalk(const Shared& shared, const Work& work)
+      : shared_(shared), count_(work.count()), index_(work.first) {}
 
   __device__ __forceinline__ int index() const { return index_; }
   __device__ __forceinline__ uint32_t full() const {
@@ -61,10 +66,24 @@ class ItemWalk {
   }
 };
 
+/// The cluster's first item. Before all threads of the cluster meet, one of its first CTA; then first_item().
+__device__ __forceinline__ void take_first_item(const BlackwellGemmParams& params, const Shared& shared) {
+  ptx::griddepcontrol_wait();  // a launch ahead may use the workspace
+  ptx::st_shared_u32(shared.first_item(), ptx::atom_add_relaxed_gpu_u32(params.begun, 1));
+}
+__device__ __forceinline__ int first_item(const Shared& shared) {
+  if constexpr (kParts == 1)
+    return static_cast<int>(blockIdx.x) / kClusterSize;
+  else if constexpr (kClusterSize > 1)
+    return static_cast<int>(ptx::ld_shared_cluster_u32(shared.first_item(), 0));
+  else
+    return static_cast<int>(ptx::ld_shared_u32(shared.first_item()));
+}
+
 /// Calls role(index) for each item of the CTA.
 template <bool kAlone, class Role>
 __device__ __forceinline__ void for_each_item(const Shared& shared, const Work& work, const Role& role) {
-  ItemWalk<kAlone> items(shared, work.count());
+  ItemWalk<kAlone> items(shared, work);
   if (!items.begins()) return;
 #pragma unroll 1
   do role(items.index());
@@ -78,7 +97,7 @@ constexpr uint32_t kItemReaders = kClusterSize * (2 + Output::kWarps + (kGathers
 /// Role of one thread of each CTA: has the first CTA ask for items, and arms this CTA's barrier for the answers.
 __device__ __forceinline__ void ask_for_items(const Shared& shared, const Work& work, uint32_t rank) {
   if constexpr (kQueued) {
-    ItemWalk<true> items(shared, work.count());
+    ItemWalk<true> items(shared, work);
     uint32_t parity = 0;
 #pragma unroll 1
     do {

@@ -42,6 +42,11 @@ __device__ __forceinline__ unsigned long long atom_cas_relaxed_gpu_u64(unsigned 
 }
 
 /// atom.add: returns what the word was. Orders nothing.
+__device__ __forceinline__ uint32_t atom_add_relaxed_gpu_u32(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
+  return before;
+}
 __device__ __forceinline__ unsigned long long atom_add_relaxed_gpu_u64(unsigned long long* address,
                                                                        unsigned long long value) {
   unsigned long long before;

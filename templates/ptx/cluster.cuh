@@ -28,6 +28,14 @@ __device__ __forceinline__ float ld_shared_cluster_f32(uint32_t address, uint32_
                : "memory");
   return value;
 }
+__device__ __forceinline__ uint32_t ld_shared_cluster_u32(uint32_t address, uint32_t rank) {
+  uint32_t value;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.u32 %0, [there]; }"
+               : "=r"(value)
+               : "r"(address), "r"(rank)
+               : "memory");
+  return value;
+}
 /// As above, 16 bytes.
 __device__ __forceinline__ void ld_shared_cluster_v4(float (&value)[4], uint32_t address, uint32_t rank) {
   asm volatile(
