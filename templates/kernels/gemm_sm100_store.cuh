@@ -34,6 +34,7 @@ class TileStore {
         output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
 
   __device__ __forceinline__ void run() {
+    if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // scales are read ahead of the first sums
     for_each_item<false>(shared_, work_, [&](int index) { store(work_.at(index, rank_)); });
     if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // shared memory outlives what reads it
   }
