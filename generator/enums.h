@@ -10,7 +10,7 @@
 
 namespace kernelwright {
 
-enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4 };
+enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
 enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr };
 enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
 enum class QLayout { kPadded, kRagged };
@@ -43,7 +43,7 @@ struct EnumTable;  // { static constexpr std::string_view name; static constexpr
 
 KERNELWRIGHT_ENUM(DType, "dtype", {DType::kF16, "f16"}, {DType::kBf16, "bf16"}, {DType::kE4m3, "e4m3"},
                   {DType::kE5m2, "e5m2"}, {DType::kF32, "f32"}, {DType::kMxfp8, "mxfp8"}, {DType::kMxfp4, "mxfp4"},
-                  {DType::kNvfp4, "nvfp4"});
+                  {DType::kNvfp4, "nvfp4"}, {DType::kTf32, "tf32"});
 KERNELWRIGHT_ENUM(MaskKind, "mask", {MaskKind::kNone, "none"}, {MaskKind::kCausal, "causal"},
                   {MaskKind::kSlidingWindow, "sliding_window"}, {MaskKind::kChunked, "chunked"},
                   {MaskKind::kPadding, "padding"}, {MaskKind::kTensor, "tensor"}, {MaskKind::kBits, "bits"},
@@ -109,10 +109,12 @@ std::string all_words() {
   return words;
 }
 
-/// Bits of one element; block-scaled formats count their payload without the scales.
+/// Bits of one element in memory; block-scaled formats count their payload without the scales. tf32 is an f32 of which
+/// products read the upper 19 bits.
 constexpr int bits_of(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 32;
+    case DType::kF32:
+    case DType::kTf32: return 32;
     case DType::kF16:
     case DType::kBf16: return 16;
     case DType::kMxfp4:
@@ -120,5 +122,16 @@ constexpr int bits_of(DType dtype) {
     default: return 8;
   }
 }
+
+/// Elements of k that share a scale in a block-scaled format; 0 in the others.
+constexpr int scale_vector(DType dtype) {
+  switch (dtype) {
+    case DType::kMxfp8:
+    case DType::kMxfp4: return 32;
+    case DType::kNvfp4: return 16;
+    default: return 0;
+  }
+}
+constexpr bool is_block_scaled(DType dtype) { return scale_vector(dtype) > 0; }
 
 }  // namespace kernelwright

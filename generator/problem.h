@@ -172,7 +172,8 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
 ///
 /// Scales, f32, multiply the products: per_tensor one for a and one for b; per_token scale_a [m] and scale_b [n];
 /// per_block scale_a [k / 128, m], of 1 x 128 elements of a each, and scale_b [n / 128, k / 128], of 128 x 128 elements
-/// of b each, both counts rounded up.
+/// of b each, both counts rounded up. Operands that are mxfp8, mxfp4 or nvfp4 have scales of their own kind, bytes, in
+/// place of these: contract/block_scales.h says where they lie.
 struct GemmProblem {
   int n = 0, k = 0;
   GemmDTypes dtype;

@@ -12,8 +12,8 @@ using namespace detail;
 using Violations = std::vector<Violation>;
 
 constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vector loads
+constexpr int kScaledElements = 32;     // of k that a block-scaled row is a multiple of
 
-bool is_block_scaled(DType dtype) { return is_one_of(dtype, {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}); }
 bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
@@ -21,7 +21,7 @@ void check_dtypes(const GemmProblem& problem, Violations& violations) {
   const auto [a, b, d, c] = problem.dtype;
   if (a == DType::kF32)
     violations.push_back(
-        {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
+        {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
   else if (a != b && !(is_fp8(a) && is_fp8(b)))
     violations.push_back({"/problem/dtype/b", quoted(to_string(b)) + " does not go with a's " + quoted(to_string(a)) +
                                                   "; it takes " +
@@ -50,8 +50,25 @@ void check_scales(const GemmProblem& problem, Violations& violations) {
   }
 }
 
+/// Formats that lie in one way alone.
+void check_layout(const GemmProblem& problem, Violations& violations) {
+  const DType a = problem.dtype.a;
+  if (!is_block_scaled(a) && a != DType::kTf32) return;
+  if (problem.layout != OperandLayout::kNt)
+    violations.push_back({"/problem/layout", quoted(to_string(problem.layout)) + " does not fit " +
+                                                 std::string(to_string(a)) +
+                                                 " operands, whose k is innermost; they take nt"});
+}
+
 /// Rows of both operands begin at 16-byte boundaries, whatever the family.
 void check_rows(const GemmProblem& problem, Violations& violations) {
+  if (const DType a = problem.dtype.a; is_block_scaled(a)) {
+    if (problem.k % kScaledElements != 0)
+      violations.push_back({"/problem/k", std::to_string(problem.k) + " is no whole number of blocks of " +
+                                              std::string(to_string(a)) + "; it takes a multiple of " +
+                                              std::to_string(kScaledElements)});
+    return;
+  }
   const bool a_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn});
   const bool b_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kTt});
   if (a_along_k || b_along_k) check_row("/problem/k", problem.k, problem.dtype.a, a_along_k ? "a" : "b", violations);
@@ -78,6 +95,7 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
     violations.insert(violations.end(), error.violations().begin(), error.violations().end());
   }
   check_dtypes(problem, violations);
+  check_layout(problem, violations);
   check_scales(problem, violations);
   if (problem.fast_accumulation && !is_fp8(problem.dtype.a))
     violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +

@@ -25,7 +25,8 @@ CUtensorMapDataType data_type(DType dtype) {
   switch (dtype) {
     case DType::kF16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case DType::kBf16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::kF32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DType::kF32:
+    case DType::kTf32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     case DType::kMxfp4:
     case DType::kNvfp4: return CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B;  // two elements a byte, packed
     case DType::kE4m3:

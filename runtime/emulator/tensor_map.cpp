@@ -140,7 +140,8 @@ TensorMapDescription describe(const TensorMapRequest& request) {
   switch (request.dtype) {
     case DType::kF16: map.element = TensorElement::kF16; break;
     case DType::kBf16: map.element = TensorElement::kBf16; break;
-    case DType::kF32: map.element = TensorElement::kF32; break;
+    case DType::kF32:
+    case DType::kTf32: map.element = TensorElement::kF32; break;
     case DType::kE4m3:
     case DType::kE5m2:
     case DType::kMxfp8: map.element = TensorElement::kU8; break;

@@ -4,7 +4,7 @@
 
 namespace kernelwright {
 
-enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4 };
+enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
 enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr };
 enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
 enum class QLayout { kPadded, kRagged };

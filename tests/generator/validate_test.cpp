@@ -11,6 +11,7 @@
 namespace kernelwright {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -209,7 +210,7 @@ TEST(ValidateAttention, HoldsStructsFilledByCodeToTheFieldsRules) {
       }),
       testing::IsSupersetOf({"/problem/heads/q: 0 is outside [1, 4096]", "/problem/heads/kv: -1 is outside [1, 4096]",
                              "/problem/dtype/kv: 77 is no dtype; it takes one of f16, bf16, e4m3, e5m2, f32, mxfp8, "
-                             "mxfp4, nvfp4",
+                             "mxfp4, nvfp4, tf32",
                              "/problem/score_mod/cap: NaN is outside [0, 1e+06]",
                              "/schedule/num_stages: 33 is outside [1, 32]"}));
 }
@@ -346,6 +347,46 @@ TEST(ValidateGemm, AsksForScalesWhereTheFormatHasThem) {
                           "make them e4m3 or e5m2"));
   config.problem.dtype = {DType::kE4m3, DType::kE5m2, DType::kBf16};
   EXPECT_THAT(texts(config), IsEmpty());
+}
+
+TEST(ValidateGemm, BlockScaledOperandsLieInOneWay) {
+  GemmConfig config = gemm();
+  config.problem.scales = ScaleKind::kPerBlock;
+  for (const DType format : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}) {
+    const std::string word(to_string(format));
+    config.problem.dtype = {format, format, DType::kBf16};
+    config.problem.k = 96;
+    config.problem.layout = OperandLayout::kNt;
+    EXPECT_THAT(texts(config), IsEmpty()) << word;
+    config.problem.k = 48;
+    config.problem.layout = OperandLayout::kTn;
+    EXPECT_THAT(
+        texts(config),
+        ElementsAre("/problem/k: 48 is no whole number of blocks of " + word + "; it takes a multiple of 32",
+                    "/problem/layout: \"tn\" does not fit " + word + " operands, whose k is innermost; they take nt"));
+    config.problem.dtype.b = DType::kE4m3;
+    EXPECT_THAT(texts(config),
+                Contains("/problem/dtype/b: \"e4m3\" does not go with a's \"" + word + "\"; it takes " + word));
+  }
+}
+
+TEST(ValidateGemm, Tf32OperandsAreBothThat) {
+  GemmConfig config = gemm();
+  config.problem.dtype = {DType::kTf32, DType::kTf32, DType::kF32};
+  EXPECT_THAT(texts(config), IsEmpty());
+  config.problem.layout = OperandLayout::kNn;
+  config.problem.scales = ScaleKind::kPerTensor;
+  EXPECT_THAT(texts(config),
+              ElementsAre("/problem/layout: \"nn\" does not fit tf32 operands, whose k is innermost; they take nt",
+                          "/problem/scales: \"per_tensor\" has no meaning for tf32 operands; leave it out, or make "
+                          "them e4m3 or e5m2"));
+  config.problem = gemm().problem;
+  config.problem.dtype = {DType::kF32, DType::kF32, DType::kTf32};
+  EXPECT_THAT(
+      texts(config),
+      ElementsAre("/problem/dtype/a: \"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or "
+                  "nvfp4",
+                  "/problem/dtype/d: \"tf32\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2"));
 }
 
 }  // namespace
