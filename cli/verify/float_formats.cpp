@@ -1,4 +1,4 @@
-// Conversions by integer arithmetic on the bits of an f32. One routine serves f16 and both 8-bit formats.
+// Conversions by integer arithmetic on the bits of an f32. One routine serves f16 and all narrower formats.
 #include "kernelwright/verify/float_formats.h"
 
 #include <algorithm>
@@ -23,6 +23,8 @@ struct Narrow {
 constexpr Narrow kF16Format{5, 10, 0x7c00, 0x7e00, false};
 constexpr Narrow kE4m3Format{4, 3, 0x7f, 0x7f, true};  // no infinity: 0x7e is 448, 0x7f is NaN
 constexpr Narrow kE5m2Format{5, 2, 0x7c, 0x7f, true};
+constexpr Narrow kE2m1Format{2, 1, 8, 7, true};  // every code is a number; NaN becomes the largest, 6
+constexpr std::uint32_t kTf32Bits = 0xffffe000;  // of an f32: sign, 8, 10
 
 // value / 2^shift to the nearest integer, ties to even
 std::uint32_t shift_right_even(std::uint32_t value, int shift) {
@@ -77,8 +79,14 @@ std::vector<float> make_table(const Narrow& format) {
 
 const float* table_of(DType dtype) {
   static const std::vector<float> f16 = make_table(kF16Format), e4m3 = make_table(kE4m3Format),
-                                  e5m2 = make_table(kE5m2Format);
-  return dtype == DType::kF16 ? f16.data() : dtype == DType::kE4m3 ? e4m3.data() : e5m2.data();
+                                  e5m2 = make_table(kE5m2Format), e2m1 = make_table(kE2m1Format);
+  switch (dtype) {
+    case DType::kF16: return f16.data();
+    case DType::kE5m2: return e5m2.data();
+    case DType::kMxfp4:
+    case DType::kNvfp4: return e2m1.data();
+    default: return e4m3.data();
+  }
 }
 
 template <class Bits, class Decode>
@@ -96,8 +104,11 @@ std::uint32_t encode_float(DType dtype, float value) {
   switch (dtype) {
     case DType::kF16: return encode_narrow(kF16Format, value);
     case DType::kBf16: return encode_bf16(value);
-    case DType::kE4m3: return encode_narrow(kE4m3Format, value);
+    case DType::kE4m3:
+    case DType::kMxfp8: return encode_narrow(kE4m3Format, value);
     case DType::kE5m2: return encode_narrow(kE5m2Format, value);
+    case DType::kMxfp4:
+    case DType::kNvfp4: return encode_narrow(kE2m1Format, value);
     default: return std::bit_cast<std::uint32_t>(value);
   }
 }
@@ -106,8 +117,12 @@ float decode_float(DType dtype, std::uint32_t bits) {
   switch (dtype) {
     case DType::kF16:
     case DType::kE4m3:
-    case DType::kE5m2: return table_of(dtype)[bits];
+    case DType::kE5m2:
+    case DType::kMxfp8:
+    case DType::kMxfp4:
+    case DType::kNvfp4: return table_of(dtype)[bits];
     case DType::kBf16: return std::bit_cast<float>(bits << 16);
+    case DType::kTf32: return std::bit_cast<float>(bits & kTf32Bits);
     default: return std::bit_cast<float>(bits);
   }
 }
@@ -115,13 +130,20 @@ float decode_float(DType dtype, std::uint32_t bits) {
 float round_to(DType dtype, float value) { return decode_float(dtype, encode_float(dtype, value)); }
 
 std::size_t bytes_of(DType dtype) { return static_cast<std::size_t>(bits_of(dtype)) / 8; }
+std::size_t bytes_of(DType dtype, std::size_t count) {
+  return (count * static_cast<std::size_t>(bits_of(dtype)) + 7) / 8;
+}
 
 FloatFormat float_format(DType dtype) {
   switch (dtype) {
     case DType::kF16: return {0x1p-11, 0x1p-25, 65504};
     case DType::kBf16: return {0x1p-8, 0x1p-134, 0x1.fep127};
-    case DType::kE4m3: return {0x1p-4, 0x1p-10, 448};
+    case DType::kE4m3:
+    case DType::kMxfp8: return {0x1p-4, 0x1p-10, 448};
     case DType::kE5m2: return {0x1p-3, 0x1p-17, 57344};
+    case DType::kMxfp4:
+    case DType::kNvfp4: return {0x1p-2, 0x1p-2, 6};
+    case DType::kTf32: return {0x1p-10, 0x1p-136, 0x1.ffcp127};  // cut, which costs twice as much
     default: return {0x1p-24, 0x1p-150, std::numeric_limits<float>::max()};
   }
 }
@@ -136,15 +158,32 @@ void decode_row(DType dtype, const std::byte* from, std::size_t count, double* t
       return decode_each<std::uint16_t>(from, count, to, [table](std::uint16_t bits) { return table[bits]; });
     }
     case DType::kE4m3:
-    case DType::kE5m2: {
+    case DType::kE5m2:
+    case DType::kMxfp8: {
       const float* table = table_of(dtype);
       return decode_each<std::uint8_t>(from, count, to, [table](std::uint8_t bits) { return table[bits]; });
     }
+    case DType::kMxfp4:
+    case DType::kNvfp4: {
+      const float* table = table_of(dtype);
+      for (std::size_t i = 0; i < count; ++i) to[i] = table[std::to_integer<unsigned>(from[i / 2]) >> i % 2 * 4 & 15];
+      return;
+    }
+    case DType::kTf32:
+      return decode_each<std::uint32_t>(from, count, to,
+                                        [](std::uint32_t bits) { return std::bit_cast<float>(bits & kTf32Bits); });
     default: return decode_each<float>(from, count, to, [](float value) { return value; });
   }
 }
 
 void encode_row(DType dtype, std::span<const float> values, std::byte* to) {
+  if (bits_of(dtype) == 4) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto code = static_cast<std::byte>(encode_float(dtype, values[i]));
+      to[i / 2] = i % 2 ? to[i / 2] | code << 4 : code;
+    }
+    return;
+  }
   const std::size_t size = bytes_of(dtype);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint32_t bits = encode_float(dtype, values[i]);  // the host is little-endian, as the formats are
@@ -153,11 +192,13 @@ void encode_row(DType dtype, std::span<const float> values, std::byte* to) {
 }
 
 void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
-  // All bits but the sign: a NaN in each of the five formats, whichever byte a reader starts from.
-  const std::array<std::byte, 4> pattern =
-      dtype == DType::kE4m3 || dtype == DType::kE5m2
-          ? std::array<std::byte, 4>{std::byte{0x7f}, std::byte{0xff}, std::byte{0x7f}, std::byte{0xff}}
-          : std::array<std::byte, 4>{std::byte{0xff}, std::byte{0x7f}, std::byte{0xff}, std::byte{0x7f}};
+  // All bits but the sign: a NaN in each format that has one, whichever byte a reader starts from.
+  const auto pattern_of = [](unsigned low, unsigned high) {
+    return std::array{std::byte(low), std::byte(high), std::byte(low), std::byte(high)};
+  };
+  const std::array<std::byte, 4> pattern = bits_of(dtype) == 4   ? pattern_of(0x77, 0x77)
+                                           : bits_of(dtype) == 8 ? pattern_of(0x7f, 0xff)
+                                                                 : pattern_of(0xff, 0x7f);
   std::size_t done = std::min(bytes.size(), pattern.size());
   std::copy_n(pattern.begin(), done, bytes.begin());
   for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // pools of gigabytes: at memcpy's speed

@@ -3,24 +3,22 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <limits>
+#include <span>
 
 #include "kernelwright/verify/array_folder.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {
 namespace {
 
-/// `values`, rows of matrix.columns, as the matrix lays them out; NaN after each row.
+/// `values`, rows of matrix.columns, as the matrix lays them out.
 void encode(const std::vector<float>& values, HostMatrix& matrix) {
-  const std::vector<std::byte> dense = encode_all(matrix.dtype, values);
-  matrix.bytes.resize(static_cast<std::size_t>(matrix.rows * matrix.stride) * bytes_of(matrix.dtype));
-  fill_with_nan(matrix.dtype, matrix.bytes);
-  const std::size_t row_bytes = static_cast<std::size_t>(matrix.columns) * bytes_of(matrix.dtype);
-  if (row_bytes == 0) return;
-  for (std::int64_t row = 0; row < matrix.rows; ++row)
-    std::memcpy(matrix.row(row), dense.data() + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+  matrix.allocate();
+  const auto columns = static_cast<std::size_t>(matrix.columns);
+  parallel_for(static_cast<std::size_t>(matrix.rows), [&](std::size_t row) {
+    matrix.set_row(static_cast<std::int64_t>(row), std::span(values).subspan(row * columns, columns));
+  });
 }
 
 /// `values`, rows of `columns`, with rows `stride` apart.
@@ -65,7 +63,7 @@ class Reader {
     encode(b->values, call_.b);
     if (c) encode(c->values, call_.c);
     if (bias) encode(bias->values, call_.bias);
-    if (problem_.scales == ScaleKind::kPerBlock) {
+    if (call_.has_f32_block_scales()) {
       call_.scale_a = spread(call_.scale_a, call_.m, call_.scale_a_stride);
       call_.scale_b = spread(call_.scale_b, call_.scale_b_stride, call_.scale_b_stride);
     }
@@ -83,8 +81,11 @@ class Reader {
     of_epilogue("bias", epilogue.bias);
     of_epilogue("alpha", epilogue.alpha);
     of_epilogue("beta", epilogue.beta);
+    const bool quantised = is_block_scaled(problem_.dtype.a);
     for (const char* name : {"scale_a", "scale_b"})
-      folder_.unread(name, problem_.scales != ScaleKind::kNone, "the problem's scales are none");
+      folder_.unread(name, problem_.scales != ScaleKind::kNone && !quantised,
+                     quantised ? fmt::format("values become {} here, scales and all", to_string(problem_.dtype.a))
+                               : "the problem's scales are none");
     folder_.unread("group_offsets", false, "no problem here has groups");
   }
 
@@ -111,6 +112,7 @@ class Reader {
         list("scale_b", {n}, call_.scale_b);
         break;
       case ScaleKind::kPerBlock:
+        if (!call_.has_f32_block_scales()) break;
         list("scale_a", {blocks(problem_.k, "k"), m}, call_.scale_a);
         list("scale_b", {blocks(problem_.n, "n"), blocks(problem_.k, "k")}, call_.scale_b);
         break;

@@ -1,6 +1,7 @@
 /// GEMM calls from folders of .npy files, and results back into them: anyone's own tensors.
 ///
-/// Values are float32 and are rounded to the problem's dtypes on the way in.
+/// Values are float32 and are rounded to the problem's dtypes on the way in; those of block-scaled operands are
+/// quantised (block_formats.h), and no scales are read for them.
 ///   a            [m, k], or [k, m] where the layout says so
 ///   b            [n, k], or [k, n]
 ///   c            [m, n], bias [n], where the epilogue has them; alpha and beta [1], 1 without them

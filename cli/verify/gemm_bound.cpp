@@ -23,7 +23,7 @@ constexpr double kCoreStep = 0x1p-13;         // of the largest addend: what sum
 constexpr double kCoreDepth = 32;             // of k that one instruction adds up, 8-bit operands
 constexpr double kDeviations = 8;             // of an error that no random element has
 
-bool is_fp8(DType dtype) { return bits_of(dtype) == 8; }
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 
 /// Elements of k whose sums stay in the tensor core.
 double stretch(const GemmProblem& problem) {

@@ -4,8 +4,9 @@
 /// to d's dtype. u = 2^-24; tensor cores truncate, so their sums count with 2u an addition. s: a sum with its scales;
 /// |s|: of magnitudes; gamma(n, u) as error_bound.h has it.
 ///
-/// 1. Sums. |ds| <= gamma(k + 16, 2u) |s|. The 16 stands for the scales and for the parts of a split k.
-/// 2. Of 8-bit operands the tensor core cuts every addend, the running sum too, at 2^-13 of the largest one of an
+/// 1. Sums. |ds| <= gamma(k + 16, 2u) |s|. The 16 stands for the scales and for the parts of a split k. Block-scaled
+///    operands have no other term: a product of two elements and two scales has at most 12 bits, and is exact.
+/// 2. Of e4m3 and e5m2 operands the tensor core cuts every addend, the running sum too, at 2^-13 of the largest of an
 ///    instruction, 32 of k. Sums leave it every 128 of k, or with fast_accumulation at the end: each of the addends
 ///    errs by at most 2^-13 of the |s| of its stretch, so that |ds| <= 2^-13 (L + L / 32) |s| with L = 128, or k.
 /// 3. Epilogue. activation(alpha s + bias): the activations' slopes are at most 1.13, they are computed to 2^-18 of
@@ -15,7 +16,7 @@
 /// Worst cases grow with k where actual errors grow with its root, so data that is random is held to more: errors of
 /// sums are at most 8 standard deviations, of which there are
 ///    u (k / 8 + 8) (|s| + S)              fp32 sums; S^2 the sum of squares of the products. Truncation has a sign
-///    2^-13 (sqrt(k / 3) + L / 128) M      8-bit operands, M = (|s| + S) sqrt(L / k): sums of one stretch
+///    2^-13 (sqrt(k / 3) + L / 128) M      operands of term 2, M = (|s| + S) sqrt(L / k): sums of one stretch
 /// and the root mean square of error / sigma over all checked elements and over each 64 x 64 tile of d is at most
 /// sqrt(1.5 + 7 / sqrt(n)) for n elements. That is about the metric 1 - 2 sum(xy) / (sum(x^2) + sum(y^2)), which equals
 /// sum((x - y)^2) / (sum(x^2) + sum(y^2)), with a limit that follows from the data instead of a habit. A missing k

@@ -39,11 +39,14 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     matrix(call.b, tensors_.b, tensors_.b_stride);
     if (call.epilogue.c) matrix(call.c, tensors_.c, tensors_.c_stride);
     if (call.epilogue.bias) tensors_.bias = upload(call.bias.bytes.data(), call.bias.bytes.size());
-    if (call.problem.scales != ScaleKind::kNone) {
+    if (is_block_scaled(call.problem.dtype.a)) {
+      tensors_.scale_a = upload(call.a.scales.data(), call.a.scales.size());
+      tensors_.scale_b = upload(call.b.scales.data(), call.b.scales.size());
+    } else if (call.problem.scales != ScaleKind::kNone) {
       tensors_.scale_a = upload(call.scale_a.data(), call.scale_a.size() * sizeof(float));
       tensors_.scale_b = upload(call.scale_b.data(), call.scale_b.size() * sizeof(float));
     }
-    if (call.problem.scales == ScaleKind::kPerBlock) {
+    if (call.has_f32_block_scales()) {
       tensors_.scale_a_stride = call.scale_a_stride;
       tensors_.scale_b_stride = call.scale_b_stride;
     }

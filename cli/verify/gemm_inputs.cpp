@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
+#include "kernelwright/verify/block_formats.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/gemm_case.h"
 #include "kernelwright/verify/parallel.h"
@@ -13,7 +15,7 @@ namespace {
 
 enum Stream : std::uint64_t { kA = 101, kB, kC, kBias, kScaleA, kScaleB, kNumbers };
 
-/// Whole numbers that every dtype here holds, three quarters of them zero.
+/// Whole numbers up to `largest`, three quarters of them zero.
 void draw_small(Random& random, std::vector<float>& values, int largest) {
   for (float& value : values) {
     const std::uint64_t bits = random.next();
@@ -29,23 +31,46 @@ void draw_normal(Random& random, std::vector<float>& values) {
   }
 }
 
-void fill(HostMatrix& matrix, Stream stream, const GemmInputOptions& options) {
-  matrix.bytes.resize(static_cast<std::size_t>(matrix.rows * matrix.stride) * bytes_of(matrix.dtype));
-  fill_with_nan(matrix.dtype, matrix.bytes);
-  const bool fp8 = bits_of(matrix.dtype) == 8;
-  // A stream of random numbers per row: the same values however many threads draw them, however rows are padded and
-  // however many rows follow.
-  parallel_for(static_cast<std::size_t>(matrix.rows), [&](std::size_t row) {
-    Random random(options.seed, static_cast<std::uint64_t>(row) * 256 + stream);
-    std::vector<float> values(static_cast<std::size_t>(matrix.columns));
-    options.exact ? draw_small(random, values, fp8 ? 4 : 8) : draw_normal(random, values);
-    encode_row(matrix.dtype, values, matrix.row(static_cast<std::int64_t>(row)));
-  });
-}
-
 float draw_scale(Random& random, bool exact) {
   if (exact) return std::ldexp(1.f, static_cast<int>(random.below(4)) - 2);
   return static_cast<float>(random.uniform(0.25, 2));
+}
+
+/// A row of a block-scaled operand, the elements of exact ones with scales of their own.
+void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vector<float>& values, bool exact) {
+  const auto vector = static_cast<std::size_t>(scale_vector(matrix.dtype));
+  if (!exact) {
+    draw_normal(random, values);
+    for (std::size_t first = 0; first < values.size(); first += vector) {
+      const float factor = draw_scale(random, false);
+      for (float& value : std::span(values).subspan(first, vector)) value *= factor;
+    }
+    matrix.set_row(row, values);
+    return;
+  }
+  const bool fp4 = bits_of(matrix.dtype) == 4;
+  draw_small(random, values, fp4 ? 5 : 4);
+  for (float& value : values)
+    if (std::fabs(value) == 5) value = std::copysign(6.f, value);  // e2m1 has no 5
+  encode_row(matrix.dtype, values, matrix.row(row));
+  for (std::size_t block = 0; block < values.size() / vector; ++block)
+    matrix.scale_byte(row, static_cast<std::int64_t>(block)) =
+        static_cast<std::byte>(encode_scale(matrix.dtype, draw_scale(random, true)));
+}
+
+void fill(HostMatrix& matrix, Stream stream, const GemmInputOptions& options) {
+  matrix.allocate();
+  const bool fp8 = bits_of(matrix.dtype) == 8;
+  // A stream of random numbers per row: the same values however many threads draw them, however rows are padded and
+  // however many rows follow.
+  parallel_for(static_cast<std::size_t>(matrix.rows), [&](std::size_t index) {
+    const auto row = static_cast<std::int64_t>(index);
+    Random random(options.seed, static_cast<std::uint64_t>(index) * 256 + stream);
+    std::vector<float> values(static_cast<std::size_t>(matrix.columns));
+    if (is_block_scaled(matrix.dtype)) return draw_blocks(random, matrix, row, values, options.exact);
+    options.exact ? draw_small(random, values, fp8 ? 4 : 8) : draw_normal(random, values);
+    matrix.set_row(row, values);
+  });
 }
 
 /// `rows` rows of `columns` scales, `stride` apart; NaN between them.
@@ -84,6 +109,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
       call.scale_b = draw_scales(1, n, n, kScaleB, options);
       break;
     case ScaleKind::kPerBlock:
+      if (!call.has_f32_block_scales()) break;
       call.scale_a = draw_scales(blocks, m, call.scale_a_stride, kScaleA, options);
       call.scale_b = draw_scales((n + kScaleBlock - 1) / kScaleBlock, blocks, call.scale_b_stride, kScaleB, options);
       break;

@@ -44,6 +44,11 @@ double square_norm(const double* values, int count) {
   return sum;
 }
 
+/// Elements of k that are summed as one: neither scales nor magnitudes of the operands change within them.
+int block_of(const GemmProblem& problem) {
+  return is_block_scaled(problem.dtype.a) ? scale_vector(problem.dtype.a) : kScaleBlock;
+}
+
 GemmReference compute_piece(const GemmCase& call, std::span<const int> rows, std::span<const int> columns) {
   GemmReference piece{rows, columns, {}, {}, {}};
   const std::size_t width = columns.size(), elements = rows.size() * width;
@@ -51,8 +56,9 @@ GemmReference compute_piece(const GemmCase& call, std::span<const int> rows, std
   std::vector<double> sum(rows.size() * kPiece), magnitude(sum.size()), square(sum.size());
   std::vector<double> a(kScaleBlock), column(kScaleBlock), b(static_cast<std::size_t>(kScaleBlock) * kPiece);
   double scale[kPiece] = {}, norms[kPiece] = {};
-  for (int first = 0; first < call.problem.k; first += kScaleBlock) {
-    const int count = std::min(kScaleBlock, call.problem.k - first);
+  const int block = block_of(call.problem);
+  for (int first = 0; first < call.problem.k; first += block) {
+    const int count = std::min(block, call.problem.k - first);
     for (std::size_t j = 0; j < width; ++j) {
       call.decode_b(columns[j], first, static_cast<std::size_t>(count), column.data());
       norms[j] = square_norm(column.data(), count);

@@ -69,12 +69,15 @@ TEST_P(FloatFormats, RoundsToTheNearestCodeAndTiesToEven) {
 
 TEST_P(FloatFormats, OverflowsAsPtxDoes) {
   const Format& format = GetParam();
-  const bool saturates = bits_of(format.dtype) == 8;
+  const bool saturates = bits_of(format.dtype) <= 8;
   EXPECT_EQ(round_to(format.dtype, format.largest), format.largest);
   EXPECT_EQ(round_to(format.dtype, kInfinity), saturates ? format.largest : kInfinity);
   EXPECT_EQ(round_to(format.dtype, -kInfinity), saturates ? -format.largest : -kInfinity);
   EXPECT_EQ(round_to(format.dtype, std::numeric_limits<float>::max()), saturates ? format.largest : kInfinity);
-  EXPECT_TRUE(std::isnan(round_to(format.dtype, std::numeric_limits<float>::quiet_NaN())));
+  for (const float nan : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
+    const float rounded = round_to(format.dtype, nan);
+    EXPECT_TRUE(bits_of(format.dtype) == 4 ? rounded == format.largest : std::isnan(rounded)) << rounded;
+  }
 }
 
 TEST_P(FloatFormats, StatesItsOwnLimits) {
@@ -88,16 +91,19 @@ TEST_P(FloatFormats, StatesItsOwnLimits) {
 TEST_P(FloatFormats, PoisonIsNanInEveryElement) {
   std::vector<std::byte> bytes(64);
   fill_with_nan(GetParam().dtype, bytes);
-  std::vector<double> values(bytes.size() / bytes_of(GetParam().dtype));
-  decode_row(GetParam().dtype, bytes.data(), values.size(), values.data());
-  EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](double value) { return std::isnan(value); }));
+  const DType dtype = GetParam().dtype;
+  std::vector<double> values(bytes.size() * 8 / static_cast<std::size_t>(bits_of(dtype)));
+  decode_row(dtype, bytes.data(), values.size(), values.data());
+  for (const double value : values) EXPECT_TRUE(bits_of(dtype) == 4 ? value == 6 : std::isnan(value)) << value;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FloatFormats,
                          testing::Values(Format{DType::kF16, 5, 10, true, 65504},
                                          Format{DType::kBf16, 8, 7, true, 0x1.fep127f},
                                          Format{DType::kE4m3, 4, 3, false, 448},
-                                         Format{DType::kE5m2, 5, 2, true, 57344}),
+                                         Format{DType::kE5m2, 5, 2, true, 57344},
+                                         Format{DType::kMxfp8, 4, 3, false, 448}, Format{DType::kMxfp4, 2, 1, false, 6},
+                                         Format{DType::kNvfp4, 2, 1, false, 6}),
                          [](const auto& info) { return std::string(to_string(info.param.dtype)); });
 
 TEST(FloatFormats, TheEightBitNanIsThatOfPtx) {
@@ -106,9 +112,40 @@ TEST(FloatFormats, TheEightBitNanIsThatOfPtx) {
   EXPECT_EQ(encode_float(DType::kE5m2, -nan), 0x7fu);
 }
 
+TEST(FloatFormats, Tf32IsAnF32WithoutItsLow13Bits) {
+  const float value = 1 + 0x1p-10f + 0x1p-11f, nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(encode_float(DType::kTf32, value), encode_float(DType::kF32, value)) << "memory keeps all of it";
+  EXPECT_EQ(round_to(DType::kTf32, value), 1 + 0x1p-10f);
+  EXPECT_EQ(round_to(DType::kTf32, -value), -1 - 0x1p-10f);
+  EXPECT_TRUE(std::isnan(round_to(DType::kTf32, nan)));
+  const FloatFormat stated = float_format(DType::kTf32);
+  EXPECT_EQ(round_to(DType::kTf32, std::numeric_limits<float>::max()), stated.largest);
+  EXPECT_LT((value - round_to(DType::kTf32, value)) / value, stated.unit_roundoff);
+  const auto smallest = static_cast<float>(stated.half_smallest);
+  EXPECT_EQ(round_to(DType::kTf32, smallest), smallest);
+  EXPECT_EQ(round_to(DType::kTf32, std::nextafter(smallest, 0.f)), 0);
+  std::vector<std::byte> bytes(8);
+  fill_with_nan(DType::kTf32, bytes);
+  double pair[2];
+  decode_row(DType::kTf32, bytes.data(), 2, pair);
+  EXPECT_TRUE(std::isnan(pair[0]) && std::isnan(pair[1]));
+}
+
+TEST(FloatFormats, FourBitElementsLieTwoToAByte) {
+  const std::vector<float> values{0.5, -6, 3};
+  std::vector<std::byte> bytes(2, std::byte{0xff});
+  EXPECT_EQ(bytes_of(DType::kNvfp4, 3), 2u);
+  encode_row(DType::kNvfp4, values, bytes.data());
+  EXPECT_EQ(bytes[0], std::byte{0xf1});
+  EXPECT_EQ(bytes[1], std::byte{0x05});
+  std::vector<double> back(3);
+  decode_row(DType::kNvfp4, bytes.data(), 3, back.data());
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), back.begin()));
+}
+
 TEST(FloatFormats, RowsComeBack) {
   const std::vector<float> values{0, 1, -2.5, 448, -0.015625};
-  for (const DType dtype : {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2, DType::kF32}) {
+  for (const DType dtype : {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2, DType::kF32, DType::kTf32}) {
     std::vector<std::byte> bytes(values.size() * bytes_of(dtype));
     encode_row(dtype, values, bytes.data());
     std::vector<double> back(values.size());

@@ -114,6 +114,27 @@ TEST_F(GemmArrays, AreRefusedAllAtOnce) {
   }
 }
 
+TEST_F(GemmArrays, AreQuantisedForBlockFormats) {
+  problem_.k = 32;
+  problem_.dtype = {DType::kNvfp4, DType::kNvfp4, DType::kF32, DType::kF32};
+  problem_.scales = ScaleKind::kPerBlock;
+  write("a", {3, 32});
+  write("b", {8, 32});
+  const GemmCase call = read_case(problem_, folder_);
+  EXPECT_EQ(call.a.scale(0, 0), 2.5) << "15 / 6";
+  EXPECT_EQ(at(call.a, 0, 15), 15);
+  EXPECT_EQ(at(call.a, 0, 7), 7.5) << "7 / 2.5 is 2.8";
+  EXPECT_EQ(call.b.scale(7, 1), 44) << "255 / 6 is 42.5";
+  EXPECT_EQ(at(call.b, 7, 31), 264);
+  EXPECT_TRUE(call.scale_a.empty());
+  EXPECT_FALSE(call.random_values);
+  write("scale_a", {1});
+  EXPECT_THROW_MESSAGE(read_case(problem_, folder_), ConfigError,
+                       path("scale_a") +
+                           ": is not read: values become nvfp4 here, scales and all; take it away, or "
+                           "change the problem");
+}
+
 TEST_F(GemmArrays, MustAgreeInM) {
   problem_.epilogue = "acc + c";
   write("a", {3, 16});

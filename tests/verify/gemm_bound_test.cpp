@@ -29,6 +29,8 @@ GemmProblem fast(GemmProblem problem) {
   return problem;
 }
 
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
+
 struct BoundCase {
   const char* name;
   GemmProblem problem;
@@ -40,7 +42,7 @@ TEST_P(GemmBound, LetsAKernelsArithmeticPass) {
   const auto& [name, problem, m] = GetParam();
   const GemmCase call = make_gemm_inputs(problem, {"shape", m, true}, {.seed = 7});
   for (const bool core : {false, true}) {
-    if (core && bits_of(problem.dtype.a) != 8) continue;
+    if (core && !is_fp8(problem.dtype.a)) continue;
     const GemmVerdict report = verify(call, simulate_gemm(call, {.core_sums = core}));
     EXPECT_TRUE(report.passed) << report.text;
     EXPECT_EQ(report.not_finite, 0u);
@@ -56,7 +58,7 @@ TEST_P(GemmBound, LetsAKernelsArithmeticPass) {
 TEST_P(GemmBound, OfExactInputsIsOneValue) {
   const auto& [name, problem, m] = GetParam();
   const GemmCase call = make_gemm_inputs(problem, {"shape", m, true}, {.seed = 7, .exact = true});
-  const GemmVerdict report = verify(call, simulate_gemm(call, {.core_sums = bits_of(problem.dtype.a) == 8}));
+  const GemmVerdict report = verify(call, simulate_gemm(call, {.core_sums = is_fp8(problem.dtype.a)}));
   EXPECT_TRUE(report.passed) << report.text;
   const Activation activation = parse_epilogue(problem.epilogue).activation;
   EXPECT_EQ(report.exact, activation == Activation::kNone || activation == Activation::kRelu);
@@ -80,6 +82,10 @@ INSTANTIATE_TEST_SUITE_P(
         BoundCase{"gelu_tanh", problem_of(DType::kF16, DType::kF32, 100, 200, "gelu_tanh(alpha * acc)"), 70},
         BoundCase{"silu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "silu(acc) + beta * c"), 70},
         BoundCase{"relu", problem_of(DType::kBf16, DType::kBf16, 100, 200, "relu(acc + bias) + c"), 70},
+        BoundCase{"tf32", problem_of(DType::kTf32, DType::kF32, 100, 1000), 70},
+        BoundCase{"mxfp8", problem_of(DType::kMxfp8, DType::kF32, 100, 1024, "acc", ScaleKind::kPerBlock), 70},
+        BoundCase{"mxfp4", problem_of(DType::kMxfp4, DType::kBf16, 100, 992, "alpha * acc", ScaleKind::kPerBlock), 70},
+        BoundCase{"nvfp4", problem_of(DType::kNvfp4, DType::kF16, 100, 992, "acc + c", ScaleKind::kPerBlock), 70},
         BoundCase{"without_k", problem_of(DType::kBf16, DType::kBf16, 100, 0, "acc + bias"), 5}),
     [](const auto& info) { return info.param.name; });
 
@@ -88,8 +94,9 @@ class GemmMistakes : public testing::TestWithParam<DType> {
  protected:
   static constexpr int kDepth = 4096;
   GemmMistakes()
-      : call_(make_gemm_inputs(problem_of(GetParam(), DType::kBf16, 64, kDepth), {"mistake", 128, true}, {.seed = 3})) {
-  }
+      : call_(make_gemm_inputs(problem_of(GetParam(), DType::kBf16, 64, kDepth, "acc",
+                                          is_block_scaled(GetParam()) ? ScaleKind::kPerBlock : ScaleKind::kNone),
+                               {"mistake", 128, true}, {.seed = 3})) {}
   GemmVerdict report_with(SimulatedGemmFaults faults) const { return verify(call_, simulate_gemm(call_, faults)); }
   GemmCase call_;
 };
@@ -102,8 +109,22 @@ TEST_P(GemmMistakes, SixteenBitSums) { EXPECT_FALSE(report_with({.sixteen_bit_su
 TEST_P(GemmMistakes, ATileOfItsNeighboursRows) { EXPECT_FALSE(report_with({.tile_row = 0}).passed); }
 TEST_P(GemmMistakes, NoneAtAll) { EXPECT_TRUE(report_with({}).passed) << report_with({}).text; }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, GemmMistakes, testing::Values(DType::kBf16, DType::kF16, DType::kE4m3),
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmMistakes,
+                         testing::Values(DType::kBf16, DType::kF16, DType::kE4m3, DType::kTf32, DType::kMxfp8,
+                                         DType::kMxfp4, DType::kNvfp4),
                          [](const auto& info) { return std::string(to_string(info.param)); });
+
+TEST(GemmMistakesOfBlocks, AScaleOfAnotherBlock) {
+  for (const DType dtype : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}) {
+    const GemmCase call = make_gemm_inputs(problem_of(dtype, DType::kBf16, 64, 4096, "acc", ScaleKind::kPerBlock),
+                                           {"mistake", 128, true}, {.seed = 3});
+    GemmCase wrong = call;
+    int other = 6;
+    while (wrong.a.scale_byte(77, other) == wrong.a.scale_byte(77, 5)) ++other;
+    wrong.a.scale_byte(77, 5) = wrong.a.scale_byte(77, other);
+    EXPECT_FALSE(verify(call, simulate_gemm(wrong)).passed) << to_string(dtype);
+  }
+}
 
 GemmCase small_case(bool exact = false, const char* epilogue = "acc") {
   return make_gemm_inputs(problem_of(DType::kBf16, DType::kBf16, 40, 64, epilogue), {"small", 9, true},

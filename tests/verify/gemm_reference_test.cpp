@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "kernelwright/verify/block_formats.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
@@ -114,6 +115,43 @@ TEST(GemmReference, MultipliesScalesIn) {
   EXPECT_EQ(all_elements(call)[1 * 130 + 128].sum, 128 * 2 * 4 + 72 * 5 * 8);
 }
 
+GemmProblem block_scaled(int n, int k, DType dtype) {
+  GemmProblem problem = problem_of(n, k, dtype);
+  problem.scales = ScaleKind::kPerBlock;
+  return problem;
+}
+
+TEST(GemmReference, MultipliesTheScalesOfBlocksIn) {
+  for (const DType dtype : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}) {
+    const int vector = scale_vector(dtype), k = 4 * vector;
+    GemmCase call = make_gemm_inputs(block_scaled(131, k, dtype), rows(40));
+    const auto block = [&](int row, double of_a, int column, double of_b, int count) {
+      for (int i = 0; i < 4; ++i) {
+        call.a.scale_byte(row, i) =
+            static_cast<std::byte>(encode_scale(dtype, static_cast<float>(i == count ? of_a : 1)));
+        call.b.scale_byte(column, i) =
+            static_cast<std::byte>(encode_scale(dtype, static_cast<float>(i == count ? of_b : 1)));
+      }
+      encode_row(dtype, std::vector<float>(static_cast<std::size_t>(k), 3), call.a.row(row));
+      encode_row(dtype, std::vector<float>(static_cast<std::size_t>(k), 0.5), call.b.row(column));
+    };
+    block(33, 4, 130, 0.25, 2);
+    block(2, 0.5, 1, 8, 3);
+    const auto elements = all_elements(call);
+    EXPECT_EQ(elements[33 * 131 + 130].sum, 1.5 * 4 * vector) << to_string(dtype);
+    EXPECT_EQ(elements[2 * 131 + 1].sum, 1.5 * (3 + 4) * vector);
+    EXPECT_EQ(elements[33 * 131 + 1].sum, 1.5 * (2 + 4 + 8) * vector);
+    EXPECT_EQ(elements[2 * 131 + 130].magnitude, 1.5 * (2 + 0.25 + 0.5) * vector);
+  }
+}
+
+TEST(GemmReference, ReadsTheUpper19BitsOfTf32) {
+  GemmCase call = make_gemm_inputs(problem_of(1, 8, DType::kTf32), rows(1));
+  set(call.a, 0, std::vector<float>(8, 1 + 0x1.8p-11f));
+  set(call.b, 0, std::vector<float>(8, 2 + 0x1p-9f));
+  EXPECT_EQ(all_elements(call)[0].sum, 8 * (2 + 0x1p-9));
+}
+
 TEST(GemmReference, HasZeroSumsWithoutK) {
   const GemmCase call = make_gemm_inputs(problem_of(4, 0), rows(2));
   for (const Element& element : all_elements(call)) EXPECT_EQ(element.sum, 0);
@@ -152,6 +190,62 @@ TEST(GemmInputs, PutNanBesideRows) {
       matrix->decode(matrix->rows - 1, column, 1, &value);
       EXPECT_EQ(std::isnan(value), column >= matrix->columns) << column;
     }
+}
+
+TEST(GemmInputs, PutTheLargestNumbersBesideRowsThatHaveNoNan) {
+  const GemmCase call = make_gemm_inputs(block_scaled(130, 96, DType::kMxfp4), rows(5), {.padding = 1});
+  EXPECT_EQ(call.a.stride, 128);
+  EXPECT_EQ(call.a.bytes.size(), 5u * 64);
+  for (std::int64_t column = 96; column < 128; ++column) {
+    double value;
+    call.a.decode(4, column, 1, &value);
+    EXPECT_EQ(value, 6);
+  }
+  EXPECT_EQ(call.a.scales.size(), 512u);
+  EXPECT_EQ(call.b.scales.size(), 1024u);
+  EXPECT_EQ(call.a.scale(5, 0), 0x1p127f) << "a row past the end";
+  EXPECT_EQ(call.a.scale(4, 3), 0x1p127f) << "k past the end";
+  EXPECT_LT(call.a.scale(4, 2), 16);
+}
+
+TEST(GemmInputs, OfBlockFormatsHaveDifferentScales) {
+  for (const DType dtype : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}) {
+    const GemmCase call = make_gemm_inputs(block_scaled(9, 512, dtype), rows(3)),
+                   again = make_gemm_inputs(block_scaled(9, 512, dtype), rows(200), {.padding = 5});
+    std::set<float> scales;
+    const int blocks = 512 / scale_vector(dtype);
+    for (int block = 0; block < blocks; ++block) {
+      scales.insert(call.a.scale(2, block));
+      EXPECT_EQ(call.a.scale(2, block), again.a.scale(2, block)) << "whatever else there is";
+      EXPECT_TRUE(std::isfinite(call.b.scale(8, block)));
+    }
+    EXPECT_GE(scales.size(), 3u) << to_string(dtype);
+    EXPECT_TRUE(std::equal(call.a.row(2), call.a.row(2) + 512 * bits_of(dtype) / 8, again.a.row(2)));
+  }
+}
+
+TEST(GemmInputs, ExactOnesOfBlockFormatsAreWholeNumbersTimesPowersOfTwo) {
+  for (const DType dtype : {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4}) {
+    const GemmCase call = make_gemm_inputs(block_scaled(9, 512, dtype), rows(20), {.exact = true});
+    std::set<double> magnitudes;
+    std::set<float> scales;
+    for (int row = 0; row < 20; ++row)
+      for (int i = 0; i < 512; ++i) {
+        double value;
+        call.a.decode(row, i, 1, &value);
+        const float scale = call.a.scale(row, i / scale_vector(dtype));
+        scales.insert(scale);
+        magnitudes.insert(std::fabs(value / scale));
+      }
+    EXPECT_EQ(scales, (std::set<float>{0.25, 0.5, 1, 2}));
+    EXPECT_EQ(magnitudes,
+              bits_of(dtype) == 4 ? (std::set<double>{0, 1, 2, 3, 4, 6}) : (std::set<double>{0, 1, 2, 3, 4}));
+  }
+}
+
+TEST(GemmCases, CountTheBytesOfScales) {
+  EXPECT_EQ(shape_only(block_scaled(100, 64, DType::kMxfp8), rows(10)).bytes(), 110 * (64 + 2) + 1000 * 2);
+  EXPECT_EQ(shape_only(block_scaled(100, 64, DType::kNvfp4), rows(10)).bytes(), 110 * (32 + 4) + 1000 * 2);
 }
 
 TEST(GemmInputs, StartRowsOnSixteenBytesWithoutPadding) {
