@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,6 +19,8 @@
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/gemm_bound.h"
+#include "kernelwright/verify/gemm_device.h"
 
 namespace kernelwright::test {
 
@@ -100,12 +103,11 @@ struct Findings {
   std::string text;
 };
 
-/// Runs `test`, whose main kernel is `kernel`, with the edits in it: eager completion, then lazy, then two random ones
-/// with shuffled warps, until something is found.
-inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, const std::vector<TemplateEdit>& edits,
-                               Arch arch) {
-  AttentionCase call = make_inputs(test.problem, test.shape, test.options);
-  if (test.change) test.change(call);
+/// Has `run` launch kernels on an engine whose `kernel` has the edits in it: eager completion, then lazy, then two
+/// random ones with shuffled warps, until something is found. `run` returns what is wrong with the results, or "".
+/// num_sms 0: a usual device of `arch`.
+inline Findings run_with_edits(const std::string& kernel, const std::vector<TemplateEdit>& edits, Arch arch,
+                               const std::function<std::string(Engine&)>& run, int num_sms = 0) {
   const auto store = std::make_shared<FaultyStore>(kernel, edits);
   constexpr std::pair<emulator::Completion, std::uint64_t> kTries[] = {{emulator::Completion::kEager, 0},
                                                                        {emulator::Completion::kLazy, 0},
@@ -118,6 +120,7 @@ inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, 
     emulated.hazards = emulated.unknown_ahead = true;
     emulated.completion = completion;
     emulated.seed = seed;
+    emulated.num_sms = num_sms;
     emulated.threads = 1;
     emulated.max_instructions = 5'000'000;
     const std::shared_ptr<EmulatorBackend> backend = make_emulator_backend(emulated);
@@ -126,15 +129,9 @@ inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, 
     options.custom_store = store;
     try {
       Engine engine(options);
-      DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
-      on_device.tensors().pdl = true;
-      on_device.poison();
-      on_device.launch();
-      const AttentionOutput output = on_device.download();
-      const Verdict verdict = verify(call, output, {.budget_operations = 1e9});
-      if (!verdict.passed || !on_device.guards_are_intact()) {
+      if (const std::string wrong = run(engine); !wrong.empty()) {
         findings.found.insert("wrong result");
-        findings.text += verdict.text + "\n";
+        findings.text += wrong + "\n";
       }
     } catch (const CompileError& error) {
       return {{"refused"}, error.what()};
@@ -149,6 +146,37 @@ inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, 
     if (!findings.found.empty()) return findings;
   }
   return findings;
+}
+
+/// As above, of `test`, whose main kernel is `kernel`.
+inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, const std::vector<TemplateEdit>& edits,
+                               Arch arch) {
+  AttentionCase call = make_inputs(test.problem, test.shape, test.options);
+  if (test.change) test.change(call);
+  return run_with_edits(kernel, edits, arch, [&](Engine& engine) -> std::string {
+    DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
+    on_device.tensors().pdl = true;
+    on_device.poison();
+    on_device.launch();
+    const Verdict verdict = verify(call, on_device.download(), {.budget_operations = 1e9});
+    if (!on_device.guards_are_intact()) return "memory beside the outputs was written\n" + verdict.text;
+    return verdict.passed ? "" : verdict.text + " ";
+  });
+}
+
+/// As above, of a GEMM.
+inline Findings run_with_edits(const std::string& kernel, const GemmCase& call, const GemmSchedule& schedule,
+                               const std::vector<TemplateEdit>& edits, Arch arch, int num_sms = 0) {
+  const auto run = [&](Engine& engine) -> std::string {
+    GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
+    on_device.tensors().pdl = true;
+    on_device.poison();
+    on_device.launch();
+    const GemmVerdict verdict = verify(call, on_device.download(), {.budget_operations = 1e9});
+    if (!on_device.guards_are_intact()) return "memory beside d was written\n" + verdict.text;
+    return verdict.passed ? "" : verdict.text + " ";
+  };
+  return run_with_edits(kernel, edits, arch, run, num_sms);
 }
 
 }  // namespace kernelwright::test
