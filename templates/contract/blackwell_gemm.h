@@ -1,6 +1,7 @@
 /// gemm_sm100: kernel parameters, warps, shared memory and tensor memory, said once for the host and the kernel.
 #pragma once
 
+#include "contract/block_scales.h"
 #include "contract/integers.h"
 #include "contract/tensor_map.h"
 
@@ -46,9 +47,7 @@ constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of t
 constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, a row of the swizzle's pattern
 constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box where these are innermost
 constexpr int32_t kBlackwellGemmWarpRows = 32;    // of a warp that stores
-constexpr int32_t kScaleAtomBytes = 512;          // 128 rows by 4 scales
-constexpr int32_t kScaleAtomRows = 128;
-constexpr int32_t kTensorMemoryColumns = 512;  // of an SM, 32 bits each
+constexpr int32_t kTensorMemoryColumns = 512;     // of an SM, 32 bits each
 
 /// What the layouts below follow from.
 struct BlackwellGemmShape {

@@ -19,18 +19,20 @@ struct Operand {
   static constexpr bool is_fp8 = kType == DType::kE4m3 || kType == DType::kE5m2;
   static constexpr bool is_fp4 = kType == DType::kMxfp4 || kType == DType::kNvfp4;  // two to a byte
   static constexpr bool is_block_scaled = is_fp4 || kType == DType::kMxfp8;
-  static_assert(is_fp8 || is_block_scaled || kType == DType::kBf16 || kType == DType::kF16);
+  static_assert(is_fp8 || is_block_scaled || kType == DType::kBf16 || kType == DType::kF16 || kType == DType::kTf32);
   static constexpr ptx::MmaKind kind = kType == DType::kMxfp8   ? ptx::MmaKind::kMxf8f6f4
                                        : kType == DType::kMxfp4 ? ptx::MmaKind::kMxf4
                                        : kType == DType::kNvfp4 ? ptx::MmaKind::kMxf4nvf4
                                        : is_fp8                 ? ptx::MmaKind::kF8f6f4
+                                       : kType == DType::kTf32  ? ptx::MmaKind::kTf32
                                                                 : ptx::MmaKind::kF16;
   static constexpr ptx::MmaElement element = is_fp4                  ? ptx::MmaElement::kE2m1
                                              : kType == DType::kE5m2 ? ptx::MmaElement::kE5m2
+                                             : kType == DType::kTf32 ? ptx::MmaElement::kTf32
                                              : kType == DType::kBf16 ? ptx::MmaElement::kBf16
                                              : kType == DType::kF16  ? ptx::MmaElement::kF16
                                                                      : ptx::MmaElement::kE4m3;
-  static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : 16;
+  static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : kType == DType::kTf32 ? 32 : 16;
   static constexpr int bytes = bits / 8;              // not of 4 bits
   static constexpr int step = kStepBytes * 8 / bits;  // elements of an instruction's K
   static constexpr int scale_block = kType == DType::kNvfp4 ? 16
