@@ -11,31 +11,6 @@
 #include "verbs.h"
 
 namespace kernelwright::cli {
-namespace {
-
-JsonValue to_json(const TensorMemoryMap& memory) {
-  JsonValue map = JsonValue::array();
-  for (const TensorMemoryRegion& region : memory.regions)
-    map.push(JsonValue::object()
-                 .set("name", region.name)
-                 .set("column", region.column)
-                 .set("columns", region.columns)
-                 .set("use", region.use));
-  return JsonValue::object().set("used", memory.used).set("allocated", memory.allocated).set("map", std::move(map));
-}
-
-std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info) {
-  std::string text = style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used,
-                                            memory.allocated, info.tensor_memory_columns)) +
-                     "\n";
-  Table map({"column", "columns", "what", ""});
-  for (const TensorMemoryRegion& region : memory.regions)
-    map.row({std::to_string(region.column), std::to_string(region.columns), region.name, region.use});
-  return text + map.text(style) + "\n";
-}
-
-}  // namespace
-
 int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config) {
   const Arch arch = choose_arch(named, options);
   const AttentionPlan plan = plan_for(named, config, arch, tuned_rows(options));

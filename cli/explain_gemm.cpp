@@ -8,6 +8,7 @@
 #include "explain_parts.h"
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/gemm_plan.h"
+#include "predicted.h"
 #include "targets.h"
 
 namespace kernelwright::cli {
@@ -51,8 +52,8 @@ std::vector<Explained> explain_variants(const GemmPlan& plan, KernelStore& store
 
 JsonValue to_json(const Explained& one) {
   const GemmSpec& spec = one.variant->spec;
-  return JsonValue::object()
-      .set("first_m", one.first_m)
+  JsonValue object = JsonValue::object();
+  object.set("first_m", one.first_m)
       .set("most_m", one.variant->most_m)
       .set("kernel", kernel_name(spec))
       .set("key", one.key)
@@ -64,10 +65,17 @@ JsonValue to_json(const Explained& one) {
       .set("ctas_limited_by", one.held.limit)
       .set("binary", one.compiled.binary ? cli::to_json(*one.compiled.binary) : JsonValue())
       .set("not_compiled", one.compiled.why_not);
+  if (const TensorMemoryMap memory = tensor_memory_map(spec); memory.allocated > 0)
+    object.set("tensor_memory", cli::to_json(memory));
+  return object;
 }
 
+/// Who works on a tile: math warpgroups, warps alike, or CTAs of a cluster.
 std::string roles_text(const GemmSpec& spec) {
   if (spec.family == Family::kPortable) return fmt::format("{} warps", spec.num_warps);
+  if (spec.family == Family::kBlackwell)
+    return fmt::format("{} x {} {}, {}", spec.cluster_m, spec.cluster_n, spec.cta_group == 2 ? "in pairs" : "alone",
+                       to_string(spec.scheduler));
   return fmt::format("{} {}", spec.math_warpgroups, to_string(spec.roles));
 }
 
@@ -93,6 +101,8 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
     JsonValue list = JsonValue::array(), bounds = JsonValue::array();
     for (const Explained& one : variants) list.push(to_json(one));
     for (const auto& [shape, bound] : best) bounds.push(cli::to_json(shape, bound));
+    JsonValue predicted = JsonValue::array();
+    for (const GemmShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape));
     fmt::print("{}\n", JsonValue::object()
                            .set("config", named.name())
                            .set("arch", to_string(arch))
@@ -103,6 +113,7 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
                            .set("variants", std::move(list))
                            .set("rates_of", device)
                            .set("bounds", std::move(bounds))
+                           .set("predicted", std::move(predicted))
                            .dump());
     return code;
   }
@@ -112,8 +123,7 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
              style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(main.variant->spec), to_string(arch),
                                    to_string(main.variant->spec.family), main.key.substr(0, 12))));
   fmt::print("{}\n", style.bold("Kernels by rows"));
-  Table table(
-      {"rows", "tile", "math warpgroups", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
+  Table table({"rows", "tile", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
   for (const Explained& one : variants) {
     const GemmSpec& spec = one.variant->spec;
     table.row({one.rows(), one.tile(), roles_text(spec), std::to_string(spec.stages), std::to_string(spec.split_k),
@@ -124,10 +134,14 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
   fmt::print("{}\n{}\n", table.text(style), choices_text(style, plan.choices));
   fmt::print("{}\n", spec_text(style, main.variant->spec));
   fmt::print("{}\n", shared_map_text(style, shared_map(main.variant->spec), main.shared, info));
+  if (const TensorMemoryMap memory = tensor_memory_map(main.variant->spec); memory.allocated > 0)
+    fmt::print("{}", tensor_memory_text(style, memory, info));
   fmt::print("{}\n", style.bold("Resources"));
   for (const Explained& one : variants)
     fmt::print("  {}:\n{}", one.rows() + " rows", resources_text(style, one.compiled));
   fmt::print("{}", bounds_text(style, best, device));
+  const std::string predicted = predicted_text(style, plan, config.problem, shapes);
+  if (!predicted.empty()) fmt::print("\n{}", predicted);
   return code;
 }
 

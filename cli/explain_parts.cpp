@@ -59,6 +59,17 @@ JsonValue to_json(const std::vector<SharedRegion>& regions) {
   return map;
 }
 
+JsonValue to_json(const TensorMemoryMap& memory) {
+  JsonValue map = JsonValue::array();
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.push(JsonValue::object()
+                 .set("name", region.name)
+                 .set("column", region.column)
+                 .set("columns", region.columns)
+                 .set("use", region.use));
+  return JsonValue::object().set("used", memory.used).set("allocated", memory.allocated).set("map", std::move(map));
+}
+
 JsonValue to_json(const std::string& shape, const PredictedBound& bound) {
   return JsonValue::object()
       .set("shape", shape)
@@ -111,6 +122,16 @@ std::string shared_map_text(const Style& style, const std::vector<SharedRegion>&
     map.row({std::to_string(region.offset), std::to_string(region.bytes), region.name, region.use});
   return style.bold(fmt::format("Shared memory: {} bytes of {}", shared_bytes, info.shared_bytes_per_cta)) + "\n" +
          (regions.empty() ? "" : map.text(style));
+}
+
+std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info) {
+  std::string text = style.bold(fmt::format("Tensor memory: {} columns used, {} allocated of {}", memory.used,
+                                            memory.allocated, info.tensor_memory_columns)) +
+                     "\n";
+  Table map({"column", "columns", "what", ""});
+  for (const TensorMemoryRegion& region : memory.regions)
+    map.row({std::to_string(region.column), std::to_string(region.columns), region.name, region.use});
+  return text + map.text(style) + "\n";
 }
 
 std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, const char* device) {

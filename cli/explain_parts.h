@@ -27,6 +27,7 @@ Compiled compile_if_possible(KernelStore& store, const Spec& spec);
 JsonValue to_json(const Binary& binary);
 JsonValue to_json(const std::vector<Choice>& choices);
 JsonValue to_json(const std::vector<SharedRegion>& regions);
+JsonValue to_json(const TensorMemoryMap& memory);
 JsonValue to_json(const std::string& shape, const PredictedBound& bound);
 
 /// Registers, spills, size and warnings, a line each.
@@ -36,6 +37,8 @@ std::string choices_text(const Style& style, const std::vector<Choice>& choices)
 std::string spec_text(const Style& style, const Spec& spec);
 std::string shared_map_text(const Style& style, const std::vector<SharedRegion>& regions, int shared_bytes,
                             const ArchInfo& info);
+
+std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info);
 
 /// What a device could do at best with each shape; "" without shapes.
 struct BoundOfShape {

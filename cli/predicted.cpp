@@ -5,13 +5,14 @@
 #include "kernelwright/generator/timeline.h"
 
 namespace kernelwright::cli {
+namespace {
 
-std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
-                           const std::vector<AttentionShape>& shapes) {
+template <class Plan, class Problem, class Shape>
+std::string text_of(const Style& style, const Plan& plan, const Problem& problem, const std::vector<Shape>& shapes) {
   std::string text;
   std::vector<std::string> head{"shape", "time", "TFLOP/s", "bound by", "GHz"};
   std::vector<std::vector<std::string>> rows;
-  for (const AttentionShape& shape : shapes) {
+  for (const Shape& shape : shapes) {
     const std::optional<Timeline> timeline = predict_timeline(plan, problem, shape);
     if (!timeline) return "";
     if (rows.empty()) {
@@ -37,7 +38,8 @@ std::string predicted_text(const Style& style, const AttentionPlan& plan, const 
          "\n";
 }
 
-JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape) {
+template <class Plan, class Problem, class Shape>
+JsonValue json_of(const Plan& plan, const Problem& problem, const Shape& shape) {
   const std::optional<Timeline> timeline = predict_timeline(plan, problem, shape);
   if (!timeline) return JsonValue();
   JsonValue terms = JsonValue::array();
@@ -52,6 +54,24 @@ JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& prob
       .set("bound", timeline->bound)
       .set("clock_ghz", timeline->clock_ghz)
       .set("terms", std::move(terms));
+}
+
+}  // namespace
+
+std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
+                           const std::vector<AttentionShape>& shapes) {
+  return text_of(style, plan, problem, shapes);
+}
+std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,
+                           const std::vector<GemmShape>& shapes) {
+  return text_of(style, plan, problem, shapes);
+}
+
+JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape) {
+  return json_of(plan, problem, shape);
+}
+JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
+  return json_of(plan, problem, shape);
 }
 
 }  // namespace kernelwright::cli

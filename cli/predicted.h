@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "terminal.h"
 
@@ -13,8 +14,11 @@ namespace kernelwright::cli {
 /// "" where there is no model for the plan's kernel, or no shape.
 std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
                            const std::vector<AttentionShape>& shapes);
+std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,
+                           const std::vector<GemmShape>& shapes);
 
 /// One object for a shape; null where there is no model.
 JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape);
+JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape);
 
 }  // namespace kernelwright::cli

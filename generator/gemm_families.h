@@ -22,6 +22,7 @@ Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                 std::vector<Violation>& violations);
 void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
+void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
 void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                          std::vector<Violation>& violations);
 
@@ -30,6 +31,8 @@ void check_row(const char* path, int count, DType dtype, const char* of, std::ve
 
 /// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
 void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+/// As above: columns, tensor memory, shared memory.
+void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 /// As above: stages against shared memory.
 void check_gemm_portable_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
@@ -39,6 +42,15 @@ std::vector<GemmSpec> portable_gemm_tiles(const GemmSpec& base, const GemmSchedu
 /// What explain says of one.
 void explain_portable_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
                            std::vector<Choice>& choices);
+
+/// As those of the portable family.
+std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+                                           const GemmSchedule& schedule);
+void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                            std::vector<Choice>& choices);
+
+/// Most slots that fit beside the rest, in whole groups; at least two groups.
+int most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta);
 
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
@@ -50,5 +62,6 @@ int gemm_product_columns(const GemmSpec& spec);
 /// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 double portable_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
+double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 
 }  // namespace kernelwright::detail

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
 #include "kernelwright/generator/gemm_families.h"
@@ -27,25 +28,51 @@ int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int t
   return band;
 }
 
+constexpr std::int64_t kMostCtas = 0x7fffffff;  // of a grid, along x
+
+/// CTAs, or clusters, that take turns at a tile.
+int turns_of(const GemmSpec& spec) { return spec.family == Family::kBlackwell ? spec.split_k : 1; }
+
 /// A launch's tiles, in clusters.
 struct Tiles {
   Tiles(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept
-      : cluster(spec.cluster_m * spec.split_k),
+      : cluster(spec.cluster()),
         of_rows(spec.block_m * spec.cluster_m),
+        of_columns(spec.block_n * spec.cluster_n),
         rows(ceil_div(spec.swap_ab ? extent.n : extent.m, of_rows)),
-        columns(ceil_div(spec.swap_ab ? extent.m : extent.n, spec.block_n)),
+        columns(ceil_div(spec.swap_ab ? extent.m : extent.n, of_columns)),
         most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
     if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
   }
   std::int64_t count() const { return rows * columns; }
 
-  int cluster, of_rows;  // CTAs; rows of d that a cluster has
+  int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d that a cluster has
   std::int64_t rows, columns, most_clusters;
 };
 
 }  // namespace
 
+contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept {
+  const int atoms = is_block_scaled(spec.a) ? contract::kBlackwellGemmSlabBytes * 8 / bits_of(spec.a) /
+                                                  (contract::kScaleAtomScales * scale_vector(spec.a))
+                                            : 0;
+  return {.block_n = spec.block_n,
+          .ctas = spec.cta_group,
+          .cluster_m = spec.cluster_m,
+          .cluster_n = spec.cluster_n,
+          .stages = spec.stages,
+          .k_group = spec.k_group,
+          .accumulators = spec.accumulators,
+          .scale_atoms = atoms,
+          .store_stages = spec.store_stages,
+          .d_bytes = bits_of(spec.d) / 8,
+          .swap_ab = spec.swap_ab,
+          .items = spec.clc_depth};
+}
+
 std::uint32_t shared_bytes(const GemmSpec& spec) {
+  if (spec.family == Family::kBlackwell)
+    return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
   if (spec.family == Family::kPortable)
     return static_cast<std::uint32_t>(contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages).total);
   return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
@@ -57,8 +84,8 @@ std::uint32_t shared_bytes(const GemmSpec& spec) {
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
                 bool bands_of_n) noexcept {
   const Tiles tiles(spec, extent, num_sms, max_clusters);
-  return bands_of_n ? band_of(tiles.columns, tiles.rows, tiles.most_clusters, spec.block_n, tiles.of_rows)
-                    : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, spec.block_n);
+  return bands_of_n ? band_of(tiles.columns, tiles.rows, tiles.most_clusters, tiles.of_columns, tiles.of_rows)
+                    : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, tiles.of_columns);
 }
 
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
@@ -68,13 +95,28 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   plan.shared_bytes = shared_bytes(spec);
   plan.cluster = static_cast<std::uint32_t>(tiles.cluster);
   // As few as end as soon: on a card whose power is what bounds it, SMs that wait give theirs to others. A part of k is
-  // a CTA's only tile: it adds in the ring's memory. So has a portable CTA one alone, for an SM holds several of them,
-  // and walks on only where there shall be few.
-  const bool one_each = spec.split_k > 1 || (spec.family == Family::kPortable && extent.sm_budget == 0);
+  // a CTA's only tile: it adds in the ring's memory, or waits for the part before, which must have begun. So has a
+  // portable CTA one alone, for an SM holds several of them, and walks on only where there shall be few. Of a queue all
+  // tiles are launched: who runs takes those that wait.
+  const bool one_each =
+      takes_all_sms(spec) || spec.split_k > 1 || (spec.family == Family::kPortable && extent.sm_budget == 0);
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
-  const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds));
-  plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, 0xffffffff));
+  const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
+  plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
   return plan;
+}
+
+bool takes_all_sms(const GemmSpec& spec) noexcept {
+  return spec.family == Family::kBlackwell && (spec.scheduler == Scheduler::kQueued || spec.split_k > 1);
+}
+
+GemmWorkspace plan_workspace(const GemmSpec& spec, const GemmExtent& extent) noexcept {
+  if (turns_of(spec) == 1 || extent.m == 0) return {};
+  const Tiles tiles(spec, extent, 1, 1);
+  const contract::BlackwellGemmWorkspace of =
+      contract::blackwell_gemm_workspace(tiles.count() * tiles.cluster, spec.block_n);
+  const auto bytes = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };
+  return {.bytes = bytes(of.total), .zeros = bytes(of.zeros), .turns = bytes(of.turns), .partials = bytes(of.partials)};
 }
 
 }  // namespace kernelwright

@@ -73,18 +73,12 @@ GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
   spec.layout = problem.layout, spec.scales = problem.scales;
   spec.alpha = epilogue.alpha, spec.bias = epilogue.bias, spec.adds_c = epilogue.c;
   spec.activation = epilogue.activation;
-  const bool fp8 = bits_of(problem.dtype.a) == 8;
-  spec.promotion = problem.scales == ScaleKind::kPerBlock || (fp8 && !problem.fast_accumulation) ? 1 : 0;
+  const bool fp8 = bits_of(problem.dtype.a) == 8 && !is_block_scaled(problem.dtype.a);
+  const bool blocks = fp8 && problem.scales == ScaleKind::kPerBlock;
+  // tcgen05 keeps sums of any operands in f32.
+  const bool keeps_f32 = family == Family::kBlackwell || problem.fast_accumulation;
+  spec.promotion = blocks || (fp8 && !keeps_f32) ? 1 : 0;
   return spec;
-}
-
-/// Most slots that fit beside the rest, in whole groups; at least two groups.
-int most_stages(GemmSpec spec, int shared_bytes_per_cta) {
-  constexpr int kMostStages = 32;
-  spec.stages = kMostStages / spec.k_group * spec.k_group;
-  while (spec.stages > 2 * spec.k_group && static_cast<int>(shared_bytes(spec)) > shared_bytes_per_cta)
-    spec.stages -= spec.k_group;
-  return spec.stages;
 }
 
 /// The form with the schedule's fields in it.
@@ -103,22 +97,25 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   // Products that are made while others are added need registers of their own.
   if (schedule.mma_in_flight.is_auto() && detail::gemm_product_columns(spec) == 0) spec.mma_in_flight = 0;
-  spec.stages = schedule.stages.value_or(most_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
+  spec.stages = schedule.stages.value_or(detail::most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
   return spec;
 }
 
 Violations judge(const GemmSpec& spec) {
   Violations violations;
-  if (spec.family == Family::kPortable)
-    detail::check_gemm_portable_tile(spec, arch_info(spec.arch), violations);
-  else
-    detail::check_gemm_hopper_tile(spec, arch_info(spec.arch), violations);
+  const ArchInfo& arch = arch_info(spec.arch);
+  switch (spec.family) {
+    case Family::kPortable: detail::check_gemm_portable_tile(spec, arch, violations); break;
+    case Family::kHopper: detail::check_gemm_hopper_tile(spec, arch, violations); break;
+    case Family::kBlackwell: detail::check_gemm_blackwell_tile(spec, arch, violations); break;
+  }
   return violations;
 }
 
 /// Every form of the family that is for the problem.
 std::vector<GemmSpec> tiles_of(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule) {
   if (base.family == Family::kPortable) return detail::portable_gemm_tiles(base, schedule);
+  if (base.family == Family::kBlackwell) return detail::blackwell_gemm_tiles(base, problem, schedule);
   std::vector<GemmSpec> specs;
   for (const Form& form : kForms) {
     // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
@@ -131,6 +128,7 @@ std::vector<GemmSpec> tiles_of(const GemmSpec& base, const GemmProblem& problem,
 /// What explain says of a variant.
 void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why, std::vector<Choice>& choices) {
   if (spec.family == Family::kPortable) return detail::explain_portable_gemm(spec, schedule, why, choices);
+  if (spec.family == Family::kBlackwell) return detail::explain_blackwell_gemm(spec, schedule, why, choices);
   Resolver resolve(choices);
   resolve.derived("arch", spec.arch, "the device, or --arch");
   resolve("family", schedule.family, spec.family, "wgmma and TMA: the architecture's own");
@@ -157,8 +155,17 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
 
 }  // namespace
 
+int detail::most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta) {
+  constexpr int kMostStages = 32;
+  spec.stages = kMostStages / spec.k_group * spec.k_group;
+  while (spec.stages > 2 * spec.k_group && static_cast<int>(shared_bytes(spec)) > shared_bytes_per_cta)
+    spec.stages -= spec.k_group;
+  return spec.stages;
+}
+
 double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   if (spec.family == Family::kPortable) return portable_gemm_cost_us(spec, extent, num_sms);
+  if (spec.family == Family::kBlackwell) return blackwell_gemm_cost_us(spec, extent, num_sms);
   // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
   // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
   // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.

@@ -13,6 +13,10 @@
 
 namespace kernelwright {
 
+namespace contract {
+struct BlackwellGemmShape;
+}
+
 /// One of the kernels of a plan.
 struct GemmVariant {
   int most_m = 0;  // it serves launches of at most so many rows that no earlier one serves
@@ -47,6 +51,9 @@ struct GemmExtent {
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const GemmSpec& spec);
 
+/// What contract/blackwell_gemm.h's tables of shared memory, tensor memory, boxes and barriers follow from.
+contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept;
+
 /// Rows of tiles, or columns, that a grid walks together: policy/tile_raster.cuh. `max_clusters`: clusters of the
 /// kernel that the device holds at a time; where it is 0, num_sms / size of a cluster.
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
@@ -54,5 +61,17 @@ int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int
 
 /// No allocation, no exceptions.
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
+
+/// Whether launches take every SM, whatever GemmExtent::sm_budget says: where CTAs that run take over those that wait,
+/// and where parts of k take turns, which must all be on their way.
+bool takes_all_sms(const GemmSpec& spec) noexcept;
+
+/// What parts of k that take turns at a tile (blackwell, split_k > 1) need of global memory: words that say who is
+/// next, zero when the kernel begins, and behind them the sums so far.
+struct GemmWorkspace {
+  std::uint64_t bytes = 0, zeros = 0;     // 0: nothing; how many at the start are zeros
+  std::uint64_t turns = 0, partials = 0;  // offsets
+};
+GemmWorkspace plan_workspace(const GemmSpec& spec, const GemmExtent& extent) noexcept;
 
 }  // namespace kernelwright

@@ -106,7 +106,7 @@ void visit_fields(GemmSchedule& schedule, Visitor&& field) {
   field("raster", schedule.raster, any{}, "direction in which tiles are walked");
   field("scheduler", schedule.scheduler, any{}, "order in which tiles are handed out");
   field("cta_group", schedule.cta_group, range{1, 2}, "CTAs that share one MMA");
-  field("accumulator_stages", schedule.accumulator_stages, range{1, 4}, "accumulators in tensor memory");
+  field("accumulator_stages", schedule.accumulator_stages, range{1, 32}, "accumulators in tensor memory");
   field("clc_depth", schedule.clc_depth, range{0, 8}, "work items that cluster launch control fetches ahead");
 }
 

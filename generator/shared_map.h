@@ -33,5 +33,6 @@ struct TensorMemoryMap {
   int used = 0, allocated = 0;              // columns; 0: the kernel takes none
 };
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
+TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
 
 }  // namespace kernelwright

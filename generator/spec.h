@@ -90,6 +90,7 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
     field("accumulators", spec.accumulators, any{}, "sums that tensor memory holds at a time");
     field("scheduler", spec.scheduler, any{}, "how CTAs come to their tiles");
     field("clc_depth", spec.clc_depth, any{}, "answers of cluster launch control on their way");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
     field("split_k", spec.split_k, any{}, "CTAs that take turns at a tile, each with a part of k");
     return;
   }

@@ -1,4 +1,4 @@
-/// Predicted speed: an analytical timeline of an attention kernel. The roles of one CTA are followed key tile by key
+/// Predicted speed. Of an attention kernel, an analytical timeline: the roles of one CTA are followed key tile by key
 /// tile as a recurrence of events (scores ready, probabilities ready, output added, slot free), on the SM that has most
 /// to do, with the rates of machine_rates.h. Arithmetic only, the same on every machine; 10 us to a few ms.
 #pragma once
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/machine_rates.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/problem.h"
@@ -23,7 +24,7 @@ struct TimelineTerm {
 
 struct Timeline {
   double microseconds = 0;  // of the launch: what a stream waits for
-  double operations = 0;    // of the two products over visible keys, a multiply and an add counted as two
+  double operations = 0;    // of the product, or the two over visible keys; a multiply and an add counted as two
   double clock_ghz = 0;     // that power allows
   std::string bound;        // the term that is longest, or "latency" if none takes most of the time
   std::vector<TimelineTerm> terms;
@@ -40,5 +41,9 @@ std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const Attent
 /// The same on a machine of the caller's own.
 std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const AttentionProblem& problem,
                                          const AttentionShape& shape, const MachineRates& machine);
+
+/// A GEMM's, by the model that plans it: the units of the busiest SM, its rounds of tiles, and the memory. nullopt for
+/// all but the blackwell family.
+std::optional<Timeline> predict_timeline(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape);
 
 }  // namespace kernelwright

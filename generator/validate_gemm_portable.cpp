@@ -28,12 +28,13 @@ std::string archs_where(bool ArchInfo::*has) {
 Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch) {
   if (!schedule.family.is_auto()) return schedule.family.value();
   if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
-  if (!arch || !family_exists_on(Family::kHopper, *arch)) return Family::kPortable;
-  Violations of_hopper, of_portable;
-  check_gemm(Family::kHopper, problem, schedule, arch, of_hopper);
-  if (of_hopper.empty()) return Family::kHopper;
+  const std::optional<Family> own = arch ? own_family(*arch) : std::nullopt;
+  if (!own) return Family::kPortable;
+  Violations of_own, of_portable;
+  check_gemm(*own, problem, schedule, arch, of_own);
+  if (of_own.empty()) return *own;
   check_gemm(Family::kPortable, problem, schedule, arch, of_portable);
-  return of_portable.empty() ? Family::kPortable : Family::kHopper;  // the one to say what is wrong
+  return of_portable.empty() ? Family::kPortable : *own;  // the one to say what is wrong
 }
 
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
@@ -41,10 +42,8 @@ void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& s
   switch (family) {
     case Family::kPortable: return check_gemm_portable(problem, schedule, arch, violations);
     case Family::kHopper: return check_gemm_hopper(problem, schedule, violations);
-    case Family::kBlackwell: break;
+    case Family::kBlackwell: return check_gemm_blackwell(problem, schedule, violations);
   }
-  violations.push_back({"/schedule/family", fmt::format("\"{}\" has no GEMM yet; portable has, and on {} hopper",
-                                                        to_string(family), archs_of(Family::kHopper))});
 }
 
 void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,

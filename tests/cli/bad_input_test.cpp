@@ -81,10 +81,11 @@ TEST_F(BadInput, AFifo) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   expect_refused({"run", path("fifo")}, {"fifo", "is a FIFO"});
 }
-TEST_F(BadInput, AKindThatAFamilyDoesNotCompute) {
+TEST_F(BadInput, AFieldThatAFamilyDoesNotHave) {
   const std::string file = write("a.json", R"({"version": 1, "kind": "gemm", "name": "a", "problem": {"n": 64, "k": 64},
-                                               "schedule": {"family": "blackwell"}, "shapes": []})");
-  expect_refused({"compile", file, "--arch", "sm_100a"}, {"a.json: /schedule/family", "has no GEMM yet"});
+                                               "schedule": {"family": "blackwell", "mma_in_flight": 1}, "shapes": []})");
+  expect_refused({"compile", file, "--arch", "sm_100a"},
+                 {"a.json: /schedule/mma_in_flight: the blackwell family has no mma_in_flight"});
 }
 TEST_F(BadInput, AKindThatAVerbDoesNotTake) {
   const std::string file = test::source_dir() / "configs/problems/mlp-up.json";

@@ -149,9 +149,12 @@ TEST(GemmPlan, PortableServesWhatTheArchitecturesOwnDoesNot) {
     return plan_gemm(of, {}, arch).variants.back().spec.family;
   };
   EXPECT_EQ(family(problem(4096, 4096), Arch::kSm90a), Family::kHopper);
+  EXPECT_EQ(family(problem(4096, 4096), Arch::kSm100a), Family::kBlackwell);
+  EXPECT_EQ(family(problem(4096, 4096), Arch::kSm103a), Family::kBlackwell);
   EXPECT_EQ(family(problem(4095, 4096), Arch::kSm90a), Family::kPortable) << "rows of d begin anywhere";
+  EXPECT_EQ(family(problem(4095, 4096), Arch::kSm100a), Family::kPortable) << "likewise";
   for (const ArchInfo& arch : all_archs()) {
-    if (arch.arch == Arch::kSm90a) continue;
+    if (own_family(arch.arch)) continue;
     const GemmPlan plan = plan_gemm(problem(4096, 4096), {}, arch.arch);
     EXPECT_LT(plan.variants.front().spec.block_m, 64) << arch.name;
     EXPECT_EQ(plan.variants.back().spec.block_m * plan.variants.back().spec.block_n, 128 * 128) << arch.name;

@@ -84,6 +84,18 @@ GemmSpec portable_gemm() {
   return spec;
 }
 
+GemmSpec blackwell_gemm() {
+  GemmSpec spec;
+  spec.family = Family::kBlackwell;
+  spec.arch = Arch::kSm100a;
+  spec.block_n = 256;
+  spec.stages = 6;
+  spec.cluster_m = spec.cta_group = 2;
+  spec.scheduler = Scheduler::kQueued;
+  spec.clc_depth = 2;
+  return spec;
+}
+
 std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -104,6 +116,7 @@ TEST(SpecHeader, OfAHopperPrefillIsAsShipped) { expect_golden(hopper(), "attenti
 TEST(SpecHeader, OfAHopperDecodeIsAsShipped) { expect_golden(hopper_decode(), "attention_decode_sm90.spec.h"); }
 TEST(SpecHeader, OfABlackwellPrefillIsAsShipped) { expect_golden(blackwell(), "attention_sm100.spec.h"); }
 TEST(SpecHeader, OfAPortableGemmIsAsShipped) { expect_golden(portable_gemm(), "gemm_portable.spec.h"); }
+TEST(SpecHeader, OfABlackwellGemmIsAsShipped) { expect_golden(blackwell_gemm(), "gemm_sm100.spec.h"); }
 TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
@@ -133,9 +146,9 @@ TEST(CanonicalText, HasNoFieldOfAnotherFamily) {
 /// Every field of a Spec reaches its name, its text and its header: none can be compiled in and yet be missing from the
 /// key.
 TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
-  for (const AttentionSpec& start : {prefill(), hopper(), blackwell()}) {
+  const auto tells_apart = [](const auto& start) {
     const SourceUnit original = specialize(start);
-    AttentionSpec probe = start;
+    auto probe = start;
     visit_fields(probe, [&](const char* name, auto& value, const auto&, const char*) {
       const auto kept = value;
       using T = std::decay_t<decltype(value)>;
@@ -152,7 +165,9 @@ TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
       EXPECT_NE(changed.spec_header, original.spec_header) << name;
       value = kept;
     });
-  }
+  };
+  for (const AttentionSpec& start : {prefill(), hopper(), blackwell()}) tells_apart(start);
+  for (const GemmSpec& start : {portable_gemm(), blackwell_gemm()}) tells_apart(start);
 }
 
 TEST(Specialize, NamesTheEntryByTheSpecAlone) {
@@ -165,7 +180,7 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
   for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(blackwell()),
-                           Spec(portable_gemm()), Spec(CombineSpec{})}) {
+                           Spec(portable_gemm()), Spec(blackwell_gemm()), Spec(CombineSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);

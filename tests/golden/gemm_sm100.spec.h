@@ -1,0 +1,37 @@
+// Specialisation of templates/kernels/gemm_sm100.cu
+#pragma once
+
+#include "contract/spec_words.h"
+
+#define KERNELWRIGHT_ENTRY gemm_sm100_3f4ab495ce121227
+
+namespace kernelwright::spec {
+
+constexpr Family kFamily = Family::kBlackwell;  // kernel family
+constexpr int kArch = 100;  // architecture: sm_100a
+constexpr DType kADType = DType::kBf16;  // dtype of the left operand
+constexpr DType kBDType = DType::kBf16;  // dtype of the right operand
+constexpr DType kDDType = DType::kBf16;  // dtype of the result
+constexpr DType kCDType = DType::kBf16;  // dtype of bias and c
+constexpr OperandLayout kLayout = OperandLayout::kNt;  // which operands lie with k innermost
+constexpr ScaleKind kScales = ScaleKind::kNone;  // granularity of the operands' scales
+constexpr bool kAlpha = false;  // a number multiplies the sums
+constexpr bool kBias = false;  // a row is added to each row of the sums
+constexpr Activation kActivation = Activation::kNone;  // what happens to them then
+constexpr bool kAddsC = false;  // a matrix times a number is added at last
+constexpr bool kSwapAb = false;  // rows of the kernel's tile are columns of the result
+constexpr int kBlockM = 128;  // rows of a tile
+constexpr int kBlockN = 256;  // columns of a tile
+constexpr int kStages = 6;  // slots of the operands' ring
+constexpr int kKGroup = 1;  // slots behind one pair of barriers
+constexpr int kStoreStages = 2;  // slabs of results of a warp on their way
+constexpr int kClusterM = 2;  // CTAs of a cluster, which share columns of the right operand
+constexpr int kClusterN = 1;  // CTAs of a cluster, which share rows of the left operand
+constexpr int kCtaGroup = 2;  // CTAs that share each product
+constexpr int kAccumulators = 2;  // sums that tensor memory holds at a time
+constexpr Scheduler kScheduler = Scheduler::kQueued;  // how CTAs come to their tiles
+constexpr int kClcDepth = 2;  // answers of cluster launch control on their way
+constexpr int kPromotion = 0;  // slabs of k between additions to f32 sums; 0: none
+constexpr int kSplitK = 1;  // CTAs that take turns at a tile, each with a part of k
+
+}  // namespace kernelwright::spec
