@@ -223,7 +223,9 @@ GemmTensors tensors_of(const kernelwright_gemm_tensors* given) {
                       .scale_b_stride = c.scale_b_stride,
                       .sm_budget = c.sm_budget,
                       .pdl = c.pdl != 0,
-                      .constant_b = c.constant_b != 0};
+                      .constant_b = c.constant_b != 0,
+                      .workspace = c.workspace,
+                      .workspace_bytes = c.workspace_bytes};
   if (c.overrides & ~3u)
     throw ConfigError("/gemm_tensors/overrides", fmt::format("{:#x} has bits that mean nothing here", c.overrides));
   if (c.overrides & KERNELWRIGHT_SET_ALPHA) tensors.alpha = c.alpha;
@@ -238,7 +240,8 @@ const Kernel& kernel_of(const kernelwright_kernel* given) {
   if (!kernel)
     throw ConfigError("/kernel", std::is_same_v<Kernel, GemmKernel>
                                      ? "computes attention; kernelwright_launch() launches it"
-                                     : "computes a gemm; kernelwright_launch_gemm() launches it, without a workspace");
+                                     : "computes a gemm; kernelwright_launch_gemm() launches it, and "
+                                       "kernelwright_gemm_workspace_bytes() tells its workspace");
   return *kernel;
 }
 
@@ -491,6 +494,14 @@ kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kern
     uint64_t& out = not_null(bytes, "bytes");
     const auto& of = kernel_of<AttentionKernel>(kernel);
     out = of.workspace_bytes(of.extent(tensors_of(tensors)));
+  });
+}
+
+kernelwright_status kernelwright_gemm_workspace_bytes(const kernelwright_kernel* kernel,
+                                                      const kernelwright_gemm_tensors* tensors, uint64_t* bytes) {
+  return guarded([&] {
+    uint64_t& out = not_null(bytes, "bytes");
+    out = kernel_of<GemmKernel>(kernel).workspace_bytes(tensors_of(tensors).m);
   });
 }
 

@@ -274,9 +274,16 @@ typedef struct kernelwright_gemm_tensors {
   uint32_t overrides; /* which of the following are read; the others are 1 */
   float alpha, beta;
   int32_t constant_b; /* with pdl: no kernel ahead that may still run writes b */
+  uint64_t workspace, workspace_bytes;
 } kernelwright_gemm_tensors;
 
-/* Queues d = epilogue(a b) on `stream`, as kernelwright_launch() queues attention. Takes no workspace. */
+/* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose
+ * parts of k take turns. As kernelwright_workspace_bytes(). */
+KERNELWRIGHT_API kernelwright_status kernelwright_gemm_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                       const kernelwright_gemm_tensors* tensors,
+                                                                       uint64_t* bytes);
+
+/* Queues d = epilogue(a b) on `stream`, as kernelwright_launch() queues attention. */
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
                                                               const kernelwright_gemm_tensors* tensors, void* stream);
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
+#include "kernelwright/generator/gemm_plan.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -17,6 +19,52 @@ bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || la
 
 Swizzle swizzle_of(int bytes) {
   return bytes == 128 ? Swizzle::k128B : bytes == 64 ? Swizzle::k64B : bytes == 32 ? Swizzle::k32B : Swizzle::kNone;
+}
+
+/// Of block-scaled operands: atoms of scales of 128 rows, side by side along k.
+std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) {
+  return contract::scale_atoms_of_row(static_cast<std::int32_t>(k), scale_vector(dtype));
+}
+
+/// The map of boxes of `matrix`.
+TensorMapRequest map_of(const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
+  TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
+  map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
+  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
+  // Of one row: any legal stride.
+  constexpr std::uint64_t kStep = kRowAlignment;
+  map.strides_bytes[0] = matrix.rows > 1 ? static_cast<std::uint64_t>(matrix.stride_bytes())
+                                         : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
+  map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
+  map.box[0] = static_cast<std::uint32_t>(box_columns);
+  map.box[1] = static_cast<std::uint32_t>(box_rows);
+  return map;
+}
+
+/// Packed elements of 4 bits as the bytes that hold them.
+Matrix as_bytes(Matrix matrix) {
+  if (bits_of(matrix.dtype) != 4) return matrix;
+  matrix.dtype = DType::kE4m3;
+  matrix.columns = (matrix.columns + 1) / 2;
+  matrix.stride = (matrix.stride + 1) / 2;
+  return matrix;
+}
+
+/// Atoms of scales, [rows / 128][stride][512 bytes], as words.
+TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t rows, std::int64_t stride, int box_atoms,
+                           int box_rows) {
+  constexpr int kAtom = contract::kScaleAtomBytes;
+  TensorMapRequest map{.address = address, .dtype = DType::kF32, .rank = 3, .swizzle = Swizzle::kNone};
+  map.dims[0] = kAtom / 4;
+  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, atoms));
+  map.dims[2] = static_cast<std::uint64_t>((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
+  map.strides_bytes[0] = kAtom;
+  map.strides_bytes[1] = static_cast<std::uint64_t>(stride) * kAtom;
+  map.l2_promotion_bytes = 128;
+  map.box[0] = kAtom / 4;
+  map.box[1] = static_cast<std::uint32_t>(box_atoms);
+  map.box[2] = static_cast<std::uint32_t>(box_rows);
+  return map;
 }
 
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
@@ -71,8 +119,9 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   const int element = bits_of(spec.c) / 8;
   optional("/c", t.c, spec.adds_c, element, "the epilogue has c");
   optional("/bias", t.bias, spec.bias, element, "the epilogue has bias");
-  const bool blocks = spec.scales == ScaleKind::kPerBlock && kernel.k > 0;
-  const bool scaled = blocks || spec.scales == ScaleKind::kPerTensor || spec.scales == ScaleKind::kPerToken;
+  const bool per_block = spec.scales == ScaleKind::kPerBlock && kernel.k > 0;
+  const bool atoms = per_block && is_block_scaled(spec.a), blocks = per_block && !atoms;
+  const bool scaled = per_block || spec.scales == ScaleKind::kPerTensor || spec.scales == ScaleKind::kPerToken;
   optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
   optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
   if (spec.adds_c && t.c) {
@@ -95,6 +144,34 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
       return fmt::format("{} is less than the {} blocks of 128 that k = {} has", of.scale_b_stride, k_blocks, kernel.k);
     });
   }
+  if (atoms) {
+    const std::int64_t needed = scale_atoms_of_row(kernel.k, spec.a);
+    const auto operand = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
+      bad((address & (kRowAlignment - 1)) != 0, path,
+          [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", address); });
+      bad(stride < needed, path + "_stride", [&] {
+        return fmt::format("{} is less than the {} atoms of scales, of {} elements each, that k = {} has", stride,
+                           needed, contract::kScaleAtomScales * scale_vector(spec.a), kernel.k);
+      });
+    };
+    operand("/scale_a", t.scale_a, of.scale_a_stride);
+    operand("/scale_b", t.scale_b, of.scale_b_stride);
+  }
+  const GemmExtent extent{t.m, kernel.n, kernel.k, t.sm_budget};
+  bad(t.sm_budget > 0 && takes_all_sms(spec), "/sm_budget", [&] {
+    return fmt::format(
+        "is {}, and the kernel for {} rows takes all SMs, for {}; 0, or a schedule with {}, would do", t.sm_budget, t.m,
+        spec.split_k > 1 ? "parts of k wait for each other" : "CTAs that are done take over tiles that wait",
+        spec.split_k > 1 ? "split_k 1 and scheduler \"persistent\"" : "scheduler \"persistent\"");
+  });
+  if (const std::uint64_t needed = plan_workspace(spec, extent).bytes; needed > 0) {
+    bad(!t.workspace || t.workspace_bytes < needed, "/workspace", [&] {
+      return fmt::format("{} bytes are given and {} are needed to add {} parts of k; see GemmKernel::workspace_bytes()",
+                         t.workspace ? t.workspace_bytes : 0, needed, spec.split_k);
+    });
+    bad((t.workspace & (kRowAlignment - 1)) != 0, "/workspace",
+        [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", t.workspace); });
+  }
 }
 
 }  // namespace
@@ -107,8 +184,9 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
   of.b = {t.b, spec.b, b_rows_n ? n : k, b_rows_n ? k : n, or_contiguous(t.b_stride, b_rows_n ? k : n)};
   of.c = {t.c, spec.c, m, n, or_contiguous(t.c_stride, n)};
   of.d = {t.d, spec.d, m, n, or_contiguous(t.d_stride, n)};
-  of.scale_a_stride = or_contiguous(t.scale_a_stride, (m + 3) / 4 * 4);
-  of.scale_b_stride = or_contiguous(t.scale_b_stride, (k + 127) / 128);
+  const bool atoms = is_block_scaled(spec.a);
+  of.scale_a_stride = or_contiguous(t.scale_a_stride, atoms ? scale_atoms_of_row(k, spec.a) : (m + 3) / 4 * 4);
+  of.scale_b_stride = or_contiguous(t.scale_b_stride, atoms ? scale_atoms_of_row(k, spec.b) : (k + 127) / 128);
   return of;
 }
 
@@ -119,6 +197,7 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
+  if (spec.family == Family::kBlackwell && (t.sm_budget > 0 || spec.split_k > 1)) return false;
   return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
 }
 
@@ -132,42 +211,63 @@ std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& sp
 }
 
 GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
-  const auto request = [](const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
-    TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
-    map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
-    map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
-    // Of one row: any legal stride.
-    constexpr std::uint64_t kStep = kRowAlignment;
-    map.strides_bytes[0] = matrix.rows > 1
-                               ? static_cast<std::uint64_t>(matrix.stride_bytes())
-                               : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
-    map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
-    map.box[0] = static_cast<std::uint32_t>(box_columns);
-    map.box[1] = static_cast<std::uint32_t>(box_rows);
-    return map;
-  };
   const auto slab = [](const Matrix& matrix) { return contract::kGemmSlabBytes * 8 / bits_of(matrix.dtype); };
   // The kernel's view: rows of its tile are columns of d where operands are swapped.
   const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
   const bool rows_along_k = spec.swap_ab ? along_k_b(spec.layout) : along_k_a(spec.layout);
   const bool columns_along_k = spec.swap_ab ? along_k_a(spec.layout) : along_k_b(spec.layout);
   GemmTensorMaps maps;
-  maps.a = request(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
-  maps.b = request(columns, slab(columns), (columns_along_k ? spec.block_n : slab(columns)) / spec.cluster_m,
-                   Swizzle::k128B);
+  maps.a = map_of(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
+  maps.b =
+      map_of(columns, slab(columns), (columns_along_k ? spec.block_n : slab(columns)) / spec.cluster_m, Swizzle::k128B);
   const auto stored = [&](int tile_columns) {
     const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
-    return request(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
+    return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
   };
   const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
   if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
   if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
   if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0)) {
     const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
-    maps.scales = request(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
+    maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
     // Whole 16 bytes: what follows the last scale is the row's padding.
     maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
   }
+  return maps;
+}
+
+BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
+                                                 const GemmMatrices& of) noexcept {
+  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
+  const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
+  const bool swap = spec.swap_ab;
+  const Matrix &rows = swap ? of.b : of.a, &columns = swap ? of.a : of.b;
+  const bool rows_along_k = swap ? along_k_b(spec.layout) : along_k_a(spec.layout);
+  const bool columns_along_k = swap ? along_k_a(spec.layout) : along_k_b(spec.layout);
+  constexpr int kBoxRows = contract::kBlackwellGemmBoxRows;
+  const auto operand = [&](const Matrix& given, bool along_k, int box_rows, int sharers) {
+    const Matrix matrix = as_bytes(given);
+    const int slab = contract::kBlackwellGemmSlabBytes * 8 / bits_of(matrix.dtype);
+    // With m or n innermost a slab is as many rows of k, of which each sharer brings its part.
+    return along_k ? map_of(matrix, slab, box_rows, Swizzle::k128B)
+                   : map_of(matrix, kBoxRows, kBoxRows / sharers, Swizzle::k128B);
+  };
+  BlackwellGemmTensorMaps maps;
+  maps.a = operand(rows, rows_along_k, boxes.a_rows, boxes.a_sharers);
+  maps.b = operand(columns, columns_along_k, boxes.b_rows, boxes.b_sharers);
+  const int stored = contract::blackwell_gemm_store_columns(shape);
+  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows, stored, Swizzle::kNone)
+                : map_of(of.d, stored, contract::kBlackwellGemmWarpRows, swizzle_of(stored * shape.d_bytes));
+  maps.has_scales = shape.scale_atoms > 0;
+  if (!maps.has_scales) return maps;
+  const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
+  const auto scales = [&](const Matrix& matrix, DevicePtr address, std::int64_t stride, int box_rows) {
+    return scale_map(address, atoms, matrix.rows, stride, shape.scale_atoms, box_rows);
+  };
+  maps.scales_a =
+      scales(rows, swap ? tensors.scale_b : tensors.scale_a, swap ? of.scale_b_stride : of.scale_a_stride, 1);
+  maps.scales_b = scales(columns, swap ? tensors.scale_a : tensors.scale_b,
+                         swap ? of.scale_a_stride : of.scale_b_stride, contract::blackwell_gemm_column_atoms(shape));
   return maps;
 }
 

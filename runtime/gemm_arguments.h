@@ -47,4 +47,12 @@ struct GemmTensorMaps {
 };
 GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
 
+/// The same of gemm_sm100: contract/blackwell_gemm.h.
+struct BlackwellGemmTensorMaps {
+  TensorMapRequest a, b, d, scales_a, scales_b;
+  bool has_scales = false;
+};
+BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
+                                                 const GemmMatrices& matrices) noexcept;
+
 }  // namespace kernelwright::detail

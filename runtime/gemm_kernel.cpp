@@ -13,6 +13,11 @@ void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const {
   if (kernel->fallback) target.shared->fallback_launches.fetch_add(1, std::memory_order_relaxed);
 }
 
+std::uint64_t GemmKernel::workspace_bytes(int m) const {
+  const Slot& of = slot();
+  return m > 0 ? plan_workspace(of.plan.variant_for(m).spec, {m, of.problem.n, of.problem.k, 0}).bytes : 0;
+}
+
 const std::string& GemmKernel::key(int m) const {
   const Slot& of = slot();
   for (std::size_t i = 0; i < of.plan.variants.size(); ++i)

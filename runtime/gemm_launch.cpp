@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
 #include "kernelwright/generator/arch.h"
@@ -29,13 +30,15 @@ void encode(Device& device, contract::TensorMap& to, const TensorMapRequest& req
   std::memcpy(&to, &map, sizeof map);
 }
 
-/// Operands without a single element as ones of a zero, and past it TMA brings zeros.
+/// Operands without a single element as ones of a zero, and past it TMA brings zeros. So are scales: of blocks one
+/// number for all of b, of formats that have atoms of them the same few for all rows.
 void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensors& tensors) {
   for (Matrix* matrix : {&of.a, &of.b}) matrix->address = zero, matrix->rows = matrix->columns = matrix->stride = 1;
   if (spec.scales != ScaleKind::kPerBlock) return;
   tensors.scale_a = tensors.scale_b = zero;
-  of.scale_a_stride = 4, of.scale_b_stride = 0;
+  of.scale_a_stride = is_block_scaled(spec.a) ? 0 : 4, of.scale_b_stride = 0;
 }
+constexpr std::size_t kZeroBytes = 4 * contract::kScaleAtomBytes;  // a slab has so many atoms at most
 
 /// What both kinds of kernel take alike.
 template <class Params>
@@ -66,15 +69,11 @@ void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel
   params.k = kernel.k;
 }
 
-void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
-                  const GemmTensors& tensors, const GemmMatrices& of) {
+/// What kernels that read through tensor maps take alike: the kernel's view, where swap_ab changes a and b.
+template <class Params>
+void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                const GemmMatrices& of) {
   const bool swap = spec.swap_ab;
-  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
-  encode(*kernel.device, params.a, maps.a);
-  encode(*kernel.device, params.b, maps.b);
-  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
-  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
-  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
   params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
   params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
   params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
@@ -83,6 +82,42 @@ void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const 
   params.n = swap ? tensors.m : kernel.n;
   params.k = std::max(1, kernel.k);
   params.constant_b = tensors.pdl && tensors.constant_b;
+}
+
+void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+                  const GemmTensors& tensors, const GemmMatrices& of) {
+  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
+  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
+  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
+  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
+  set_mapped(params, kernel, spec, tensors, of);
+}
+
+void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+                  const GemmTensors& tensors, const GemmMatrices& of) {
+  const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
+  encode(*kernel.device, params.d, maps.d);
+  if (maps.has_scales) {
+    encode(*kernel.device, params.scales_a, maps.scales_a);
+    encode(*kernel.device, params.scales_b, maps.scales_b);
+  }
+  set_mapped(params, kernel, spec, tensors, of);
+  // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
+  if (spec.promotion > 0) params.k = kernel.k;
+}
+
+/// Clears the words that say who is next, ahead of the launch.
+void set_workspace(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                   const GemmWorkspace& workspace, Stream stream) {
+  if (workspace.bytes == 0) return;
+  params.begun = reinterpret_cast<std::uint32_t*>(tensors.workspace);
+  params.turns = reinterpret_cast<std::uint32_t*>(tensors.workspace + workspace.turns);
+  params.partials = reinterpret_cast<float*>(tensors.workspace + workspace.partials);
+  kernel.device->fill(tensors.workspace, 0, workspace.zeros, stream);
 }
 
 }  // namespace
@@ -107,20 +142,19 @@ std::vector<Spec> specs_of(const GemmPlan& plan) {
 void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
             std::vector<std::shared_ptr<const Binary>> binaries) {
   if (loaded.k == 0) {
-    constexpr std::size_t kBytes = 16;
     Device& device = *loaded.device;
-    loaded.zero = {new DevicePtr(device.allocate(kBytes)), [&device](const DevicePtr* address) {
+    loaded.zero = {new DevicePtr(device.allocate(kZeroBytes)), [&device](const DevicePtr* address) {
                      device.free(*address);
                      delete address;
                    }};
-    const std::byte zeros[kBytes] = {};
-    device.copy_to_device(*loaded.zero, zeros, kBytes);
+    const std::byte zeros[kZeroBytes] = {};
+    device.copy_to_device(*loaded.zero, zeros, kZeroBytes);
   }
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     LoadedGemm::Variant& variant = loaded.variants[i];
     variant.kernel = kernels[i];
     variant.binary = std::move(binaries[i]);
-    const int cluster = variant.spec.cluster_m * variant.spec.split_k;
+    const int cluster = variant.spec.cluster();
     if (cluster == 1) continue;
     LaunchConfig config;
     config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(cluster);
@@ -163,10 +197,17 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
     contract::GemmPortableParams params{};
     set_operands(params, kernel, tensors, of);
     launch(params);
+    return;
+  }
+  GemmTensors given = tensors;
+  if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
+  if (spec.family == Family::kBlackwell) {
+    contract::BlackwellGemmParams params{};
+    set_operands(params, kernel, spec, given, of);
+    set_workspace(params, kernel, tensors, plan_workspace(spec, extent), stream);
+    launch(params);
   } else {
     contract::GemmParams params{};
-    GemmTensors given = tensors;
-    if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
     set_operands(params, kernel, spec, given, of);
     launch(params);
   }

@@ -25,7 +25,10 @@ KernelNotes notes_of(const Spec& spec) {
                               .stage_bytes = region.stage_bytes});
   };
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
-    if (gemm->family == Family::kHopper) {
+    if (gemm->family == Family::kBlackwell) {
+      role(kWarpsOfAWarpgroup, "store");
+      for (const char* name : {"mma", "load", "tiles", "scales"}) role(1, name);
+    } else if (gemm->family == Family::kHopper) {
       role(kWarpsOfAWarpgroup, "load");
       for (int i = 0; i < gemm->math_warpgroups; ++i) role(kWarpsOfAWarpgroup, "math " + std::to_string(i));
     } else {

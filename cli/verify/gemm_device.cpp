@@ -64,6 +64,7 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
     owned_.push_back(d_base_);
     tensors_.d = d_base_ + kGuardBytes;
     tensors_.d_stride = call.d_stride;
+    make_workspace();
   } catch (...) {
     for (const DevicePtr address : owned_) device_.free(address);
     if (own_stream_) device_.destroy_stream(own_stream_);
@@ -74,6 +75,19 @@ GemmDeviceCase::GemmDeviceCase(Device& device, const GemmCase& call, GemmKernel 
 GemmDeviceCase::~GemmDeviceCase() {
   for (const DevicePtr address : owned_) device_.free(address);
   if (own_stream_) device_.destroy_stream(own_stream_);
+}
+
+void GemmDeviceCase::make_workspace() {
+  const std::uint64_t bytes = kernel_ ? kernel_.workspace_bytes(call_.m) : 0;
+  if (bytes <= tensors_.workspace_bytes) return;
+  tensors_.workspace = device_.allocate(bytes);
+  tensors_.workspace_bytes = bytes;
+  owned_.push_back(tensors_.workspace);
+}
+
+void GemmDeviceCase::use(GemmKernel kernel) {
+  kernel_ = kernel;
+  make_workspace();
 }
 
 void GemmDeviceCase::accumulate_in_place() {
@@ -89,6 +103,8 @@ void GemmDeviceCase::accumulate_in_place() {
 void GemmDeviceCase::poison() {
   wait();
   device_.copy_to_device(d_base_, poison_.data(), poison_.size());
+  if (tensors_.workspace)
+    device_.fill(tensors_.workspace, static_cast<std::uint8_t>(kNanByte), tensors_.workspace_bytes, stream_);
 }
 
 void GemmDeviceCase::launch() { kernel_.launch(tensors_, stream_); }

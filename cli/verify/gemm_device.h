@@ -19,13 +19,14 @@ class GemmDeviceCase {
   GemmDeviceCase& operator=(const GemmDeviceCase&) = delete;
 
   /// From now on launches are of `kernel`, of the same problem and device.
-  void use(GemmKernel kernel) { kernel_ = kernel; }
+  void use(GemmKernel kernel);
   /// From now on everything is queued on `stream`, which the caller owns, instead of on a stream of its own.
   void use(Stream stream) { stream_ = stream; }
   /// From now on d is c: poison() puts c's values there. Throws Error if they differ in dtype or stride.
   void accumulate_in_place();
 
-  /// Fills d with NaN, or with c; renews the guards. Waits for what is queued.
+  /// Fills d, and what a kernel takes of a workspace, with NaN, or d with c; renews the guards. Waits for what is
+  /// queued.
   void poison();
   /// Queues one launch on stream(). Throws as GemmKernel::launch().
   void launch();
@@ -41,6 +42,7 @@ class GemmDeviceCase {
  private:
   DevicePtr upload(const void* data, std::size_t bytes);
   std::vector<std::byte> read_all();
+  void make_workspace();
 
   Device& device_;
   const GemmCase& call_;

@@ -23,6 +23,15 @@ def check_place(name, view, device, own_memory):
     raise ConfigError(f"{name}: lies in {'memory of the host' if view.where == 'host' else view.where}; give {wanted}")
 
 
+def set_workspace_bytes(c, view, given):
+    """The size of a workspace, by the tensor that it is or by what is given beside an address."""
+    if view is None:
+        return
+    if view.shape is None and given is None:
+        raise ConfigError("workspace_bytes: is missing beside a workspace that is an address; give its size")
+    c.workspace_bytes = view.bytes if view.shape is not None else given
+
+
 class Problem:
     """A config's "problem" with the defaults of docs/config.md."""
 
@@ -183,13 +192,7 @@ class Arguments:
                 raise ConfigError(f"{name}: is missing; give the number, {why}")
             setattr(c, name, known[name])
         c.kv_tokens = known["kv_tokens"] or 0
-        view = self.views.get("workspace")
-        if view is not None and view.shape is not None:
-            c.workspace_bytes = view.bytes
-        elif view is not None:
-            if workspace_bytes is None:
-                raise ConfigError("workspace_bytes: is missing beside a workspace that is an address; give its size")
-            c.workspace_bytes = workspace_bytes
+        set_workspace_bytes(c, self.views.get("workspace"), workspace_bytes)
 
     @staticmethod
     def overrides(c, scale, softcap, window):

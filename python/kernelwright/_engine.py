@@ -286,23 +286,28 @@ class GemmKernel(_Handle):
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, GemmProblem(problem), device)
 
-    def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None, sm_budget=0,
-             pdl=False, constant_b=False):
+    def bind(self, *, a, b, d, c=None, bias=None, scale_a=None, scale_b=None, m=None, alpha=None, beta=None,
+             workspace=None, workspace_bytes=None, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
         Tensors as Kernel.bind() takes them: a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m, n], bias [n],
         rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m] and [n / 128, k / 128].
+        Of block-scaled formats scale_a and scale_b are addresses of atoms. workspace: workspace_bytes() of any dtype.
         m is needed beside addresses alone; alpha and beta are 1 unless given. With pdl, constant_b says that no kernel ahead that
         may still run writes b, whose first tiles are then loaded before that one has ended.
         """
-        tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b)
-        built = self._problem.arguments(tensors, m, alpha, beta, self.device, self._own_memory)
+        tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, workspace=workspace)
+        built = self._problem.arguments(tensors, m, alpha, beta, workspace_bytes, self.device, self._own_memory)
         built.sm_budget, built.pdl, built.constant_b = sm_budget, pdl, constant_b
         return GemmLaunch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):
         """Queues the product of the tensors, as bind() takes them, on `stream`, as Kernel.launch() does."""
         self.bind(**tensors)(stream)
+
+    def workspace_bytes(self, **tensors):
+        """Bytes of workspace that a launch of these tensors needs: 0 but for kernels whose parts of k take turns."""
+        return self.bind(**tensors).needed_workspace_bytes()
 
 
 class Launch:
@@ -331,3 +336,9 @@ class GemmLaunch:
     def __call__(self, stream=None):
         self.kernel.engine._live()
         self.kernel.engine._lib.launch_gemm(self.kernel._handle, byref(self._arguments), stream_address(stream))
+
+    def needed_workspace_bytes(self):
+        self.kernel.engine._live()
+        count = c_uint64()
+        self.kernel.engine._lib.gemm_workspace_bytes(self.kernel._handle, byref(self._arguments), byref(count))
+        return count.value

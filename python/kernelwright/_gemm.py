@@ -1,6 +1,6 @@
 """The arguments of a GEMM's launch, checked against the problem."""
 from . import _library as lib
-from ._arguments import check_place
+from ._arguments import check_place, set_workspace_bytes
 from ._library import ConfigError
 from ._tensors import read
 
@@ -21,7 +21,7 @@ class GemmProblem:
         return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (n, k) if self.layout[1] == "t" else (k, n), "c": (m, n),
                 "d": (m, n), "scale_a": (blocks[0], m), "scale_b": (blocks[1], blocks[0])}[name]
 
-    def arguments(self, tensors, m, alpha, beta, device, own_memory):
+    def arguments(self, tensors, m, alpha, beta, workspace_bytes, device, own_memory):
         """The C struct of one launch."""
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
@@ -36,6 +36,7 @@ class GemmProblem:
                 self.scale(name, views[name], m, c)
         if "bias" in views and views["bias"].shape is not None:
             self.vector("bias", views["bias"], self.dtypes["bias"], self.n)
+        set_workspace_bytes(c, views.get("workspace"), workspace_bytes)
         if m is None:
             raise ConfigError("m: is missing; addresses do not tell it")
         c.m = m

@@ -119,7 +119,7 @@ class GemmTensors(Struct):
     _fields_ = ([("struct_size", c_size_t)] + [(name, c_uint64) for name in "a b d c bias scale_a scale_b".split()]
                 + [(name + "_stride", c_int64) for name in "a b c d scale_a scale_b".split()]
                 + [("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
-                   ("beta", c_float), ("constant_b", c_int32)])
+                   ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64)])
 
 
 SET_ALPHA, SET_BETA = 1, 2
@@ -144,6 +144,7 @@ FUNCTIONS = {
     "launch": (KERNEL, POINTER(AttentionTensors), c_void_p),
     "launch_gemm": (KERNEL, POINTER(GemmTensors), c_void_p),
     "workspace_bytes": (KERNEL, POINTER(AttentionTensors), POINTER(c_uint64)),
+    "gemm_workspace_bytes": (KERNEL, POINTER(GemmTensors), POINTER(c_uint64)),
 }
 
 
