@@ -1,0 +1,160 @@
+// What every shipped gemm_sm100 kernel is made of, counted in its PTX and derived from its Spec: products, copies of
+// scales, commits, boxes, the life of tensor memory, and nothing of older tensor cores. For sm_100a and sm_103a;
+// machine code of the latter, without spills, is made here, and that of the former by shipped_kernels_test.cpp. Needs
+// NVRTC.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "contract/blackwell_gemm.h"
+#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/verify/parallel.h"
+#include "support/paths.h"
+
+namespace kernelwright {
+namespace {
+
+using Census = std::map<std::string, int>;
+
+/// Places in the text where an instruction begins so, not executions.
+Census census_of(const std::string& ptx) {
+  Census census;
+  for (const char* opcode : {"tcgen05.mma",
+                             "tcgen05.mma.cta_group::1",
+                             "tcgen05.mma.cta_group::2",
+                             ".kind::f16",
+                             ".kind::tf32",
+                             ".kind::f8f6f4",
+                             ".kind::mxf8f6f4.block_scale.scale_vec::1X",
+                             ".kind::mxf4.block_scale.scale_vec::2X",
+                             ".kind::mxf4nvf4.block_scale.scale_vec::4X",
+                             "tcgen05.cp",
+                             "tcgen05.commit",
+                             "tcgen05.alloc",
+                             "tcgen05.relinquish_alloc_permit",
+                             "tcgen05.dealloc",
+                             "global.tile.mbarrier",
+                             "multicast::cluster.cta_group",
+                             "clusterlaunchcontrol.try_cancel",
+                             "atom.",
+                             "wgmma.",
+                             "mma.sync",
+                             "cp.async.c",
+                             "ld.local",
+                             "st.local"}) {
+    int& found = census[opcode];
+    for (std::size_t at = ptx.find(opcode); at != ptx.npos; at = ptx.find(opcode, at + 1)) ++found;
+  }
+  return census;
+}
+
+/// What the Spec says that there is. Slabs of a group are written out, all else of a role is a loop of one pass.
+Census expected_of(const GemmSpec& spec) {
+  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
+  const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
+  const int products = 4 * spec.k_group;  // of 32 bytes of k, or 16 rows of it
+  Census census;
+  census["tcgen05.mma"] = products;
+  for (const int ctas : {1, 2})
+    census[fmt::format("tcgen05.mma.cta_group::{}", ctas)] = spec.cta_group == ctas ? products : 0;
+  const auto kind = [&](const char* opcode, bool is_it) { census[opcode] = is_it ? products : 0; };
+  kind(".kind::f16", bits_of(spec.a) == 16);
+  kind(".kind::tf32", spec.a == DType::kTf32);
+  kind(".kind::f8f6f4", spec.a == DType::kE4m3 || spec.a == DType::kE5m2);
+  kind(".kind::mxf8f6f4.block_scale.scale_vec::1X", spec.a == DType::kMxfp8);
+  kind(".kind::mxf4.block_scale.scale_vec::2X", spec.a == DType::kMxfp4);
+  kind(".kind::mxf4nvf4.block_scale.scale_vec::4X", spec.a == DType::kNvfp4);
+  census["tcgen05.cp"] = spec.k_group * shape.scale_atoms * (1 + contract::blackwell_gemm_column_atoms(shape));
+  // A slot's, and a tile's; where slabs have scales of their own each of a group's.
+  census["tcgen05.commit"] = 1 + (spec.promotion > 0 ? spec.k_group : 1);
+  census["tcgen05.alloc"] = census["tcgen05.relinquish_alloc_permit"] = census["tcgen05.dealloc"] = 1;
+  // Weights, the problem's b, are loaded in two places: the first ones ahead of the launch before.
+  const auto a_is_mn_major = [&] { return spec.layout == OperandLayout::kTn || spec.layout == OperandLayout::kTt; };
+  const auto b_is_mn_major = [&] { return spec.layout == OperandLayout::kNn || spec.layout == OperandLayout::kTn; };
+  const bool rows_mn = spec.swap_ab ? b_is_mn_major() : a_is_mn_major();
+  const bool columns_mn = spec.swap_ab ? a_is_mn_major() : b_is_mn_major();
+  const int box = contract::kBlackwellGemmBoxRows;
+  const int rows = rows_mn ? contract::kBlackwellGemmRows / box : 1;
+  const int columns = columns_mn ? spec.block_n / spec.cta_group / box : 1;
+  const int scales_a = shape.scale_atoms > 0 ? 1 : 0;
+  const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) ? 1 : 0;
+  const int weights = spec.swap_ab ? rows + scales_a : columns + scales_b;
+  const int others = spec.swap_ab ? columns + scales_b : rows + scales_a;
+  census["global.tile.mbarrier"] = spec.k_group * (2 * weights + others);
+  const auto shared_in_pairs = [&](int sharers, int of, bool constant) {
+    return spec.cta_group == 2 && sharers > 1 ? spec.k_group * of * (constant ? 2 : 1) : 0;
+  };
+  census["multicast::cluster.cta_group"] =
+      shared_in_pairs(boxes.a_sharers, rows, spec.swap_ab) + shared_in_pairs(boxes.b_sharers, columns, !spec.swap_ab);
+  census["clusterlaunchcontrol.try_cancel"] = spec.scheduler == Scheduler::kQueued ? 1 : 0;
+  census["atom."] = spec.split_k > 1 ? 1 : 0;  // the cluster's first item
+  for (const char* none : {"wgmma.", "mma.sync", "cp.async.c", "ld.local", "st.local"}) census[none] = 0;
+  return census;
+}
+
+struct Shipped {
+  std::string name;
+  GemmSpec spec;
+};
+
+/// The kernels of gemm_sm100 that configs/problems asks for, each once.
+std::vector<Shipped> shipped_kernels(Arch arch) {
+  std::map<std::string, Shipped> kernels;  // by entry
+  for (const auto& file : std::filesystem::directory_iterator(test::source_dir() / "configs" / "problems")) {
+    const Config config = read_config_file(file.path());
+    const auto* gemm = std::get_if<GemmConfig>(&config);
+    if (!gemm || gemm->schedule.family.value_or(Family::kPortable) != Family::kBlackwell) continue;
+    GemmSchedule schedule = gemm->schedule;
+    schedule.arch = arch;
+    for (const GemmVariant& variant : plan_gemm(gemm->problem, schedule, arch).variants)
+      kernels[specialize(variant.spec).entry] = {gemm->name, variant.spec};
+  }
+  std::vector<Shipped> list;
+  for (auto& [entry, kernel] : kernels) list.push_back(std::move(kernel));
+  return list;
+}
+
+class BlackwellGemmCensus : public testing::TestWithParam<Arch> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+TEST_P(BlackwellGemmCensus, OfEveryShippedKernelIsWhatItsSpecSays) {
+  const bool with_machine_code = GetParam() == Arch::kSm103a;
+  const std::vector<Shipped> kernels = shipped_kernels(GetParam());
+  EXPECT_GE(kernels.size(), 12u) << "configs/problems has shrunk, or was not found";
+  Compiler compiler;
+  std::vector<std::string> ptx(kernels.size());
+  std::vector<ResourceUsage> usage(kernels.size());
+  parallel_for(kernels.size(), [&](std::size_t i) {
+    const SourceUnit unit = specialize(kernels[i].spec);
+    if (with_machine_code) {
+      const Binary binary = compiler.compile(unit);
+      ptx[i] = binary.ptx, usage[i] = binary.usage;
+    } else {
+      ptx[i] = compiler.compile_with_lines(unit);
+    }
+  });
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    SCOPED_TRACE(kernels[i].name);
+    EXPECT_EQ(census_of(ptx[i]), expected_of(kernels[i].spec));
+    EXPECT_NE(ptx[i].find(fmt::format(".target {}", to_string(GetParam()))), std::string::npos);
+    if (!with_machine_code) continue;
+    EXPECT_GT(usage[i].registers, 0);
+    EXPECT_EQ(usage[i].spill_stores + usage[i].spill_loads, 0);
+    EXPECT_EQ(usage[i].stack, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, BlackwellGemmCensus, testing::Values(Arch::kSm100a, Arch::kSm103a),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+}  // namespace
+}  // namespace kernelwright
