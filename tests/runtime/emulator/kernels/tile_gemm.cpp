@@ -15,6 +15,7 @@ std::string type_of(OperandLayout) { return "OperandLayout"; }
 std::string type_of(ScaleKind) { return "ScaleKind"; }
 std::string type_of(Activation) { return "Activation"; }
 std::string type_of(Roles) { return "Roles"; }
+std::string type_of(Scheduler) { return "Scheduler"; }
 
 /// "block_m" -> "kBlockM"; dtypes say that they are.
 template <class T>
