@@ -54,6 +54,8 @@ inline BlackwellGemmCall call_of(BlackwellGemmForm form) {
   schedule.block_n = 64;
   schedule.stages = 3;
   schedule.scheduler = Scheduler::kPersistent;
+  schedule.cluster = ClusterShape{1, 1};
+  schedule.cta_group = 1;
   const auto clusters = [&](int m, int n, int ctas) {
     schedule.cluster = ClusterShape{m, n};
     schedule.cta_group = ctas;
