@@ -416,7 +416,8 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
   warp.instructions += executed;
   instructions_ += executed;
   thread_instructions_ += threads;
-  return executed != 0;
+  // A turn may end before its first instruction, where other lanes of the warp took it up by parking: these can go on.
+  return executed != 0 || over;
 }
 
 void ClusterRun::add_to(Statistics& statistics) const {

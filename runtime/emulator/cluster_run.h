@@ -58,7 +58,7 @@ class ClusterRun {
   bool has_cta(std::uint32_t index) const;  // by its number in the grid, x first
   void fill_specials(Warp& warp) const;
   std::uint64_t special(const Warp& warp, const SpecialSlot& slot, std::uint32_t lane) const;
-  /// One turn of one warp; true if it executed something.
+  /// One turn of one warp; true if it executed something or can go on.
   bool run_warp(Warp& warp, std::uint32_t quantum);
   /// Index of the split to run, or -1 if none can.
   int choose(Warp& warp) const;

@@ -193,5 +193,19 @@ setp.ge.u32 %p1, %lane, 20;
   EXPECT_EQ(among & ~0xfff00000u, 0u);
 }
 
+// Turns of one instruction, drawn by chance, may pass while lanes park for others of their warp: those still go on.
+TEST(WarpScheduling, LanesThatCanGoOnAreNoDeadlockHoweverShortATurnIs) {
+  PtxRun run{.statements =
+                 "setp.ne.u32 %p0, %lane, 0;\n@%p0 bra WAIT;\nmov.u32 %r1, 60;\n"
+                 "AGAIN:\nsub.u32 %r1, %r1, 1;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra AGAIN;\n"
+                 "WAIT:\nbar.sync 0;\nmov.u32 %o0, %lane;",
+             .num_outputs = 1};
+  run.options.shuffle = true;
+  for (run.options.seed = 1; run.options.seed <= 2000; ++run.options.seed) {
+    const PtxResult result = run_clean(run);
+    ASSERT_EQ(result.outputs[0][31], 31u) << "seed " << run.options.seed;
+  }
+}
+
 }  // namespace
 }  // namespace kernelwright::test
