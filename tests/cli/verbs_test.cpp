@@ -103,6 +103,21 @@ TEST_F(Verbs, ExplainDrawsTensorMemory) {
   EXPECT_THAT(run({"explain", file, "--arch", "sm_90a"}).out, Not(HasSubstr("Tensor memory")));
 }
 
+TEST_F(Verbs, ExplainOfAGemmDrawsTensorMemoryAndPredicts) {
+  const std::string file = test::source_dir() / "configs/problems/gemm-sm100-nvfp4.json";
+  const CommandResult text = run({"explain", file});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  for (const char* part : {"gemm_sm100 for sm_100a, blackwell family", "4 x 1 in pairs, queued", "scales of rows",
+                           "accumulator full", "Tensor memory: 304 columns used, 512 allocated of 512",
+                           "Predicted, on B200", "not measured", "bound by", "L2"})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  const JsonValue object = JsonValue::parse(run({"explain", file, "--json"}).out);
+  EXPECT_EQ(object.at("/variants/0/tensor_memory/used").as_int(), 304);
+  EXPECT_EQ(object.at("/predicted").elements().size(), 2u);
+  EXPECT_GT(object.at("/predicted/0/microseconds").as_double(), 0);
+  EXPECT_EQ(object.at("/predicted/0/terms").elements().size(), 6u);
+}
+
 TEST_F(Verbs, ExplainSaysWhyWhereAndHowFast) {
   const CommandResult result = run({"explain", write("a.json", config()), "--arch", "sm_90a"});
   for (const char* part :

@@ -313,7 +313,7 @@ class TheLibrary(unittest.TestCase):
         bodies = dict((name, body) for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} kernelwright_(\w+);", text))
         ours = {"event": _library.Event, "engine_options": _library.EngineOptions, "counters": _library.Counters,
                 "hazard": _library.Hazard, "prepare_options": _library.PrepareOptions, "kernel_info": _library.KernelInfo,
-                "strides": _library.Strides, "attention_tensors": _library.AttentionTensors}
+                "strides": _library.Strides, "attention_tensors": _library.AttentionTensors, "gemm_tensors": _library.GemmTensors}
         types = {"size_t": ctypes.c_size_t, "double": ctypes.c_double, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32,
                  "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _library.Strides,

@@ -5,11 +5,16 @@
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {
+
+extern thread_local bool count_allocations;  // attention_launch_test.cpp counts
+extern thread_local int allocations;
+
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+using contract::BlackwellGemmParams;
 using detail::BlackwellGemmTensorMaps;
 using detail::LoadedGemm;
 
@@ -208,6 +213,130 @@ TEST(BlackwellGemmArguments, PartsOfKNeedAWorkspace) {
   EXPECT_THAT(refusal(mlp(), schedule, tensors), HasSubstr("/tensors/workspace: address 0x900008 is not a multiple"));
   tensors.workspace = 0x900000;
   EXPECT_EQ(refusal(mlp(), schedule, tensors), "");
+}
+
+struct BlackwellGemmLaunchTest : EngineTest {
+  BlackwellGemmLaunchTest() {
+    DeviceInfo& info = device().mutable_info();
+    info.arch = Arch::kSm100a;
+    info.compute_major = 10;
+    info.num_sms = 148;
+    info.shared_bytes_per_cta = arch_info(Arch::kSm100a).shared_bytes_per_cta;
+  }
+  BlackwellGemmParams launched() { return device().launches().back().as<BlackwellGemmParams>(); }
+};
+
+TEST_F(BlackwellGemmLaunchTest, PassesSizesStridesAndNumbers) {
+  Engine engine(options());
+  GemmProblem problem = mlp();
+  problem.epilogue = "gelu(alpha * acc + bias) + beta * c";
+  GemmTensors tensors = some_operands();
+  tensors.bias = 0x700000;
+  tensors.c = 0x800000;
+  tensors.c_stride = 1024;
+  tensors.alpha = 0.5f;
+  tensors.beta = 2;
+  tensors.m = 300;
+  engine.prepare(problem, tile(64, 2, {2, 1})).launch(tensors, some_stream());
+  const BlackwellGemmParams params = launched();
+  EXPECT_EQ(params.m, 300);
+  EXPECT_EQ(params.n, 512);
+  EXPECT_EQ(params.k, 320);
+  EXPECT_EQ(params.alpha, 0.5f);
+  EXPECT_EQ(params.beta, 2);
+  EXPECT_EQ(params.c_stride, 1024);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.c), 0x800000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), 0x700000u);
+  EXPECT_EQ(params.turns, nullptr);
+  EXPECT_GT(params.band, 0);
+  const LaunchConfig config = device().launches().back().config;
+  EXPECT_EQ(config.grid[0], 2u * 8 * 2) << "2 x 8 tiles of 256 x 64, of 2 CTAs each";
+  EXPECT_EQ(config.cluster[0], 2u);
+  EXPECT_EQ(config.block, 256u);
+  EXPECT_EQ(device().tensor_map(&params.b).box[1], 32u);
+  EXPECT_EQ(device().last_fill().bytes, 0u) << "nothing to clear";
+}
+
+TEST_F(BlackwellGemmLaunchTest, SwappedLaunchesAreTheKernelsView) {
+  Engine engine(options());
+  GemmSchedule schedule = tile(32);
+  schedule.swap_ab = true;
+  GemmTensors tensors = scaled_operands();
+  tensors.scale_a_stride = 4;
+  engine.prepare(mlp(DType::kMxfp8), schedule).launch(tensors, some_stream());
+  const BlackwellGemmParams params = launched();
+  EXPECT_EQ(params.m, 512);
+  EXPECT_EQ(params.n, 100);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.scale_a), 0x600000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.scale_b), 0x500000u);
+  EXPECT_EQ(params.scale_a_stride, 3) << "atoms of 128 elements of k";
+  EXPECT_EQ(params.scale_b_stride, 4);
+  EXPECT_EQ(device().tensor_map(&params.scales_b).address, 0x500000u);
+  EXPECT_EQ(device().launches().back().config.grid[0], 4u * 4u);
+}
+
+TEST_F(BlackwellGemmLaunchTest, PartsOfKHaveTheirWordsClearedAheadOfThem) {
+  Engine engine(options());
+  GemmSchedule schedule = tile(64);
+  schedule.split_k = 2;
+  const GemmKernel kernel = engine.prepare(mlp(), schedule);
+  GemmTensors tensors = some_operands();
+  tensors.workspace_bytes = kernel.workspace_bytes(tensors.m);
+  EXPECT_EQ(tensors.workspace_bytes, 16u + 8 * (16 + 64 * 128 * 4));
+  EXPECT_EQ(kernel.workspace_bytes(0), 0u);
+  tensors.workspace = 0x900000;
+  allocations = 0;
+  count_allocations = true;
+  kernel.launch(tensors, some_stream());
+  count_allocations = false;
+  EXPECT_EQ(allocations, 0);
+  const FakeDevice::Fill fill = device().last_fill();
+  EXPECT_EQ(fill.address, 0x900000u);
+  EXPECT_EQ(fill.byte, 0);
+  EXPECT_EQ(fill.bytes, 16u + 8 * 16);
+  EXPECT_EQ(fill.launches_before, 0u);
+  const BlackwellGemmParams params = launched();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.begun), 0x900000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turns), 0x900010u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.partials), 0x900000u + fill.bytes);
+  EXPECT_EQ(device().launches().back().config.grid[0], 16u);
+}
+
+TEST_F(BlackwellGemmLaunchTest, NoDepthReadsZerosOrNoScaleAtAll) {
+  Engine engine(options());
+  GemmProblem flat = mlp(DType::kNvfp4);
+  flat.k = 0;
+  GemmTensors tensors = some_operands();
+  tensors.a = tensors.b = 0;  // empty
+  engine.prepare(flat, tile(128)).launch(tensors, some_stream());
+  BlackwellGemmParams params = launched();
+  EXPECT_EQ(params.k, 1) << "of which there is one element, and it is zero";
+  EXPECT_EQ(params.scale_b_stride, 0) << "one row of atoms for all";
+  EXPECT_THAT(dims(device().tensor_map(&params.scales_a)), ElementsAre(128, 1, 1));
+  flat = mlp(DType::kE4m3, ScaleKind::kPerBlock);
+  flat.k = 0;
+  engine.prepare(flat, tile(128)).launch(tensors, some_stream());
+  EXPECT_EQ(launched().k, 0) << "no slab is added";
+}
+
+TEST_F(BlackwellGemmLaunchTest, ABudgetOfSmsIsThePersistentGrids) {
+  Engine engine(options());
+  GemmProblem large = mlp();
+  large.n = 8192;
+  GemmTensors tensors = some_operands();
+  tensors.d = 0x40000000;
+  tensors.m = 2048;
+  tensors.sm_budget = 20;
+  GemmSchedule schedule = tile(256, 2, {2, 1});
+  schedule.scheduler = Scheduler::kPersistent;
+  engine.prepare(large, schedule).launch(tensors, some_stream());
+  EXPECT_EQ(device().launches().back().config.grid[0], 20u);
+  schedule.scheduler = Scheduler::kQueued;
+  const GemmKernel queued = engine.prepare(large, schedule);
+  EXPECT_THAT(message_of<ConfigError>([&] { queued.launch(tensors, some_stream()); }), HasSubstr("takes all SMs"));
+  tensors.sm_budget = 0;
+  queued.launch(tensors, some_stream());
+  EXPECT_EQ(device().launches().back().config.grid[0], 8u * 32 * 2);
 }
 
 TEST(BlackwellGemmNotes, NameRolesAndMemory) {

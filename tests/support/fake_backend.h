@@ -81,13 +81,27 @@ class FakeDevice final : public Device {
     tensor_maps_.clear();
   }
 
+  /// The last one, and how many launches were queued ahead of it.
+  struct Fill {
+    DevicePtr address = 0;
+    std::uint8_t byte = 0xff;
+    std::size_t bytes = 0, launches_before = 0;
+  };
+  Fill last_fill() const {
+    std::lock_guard lock(mutex_);
+    return last_fill_;
+  }
+
   const DeviceInfo& info() const override { return info_; }
   int ordinal() const override { return ordinal_; }
   DevicePtr allocate(std::size_t bytes) override { return bytes ? 0x7000'0000 : 0; }
   void free(DevicePtr) noexcept override {}
   void copy_to_device(DevicePtr, const void*, std::size_t) override {}
   void copy_to_host(void* to, DevicePtr, std::size_t bytes) override { std::memset(to, 0, bytes); }
-  void fill(DevicePtr, std::uint8_t, std::size_t, Stream) override {}
+  void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream) override {
+    std::lock_guard lock(mutex_);
+    last_fill_ = {address, byte, bytes, launches_.size()};
+  }
 
   std::unique_ptr<LoadedKernel> load(const KernelImage&, const std::string& entry,
                                      std::uint32_t max_shared_bytes) override {
@@ -141,6 +155,7 @@ class FakeDevice final : public Device {
   mutable std::mutex mutex_;
   std::vector<FakeLaunch> launches_;
   std::vector<TensorMapRequest> tensor_maps_;
+  Fill last_fill_;
 };
 
 class FakeBackend final : public Backend {
