@@ -31,7 +31,6 @@ namespace {
 
 /// By one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
-  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);
   Output::init(shared.accumulators());
   if constexpr (kQueued) {
     for (int slot = 0; slot < spec::kClcDepth; ++slot) {
@@ -39,8 +38,8 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
       ptx::mbarrier_init(shared.barrier(kBarriers.item_empty + slot), kItemReaders);
     }
     ptx::mbarrier_init(shared.barrier(kBarriers.item_wanted), 1);
-    ptx::fence_mbarrier_init();
   }
+  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all
 }
 
 }  // namespace
@@ -55,7 +54,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   if (warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kTensorColumns.allocated);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();
-    ptx::tcgen05_fence_before_thread_sync();
   } else if (warp == kLoadWarp && ptx::elect_one()) {
     init_barriers(shared);
     ptx::prefetch_tensormap(params.a);
@@ -64,7 +62,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
     take_first_item(params, shared);
   }
   sync_ctas();
-  ptx::tcgen05_fence_after_thread_sync();
   const uint32_t tensor = ptx::ld_shared_u32(shared.tensor_address()), rank = cluster_rank();
   const Work work(params, first_item(shared));
   if (warp < kMmaWarp) {
@@ -78,10 +75,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if constexpr (kGathers) {
     gather_scales(params, shared, work, rank);
   }
-  ptx::tcgen05_fence_before_thread_sync();
   sync_ctas();  // nobody reads tensor memory any more, nor has an arrival on its way to another CTA
-  if (warp == kMmaWarp) {
-    ptx::tcgen05_fence_after_thread_sync();
-    ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);
-  }
+  if (warp == kMmaWarp) ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);
 }

@@ -60,7 +60,7 @@ class Loader {
 
   __device__ __forceinline__ void run() const {
     int early = params_.constant_b ? load_weights_ahead() : 0;  // groups of slabs of which weights are on the way
-    ptx::griddepcontrol_wait();
+    if constexpr (kParts == 1) ptx::griddepcontrol_wait();      // else who took the first item has waited
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
       if (kQueued && rank_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.item_wanted));
@@ -147,8 +147,7 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
 #pragma unroll 1
   for (uint32_t at = payload.scales_b_base + lane * 16; at < payload.scales_b_base + spec::kStages * kScaleBBytes;
        at += 32 * 16)
-    ptx::st_shared_v4(at, {});
-  __syncwarp();
+    ptx::st_shared_v4(at, {});  // a lane's own: it writes them again
   ptx::griddepcontrol_wait();
   const uint32_t* const atoms = ptx::opaque(static_cast<const uint32_t*>(params.scale_b));
   constexpr int kAtoms = kGathers ? kScaleAtoms : 1, kAtomRows = contract::kScaleAtomRows,

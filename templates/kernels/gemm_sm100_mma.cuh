@@ -41,7 +41,7 @@ class Multiplier {
     const auto sums = output_.acquire();
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      const auto stage = take_slot();
+      const auto stage = input_.acquire();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) issue(sums.tensor, stage, j, j > 0 ? 1 : group > 0);
       input_.release(stage.index, commit_slot());
@@ -54,7 +54,7 @@ class Multiplier {
   __device__ __forceinline__ void multiply_slabs(const Part& slabs) {
 #pragma unroll 1
     for (int slab = slabs.begin; slab < slabs.end; slab += spec::kKGroup) {
-      const auto stage = take_slot();
+      const auto stage = input_.acquire();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
         if (spec::kKGroup > 1 && slab + j >= slabs.end) break;  // of a group's zeros nobody takes sums
@@ -67,12 +67,9 @@ class Multiplier {
     }
   }
 
-  __device__ __forceinline__ Input::Stage take_slot() {
-    const auto stage = input_.acquire();
-    ptx::tcgen05_fence_after_thread_sync();
-    return stage;
-  }
+  /// Behind the waits for the slot and for the accumulator.
   __device__ __forceinline__ void issue(uint32_t sums, const Input::Stage& stage, int j, uint32_t accumulate) const {
+    ptx::tcgen05_fence_after_thread_sync();
     const int tile = stage.tile(j);
     if constexpr (kBlockScaled)
       Product::copy_scales(scales_, stage.payload.scales_a(tile), stage.payload.scales_b(tile));

@@ -72,7 +72,7 @@ class TileStore {
           ptx::tcgen05_wait_ld(own);
           if (chunk + 1 < kChunks)  // the next are on their way while these are stored
             ptx::tcgen05_ld(from + (chunk + 1) * kChunk, values[(i + 1) % 2]);
-          else
+          else if constexpr (kParts == 1)  // a part is all that its CTA does: nobody waits for its accumulator
             output_.release(arrival());
         } else {
 #pragma unroll

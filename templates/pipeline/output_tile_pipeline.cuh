@@ -32,8 +32,8 @@ class OutputTilePipeline {
     uint32_t tensor;  // address of its first column, lane 0
   };
 
-  /// By one thread, as InputTilePipeline::init().
-  static __device__ __forceinline__ void init(uint32_t barriers) { Ring::init(barriers, 1, kWarps * kCtas); }
+  /// By one thread, ahead of InputTilePipeline::init(), whose fence is for these barriers too.
+  static __device__ __forceinline__ void init(uint32_t barriers) { Ring::init_unfenced(barriers, 1, kWarps * kCtas); }
 
  protected:
   __device__ __forceinline__ OutputTilePipeline(const Ring& ring, uint32_t tensor) : ring_(ring), tensor_(tensor) {}
@@ -50,10 +50,10 @@ class OutputProducer : public Pipeline {
   __device__ __forceinline__ OutputProducer(uint32_t barriers, uint32_t tensor)
       : Pipeline(Ring::producer(barriers), tensor) {}
 
-  /// The next stage, once what it held before has been loaded by all. Its first product overwrites it.
+  /// The next stage, once what it held before has been loaded by all. Its first product overwrites it, behind a
+  /// tcgen05_fence_after_thread_sync(), which the wait for operands asks for as well.
   __device__ __forceinline__ Stage acquire() {
-    this->ring_.producer_wait();
-    ptx::tcgen05_fence_after_thread_sync();
+    this->ring_.producer_wait();  // until four warps of each CTA are done
     return this->stage();
   }
   /// All products for the stage have been issued. `commit` arrives on a barrier once they have ended, in every CTA
@@ -79,12 +79,11 @@ class OutputConsumer : public Pipeline {
     ptx::tcgen05_fence_after_thread_sync();
     return this->stage();
   }
-  /// Lets go of it, behind tcgen05_wait_ld() of the warp's last load. `arrive` arrives once on the barrier, in the CTA
-  /// that multiplies.
+  /// Lets go of it, behind tcgen05_wait_ld() of the warp's last load, which is all lanes'. `arrive` arrives once on the
+  /// barrier, in the CTA that multiplies.
   template <class Arrive>
   __device__ __forceinline__ void release(const Arrive& arrive) {
     ptx::tcgen05_fence_before_thread_sync();
-    __syncwarp();
     arrive(this->ring_.empty(this->ring_.state.index));
     this->ring_.step();
   }

@@ -50,12 +50,17 @@ struct StagedPipeline {
   /// them. `producer_arrivals` a lap on each full barrier (1 for TMA: the arrival that arms it), `consumer_arrivals` on
   /// each empty one.
   static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
+    init_unfenced(base, producer_arrivals, consumer_arrivals);
+    ptx::fence_mbarrier_init();
+  }
+  /// The same where the thread makes other barriers behind these: a fence_mbarrier_init() is still to come.
+  static __device__ __forceinline__ void init_unfenced(uint32_t base, uint32_t producer_arrivals,
+                                                       uint32_t consumer_arrivals) {
 #pragma unroll 1
     for (uint32_t barrier = base; barrier != base + bytes / 2; barrier += 8) {
       ptx::mbarrier_init(barrier, producer_arrivals);
       ptx::mbarrier_init(barrier + bytes / 2, consumer_arrivals);
     }
-    ptx::fence_mbarrier_init();
   }
 
   /// Barriers of part kPart of slot `slot`.
