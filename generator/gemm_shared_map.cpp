@@ -48,7 +48,7 @@ std::vector<SharedRegion> blackwell_map(const GemmSpec& spec) {
   add("tiles", layout.items, layout.barriers, 16, "answers of cluster launch control");
   const auto add_barriers = [&](std::string name, int first, int end, const char* who) {
     add(std::move(name), layout.barriers + first * 8, layout.barriers + end * 8, 8,
-        fmt::format("{} mbarriers: {}", end - first, who));
+        fmt::format("{} mbarrier{}: {}", end - first, end - first == 1 ? "" : "s", who));
   };
   add_barriers("full", barriers.full, barriers.empty, "what is loaded has landed");
   add_barriers("empty", barriers.empty, barriers.accumulator_full, "products have read it");
