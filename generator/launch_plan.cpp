@@ -81,7 +81,7 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
 std::uint32_t shared_bytes(const Spec& spec) {
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_bytes(*attention);
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_bytes(*gemm);
-  return 0;  // attention_combine
+  return 0;  // attention_combine, quantize
 }
 
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,

@@ -24,6 +24,7 @@ int AttentionSpec::threads() const {
 
 std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
+  if (std::holds_alternative<QuantizeSpec>(spec)) return "quantize";
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
     switch (gemm->family) {
       case Family::kPortable: return "gemm_portable";

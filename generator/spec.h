@@ -250,9 +250,23 @@ void visit_fields(CombineSpec& spec, Visitor&& field) {
   field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");
 }
 
-using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec>;
+/// quantize.
+struct QuantizeSpec {
+  Arch arch = Arch::kSm80;
+  DType from = DType::kBf16;
+  DType to = DType::kMxfp8;
+  bool operator==(const QuantizeSpec&) const = default;
+};
+template <class Visitor>
+void visit_fields(QuantizeSpec& spec, Visitor&& field) {
+  field("arch", spec.arch, any{}, "architecture");
+  field("from", spec.from, any{}, "dtype of the rows");
+  field("to", spec.to, any{}, "block-scaled format that they become");
+}
 
-/// The template that a Spec specialises: that of its form, "attention_combine" or "gemm_...".
+using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec, QuantizeSpec>;
+
+/// The template that a Spec specialises: that of its form, "attention_combine", "gemm_..." or "quantize".
 std::string kernel_name(const Spec& spec);
 /// One "field value" line per field, in list order: what the key hashes and `explain` prints.
 std::string canonical_text(const Spec& spec);

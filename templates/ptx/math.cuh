@@ -70,6 +70,14 @@ __device__ __forceinline__ uint16_t cvt_rn_satfinite_e5m2x2_f32(float low, float
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
   return packed;
 }
+/// Two floats to e2m1, `low` in the low half of the byte; beyond 6 to 6. sm_100a, sm_103a, sm_120a.
+__device__ __forceinline__ uint32_t cvt_rn_satfinite_e2m1x2_f32(float low, float high) {
+  uint32_t packed;
+  asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u32.u8 %0, pair; }"
+      : "=r"(packed)
+      : "f"(high), "f"(low));
+  return packed;
+}
 /// Two e4m3 in the low half of `pair` to packed f16, exact; NaN stays NaN. sm_89.
 __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t pair) {
   uint32_t packed;

@@ -121,6 +121,10 @@ TEST(SpecHeader, OfACombineIsAsShipped) {
   expect_golden(CombineSpec{Arch::kSm100a, DType::kBf16, 128, true}, "attention_combine.spec.h");
 }
 
+TEST(SpecHeader, OfAQuantiserIsAsShipped) {
+  expect_golden(QuantizeSpec{Arch::kSm100a, DType::kF32, DType::kNvfp4}, "quantize.spec.h");
+}
+
 TEST(CanonicalText, HasALineForEveryField) {
   for (AttentionSpec spec : {prefill(), decode(), hopper(), hopper_decode(), blackwell()}) {
     int fields = 0;
@@ -180,7 +184,7 @@ TEST(Specialize, NamesTheEntryByTheSpecAlone) {
 
 TEST(Specialize, HasEveryHeaderThatATemplateIncludes) {
   for (const Spec& spec : {Spec(prefill()), Spec(decode()), Spec(hopper()), Spec(hopper_decode()), Spec(blackwell()),
-                           Spec(portable_gemm()), Spec(blackwell_gemm()), Spec(CombineSpec{})}) {
+                           Spec(portable_gemm()), Spec(blackwell_gemm()), Spec(CombineSpec{}), Spec(QuantizeSpec{})}) {
     const SourceUnit unit = specialize(spec);
     std::vector<std::string> known = {"spec.h"};
     for (const TemplateFile& file : unit.headers) known.push_back(file.path);

@@ -1,0 +1,61 @@
+/// The block-scaled formats as quantisers see them: the scale of a block from its largest magnitude, and what brings a
+/// value to the scale of elements. cli/verify/block_formats.h defines them for the host, to the bit.
+#pragma once
+
+#include "contract/integers.h"
+#include "contract/spec_words.h"
+#include "tile/narrow_float.cuh"
+
+namespace kernelwright::policy {
+
+/// kFormat: mxfp8, mxfp4 or nvfp4.
+template <DType kFormat, int kArch>
+struct BlockFormat {
+  static constexpr bool kIsNvfp4 = kFormat == DType::kNvfp4;
+  static constexpr int vector = kIsNvfp4 ? 16 : 32;  // elements that share a scale
+  static constexpr int element_bits = kFormat == DType::kMxfp8 ? 8 : 4;
+  static constexpr uint32_t kNanScale = kIsNvfp4 ? 0x7f : 0xff;
+  static constexpr uint32_t kInfinity = 0x7f800000;
+  static constexpr int kLargestExponent = kFormat == DType::kMxfp8 ? 8 : 2;  // floor(log2) of the largest element
+
+  /// The scale byte of a block, of the bits of its largest magnitude: those of infinity or NaN where one is not finite.
+  __device__ __forceinline__ static uint32_t scale(uint32_t absmax) {
+    if (absmax >= kInfinity) return kNanScale;
+    if constexpr (kIsNvfp4) {
+      return tile::e4m3_pair<kArch>(__fdiv_rn(__uint_as_float(absmax), 6.f), 0.f) & 0xff;
+    } else {
+      // The exponent as f32 has it, of subnormals 0, whose scale is the smallest one in any case.
+      const int exponent = static_cast<int>(absmax >> 23) - kLargestExponent;
+      return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
+    }
+  }
+
+  /// Eight values of a block with that scale as elements, in order: element_bits / 4 words.
+  __device__ __forceinline__ static void elements(const float (&values)[8], uint32_t scale_byte,
+                                                  uint32_t (&words)[element_bits / 4]) {
+    if (scale_byte == kNanScale || (kIsNvfp4 && scale_byte == 0)) {
+      for (uint32_t& word : words) word = 0;
+      return;
+    }
+    float scaled[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (kIsNvfp4)
+        scaled[i] = __fdiv_rn(values[i], tile::ue4m3_value(scale_byte));
+      else  // exact but where the result is less than half of any element
+        scaled[i] = values[i] * __uint_as_float((254 - scale_byte) << 23);
+    }
+    if constexpr (element_bits == 8) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        words[i] = tile::e4m3_pair<kArch>(scaled[4 * i], scaled[4 * i + 1]) |
+                   tile::e4m3_pair<kArch>(scaled[4 * i + 2], scaled[4 * i + 3]) << 16;
+    } else {
+      words[0] = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[0] |= tile::e2m1_pair<kArch>(scaled[2 * i], scaled[2 * i + 1]) << 8 * i;
+    }
+  }
+};
+
+}  // namespace kernelwright::policy

@@ -1,0 +1,46 @@
+/// f32 to e4m3 and e2m1 on any architecture, bit by bit what cvt.rn.satfinite makes of numbers: to the nearest, ties to
+/// even, past the largest to the largest. Where the architecture has that cvt it is what runs.
+#pragma once
+
+#include "contract/integers.h"
+#include "ptx/math.cuh"
+
+namespace kernelwright::tile {
+
+/// The code, with its sign in the bit above the exponent, of a finite `value` in a format of kMantissa bits whose
+/// smallest normal number is 2^kLowest and whose largest one is `largest`.
+template <int kExponent, int kMantissa, int kLowest>
+__device__ __forceinline__ uint32_t narrow_code(float value, float largest) {
+  const float magnitude = fminf(fabsf(value), largest);
+  const uint32_t bits = __float_as_uint(magnitude) >> 23, lowest = 127 + kLowest;
+  const uint32_t exponent = bits > lowest ? bits : lowest;
+  // A number whose last bit counts steps of the format: the sum rounds to them, and ends in how many they are.
+  const uint32_t anchor = (exponent + 23 - kMantissa) << 23;
+  const uint32_t steps = __float_as_uint(__fadd_rn(magnitude, __uint_as_float(anchor))) - anchor;
+  const uint32_t sign = __float_as_uint(value) >> 31 << (kExponent + kMantissa);
+  return ((exponent - lowest) << kMantissa) + steps + sign;
+}
+
+/// Two finite values as e4m3, `low` in the low byte.
+template <int kArch>
+__device__ __forceinline__ uint32_t e4m3_pair(float low, float high) {
+  if constexpr (kArch >= 89)
+    return ptx::cvt_rn_satfinite_e4m3x2_f32(low, high);
+  else
+    return narrow_code<4, 3, -6>(low, 448.f) | narrow_code<4, 3, -6>(high, 448.f) << 8;
+}
+
+/// Two finite values as e2m1, `low` in the low half of a byte.
+template <int kArch>
+__device__ __forceinline__ uint32_t e2m1_pair(float low, float high) {
+  if constexpr (kArch >= 100)
+    return ptx::cvt_rn_satfinite_e2m1x2_f32(low, high);
+  else
+    return narrow_code<2, 1, 0>(low, 6.f) | narrow_code<2, 1, 0>(high, 6.f) << 4;
+}
+
+/// The value of a ue4m3 that is no NaN. The bits, moved to where an f32 has them, read as the value times 2^-120,
+/// subnormals too.
+__device__ __forceinline__ float ue4m3_value(uint32_t code) { return __uint_as_float(code << 20) * 0x1p120f; }
+
+}  // namespace kernelwright::tile
