@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/quantize.h"
 
 namespace kernelwright {
 
@@ -92,6 +93,14 @@ struct DispatchKey {
     key.words[1] = static_cast<std::uint32_t>(problem.n) | std::uint64_t{static_cast<std::uint32_t>(problem.k)} << 32;
     for (std::size_t i = 0; i < problem.epilogue.size(); ++i)
       key.words[2 + i / 8] |= std::uint64_t{static_cast<unsigned char>(problem.epilogue[i])} << i % 8 * 8;
+    return key;
+  }
+
+  static DispatchKey of(const QuantizeProblem& problem, int device) noexcept {
+    constexpr auto byte = [](DType dtype) { return static_cast<std::uint64_t>(dtype) & 0xff; };
+    DispatchKey key;
+    if (device < 0 || device > 0xffff) return key;
+    key.words[0] = 1 | byte(problem.from) << 8 | byte(problem.to) << 16 | static_cast<std::uint64_t>(device) << 32;
     return key;
   }
 

@@ -11,6 +11,7 @@ namespace kernelwright {
 
 using detail::AttentionKind;
 using detail::GemmKind;
+using detail::QuantizeKind;
 
 Engine::Engine(EngineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 Engine::~Engine() = default;
@@ -22,6 +23,9 @@ AttentionKernel Engine::prepare(const AttentionProblem& problem, const Attention
 GemmKernel Engine::prepare(const GemmProblem& problem, const GemmSchedule& schedule, const PrepareOptions& options) {
   return GemmKernel(state_->prepare<GemmKind>(problem, schedule, options));
 }
+QuantizeKernel Engine::prepare(const QuantizeProblem& problem, const PrepareOptions& options) {
+  return QuantizeKernel(state_->prepare<QuantizeKind>(problem, {}, options));
+}
 
 AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
   return AttentionKernel(state_->find<AttentionKind>(problem, device));
@@ -29,12 +33,18 @@ AttentionKernel Engine::find(const AttentionProblem& problem, int device) const 
 GemmKernel Engine::find(const GemmProblem& problem, int device) const noexcept {
   return GemmKernel(state_->find<GemmKind>(problem, device));
 }
+QuantizeKernel Engine::find(const QuantizeProblem& problem, int device) const noexcept {
+  return QuantizeKernel(state_->find<QuantizeKind>(problem, device));
+}
 
 void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
   AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
 }
 void Engine::gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream stream, int device) {
   GemmKernel(state_->for_call<GemmKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device) {
+  QuantizeKernel(state_->for_call<QuantizeKind>(problem, stream, device)).launch(tensors, stream);
 }
 
 void Engine::seal() { state_->sealed = true; }

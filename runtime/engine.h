@@ -26,6 +26,7 @@
 #include "kernelwright/runtime/events.h"
 #include "kernelwright/runtime/gemm_kernel.h"
 #include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/quantize_kernel.h"
 
 namespace kernelwright {
 
@@ -105,11 +106,14 @@ class Engine {
                           const PrepareOptions& options = {});
   /// The same for a GEMM: all kernels of its plan, for any number of rows.
   GemmKernel prepare(const GemmProblem& problem, const GemmSchedule& schedule = {}, const PrepareOptions& options = {});
+  /// The same for what makes its block-scaled operands of floats: one kernel on every architecture, without a fallback.
+  QuantizeKernel prepare(const QuantizeProblem& problem, const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
   /// Masks with operands and expression score mods are found under a lock.
   AttentionKernel find(const AttentionProblem& problem, int device = 0) const noexcept;
   GemmKernel find(const GemmProblem& problem, int device = 0) const noexcept;
+  QuantizeKernel find(const QuantizeProblem& problem, int device = 0) const noexcept;
 
   /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head.
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
@@ -119,6 +123,9 @@ class Engine {
 
   /// d = epilogue(a b), by problem as attention() is.
   void gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream stream, int device = 0);
+
+  /// elements and scales of x, by problem as attention() is.
+  void quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set; what is cached is still loaded. Each
   /// missing kernel is reported once, as kSealedMiss. Compiles that are queued already go on.

@@ -18,6 +18,7 @@ using detail::AttentionKind;
 using detail::describe;
 using detail::GemmKind;
 using detail::KernelSlot;
+using detail::QuantizeKind;
 using detail::specs_of;
 using Clock = std::chrono::steady_clock;
 
@@ -60,15 +61,24 @@ GemmPlan plan_of(const GemmProblem& problem, const GemmSchedule& schedule, const
   return plan_gemm(problem, schedule, arch_for(schedule, device));
 }
 
-/// The fallback's plan; nullopt for a problem that the portable family does not compute.
+QuantizePlan plan_of(const QuantizeProblem& problem, const QuantizeSchedule& schedule, const DeviceInfo& device,
+                     const TunedTable&) {
+  return plan_quantize(problem, arch_for(schedule, device));
+}
+
+/// The fallback's plan; nullopt for a problem that the portable family does not compute, or that has no families.
 template <class Kind>
 std::optional<typename Kind::Plan> portable_plan(const typename Kind::Problem& problem, const DeviceInfo& device,
                                                  const TunedTable& rows) {
-  typename Kind::Schedule schedule;
-  schedule.family = Family::kPortable;
-  const Arch arch = arch_for(schedule, device);
-  if (!validate(typename Kind::Config{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
-  return plan_of(problem, schedule, device, rows);
+  if constexpr (requires { typename Kind::Config; }) {
+    typename Kind::Schedule schedule;
+    schedule.family = Family::kPortable;
+    const Arch arch = arch_for(schedule, device);
+    if (!validate(typename Kind::Config{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
+    return plan_of(problem, schedule, device, rows);
+  } else {
+    return std::nullopt;
+  }
 }
 
 /// `why_not_cuda` is set if "auto" had to pass the GPU by.
@@ -411,9 +421,13 @@ KernelSlot<Kind>* Engine::State::for_call(const typename Kind::Problem& problem,
 template KernelSlot<AttentionKind>* Engine::State::prepare(const AttentionProblem&, const AttentionSchedule&,
                                                            const PrepareOptions&);
 template KernelSlot<GemmKind>* Engine::State::prepare(const GemmProblem&, const GemmSchedule&, const PrepareOptions&);
+template KernelSlot<QuantizeKind>* Engine::State::prepare(const QuantizeProblem&, const QuantizeSchedule&,
+                                                          const PrepareOptions&);
 template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
 template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
+template KernelSlot<QuantizeKind>* Engine::State::find(const QuantizeProblem&, int) noexcept;
 template KernelSlot<AttentionKind>* Engine::State::for_call(const AttentionProblem&, Stream, int);
 template KernelSlot<GemmKind>* Engine::State::for_call(const GemmProblem&, Stream, int);
+template KernelSlot<QuantizeKind>* Engine::State::for_call(const QuantizeProblem&, Stream, int);
 
 }  // namespace kernelwright

@@ -29,6 +29,8 @@ struct Engine::State {
   Slots<Kind>& slots() {
     if constexpr (std::is_same_v<Kind, detail::GemmKind>)
       return gemms;
+    else if constexpr (std::is_same_v<Kind, detail::QuantizeKind>)
+      return quantizers;
     else
       return attentions;
   }
@@ -37,6 +39,7 @@ struct Engine::State {
   void each_slot(Visit&& visit) {
     for (const auto& slot : attentions.list) visit(*slot);
     for (const auto& slot : gemms.list) visit(*slot);
+    for (const auto& slot : quantizers.list) visit(*slot);
   }
 
   // Engine's functions of the same names.
@@ -104,6 +107,7 @@ struct Engine::State {
   detail::SlotShared shared;
   Slots<detail::AttentionKind> attentions;
   Slots<detail::GemmKind> gemms;
+  Slots<detail::QuantizeKind> quantizers;
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   WorkerPool pool;  // last: its jobs use all of the above

@@ -46,6 +46,7 @@ const typename Kind::Loaded& KernelSlot<Kind>::await_serving(Stream stream) {
 
 template const LoadedAttention& KernelSlot<AttentionKind>::await_serving(Stream);
 template const LoadedGemm& KernelSlot<GemmKind>::await_serving(Stream);
+template const LoadedQuantize& KernelSlot<QuantizeKind>::await_serving(Stream);
 
 }  // namespace detail
 
@@ -97,5 +98,6 @@ int KernelHandle<Kind, Problem, Plan>::device() const {
 
 template class KernelHandle<detail::AttentionKind, AttentionProblem, AttentionPlan>;
 template class KernelHandle<detail::GemmKind, GemmProblem, GemmPlan>;
+template class KernelHandle<detail::QuantizeKind, QuantizeProblem, QuantizePlan>;
 
 }  // namespace kernelwright

@@ -38,7 +38,7 @@ KernelNotes notes_of(const Spec& spec) {
     return notes;
   }
   const auto* attention = std::get_if<AttentionSpec>(&spec);
-  if (!attention) return notes;  // attention_combine: warps alike, no dynamic shared memory
+  if (!attention) return notes;  // attention_combine, quantize: warps alike, no dynamic shared memory
   switch (attention->form()) {
     case AttentionForm::kHopperPrefill:
       role(kWarpsOfAWarpgroup, "load");

@@ -18,6 +18,7 @@
 #include "kernelwright/runtime/attention_launch.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/runtime/gemm_launch.h"
+#include "kernelwright/runtime/quantize_launch.h"
 
 namespace kernelwright::detail {
 
@@ -28,7 +29,8 @@ struct SlotShared {
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
 };
 
-/// What the engine is told by a kind of problem; attention_launch.h and gemm_launch.h have the functions.
+/// What the engine is told by a kind of problem; attention_launch.h, gemm_launch.h and
+/// quantize_launch.h have the functions.
 struct AttentionKind {
   static constexpr const char* handle = "AttentionKernel";
   using Problem = AttentionProblem;
@@ -44,6 +46,14 @@ struct GemmKind {
   using Plan = GemmPlan;
   using Loaded = LoadedGemm;
   using Config = GemmConfig;
+};
+
+struct QuantizeKind {
+  static constexpr const char* handle = "QuantizeKernel";
+  using Problem = QuantizeProblem;
+  using Schedule = QuantizeSchedule;
+  using Plan = QuantizePlan;
+  using Loaded = LoadedQuantize;
 };
 
 template <class Kind>

@@ -17,6 +17,7 @@
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/quantize.h"
 #include "kernelwright/generator/specialize.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/compiler.h"
@@ -162,6 +163,18 @@ TEST_F(ShippedKernels, LargestPortableGemmsCompileWithoutSpills) {
     add_kernels({"blocks", blocks, schedule, {}}, arch.arch, wanted);
   }
   EXPECT_EQ(expect_sound(wanted), 12u) << "two of each but sm_80 and sm_86, which have no fp8";
+}
+
+TEST_F(ShippedKernels, QuantisersOfEveryArchCompileWithoutSpills) {
+  constexpr DType from[] = {DType::kF32, DType::kBf16, DType::kF16},
+                  to[] = {DType::kMxfp8, DType::kMxfp4, DType::kNvfp4};
+  std::vector<Wanted> wanted;
+  for (const ArchInfo& arch : all_archs())
+    for (const DType format : to) {
+      const QuantizeProblem problem{from[wanted.size() / 3 % std::size(from)], format};
+      wanted.push_back({"quantize", plan_quantize(problem, arch.arch).spec});
+    }
+  EXPECT_EQ(expect_sound(wanted), 21u);
 }
 
 // ---- What can be combined ----------------------------------------------------------------------------------------
