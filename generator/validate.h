@@ -24,7 +24,4 @@ std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arc
 std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch = std::nullopt);
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch = std::nullopt);
 
-/// Why no kernel can be had for a config that is otherwise valid: the command line takes no GEMM yet.
-std::optional<std::string> why_no_kernel(const Config& config);
-
 }  // namespace kernelwright

@@ -123,10 +123,4 @@ std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) 
   return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
 }
 
-std::optional<std::string> why_no_kernel(const Config& config) {
-  if (std::holds_alternative<AttentionConfig>(config)) return std::nullopt;
-  return "no GEMM kernel family is built yet: a gemm config can be read and checked, an attention config also compiled "
-         "and run";
-}
-
 }  // namespace kernelwright
