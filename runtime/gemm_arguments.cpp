@@ -122,8 +122,10 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   const bool per_block = spec.scales == ScaleKind::kPerBlock && kernel.k > 0;
   const bool atoms = per_block && is_block_scaled(spec.a), blocks = per_block && !atoms;
   const bool scaled = per_block || spec.scales == ScaleKind::kPerTensor || spec.scales == ScaleKind::kPerToken;
-  optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
-  optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
+  if (scaled || spec.scales == ScaleKind::kNone) {  // of no block at all they may be given
+    optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
+    optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
+  }
   if (spec.adds_c && t.c) {
     bad(of.c.stride < of.c.columns, "/c_stride",
         [&] { return fmt::format("{} is less than the {} elements of a row", of.c.stride, of.c.columns); });

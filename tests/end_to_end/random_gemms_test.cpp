@@ -23,7 +23,7 @@ std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise)
 
 class Draw {
  public:
-  explicit Draw(std::uint64_t seed) : random_(seed, 77) {}
+  Draw(std::uint64_t seed, Arch arch) : random_(seed, 77), arch_(arch) {}
 
   GemmConfig config() {
     GemmConfig config;
@@ -48,15 +48,18 @@ class Draw {
 
   GemmProblem problem() {
     GemmProblem problem;
-    const DType a = one_of({DType::kBf16, DType::kF16, DType::kE4m3, DType::kE5m2});
-    const bool fp8 = bits_of(a) == 8;
+    DType a = one_of({DType::kBf16, DType::kF16, DType::kE4m3, DType::kE5m2});
+    if (arch_ != Arch::kSm90a && chance(50)) a = one_of({DType::kTf32, DType::kMxfp8, DType::kMxfp4, DType::kNvfp4});
+    const bool scaled = is_block_scaled(a), fp8 = bits_of(a) == 8 && !scaled;
     problem.dtype.a = a;
     problem.dtype.b = fp8 ? one_of({DType::kE4m3, DType::kE5m2}) : a;
     problem.dtype.d = one_of({DType::kBf16, DType::kF16, DType::kF32, DType::kE4m3, DType::kE5m2});
     problem.dtype.c = one_of({DType::kBf16, DType::kF16, DType::kF32});
     problem.n = multiple(128 / bits_of(problem.dtype.d), 300);
-    problem.k = chance(3) ? 0 : multiple(128 / bits_of(a), chance(20) ? 1500 : 400);
-    if (!fp8 && chance(40)) problem.layout = one_of({OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt});
+    problem.k = chance(3) ? 0 : multiple(scaled ? 32 : 128 / bits_of(a), chance(20) ? 1500 : 400);
+    if (scaled) problem.scales = ScaleKind::kPerBlock;
+    if (bits_of(a) == 16 && chance(40))
+      problem.layout = one_of({OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt});
     if (problem.layout == OperandLayout::kNn || problem.layout == OperandLayout::kTn) problem.n = multiple(16, 300);
     if (fp8) {
       problem.scales = one_of({ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerToken, ScaleKind::kPerBlock});
@@ -77,8 +80,9 @@ class Draw {
 
   GemmSchedule schedule(const GemmProblem& problem) {
     GemmSchedule schedule;
-    schedule.arch = Arch::kSm90a;
+    schedule.arch = arch_;
     if (chance(15)) return schedule;
+    if (arch_ != Arch::kSm90a) return blackwell(schedule, problem);
     schedule.roles = one_of({Roles::kCooperative, Roles::kPingPong});
     schedule.math_warpgroups = schedule.roles.value() == Roles::kPingPong ? 2 : one_of({1, 2});
     schedule.block_m = one_of({64, 128});
@@ -96,15 +100,36 @@ class Draw {
     return schedule;
   }
 
+  GemmSchedule blackwell(GemmSchedule schedule, const GemmProblem& problem) {
+    schedule.family = Family::kBlackwell;
+    const int ctas = one_of({1, 2});
+    schedule.cta_group = ctas;
+    schedule.block_n = one_of({16, 32, 64, chance(50) ? 128 : multiple(16, 256)});
+    if (chance(50)) schedule.cluster = ClusterShape{ctas * one_of({1, 2}), one_of({1, 2})};
+    if (chance(15)) schedule.cluster = one_of({ClusterShape{4, 2}, ClusterShape{2, 4}, ClusterShape{4, 1}});
+    if (chance(60)) schedule.k_group = one_of({1, 2, 4});
+    if (chance(60)) schedule.stages = schedule.k_group.value_or(1) * one_of({2, 3});
+    if (chance(30)) schedule.store_stages = one_of({1, 2});
+    if (chance(30)) schedule.accumulator_stages = one_of({1, 2, 3});
+    if (chance(40)) schedule.swap_ab = true;
+    if (chance(20)) schedule.raster = Raster::kAlongN;
+    if (!problem.batch_invariant && chance(25))
+      schedule.split_k = one_of({2, 4, 8});
+    else if (chance(50))
+      schedule.clc_depth = one_of({1, 2, 3});
+    return schedule;
+  }
+
   Random random_;
+  Arch arch_;
 };
 
 /// Runs one draw. False if no kernel fits it.
-bool run_one(std::uint64_t seed) {
-  Draw draw(seed);
+bool run_one(std::uint64_t seed, Arch arch) {
+  Draw draw(seed, arch);
   const GemmConfig config = draw.config();
   try {
-    plan_gemm(config.problem, config.schedule, Arch::kSm90a);
+    plan_gemm(config.problem, config.schedule, arch);
   } catch (const ConfigError& error) {
     EXPECT_FALSE(error.violations().empty());
     return false;
@@ -113,7 +138,8 @@ bool run_one(std::uint64_t seed) {
   const auto completion = seed % 3 == 0   ? emulator::Completion::kEager
                           : seed % 3 == 1 ? emulator::Completion::kLazy
                                           : emulator::Completion::kRandom;
-  Engine engine = test::make_checking_engine(1 + static_cast<int>(seed % 5), completion, seed);
+  const int least_sms = arch == Arch::kSm90a ? 1 : 8;  // a cluster's
+  Engine engine = test::make_checking_engine(least_sms + static_cast<int>(seed % 5), completion, seed, arch);
   for (const bool exact : {true, false}) {
     const GemmCase call = make_gemm_inputs(config.problem, config.shapes[0],
                                            {.seed = seed, .exact = exact, .padding = draw.chance(50) ? 9 : 0});
@@ -127,15 +153,18 @@ bool run_one(std::uint64_t seed) {
   return true;
 }
 
-TEST(RandomGemms, AreRefusedOrRight) {
+void run_many(Arch arch) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   const std::uint64_t wanted = number_from_environment("KERNELWRIGHT_RANDOM_GEMMS", 12);
   const std::uint64_t first = number_from_environment("KERNELWRIGHT_RANDOM_SEED", 1);
   std::uint64_t run = 0, seed = first;
-  for (; run < wanted && seed < first + 20 * wanted && !HasFailure(); ++seed) run += run_one(seed);
-  EXPECT_TRUE(run == wanted || HasFailure()) << run << " of " << wanted << ": most draws are refused";
-  RecordProperty("refused", static_cast<int>(seed - first - run));
+  for (; run < wanted && seed < first + 20 * wanted && !testing::Test::HasFailure(); ++seed) run += run_one(seed, arch);
+  EXPECT_TRUE(run == wanted || testing::Test::HasFailure()) << run << " of " << wanted << ": most draws are refused";
+  testing::Test::RecordProperty("refused", static_cast<int>(seed - first - run));
 }
+
+TEST(RandomGemms, AreRefusedOrRight) { run_many(Arch::kSm90a); }
+TEST(RandomGemms, AreRefusedOrRightOnBlackwell) { run_many(Arch::kSm100a); }
 
 }  // namespace
 }  // namespace kernelwright
