@@ -292,7 +292,7 @@ class GemmKernel(_Handle):
 
         Tensors as Kernel.bind() takes them: a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m, n], bias [n],
         rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m] and [n / 128, k / 128].
-        Of block-scaled formats scale_a and scale_b are addresses of atoms. workspace: workspace_bytes() of any dtype.
+        Block-scaled operands and their atoms of scales are given as addresses. workspace: workspace_bytes() of any dtype.
         m is needed beside addresses alone; alpha and beta are 1 unless given. With pdl, constant_b says that no kernel ahead that
         may still run writes b, whose first tiles are then loaded before that one has ended.
         """

@@ -151,6 +151,33 @@ class OnTheEmulator(unittest.TestCase):
         want, _ = attention(nested(q, 1, 2, HEAD), nested(k, kv_len, 1, HEAD), nested(v, kv_len, 1, HEAD), causal=False)
         self.assert_near(self.values(tensors["o"]), flat(want), max(map(abs, v)), "o")
 
+    def test_a_gemm_adds_parts_of_k_in_a_workspace(self):
+        engine = kernelwright.Engine("emulator", hazards=True, emulator_arch="sm_100a")
+        rows, n, k = 5, 24, 136
+        kernel = engine.prepare({"kind": "gemm", "problem": {"n": n, "k": k, "dtype": {"a": "f16", "b": "f16", "d": "f32"}},
+                                 "schedule": {"family": "blackwell", "block_n": 16, "split_k": 2}})
+        draw = random.Random(9)
+        a, b = ([float(draw.randint(-4, 4)) for _ in range(count * k)] for count in (rows, n))
+
+        def array(shape, values, code, dtype):
+            made = engine.empty(shape, dtype)
+            made.write(struct.pack(f"{len(values)}{code}", *values))
+            return made
+        tensors = dict(a=array((rows, k), a, "e", "f16"), b=array((n, k), b, "e", "f16"),
+                       d=array((rows, n), [math.nan] * (rows * n), "f", "f32"))
+        need = kernel.workspace_bytes(**tensors)
+        self.assertGreater(need, rows * n * 4)
+        with self.assertRaisesRegex(ConfigError, "/tensors/workspace: 0 bytes are given"):
+            kernel.launch(**tensors)
+        workspace = engine.empty((need,), "u8")
+        with self.assertRaisesRegex(ConfigError, "workspace_bytes: is missing beside a workspace that is an address"):
+            kernel.launch(**tensors, workspace=workspace.address)
+        kernel.launch(**tensors, workspace=workspace)
+        want = [sum(x * y for x, y in zip(a[i * k:(i + 1) * k], b[j * k:(j + 1) * k])) for i in range(rows) for j in range(n)]
+        self.assertEqual(self.values(tensors["d"], "f"), want)
+        self.assertEqual(engine.take_hazards(), [])
+        engine.close()
+
     def test_a_launch_is_bound_once_and_runs_again(self):
         tensors, want, _, size = self.operands()
         launch = self.kernel.bind(**tensors)
