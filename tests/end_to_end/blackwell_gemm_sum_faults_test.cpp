@@ -188,7 +188,7 @@ const BlackwellGemmFault kFaults[] = {
      "wrong result"},
     {"tensor_memory_not_freed",
      kPlain,
-     {{"ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);", ""}},
+     {{"ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);", "{}"}},
      "tensor memory"},
     {"tensor_memory_freed_while_it_is_read",
      kPlain,
