@@ -2,9 +2,11 @@
 /// reads. What the reference, the devices and the .npy files share.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "contract/attention_params.h"
@@ -95,7 +97,10 @@ struct AttentionCase {
 struct AttentionOutput {
   std::vector<std::byte> o;
   std::vector<float> lse;
-  bool operator==(const AttentionOutput&) const = default;
+  /// Bits, not values: NaN equals itself, and -0 is not 0.
+  bool operator==(const AttentionOutput& other) const {
+    return o == other.o && std::ranges::equal(std::as_bytes(std::span(lse)), std::as_bytes(std::span(other.lse)));
+  }
 };
 
 /// Layouts that a kernel must take, for tests.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernelwright/runtime/owned_event.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
@@ -150,29 +149,6 @@ bool DeviceCase::guards_are_intact() {
     }
   }
   return true;
-}
-
-LaunchedTwice launch_twice(Device& device, const AttentionCase& call, const AttentionKernel& kernel) {
-  DeviceCase on_device(device, call, kernel);
-  LaunchedTwice result;
-  on_device.poison();
-  on_device.launch();
-  result.output = on_device.download();
-  result.guards_intact = on_device.guards_are_intact();
-  on_device.poison();
-  OwnedEvent start(device), stop(device);
-  device.record(start.event, on_device.stream());
-  on_device.launch();
-  device.record(stop.event, on_device.stream());
-  const AttentionOutput again = on_device.download();
-  result.milliseconds = device.elapsed_ms(start.event, stop.event);
-  // Bits, not values: NaN would differ from itself.
-  result.repeats = again.o == result.output.o && again.lse.size() == result.output.lse.size() &&
-                   std::equal(reinterpret_cast<const std::byte*>(again.lse.data()),
-                              reinterpret_cast<const std::byte*>(again.lse.data() + again.lse.size()),
-                              reinterpret_cast<const std::byte*>(result.output.lse.data()));
-  result.guards_intact = result.guards_intact && on_device.guards_are_intact();
-  return result;
 }
 
 }  // namespace kernelwright

@@ -7,6 +7,7 @@
 
 #include "kernelwright/runtime/attention_kernel.h"
 #include "kernelwright/verify/attention_case.h"
+#include "kernelwright/verify/twice_device.h"
 
 namespace kernelwright {
 
@@ -65,13 +66,9 @@ class DeviceCase {
   AttentionTensors tensors_;
 };
 
-/// Two launches of one call, each into poisoned outputs.
-struct LaunchedTwice {
-  AttentionOutput output;
-  bool repeats = false;  // the second was the same to the bit
-  bool guards_intact = false;
-  double milliseconds = 0;  // of the second, by events; for orientation
-};
-LaunchedTwice launch_twice(Device& device, const AttentionCase& call, const AttentionKernel& kernel);
+inline LaunchedTwice<AttentionOutput> launch_twice(Device& device, const AttentionCase& call,
+                                                   const AttentionKernel& kernel) {
+  return launch_twice(device, DeviceCase(device, call, kernel));
+}
 
 }  // namespace kernelwright

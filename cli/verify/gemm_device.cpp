@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/owned_event.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
@@ -138,24 +137,6 @@ bool GemmDeviceCase::guards_are_intact() {
   for (std::size_t row = 0; row < static_cast<std::size_t>(call_.m); ++row)
     if (!intact(kGuardBytes + row * stride_bytes_ + row_bytes_, stride_bytes_ - row_bytes_)) return false;
   return true;
-}
-
-GemmLaunchedTwice launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel) {
-  GemmDeviceCase on_device(device, call, kernel);
-  GemmLaunchedTwice result;
-  on_device.poison();
-  on_device.launch();
-  result.output = on_device.download();
-  result.guards_intact = on_device.guards_are_intact();
-  on_device.poison();
-  OwnedEvent start(device), stop(device);
-  device.record(start.event, on_device.stream());
-  on_device.launch();
-  device.record(stop.event, on_device.stream());
-  result.repeats = on_device.download() == result.output;
-  result.milliseconds = device.elapsed_ms(start.event, stop.event);
-  result.guards_intact = result.guards_intact && on_device.guards_are_intact();
-  return result;
 }
 
 }  // namespace kernelwright

@@ -5,6 +5,7 @@
 
 #include "kernelwright/runtime/gemm_kernel.h"
 #include "kernelwright/verify/gemm_case.h"
+#include "kernelwright/verify/twice_device.h"
 
 namespace kernelwright {
 
@@ -55,13 +56,8 @@ class GemmDeviceCase {
   GemmTensors tensors_;
 };
 
-/// Two launches of one call, each into a poisoned output.
-struct GemmLaunchedTwice {
-  GemmOutput output;
-  bool repeats = false;  // the second was the same to the bit
-  bool guards_intact = false;
-  double milliseconds = 0;  // of the second, by events; for orientation
-};
-GemmLaunchedTwice launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel);
+inline LaunchedTwice<GemmOutput> launch_twice(Device& device, const GemmCase& call, const GemmKernel& kernel) {
+  return launch_twice(device, GemmDeviceCase(device, call, kernel));
+}
 
 }  // namespace kernelwright

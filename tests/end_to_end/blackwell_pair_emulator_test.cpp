@@ -13,7 +13,6 @@ namespace {
 using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
-using test::same_bits;
 using test::verdict_of;
 
 AttentionSchedule pair() {
@@ -86,16 +85,16 @@ TEST_P(BlackwellPairOnTheEmulator, IsRightAndTheSameHoweverItIsScheduledAndAlone
          eager = make_checking_engine(2, emulator::Completion::kEager, 0, Arch::kSm100a);
   const AttentionOutput output = run_checked(random, test, call);
   EXPECT_TRUE(verdict_of(call, output).passed) << verdict_of(call, output).text;
-  EXPECT_TRUE(same_bits(output, run_checked(other, test, call))) << "two seeds differ";
-  EXPECT_TRUE(same_bits(output, run_checked(lazy, test, call))) << "as late as can be";
-  EXPECT_TRUE(same_bits(output, run_checked(eager, test, call))) << "as soon as can be";
+  EXPECT_TRUE(output == run_checked(other, test, call)) << "two seeds differ";
+  EXPECT_TRUE(output == run_checked(lazy, test, call)) << "as late as can be";
+  EXPECT_TRUE(output == run_checked(eager, test, call)) << "as soon as can be";
   CudaCase alone = test;
   alone.schedule.cta_group = 1;
   if (!alone.schedule.num_kv_stages.is_auto()) alone.schedule.num_kv_stages = 2;  // slots are twice as large
   alone.schedule.num_q = 2;
   const AttentionOutput by_itself = run_checked(eager, alone, call);
   EXPECT_TRUE(verdict_of(call, by_itself).passed) << verdict_of(call, by_itself).text;
-  if (GetParam().alike) EXPECT_TRUE(same_bits(output, by_itself)) << "a CTA by itself differs";
+  if (GetParam().alike) EXPECT_TRUE(output == by_itself) << "a CTA by itself differs";
 }
 
 INSTANTIATE_TEST_SUITE_P(, BlackwellPairOnTheEmulator, testing::ValuesIn(pair_cases()),

@@ -54,12 +54,6 @@ inline AttentionOutput run_checked(Engine& engine, const CudaCase& test, const A
   return output;
 }
 
-/// NaN would differ from itself.
-inline bool same_bits(const AttentionOutput& one, const AttentionOutput& other) {
-  return one.o == other.o && one.lse.size() == other.lse.size() &&
-         (one.lse.empty() || std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)) == 0);
-}
-
 inline Verdict verdict_of(const AttentionCase& call, const AttentionOutput& output) {
   return verify(call, output, {.budget_operations = 1e9});
 }

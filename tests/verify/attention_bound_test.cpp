@@ -155,5 +155,16 @@ TEST(Verify, HasNoQueriesToJudgeInAnEmptyBatch) {
   EXPECT_TRUE(verify(call, simulate_attention(call)).passed);
 }
 
+TEST(AttentionOutputs, AreComparedBitByBit) {
+  const AttentionOutput output{{std::byte{1}}, {std::numeric_limits<float>::quiet_NaN(), 0.f}};
+  AttentionOutput other = output;
+  EXPECT_TRUE(output == other);
+  other.lse[1] = -0.f;
+  EXPECT_FALSE(output == other);
+  other = output;
+  other.lse.pop_back();
+  EXPECT_FALSE(output == other);
+}
+
 }  // namespace
 }  // namespace kernelwright
