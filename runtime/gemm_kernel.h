@@ -32,7 +32,7 @@ struct GemmTensors {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0;
   /// Of per_block scales: elements from one row of scale_a [k / 128, m] and of scale_b [n / 128, k / 128] to the next.
   /// scale_a's is a multiple of 4; 0 stands for m rounded up to 4. Of block-scaled formats atoms of 512 bytes, from
-  /// those of 128 rows to the next.
+  /// those of 128 rows to the next; bytes past k in the last one are not NaN.
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   float alpha = 1, beta = 1;  // where the epilogue has them
   /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it.

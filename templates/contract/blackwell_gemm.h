@@ -189,6 +189,12 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   layout.tensor_address = layout.barriers + blackwell_gemm_barriers(shape).count * 8;
   layout.first_item = layout.tensor_address + 4;
   layout.total = (layout.first_item + 4 + 15) / 16 * 16;
+  // Tensor memory of an SM is for as many CTAs as shared memory holds: one that waits in tcgen05.alloc for another to
+  // end may be what that one waits for, by the cluster's barrier or for its turn.
+  constexpr int32_t kSharedBytes = 228 * 1024, kReservedBytes = 1024;  // of an SM, and for each CTA
+  const int32_t most_ctas = kTensorMemoryColumns / blackwell_gemm_columns(shape).allocated;
+  const int32_t least = kSharedBytes / (most_ctas + 1) - kReservedBytes + 16;
+  if (layout.total < least) layout.total = least / 16 * 16;
   return layout;
 }
 

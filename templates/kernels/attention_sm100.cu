@@ -106,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     if (work.tiles.empty()) return end_without_keys(params.attention, shared, work);
     own = Extent(params.attention, work);
   }
+  if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
   if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();

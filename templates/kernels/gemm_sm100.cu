@@ -51,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
   if (warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kTensorColumns.allocated);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();

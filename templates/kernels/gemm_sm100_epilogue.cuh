@@ -87,21 +87,22 @@ class SlabScales {
   };
 
   __device__ __forceinline__ SlabScales(const BlackwellGemmParams& params, const Item& item, int row)
-      : row_(static_cast<const float*>(params.scale_a)), columns_(static_cast<const float*>(params.scale_b)) {
+      : row_(static_cast<const float*>(params.scale_a)),
+        columns_(static_cast<const float*>(params.scale_b)),
+        row_exists_(row < params.m) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     if constexpr (spec::kSwapAb) {
       row_ += row / kBlock * params.scale_a_stride;
-      row_step_ = 1, row_exists_ = true;
+      row_step_ = 1;
       columns_ += item.column + lane;
       column_step_ = params.scale_b_stride;
       left_ = params.n - item.column - lane;
     } else {
       row_ += row;
-      row_step_ = params.scale_a_stride, row_exists_ = row < params.m;
+      row_step_ = params.scale_a_stride;
       columns_ += item.column / kBlock * params.scale_b_stride;
       column_step_ = 1, left_ = params.n - item.column;  // the rows' block exists
     }
-    if (spec::kSwapAb && row >= params.m) row_exists_ = false;
   }
   __device__ __forceinline__ Factors read(int slab) const {
     Factors factors;
@@ -125,7 +126,7 @@ class SlabScales {
   const float* columns_;
   int64_t row_step_, column_step_;
   int left_;
-  bool row_exists_;
+  const bool row_exists_;
 };
 
 }  // namespace

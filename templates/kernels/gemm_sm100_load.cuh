@@ -59,8 +59,9 @@ class Loader {
       : params_(params), shared_(shared), work_(work), rank_(rank) {}
 
   __device__ __forceinline__ void run() const {
-    int early = params_.constant_b ? load_weights_ahead() : 0;  // groups of slabs of which weights are on the way
-    if constexpr (kParts == 1) ptx::griddepcontrol_wait();      // else who took the first item has waited
+    int early = kParts == 1 && params_.constant_b ? load_weights_ahead()
+                                                  : 0;      // groups of slabs of which weights are on the way
+    if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else who took the first item has waited
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
       if (kQueued && rank_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.item_wanted));
@@ -104,26 +105,27 @@ class Loader {
     load<Operand::kConstant>(stage, slab, item);
   }
 
-  /// A group of slabs of one operand. The problem's b is constant, or may be.
+  /// A group of slabs of one operand. The problem's b is constant, or may be; scales are not.
   template <Operand kWhich>
   __device__ __forceinline__ void load(const Input::Stage& stage, int slab, const Item& item) const {
     constexpr bool kOfRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
     const uint32_t full = leaders(stage.full, rank_);
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
-      const int k = (slab + j) * kSlabDepth / kElementsPerMapped,
-                tile = stage.tile(j);  // past the end TMA brings zeros
+      const int tile = stage.tile(j);
+      const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // past the end TMA brings zeros
       if constexpr (kOfRows) {
         load_slab<kAMnMajor, kBoxes.a_sharers, kRows>(stage.payload.a(tile), params_.a, k, item.row,
                                                       static_cast<int>(rank_n(rank_)), full, sharers_of_a(rank_));
-        if constexpr (kBlockScaled)
-          load_atoms(stage.payload.scales_a(tile), params_.scales_a, slab + j, item.row, full);
       } else {
         constexpr int kOwn = kColumns / kCtas;  // of a product's columns
         load_slab<kBMnMajor, kBoxes.b_sharers, kOwn>(
             stage.payload.b(tile), params_.b, k, item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
             static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
-        if constexpr (kBlockScaled && !kGathers)
+      }
+      if constexpr (kBlockScaled && kWhich == Operand::kOther) {
+        load_atoms(stage.payload.scales_a(tile), params_.scales_a, slab + j, item.row, full);
+        if constexpr (!kGathers)
           load_atoms(stage.payload.scales_b(tile), params_.scales_b, slab + j, item.column, full);
       }
     }
@@ -152,6 +154,9 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
   const uint32_t* const atoms = ptx::opaque(static_cast<const uint32_t*>(params.scale_b));
   constexpr int kAtoms = kGathers ? kScaleAtoms : 1, kAtomRows = contract::kScaleAtomRows,
                 kAtomWords = contract::kScaleAtomBytes / 4;
+  // Rows may be longer than k: what follows is not read. Nor is anything of operands without k.
+  const int atoms_of_k = min(contract::scale_atoms_of_row(params.k, kGathers ? Product::TypeA::scale_block : 1),
+                             static_cast<int>(params.scale_b_stride));
   pipeline::InputProducer<Input> input(shared.input(), payload);
   for_each_item<false>(shared, work, [&](int index) {
     const Item item = work.at(index, rank);
@@ -165,7 +170,7 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
 #pragma unroll
       for (int i = 0; i < spec::kKGroup * kAtoms; ++i) {
         const int atom = slab * kAtoms + i;
-        words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < params.scale_b_stride);
+        words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < atoms_of_k);
       }
       const auto stage = input.acquire();
 #pragma unroll

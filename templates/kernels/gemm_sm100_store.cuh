@@ -170,17 +170,11 @@ class TileStore {
   // ---- results ----
 
   /// By way of shared memory, from where TMA stores them; rows and columns past the end are not stored.
-  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) const {
-    // An item begins with the first stage, which an odd number of chunks of the last one may have ended with.
-    constexpr bool kEven = kChunks % kStages == 0;
-    if (lane_ == 0) {
-      if (chunk > 0 || kEven)
-        ptx::cp_async_bulk_wait_group_read<kStages - 1>();
-      else
-        ptx::cp_async_bulk_wait_group_read<0>();
-    }
+  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) {
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
     __syncwarp();
-    const uint32_t slab = shared_.output(warp_, static_cast<uint32_t>(chunk % kStages));
+    const uint32_t slab = shared_.output(warp_, stage_);
+    stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
     Slab::put(slab, lane_, values);
     ptx::fence_proxy_async_shared();
     __syncwarp();
@@ -196,6 +190,7 @@ class TileStore {
   const Work& work_;
   const uint32_t rank_, warp_, lane_;
   pipeline::OutputConsumer<Output> output_;
+  uint32_t stage_ = 0;  // of the next slab
 };
 
 }  // namespace

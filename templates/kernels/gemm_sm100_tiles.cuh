@@ -71,15 +71,14 @@ static_assert(kBBytes % 1024 == 0 && kBoxes.a_rows % 8 == 0 && kBoxes.b_rows % 8
               "shares of whole patterns of the swizzle");
 using Payload = pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes, kScaleBBytes,
                                                  kScaleABytes + (kGathers ? 0 : kScaleBBytes), spec::kStages>;
-using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup>;
+using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kClusterSize > 1)>;
 using Output = pipeline::OutputTilePipeline<spec::kAccumulators, kColumns, kCtas>;
 
-constexpr uint32_t kMmaWarp = 4, kLoadWarp = 5, kItemWarp = 6, kScaleWarp = 7;
+constexpr uint32_t kMmaWarp = 4, kLoadWarp = 5, kItemWarp = 6;
 static_assert(Output::kWarps == kMmaWarp, "warps 0 to 3 reach lanes 0 to 127");
 
 // ---- who is who in a cluster: rows of the tile first, so that CTAs of a pair follow each other ----
 
-constexpr uint32_t kLeader = 0;
 __device__ __forceinline__ uint32_t cluster_rank() {
   if constexpr (kClusterSize > 1)
     return ptx::cluster_ctarank();

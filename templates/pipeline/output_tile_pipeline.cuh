@@ -79,11 +79,12 @@ class OutputConsumer : public Pipeline {
     ptx::tcgen05_fence_after_thread_sync();
     return this->stage();
   }
-  /// Lets go of it, behind tcgen05_wait_ld() of the warp's last load, which is all lanes'. `arrive` arrives once on the
-  /// barrier, in the CTA that multiplies.
+  /// Lets go of it, behind tcgen05_wait_ld() of the warp's last load. `arrive` arrives once on the barrier, in the CTA
+  /// that multiplies.
   template <class Arrive>
   __device__ __forceinline__ void release(const Arrive& arrive) {
     ptx::tcgen05_fence_before_thread_sync();
+    __syncwarp();
     arrive(this->ring_.empty(this->ring_.state.index));
     this->ring_.step();
   }

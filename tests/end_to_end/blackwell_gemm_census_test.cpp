@@ -83,9 +83,8 @@ Census expected_of(const GemmSpec& spec) {
   const int columns = columns_mn ? spec.block_n / spec.cta_group / box : 1;
   const int scales_a = shape.scale_atoms > 0 ? 1 : 0;
   const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) ? 1 : 0;
-  const int weights = spec.swap_ab ? rows + scales_a : columns + scales_b;
-  const int others = spec.swap_ab ? columns + scales_b : rows + scales_a;
-  census["global.tile.mbarrier"] = spec.k_group * (2 * weights + others);
+  const int weights = spec.swap_ab ? rows : columns, others = spec.swap_ab ? columns : rows;
+  census["global.tile.mbarrier"] = spec.k_group * (2 * weights + others + scales_a + scales_b);
   const auto shared_in_pairs = [&](int sharers, int of, bool constant) {
     return spec.cta_group == 2 && sharers > 1 ? spec.k_group * of * (constant ? 2 : 1) : 0;
   };
