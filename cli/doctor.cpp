@@ -8,6 +8,7 @@
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
@@ -127,17 +128,25 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
   findings.push_back({"", true, status, ""});
 }
 
-/// Rows that nobody can use are found here, not by a server: each is planned for its own problem.
-void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
-  const TunedTable table = TunedTable::from_environment(options.tuned_dir);
-  std::vector<SkippedRow> unusable = table.skipped();
+/// Plans each row of one kind for its own problem; returns how many could be, and adds the others to `unusable`.
+template <class Match>
+std::size_t count_usable(const std::vector<Match>& rows, std::vector<SkippedRow>& unusable) {
   std::size_t usable = 0;
-  for (const TunedMatch& match : table.rows(&unusable)) try {
+  for (const Match& match : rows) try {
       plan_by_model(match.row->problem, match.row->schedule, match.row->arch);
       ++usable;
     } catch (const ConfigError& error) {
       unusable.push_back({match.name, error.what()});
     }
+  return usable;
+}
+
+/// Rows that nobody can use are found here, not by a server.
+void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  const TunedTable table = TunedTable::from_environment(options.tuned_dir);
+  std::vector<SkippedRow> unusable = table.skipped();
+  const std::size_t usable =
+      count_usable(table.rows<AttentionConfig>(&unusable), unusable) + count_usable(table.rows<GemmConfig>(), unusable);
   JsonValue list = JsonValue::array();
   for (const SkippedRow& row : unusable) list.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
   object.set(

@@ -33,9 +33,6 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
   if (options.json) {
     JsonValue bounds = JsonValue::array();
     for (const auto& [shape, bound] : best) bounds.push(to_json(shape, bound));
-    JsonValue passed_over = JsonValue::array();
-    for (const SkippedRow& row : plan.passed_over)
-      passed_over.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
     JsonValue object = JsonValue::object();
     object.set("config", named.name())
         .set("arch", to_string(arch))
@@ -43,7 +40,7 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
         .set("kernel", kernel_name(plan.main))
         .set("key", key);
     object.set("spec", canonical_text(plan.main)).set("choices", to_json(plan.choices));
-    object.set("row", plan.row).set("rows_passed_over", std::move(passed_over));
+    object.set("row", plan.row).set("rows_passed_over", to_json(plan.passed_over));
     object.set("shared_bytes", shared).set("shared_map", to_json(shared_map(plan.main))).set("threads", threads);
     if (tensor_memory.allocated > 0) object.set("tensor_memory", to_json(tensor_memory));
     object.set("ctas_per_sm", held.ctas).set("ctas_limited_by", held.limit);
@@ -60,10 +57,7 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
   fmt::print("{}  {}\n\n", style.bold(named.name()),
              style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(plan.main), to_string(arch),
                                    to_string(plan.main.family), key.substr(0, 12))));
-  fmt::print("{}", choices_text(style, plan.choices));
-  for (const SkippedRow& row : plan.passed_over)
-    fmt::print("  {} {}: {}\n", style.dim("row passed over"), row.name, row.reason);
-  fmt::print("\n");
+  fmt::print("{}{}\n", choices_text(style, plan.choices), passed_over_text(style, plan.passed_over));
 
   fmt::print("{}\n", spec_text(style, plan.main));
   fmt::print("{}\n", shared_map_text(style, shared_map(plan.main), shared, info));

@@ -55,6 +55,7 @@ JsonValue to_json(const Explained& one) {
   JsonValue object = JsonValue::object();
   object.set("first_m", one.first_m)
       .set("most_m", one.variant->most_m)
+      .set("row", one.variant->row)
       .set("kernel", kernel_name(spec))
       .set("key", one.key)
       .set("spec", canonical_text(spec))
@@ -111,6 +112,7 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
                            .set("key", main.key)
                            .set("choices", cli::to_json(plan.choices))
                            .set("variants", std::move(list))
+                           .set("rows_passed_over", cli::to_json(plan.passed_over))
                            .set("rates_of", device)
                            .set("bounds", std::move(bounds))
                            .set("predicted", std::move(predicted))
@@ -123,15 +125,18 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
              style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(main.variant->spec), to_string(arch),
                                    to_string(main.variant->spec.family), main.key.substr(0, 12))));
   fmt::print("{}\n", style.bold("Kernels by rows"));
-  Table table({"rows", "tile", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
+  Table table(
+      {"rows", "tile", "row", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
   for (const Explained& one : variants) {
     const GemmSpec& spec = one.variant->spec;
-    table.row({one.rows(), one.tile(), roles_text(spec), std::to_string(spec.stages), std::to_string(spec.split_k),
-               std::to_string(spec.threads()), fmt::format("{} of {}", one.shared, info.shared_bytes_per_cta),
+    table.row({one.rows(), one.tile(), one.variant->row.empty() ? "-" : "tuned", roles_text(spec),
+               std::to_string(spec.stages), std::to_string(spec.split_k), std::to_string(spec.threads()),
+               fmt::format("{} of {}", one.shared, info.shared_bytes_per_cta),
                one.compiled.binary ? std::to_string(one.compiled.registers()) : "-",
                fmt::format("{}, by {}", one.held.ctas, one.held.limit), one.key.substr(0, 12)});
   }
-  fmt::print("{}\n{}\n", table.text(style), choices_text(style, plan.choices));
+  fmt::print("{}\n{}\n", table.text(style),
+             choices_text(style, plan.choices) + passed_over_text(style, plan.passed_over));
   fmt::print("{}\n", spec_text(style, main.variant->spec));
   fmt::print("{}\n", shared_map_text(style, shared_map(main.variant->spec), main.shared, info));
   if (const TensorMemoryMap memory = tensor_memory_map(main.variant->spec); memory.allocated > 0)

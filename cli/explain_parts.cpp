@@ -48,6 +48,12 @@ JsonValue to_json(const std::vector<Choice>& choices) {
   return list;
 }
 
+JsonValue to_json(const std::vector<SkippedRow>& rows) {
+  JsonValue list = JsonValue::array();
+  for (const SkippedRow& row : rows) list.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
+  return list;
+}
+
 JsonValue to_json(const std::vector<SharedRegion>& regions) {
   JsonValue map = JsonValue::array();
   for (const SharedRegion& region : regions)
@@ -96,6 +102,13 @@ std::string choices_text(const Style& style, const std::vector<Choice>& choices)
   for (const Choice& choice : choices)
     table.row({choice.field, choice.value, std::string(to_string(choice.by)), choice.reason});
   return table.text(style);
+}
+
+std::string passed_over_text(const Style& style, const std::vector<SkippedRow>& rows) {
+  std::string text;
+  for (const SkippedRow& row : rows)
+    text += fmt::format("  {} {}: {}\n", style.dim("row passed over"), row.name, row.reason);
+  return text;
 }
 
 std::string spec_text(const Style& style, const Spec& spec) {

@@ -26,6 +26,7 @@ Compiled compile_if_possible(KernelStore& store, const Spec& spec);
 
 JsonValue to_json(const Binary& binary);
 JsonValue to_json(const std::vector<Choice>& choices);
+JsonValue to_json(const std::vector<SkippedRow>& rows);
 JsonValue to_json(const std::vector<SharedRegion>& regions);
 JsonValue to_json(const TensorMemoryMap& memory);
 JsonValue to_json(const std::string& shape, const PredictedBound& bound);
@@ -33,6 +34,8 @@ JsonValue to_json(const std::string& shape, const PredictedBound& bound);
 /// Registers, spills, size and warnings, a line each.
 std::string resources_text(const Style& style, const Compiled& compiled);
 std::string choices_text(const Style& style, const std::vector<Choice>& choices);
+/// Rows that a plan passed over, a line each.
+std::string passed_over_text(const Style& style, const std::vector<SkippedRow>& rows);
 /// All fields, in lines of a readable length.
 std::string spec_text(const Style& style, const Spec& spec);
 std::string shared_map_text(const Style& style, const std::vector<SharedRegion>& regions, int shared_bytes,

@@ -56,6 +56,13 @@ GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64
   return make_gemm_inputs(config.problem, shape, {.seed = seed});
 }
 
+void forget_uploaded(AttentionCase& call) {
+  for (HostTensor* tensor : {&call.q, &call.k, &call.v}) tensor->buffer.reset();
+}
+void forget_uploaded(GemmCase& call) {
+  for (HostMatrix* matrix : {&call.a, &call.b, &call.c}) matrix->bytes = {};
+}
+
 AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config) {
   return prepare_on(place, named, config);
 }

@@ -28,6 +28,7 @@ struct Kind<AttentionConfig> {
   using Kernel = AttentionKernel;
   using OnDevice = DeviceCase;
   using Verdict = kernelwright::Verdict;
+  using VerdictOptions = kernelwright::VerdictOptions;
 };
 template <>
 struct Kind<GemmConfig> {
@@ -37,10 +38,15 @@ struct Kind<GemmConfig> {
   using Kernel = GemmKernel;
   using OnDevice = GemmDeviceCase;
   using Verdict = GemmVerdict;
+  using VerdictOptions = GemmVerdictOptions;
 };
 
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
+
+/// Lets go of what a device has a copy of: gigabytes that nobody reads again.
+void forget_uploaded(AttentionCase& call);
+void forget_uploaded(GemmCase& call);
 
 /// The kernel of a config where it runs. Throws ConfigError led by the file's path, else as Engine::prepare().
 AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config);

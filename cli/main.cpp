@@ -62,7 +62,9 @@ class CommandLine {
     shapes(tune_verb);
     seed(tune_verb);
     tune_verb->add_option("--budget", options_.budget, "Time for each config: 120s, 5m, 1h");
-    tune_verb->add_option("--candidates", options_.candidates, "Schedules to compile and measure, the likeliest first")
+    tune_verb
+        ->add_option("--candidates", options_.candidates,
+                     "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32")
         ->check(CLI::Range(2, 100000));
     tune_verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
     tune_verb->add_option("--output", options_.outputs,

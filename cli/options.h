@@ -35,7 +35,7 @@ struct Options {
   // tune
   std::string budget = "120s", log;
   bool resume = false;
-  int candidates = 64;
+  int candidates = 0;          // 0: as many as the kind has
   std::string tuned_dir;       // all verbs: rows that lie over the library's
   bool no_tuned_rows = false;  // set by the verb
   // emulate

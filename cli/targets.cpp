@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/backend.h"
 
@@ -53,22 +55,27 @@ std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<
   return SkippedConfig{named.path, named.name(), fmt::format("its schedule is for {} alone", to_string(own.value()))};
 }
 
-AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows) {
+namespace {
+
+template <class Plan>
+Plan planned(const NamedConfig& named, Arch arch, const std::function<Plan()>& plan) {
   require_valid(named, arch);
   try {
-    return plan_attention(config.problem, config.schedule, arch, rows);
+    return plan();
   } catch (const ConfigError& error) {
     throw in_file(named.path, error);
   }
 }
 
-GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable&) {
-  require_valid(named, arch);
-  try {
-    return plan_gemm(config.problem, config.schedule, arch);
-  } catch (const ConfigError& error) {
-    throw in_file(named.path, error);
-  }
+}  // namespace
+
+AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows) {
+  return planned<AttentionPlan>(named, arch,
+                                [&] { return plan_attention(config.problem, config.schedule, arch, rows); });
+}
+
+GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable& rows) {
+  return planned<GemmPlan>(named, arch, [&] { return plan_gemm(config.problem, config.schedule, arch, rows); });
 }
 
 namespace {

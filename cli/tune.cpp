@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <variant>
 
 #include "engine_for.h"
 #include "exit_code.h"
@@ -52,8 +53,9 @@ std::string today() {
 }
 
 /// A row is for its problem, whoever asks: fields that a config fixes are no part of it.
-void require_open_schedule(const NamedConfig& named) {
-  AttentionSchedule schedule = named.attention().schedule;
+template <class KindOfConfig>
+void require_open_schedule(const NamedConfig& named, const KindOfConfig& config) {
+  auto schedule = config.schedule;
   std::vector<Violation> violations;
   visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
     if (value.is_auto() || std::string_view(name) == "arch" || std::string_view(name) == "family") return;
@@ -89,87 +91,125 @@ double parse_seconds(const std::string& text) {
   return value * factor;
 }
 
+namespace {
+
+/// What one config is tuned on: groups of shapes, a row for each, and shapes to check with.
+template <class KindOfConfig>
+struct Work {
+  const NamedConfig* named;
+  std::vector<std::vector<ShapeOf<KindOfConfig>>> groups;
+  std::vector<ShapeOf<KindOfConfig>> checks;
+};
+using AnyWork = std::variant<Work<AttentionConfig>, Work<GemmConfig>>;
+
+template <class KindOfConfig>
+Work<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
+  require_valid(named, std::nullopt);
+  require_open_schedule(named, config);
+  Work<KindOfConfig> work{&named, groups_of(choose_shapes(named.path, config, options.shapes, false)),
+                          choose_shapes(named.path, config, {}, true)};
+  if (work.groups.empty()) throw in_file(named.path, ConfigError("/shapes", "have no rows; one to measure would do"));
+  return work;
+}
+
+/// What is the same for all configs.
+struct Session {
+  const Options& options;
+  const std::string folder;  // of rows; "": none is written
+  const TunedTable rows;
+  TuneOptions tune;
+  JsonValue results = JsonValue::array();
+  int code = kDone;
+};
+
+/// One group of one config. False if a person has interrupted it.
+template <class KindOfConfig>
+bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& work,
+                const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& tune_options) {
+  const NamedConfig& named = *work.named;
+  const auto& config = std::get<KindOfConfig>(named.config);
+  const TuneMachine about{.driver = place.emulator ? "none" : driver_version(),
+                          .kernelwright = KERNELWRIGHT_VERSION,
+                          .date = today(),
+                          .emulator = place.emulator != nullptr};
+  const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, tune_options);
+  const Decision decision = decide(result, plan_for(named, config, result.arch, session.rows));
+  const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
+  std::string written;
+  if (has_row && !session.folder.empty())
+    written = write_tuned_file(session.folder, row_name(result), row_of(result, decision, about));
+  if (result.model_failed()) session.code = kMismatch;
+  const Style style(stdout);
+  if (session.options.json)
+    session.results.push(report_json(result, decision, written, about));
+  else
+    fmt::print("{}{}\n", report_text(result, decision, written, about, style), style.dim("  log: " + tune_options.log));
+  if (!result.race.interrupted) return true;
+  fmt::print(stderr, "kernelwright: interrupted; {} has every trial so far, and --resume goes on from there\n",
+             tune_options.log);
+  session.code = kInterrupted;
+  return false;
+}
+
+/// One config, its budget shared among its groups.
+template <class KindOfConfig>
+bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& work) {
+  require_valid(*work.named, place.device.info().arch);
+  if (place.emulator)
+    fmt::print(stderr, "{} {}\n", Style(stderr).bad("kernelwright:"),
+               fmt::format("{} is the emulator: its times say nothing about any GPU. This tries the tuner, and {}",
+                           place.device.info().name,
+                           session.folder.empty() ? "writes no row" : "writes a row because --output asks for it"));
+  TuneOptions tune_options = session.tune;
+  tune_options.budget_s /= static_cast<double>(work.groups.size());
+  tune_options.log = session.options.log.empty() ? work.named->name() + ".tune.jsonl" : session.options.log;
+  for (const auto& shapes : work.groups)
+    if (!tune_group(session, place, work, shapes, tune_options)) return false;
+  return true;
+}
+
+}  // namespace
+
 int tune(const Options& options) {
   Configs configs = read_configs(options.configs);
-  struct Work {
-    const NamedConfig* named;
-    std::vector<AttentionShape> shapes, checks;
-  };
-  std::vector<Work> work;
-  for (const NamedConfig& named : configs.usable) {
-    if (named.in_folder && !std::holds_alternative<AttentionConfig>(named.config)) {
-      configs.skipped.push_back({named.path, named.name(), "kind gemm is nothing that tune takes yet"});
-      continue;
-    }
-    const AttentionConfig& config = require_attention(named, "tune");
-    require_valid(named, std::nullopt);
-    require_open_schedule(named);
-    work.push_back({&named, choose_shapes(named.path, config, options.shapes, false),
-                    choose_shapes(named.path, config, {}, true)});
-  }
+  std::vector<AnyWork> work;
+  for (const NamedConfig& named : configs.usable)
+    std::visit([&](const auto& config) { work.push_back(work_of(named, config, options)); }, named.config);
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
-  TuneOptions tune_options;
-  tune_options.budget_s = parse_seconds(options.budget);
-  tune_options.seed = options.seed;
-  tune_options.resume = options.resume;
-  tune_options.candidates = static_cast<std::size_t>(options.candidates);
-  tune_options.interrupted = [] { return g_interrupted.load(); };
-  const std::string folder = row_folder(options);
+  Session session{options, row_folder(options), TunedTable::from_environment(options.tuned_dir), {}};
+  session.tune.budget_s = parse_seconds(options.budget);
+  session.tune.seed = options.seed;
+  session.tune.resume = options.resume;
+  if (options.candidates > 0) session.tune.candidates = static_cast<std::size_t>(options.candidates);
+  session.tune.interrupted = [] { return g_interrupted.load(); };
   // Times without a meaning are made on express wish alone.
   if (options.device == "auto") make_cuda_backend();  // throws where there is none
 
   Options by_model = options;
   by_model.no_tuned_rows = true;  // a candidate's auto fields are the model's
   Machine machine(by_model);
-  const TunedTable rows = TunedTable::from_environment(options.tuned_dir);
-  const Style style(stdout), loud(stderr);
-  JsonValue results = JsonValue::array();
-  int code = kDone;
   const InterruptScope interrupts;
-  for (const Work& item : work) {
-    const NamedConfig& named = *item.named;
-    const Place place = machine.place_for(named);
-    if (auto skipped = skipped_on(named, place.device.info().arch)) {
-      configs.skipped.push_back(std::move(*skipped));
-      continue;
-    }
-    require_valid(named, place.device.info().arch);
-    TuneMachine about{.driver = place.emulator ? "none" : driver_version(),
-                      .kernelwright = KERNELWRIGHT_VERSION,
-                      .date = today(),
-                      .emulator = place.emulator != nullptr};
-    if (place.emulator)
-      fmt::print(stderr, "{} {}\n", loud.bad("kernelwright:"),
-                 fmt::format("{} is the emulator: its times say nothing about any GPU. This tries the tuner, and {}",
-                             place.device.info().name,
-                             folder.empty() ? "writes no row" : "writes a row because --output asks for it"));
-    tune_options.log = options.log.empty() ? named.name() + ".tune.jsonl" : options.log;
-    TuneResult result = tune_config(place, named, item.shapes, item.checks, tune_options);
-    const Decision decision =
-        decide(result, plan_attention(named.attention().problem, named.attention().schedule, result.arch, rows));
-    const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
-    const std::string written =
-        has_row && !folder.empty() ? write_tuned_file(folder, named.name(), row_of(result, decision, about)) : "";
-    if (result.model_failed()) code = kMismatch;
-    if (options.json)
-      results.push(report_json(result, decision, written, about));
-    else
-      fmt::print("{}{}\n", report_text(result, decision, written, about, style),
-                 style.dim("  log: " + tune_options.log));
-    if (result.race.interrupted) {
-      fmt::print(stderr, "kernelwright: interrupted; {} has every trial so far, and --resume goes on from there\n",
-                 tune_options.log);
-      code = kInterrupted;
-      break;
-    }
+  for (const AnyWork& item : work) {
+    const bool goes_on = std::visit(
+        [&](const auto& one) {
+          const Place place = machine.place_for(*one.named);
+          if (auto skipped = skipped_on(*one.named, place.device.info().arch)) {
+            configs.skipped.push_back(std::move(*skipped));
+            return true;
+          }
+          return tune_one(session, place, one);
+        },
+        item);
+    if (!goes_on) break;
   }
+  const auto& results = session.results.elements();
   if (options.json)
-    fmt::print("{}\n", results.elements().size() == 1 ? results.elements()[0].dump()
-                                                      : JsonValue::object().set("configs", std::move(results)).dump());
+    fmt::print("{}\n",
+               results.size() == 1 ? results[0].dump() : JsonValue::object().set("configs", session.results).dump());
   else
     for (const SkippedConfig& config : configs.skipped)
-      fmt::print("{} {}: {}\n", style.dim("skipped"), config.path, config.reason);
-  return code;
+      fmt::print("{} {}: {}\n", Style(stdout).dim("skipped"), config.path, config.reason);
+  return session.code;
 }
 
 }  // namespace kernelwright::cli

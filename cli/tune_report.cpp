@@ -12,17 +12,44 @@ namespace {
 
 constexpr std::size_t kMostListed = 8;
 
-const Candidate& candidate_of(const TuneResult& result, const Standing& standing) {
+template <class KindOfConfig>
+const CandidateOf<KindOfConfig>& candidate_of(const TuneResult<KindOfConfig>& result, const Standing& standing) {
   return result.candidates.kept[standing.entrant];
 }
 
-AttentionSchedule without_arch(AttentionSchedule schedule) {
+template <class Schedule>
+Schedule without_arch(Schedule schedule) {
   schedule.arch = {};
   return schedule;
 }
 
+/// Whether two plans come to one kernel and one launch where a row for `launches` would speak.
+bool lead_alike(const AttentionPlan& a, const AttentionPlan& b, const TunedFor<AttentionConfig>&) {
+  return a.main == b.main && a.combine == b.combine && a.splits == b.splits;
+}
+bool lead_alike(const GemmPlan& a, const GemmPlan& b, const TunedFor<GemmConfig>& launches) {
+  const GemmVariant &of_a = a.variant_for(launches.rows.most), &of_b = b.variant_for(launches.rows.most);
+  return of_a.spec == of_b.spec && of_a.bands_of_n == of_b.bands_of_n;
+}
+
+/// "mlp", "mlp, 17 to 32 rows"
+std::string heading(const Style& style, const TuneResult<AttentionConfig>& result) {
+  return style.bold(result.named->name());
+}
+std::string heading(const Style& style, const TuneResult<GemmConfig>& result) {
+  const RowRange rows = result.launches.rows;
+  return style.bold(result.named->name()) + fmt::format(", {} to {} rows", rows.least, rows.most);
+}
+
+void describe_launches(JsonValue&, const TunedFor<AttentionConfig>&) {}
+void describe_launches(JsonValue& object, const TunedFor<GemmConfig>& launches) {
+  RowRange rows = launches.rows;
+  object.set("num_sms", launches.num_sms).set("rows", detail::to_json(rows));
+}
+
 /// The fastest but `than`, the model's choice among them; null if there is none.
-const Standing* next_best(const TuneResult& result, std::size_t than) {
+template <class KindOfConfig>
+const Standing* next_best(const TuneResult<KindOfConfig>& result, std::size_t than) {
   for (const std::size_t i : result.race.order)
     if (result.race.standings[i].entrant != than && result.race.standings[i].mean_us() > 0)
       return &result.race.standings[i];
@@ -45,9 +72,9 @@ std::string_view decision_word(Decision decision) {
 }
 
 /// "2 spill, 1 gives a wrong result"
-std::string refusals_text(const TuneResult& result) {
+std::string refusals_text(const std::vector<Trial>& trials) {
   std::map<TrialVerdict, int> counts;
-  for (const Trial& trial : result.trials)
+  for (const Trial& trial : trials)
     if (!trial.key.empty()) ++counts[trial.verdict];
   std::string text;
   const auto add = [&](TrialVerdict verdict, const char* what) {
@@ -59,26 +86,46 @@ std::string refusals_text(const TuneResult& result) {
   return text;
 }
 
-}  // namespace
-
-Decision decide(const TuneResult& result, const AttentionPlan& current) {
-  if (result.race.interrupted || result.model_failed() || !result.race.best()) return Decision::kNone;
-  if (result.race.baseline_is_beaten()) return Decision::kRow;
-  const AttentionPlan& model = result.candidates.kept[0].plan;
-  const bool same = current.main == model.main && current.combine == model.combine && current.splits == model.splits;
-  return same ? Decision::kNothing : Decision::kPinned;
+/// The fields in which `schedule` differs from `base`.
+template <class Schedule>
+std::string differences(const Schedule& schedule, const Schedule& base) {
+  Schedule mine = schedule, other = base;
+  const JsonValue a = detail::to_json(mine), b = detail::to_json(other);
+  std::string text;
+  for (const auto& [name, value] : a.members()) {
+    if (const JsonValue* there = b.find(name); there && *there == value) continue;
+    const std::string word = value.is_string() ? value.as_string() : value.dump(-1);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, word);
+  }
+  return text.empty() ? "the model's choice" : text;
 }
 
-TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& machine) {
+}  // namespace
+
+template <class KindOfConfig>
+Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current) {
+  if (result.race.interrupted || result.model_failed() || !result.race.best()) return Decision::kNone;
+  if (result.race.baseline_is_beaten()) return Decision::kRow;
+  return lead_alike(current, result.candidates.kept[0].plan, result.launches) ? Decision::kNothing : Decision::kPinned;
+}
+
+std::string row_name(const TuneResult<AttentionConfig>& result) { return result.named->name(); }
+std::string row_name(const TuneResult<GemmConfig>& result) {
+  return fmt::format("{}-m{}", result.named->name(), result.launches.rows.most);
+}
+
+template <class KindOfConfig>
+TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine) {
   const Standing& model = result.race.standings[0];
   const Standing& chosen = decision == Decision::kRow ? *result.race.best() : model;
   const Standing* runner_up = next_best(result, chosen.entrant);
-  TunedRow row;
+  TunedRowOf<KindOfConfig> row;
   row.arch = result.arch;
-  row.problem = result.named->attention().problem;
+  row.problem = result.config().problem;
+  row.launches = result.launches;
   row.tuning_class = tuning_class(row.problem);
   row.schedule = without_arch(candidate_of(result, chosen).schedule);
-  Provenance& from = row.provenance;
+  Provenance<KindOfConfig>& from = row.provenance;
   from.gpu = result.device;
   from.date = machine.date;
   from.kernelwright = machine.kernelwright;
@@ -97,23 +144,12 @@ TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& 
   return row;
 }
 
-std::string differences(const AttentionSchedule& schedule, const AttentionSchedule& base) {
-  AttentionSchedule mine = schedule, other = base;
-  const JsonValue a = detail::to_json(mine), b = detail::to_json(other);
-  std::string text;
-  for (const auto& [name, value] : a.members()) {
-    if (const JsonValue* there = b.find(name); there && *there == value) continue;
-    const std::string word = value.is_string() ? value.as_string() : value.dump(-1);
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, word);
-  }
-  return text.empty() ? "the model's choice" : text;
-}
-
-std::string report_text(const TuneResult& result, Decision decision, const std::string& written,
+template <class KindOfConfig>
+std::string report_text(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                         const TuneMachine& machine, const Style& style) {
-  const Candidates& candidates = result.candidates;
+  const auto& candidates = result.candidates;
   std::string out = fmt::format(
-      "{}  {}\n", style.bold(result.named->name()),
+      "{}  {}\n", heading(style, result),
       style.dim(fmt::format("{} combinations, {} feasible kernels, {} kept, {} checked{}{}, on {}{}", candidates.tried,
                             candidates.kept.size() + candidates.cut, candidates.kept.size(), result.verified,
                             result.resumed ? fmt::format(", {} settled by the log", result.resumed) : "",
@@ -125,7 +161,7 @@ std::string report_text(const TuneResult& result, Decision decision, const std::
                              trial.reason);
   }
   std::vector<std::string> header{"", "schedule"};
-  for (const AttentionShape& shape : result.shapes) header.push_back(shape.name);
+  for (const auto& shape : result.shapes) header.push_back(shape.name);
   header.insert(header.end(), {"mean", "vs model", "registers", "rounds"});
   Table table(std::move(header));
   const Race& race = result.race;
@@ -148,7 +184,7 @@ std::string report_text(const TuneResult& result, Decision decision, const std::
   if (listed) out += table.text(style);
   if (race.standings.size() > listed && listed)
     out += style.dim(fmt::format("  and {} more in the log\n", race.standings.size() - listed));
-  if (const std::string refusals = refusals_text(result); !refusals.empty())
+  if (const std::string refusals = refusals_text(result.trials); !refusals.empty())
     out += fmt::format("  refused: {}\n", refusals);
   switch (decision) {
     case Decision::kRow:
@@ -169,12 +205,13 @@ std::string report_text(const TuneResult& result, Decision decision, const std::
   return out;
 }
 
-JsonValue report_json(const TuneResult& result, Decision decision, const std::string& written,
+template <class KindOfConfig>
+JsonValue report_json(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                       const TuneMachine& machine) {
   JsonValue rows = JsonValue::array();
   for (const std::size_t i : result.race.order) {
     const Standing& standing = result.race.standings[i];
-    AttentionSchedule schedule = candidate_of(result, standing).schedule;
+    auto schedule = candidate_of(result, standing).schedule;
     JsonValue times = JsonValue::object();
     for (std::size_t s = 0; s < result.shapes.size(); ++s) times.set(result.shapes[s].name, standing.median_us(s));
     rows.push(JsonValue::object()
@@ -195,6 +232,7 @@ JsonValue report_json(const TuneResult& result, Decision decision, const std::st
   const Ratio& ratio = result.race.best_over_baseline;
   JsonValue object = JsonValue::object();
   object.set("config", result.named->name()).set("device", result.device).set("arch", to_string(result.arch));
+  describe_launches(object, result.launches);
   object.set("times_mean_something", !machine.emulator);
   object.set("clock_mhz", result.clock_mhz ? JsonValue(result.clock_mhz) : JsonValue("unknown"));
   object.set("combinations", result.candidates.tried).set("infeasible", result.candidates.infeasible);
@@ -208,5 +246,16 @@ JsonValue report_json(const TuneResult& result, Decision decision, const std::st
                                     .set("pairs", ratio.pairs));
   return object.set("seconds", result.seconds).set("trials", std::move(rows)).set("refused", std::move(refused));
 }
+
+template Decision decide(const TuneResult<AttentionConfig>&, const AttentionPlan&);
+template Decision decide(const TuneResult<GemmConfig>&, const GemmPlan&);
+template TunedRow row_of(const TuneResult<AttentionConfig>&, Decision, const TuneMachine&);
+template GemmTunedRow row_of(const TuneResult<GemmConfig>&, Decision, const TuneMachine&);
+template std::string report_text(const TuneResult<AttentionConfig>&, Decision, const std::string&, const TuneMachine&,
+                                 const Style&);
+template std::string report_text(const TuneResult<GemmConfig>&, Decision, const std::string&, const TuneMachine&,
+                                 const Style&);
+template JsonValue report_json(const TuneResult<AttentionConfig>&, Decision, const std::string&, const TuneMachine&);
+template JsonValue report_json(const TuneResult<GemmConfig>&, Decision, const std::string&, const TuneMachine&);
 
 }  // namespace kernelwright::cli

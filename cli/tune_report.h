@@ -25,18 +25,22 @@ enum class Decision {
 };
 
 /// `current`: what would be planned for the problem today, with all rows.
-Decision decide(const TuneResult& result, const AttentionPlan& current);
+template <class KindOfConfig>
+Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current);
 
-/// The row of kRow and kPinned.
-TunedRow row_of(const TuneResult& result, Decision decision, const TuneMachine& machine);
-
-/// The fields in which `schedule` differs from `base`: "block_n 96, num_stages 2"; "the model's choice" if none.
-std::string differences(const AttentionSchedule& schedule, const AttentionSchedule& base);
+/// The row of kRow and kPinned, and the name of its file: the config's, and of a GEMM the most rows that it is for.
+template <class KindOfConfig>
+TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
+std::string row_name(const TuneResult<AttentionConfig>& result);
+std::string row_name(const TuneResult<GemmConfig>& result);
 
 /// The best few of the race with their times, what was refused and why, and what follows. `written`: the row's path.
-std::string report_text(const TuneResult& result, Decision decision, const std::string& written,
+/// A schedule is told by the fields in which it differs from the model's choice: "block_n 96, num_stages 2".
+template <class KindOfConfig>
+std::string report_text(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                         const TuneMachine& machine, const Style& style);
-JsonValue report_json(const TuneResult& result, Decision decision, const std::string& written,
+template <class KindOfConfig>
+JsonValue report_json(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                       const TuneMachine& machine);
 
 }  // namespace kernelwright::cli

@@ -14,8 +14,7 @@
 #include "kernelwright/generator/config_json_value.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kinds.h"
 #include "terminal.h"
 
 namespace kernelwright::cli {
@@ -39,19 +38,21 @@ std::string utc_now() {
 }
 
 /// One shape on the device: inputs uploaded once, a graph for each kernel that is timed on it.
+template <class KindOfConfig>
 class TimedShape {
+  using Of = Kind<KindOfConfig>;
+
  public:
-  TimedShape(Device& device, const AttentionProblem& problem, const AttentionShape& shape, std::uint64_t seed,
+  TimedShape(Device& device, const KindOfConfig& config, const ShapeOf<KindOfConfig>& shape, std::uint64_t seed,
              Flusher& flusher)
       : device_(device),
         flusher_(flusher),
-        call_(make_inputs(problem, shape, {.seed = seed})),
-        on_device_(device, call_, AttentionKernel{}) {
-    // Uploaded: gigabytes that nobody reads again.
-    for (HostTensor* tensor : {&call_.q, &call_.k, &call_.v}) tensor->buffer.reset();
+        call_(inputs_of(config, shape, seed)),
+        on_device_(device, call_, typename Of::Kernel{}) {
+    forget_uploaded(call_);
   }
 
-  double sample(std::size_t entrant, const AttentionKernel& kernel) {
+  double sample(std::size_t entrant, const typename Of::Kernel& kernel) {
     std::unique_ptr<ColdLaunches>& launches = launches_[entrant];
     if (!launches) {
       on_device_.use(kernel);
@@ -74,27 +75,68 @@ class TimedShape {
  private:
   Device& device_;
   Flusher& flusher_;
-  AttentionCase call_;
-  DeviceCase on_device_;
+  typename Of::Case call_;
+  typename Of::OnDevice on_device_;
   std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // goes before the memory that it was captured with
 };
 
+/// What identifies a candidate's machine code and how it is launched.
+void add_to_key(DigestBuilder& digest, KernelStore& store, const AttentionPlan& plan) {
+  digest.field(store.key(plan.main).digest().hex());
+  if (plan.combine) digest.field(store.key(*plan.combine).digest().hex());
+  digest.field(static_cast<std::uint64_t>(plan.splits));
+}
+void add_to_key(DigestBuilder& digest, KernelStore& store, const GemmPlan& plan) {
+  digest.field(store.key(plan.variants.back().spec).digest().hex());
+  digest.field(static_cast<std::uint64_t>(plan.variants.back().bands_of_n));
+}
+
+/// The likeliest first. A GEMM's candidates come ranked by the model that predicts its times.
+void order_by_prediction(std::vector<Candidate>& kept, const AttentionConfig& config,
+                         const std::vector<AttentionShape>& shapes) {
+  order_by_timeline(kept, config.problem, shapes);
+}
+void order_by_prediction(std::vector<GemmCandidate>&, const GemmConfig&, const std::vector<GemmShape>&) {}
+
+TunedFor<AttentionConfig> launches_of(const std::vector<AttentionShape>&, const DeviceInfo&) { return {}; }
+TunedFor<GemmConfig> launches_of(const std::vector<GemmShape>& shapes, const DeviceInfo& device) {
+  return {device.num_sms, gemm_row_range(shapes.at(0).m)};
+}
+
+/// Of a candidate's kernel; null while there is none.
+std::shared_ptr<const Binary> binary_of(const AttentionKernel& kernel) { return kernel ? kernel.binary() : nullptr; }
+std::shared_ptr<const Binary> binary_of(const GemmKernel& kernel) {
+  const auto binaries = kernel ? kernel.binaries() : std::vector<std::shared_ptr<const Binary>>{};
+  return binaries.empty() ? nullptr : binaries.back();
+}
+
+template <class KindOfConfig>
 class Tuning final : private Stopwatch {
+  using Of = Kind<KindOfConfig>;
+  using Shapes = std::vector<ShapeOf<KindOfConfig>>;
+
  public:
-  Tuning(const Place& place, const NamedConfig& named, const std::vector<AttentionShape>& shapes,
-         const std::vector<AttentionShape>& checks, const TuneOptions& options)
-      : place_(place), named_(named), checks_(checks), options_(options), log_(options.log), began_(Clock::now()) {
+  Tuning(const Place& place, const NamedConfig& named, const Shapes& shapes, const Shapes& checks,
+         const TuneOptions& options)
+      : place_(place),
+        named_(named),
+        config_(std::get<KindOfConfig>(named.config)),
+        checks_(checks),
+        options_(options),
+        log_(options.log),
+        began_(Clock::now()) {
     result_.named = &named;
     result_.device = place.device.info().name;
     result_.arch = place.device.info().arch.value();
+    result_.launches = launches_of(shapes, place.device.info());
     result_.shapes = shapes;
   }
 
-  TuneResult run() {
+  TuneResult<KindOfConfig> run() {
     result_.candidates =
-        enumerate_candidates(named_.attention().problem, named_.attention().schedule, result_.arch, result_.shapes,
-                             {.num_sms = place_.device.info().num_sms, .most = options_.candidates});
-    order_by_timeline(result_.candidates.kept, named_.attention().problem, result_.shapes);
+        enumerate_candidates(config_.problem, config_.schedule, result_.arch, result_.shapes,
+                             {.num_sms = place_.device.info().num_sms, .most = options_.candidates, .within = {}});
+    order_by_prediction(result_.candidates.kept, config_, result_.shapes);
     kernels_.resize(kept().size());
     result_.trials.resize(kept().size());
     read_log();
@@ -106,15 +148,13 @@ class Tuning final : private Stopwatch {
   }
 
  private:
-  const std::vector<Candidate>& kept() const { return result_.candidates.kept; }
+  const std::vector<CandidateOf<KindOfConfig>>& kept() const { return result_.candidates.kept; }
 
-  /// Equal keys: the same machine code, told to split keys alike, timed on the same shapes.
-  std::string key_of(const Candidate& candidate) const {
+  /// Equal keys: the same machine code, launched alike, timed on the same shapes.
+  std::string key_of(const CandidateOf<KindOfConfig>& candidate) const {
     DigestBuilder digest;
-    digest.field(place_.engine.store().key(candidate.plan.main).digest().hex());
-    if (candidate.plan.combine) digest.field(place_.engine.store().key(*candidate.plan.combine).digest().hex());
-    digest.field(static_cast<std::uint64_t>(candidate.plan.splits));
-    std::vector<AttentionShape> shapes = result_.shapes;
+    add_to_key(digest, place_.engine.store(), candidate.plan);
+    Shapes shapes = result_.shapes;
     digest.field(detail::to_json(shapes).dump(-1));
     return digest.finish().hex();
   }
@@ -142,14 +182,12 @@ class Tuning final : private Stopwatch {
     trial.device = result_.device;
     trial.config = named_.name();
     trial.arch = to_string(result_.arch);
-    AttentionSchedule schedule = kept()[i].schedule;
-    trial.schedule = detail::to_json(schedule).dump(-1);
+    trial.schedule = canonical_text(kept()[i].schedule);
     trial.date = utc_now();
-    if (kernels_[i])
-      if (const auto binary = kernels_[i].binary()) {
-        trial.registers = binary->usage.registers;
-        trial.spill_bytes = binary->usage.spill_stores + binary->usage.spill_loads;
-      }
+    if (const auto binary = binary_of(kernels_[i])) {
+      trial.registers = binary->usage.registers;
+      trial.spill_bytes = binary->usage.spill_stores + binary->usage.spill_loads;
+    }
     return trial;
   }
 
@@ -169,9 +207,8 @@ class Tuning final : private Stopwatch {
     std::vector<std::size_t> todo;
     for (std::size_t i = 0; i < kept().size(); ++i)
       if (result_.trials[i].key.empty()) todo.push_back(i);
-    std::vector<AttentionCase> cases;
-    for (const AttentionShape& shape : checks_)
-      cases.push_back(make_inputs(named_.attention().problem, shape, {.seed = options_.seed}));
+    std::vector<typename Of::Case> cases;
+    for (const auto& shape : checks_) cases.push_back(inputs_of(config_, shape, options_.seed));
     Progress progress("checking", todo.size());
     for (std::size_t from = 0; from < todo.size(); from += kBatch) {
       const std::size_t to = std::min(todo.size(), from + kBatch);
@@ -192,11 +229,11 @@ class Tuning final : private Stopwatch {
   }
 
   void prepare_candidate(std::size_t i) {
-    kernels_[i] = place_.engine.prepare(named_.attention().problem, kept()[i].schedule,
+    kernels_[i] = place_.engine.prepare(config_.problem, kept()[i].schedule,
                                         {.device = place_.device.ordinal(), .background = true});
   }
 
-  void check(std::size_t i, const std::vector<AttentionCase>& cases) {
+  void check(std::size_t i, const std::vector<typename Of::Case>& cases) {
     try {
       kernels_[i].wait();
     } catch (const CompileError& error) {
@@ -204,13 +241,15 @@ class Tuning final : private Stopwatch {
     } catch (const DeviceError& error) {
       return settle(i, TrialVerdict::kFailed, error.what());
     }
-    const auto binary = kernels_[i].binary();
+    const auto binary = binary_of(kernels_[i]);
     if (const int spilled = binary->usage.spill_stores + binary->usage.spill_loads; spilled > 0 && i > 0)
       return settle(i, TrialVerdict::kSpills, fmt::format("{} bytes", spilled));
     if (!checked_before_.count(i))
       for (std::size_t c = 0; c < cases.size(); ++c) try {
-          const LaunchedTwice launched = launch_twice(place_.device, cases[c], kernels_[i]);
-          const Verdict verdict = verify(cases[c], launched.output, {.seed = options_.seed});
+          const auto launched = launch_twice(place_.device, cases[c], kernels_[i]);
+          typename Of::VerdictOptions sampling;
+          sampling.seed = options_.seed;
+          const auto verdict = verify(cases[c], launched.output, sampling);
           std::string why = verdict.text;
           if (why.empty() && !launched.repeats) why = "two launches of the same inputs differ";
           if (why.empty() && !launched.guards_intact) why = "memory beside an output was written";
@@ -242,8 +281,9 @@ class Tuning final : private Stopwatch {
     result_.race = race(0, others, result_.shapes.size(), *this, race_options);
     settle_standings();
     if (const Standing* best = result_.race.best())
-      if (const auto binary = kernels_[best->entrant].binary()) result_.compiler = binary->compiler;
-    if (result_.compiler.empty() && kernels_[0].binary()) result_.compiler = kernels_[0].binary()->compiler;
+      if (const auto binary = binary_of(kernels_[best->entrant])) result_.compiler = binary->compiler;
+    if (const auto binary = binary_of(kernels_[0]); result_.compiler.empty() && binary)
+      result_.compiler = binary->compiler;
     shapes_on_device_.clear();
   }
 
@@ -281,8 +321,8 @@ class Tuning final : private Stopwatch {
     if (shapes_on_device_.size() <= shape) shapes_on_device_.resize(result_.shapes.size());
     auto& timed = shapes_on_device_[shape];
     if (!timed)
-      timed = std::make_unique<TimedShape>(place_.device, named_.attention().problem, result_.shapes[shape],
-                                           options_.seed, *flusher_);
+      timed = std::make_unique<TimedShape<KindOfConfig>>(place_.device, config_, result_.shapes[shape], options_.seed,
+                                                         *flusher_);
     double us = 0;
     try {
       us = timed->sample(entrant, kernels_[entrant]);
@@ -303,25 +343,43 @@ class Tuning final : private Stopwatch {
 
   const Place& place_;
   const NamedConfig& named_;
-  const std::vector<AttentionShape>& checks_;
+  const KindOfConfig& config_;
+  const Shapes& checks_;
   const TuneOptions& options_;
   TuningLog log_;
   const Clock::time_point began_;
   double race_began_ = -1;
   int clock_in_round_ = 0;
-  TuneResult result_;
-  std::vector<AttentionKernel> kernels_;  // as candidates.kept
-  std::vector<std::size_t> entrants_;     // indices that passed
-  std::set<std::size_t> checked_before_;  // by the log
+  TuneResult<KindOfConfig> result_;
+  std::vector<typename Of::Kernel> kernels_;  // as candidates.kept
+  std::vector<std::size_t> entrants_;         // indices that passed
+  std::set<std::size_t> checked_before_;      // by the log
   std::unique_ptr<Flusher> flusher_;
-  std::vector<std::unique_ptr<TimedShape>> shapes_on_device_;
+  std::vector<std::unique_ptr<TimedShape<KindOfConfig>>> shapes_on_device_;
 };
 
 }  // namespace
 
-TuneResult tune_config(const Place& place, const NamedConfig& named, const std::vector<AttentionShape>& shapes,
-                       const std::vector<AttentionShape>& checks, const TuneOptions& options) {
-  return Tuning(place, named, shapes, checks, options).run();
+std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes) { return {std::move(shapes)}; }
+
+std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes) {
+  std::map<int, std::vector<GemmShape>> groups;  // by the first row of a range
+  for (GemmShape& shape : shapes)
+    if (shape.m > 0) groups[gemm_row_range(shape.m).least].push_back(std::move(shape));
+  std::vector<std::vector<GemmShape>> list;
+  for (auto& [least, group] : groups) list.push_back(std::move(group));
+  return list;
 }
+
+template <class KindOfConfig>
+TuneResult<KindOfConfig> tune_config(const Place& place, const NamedConfig& named,
+                                     const std::vector<ShapeOf<KindOfConfig>>& shapes,
+                                     const std::vector<ShapeOf<KindOfConfig>>& checks, const TuneOptions& options) {
+  return Tuning<KindOfConfig>(place, named, shapes, checks, options).run();
+}
+template TuneResult<AttentionConfig> tune_config(const Place&, const NamedConfig&, const std::vector<AttentionShape>&,
+                                                 const std::vector<AttentionShape>&, const TuneOptions&);
+template TuneResult<GemmConfig> tune_config(const Place&, const NamedConfig&, const std::vector<GemmShape>&,
+                                            const std::vector<GemmShape>&, const TuneOptions&);
 
 }  // namespace kernelwright::cli

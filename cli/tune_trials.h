@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine_for.h"
 #include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/tuned_row.h"
 #include "kernelwright/runtime/tuner.h"
 #include "kernelwright/runtime/tuning_log.h"
 
@@ -16,19 +18,21 @@ namespace kernelwright::cli {
 struct TuneOptions {
   double budget_s = 120;
   std::uint64_t seed = 0;
-  std::size_t candidates = 64;  // at most, the model's choice among them
+  std::optional<std::size_t> candidates;  // at most, the model's choice among them; else as many as the kind has
   bool resume = false;
   std::string log;
   std::function<bool()> interrupted;
 };
 
-/// What tuning one config found.
+/// What tuning one config found, for launches that one row may speak for.
+template <class KindOfConfig>
 struct TuneResult {
   const NamedConfig* named = nullptr;
   std::string device;
   Arch arch = Arch::kSm80;
-  std::vector<AttentionShape> shapes;  // that were measured
-  Candidates candidates;
+  TunedFor<KindOfConfig> launches;            // of the row
+  std::vector<ShapeOf<KindOfConfig>> shapes;  // that were measured
+  CandidateList<KindOfConfig> candidates;
   std::vector<Trial> trials;  // of candidates.kept, with the last verdict of each; an empty key: not tried yet
   std::size_t resumed = 0;    // of those: settled by the log
   std::size_t left = 0;       // of those: the budget was over before they were compiled and checked
@@ -37,14 +41,22 @@ struct TuneResult {
   int clock_mhz = 0;
   std::string compiler;  // of the fastest kernel
   double seconds = 0;
+  const KindOfConfig& config() const { return std::get<KindOfConfig>(named->config); }
   /// The model's own choice cannot be had: it does not compile, or its output is wrong. Then nothing was raced.
   bool model_failed() const { return !trials.empty() && trials[0].is_settled() && trials[0].round < 0; }
 };
 
-/// Tunes one config on `place`. The log gets a line for each trial and round. An interruption is no error: the race
-/// says so. Throws what the machine lacks, and DeviceError where a candidate has broken the GPU's context (its trial is
-/// logged, so that resuming passes it by).
-TuneResult tune_config(const Place& place, const NamedConfig& named, const std::vector<AttentionShape>& shapes,
-                       const std::vector<AttentionShape>& checks, const TuneOptions& options);
+/// Shapes that one schedule is chosen for: all of an attention, of a GEMM those of one range of rows. Work without rows
+/// is in none.
+std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes);
+std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes);
+
+/// Tunes one config on `place` for `shapes`, a group. The log gets a line for each trial and round. An interruption is
+/// no error: the race says so. Throws what the machine lacks, and DeviceError where a candidate has broken the GPU's
+/// context (its trial is logged, so that resuming passes it by).
+template <class KindOfConfig>
+TuneResult<KindOfConfig> tune_config(const Place& place, const NamedConfig& named,
+                                     const std::vector<ShapeOf<KindOfConfig>>& shapes,
+                                     const std::vector<ShapeOf<KindOfConfig>>& checks, const TuneOptions& options);
 
 }  // namespace kernelwright::cli

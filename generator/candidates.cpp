@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernelwright/generator/candidate_collector.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/timeline.h"
@@ -17,11 +18,13 @@
 namespace kernelwright {
 namespace {
 
+using detail::CandidateCollector;
 using detail::extent_of;
+using detail::given_fields;
+using detail::mean_cost;
 
 // An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
 constexpr double kBytesInFlight = 40e3;
-constexpr double kStepsAnOctave = 4;  // estimates within a fifth of each other are alike
 constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
 struct FamilyAxes {
@@ -31,14 +34,6 @@ struct FamilyAxes {
 /// A family joins here when it can be tuned.
 constexpr FamilyAxes kFamilies[] = {
     {Family::kHopper, hopper_axes}, {Family::kBlackwell, blackwell_axes}, {Family::kPortable, portable_axes}};
-
-std::set<std::string> given_fields(AttentionSchedule schedule) {
-  std::set<std::string> names;
-  visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
-    if (!value.is_auto()) names.insert(name);
-  });
-  return names;
-}
 
 /// What makes two plans one kernel and one launch.
 std::string identity(const AttentionPlan& plan) {
@@ -55,26 +50,6 @@ void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, 
     set(next);
     combine(axes, given, at + 1, next, visit);
   }
-}
-
-double mean_cost(const AttentionPlan& plan, const AttentionProblem& problem, const std::vector<AttentionShape>& shapes,
-                 int num_sms) {
-  double sum = 0;
-  for (const AttentionShape& shape : shapes)
-    sum += std::log(std::max(schedule_cost(plan, problem, shape, num_sms), 1e-9));
-  return shapes.empty() ? 1 : std::exp(sum / static_cast<double>(shapes.size()));
-}
-
-/// How many fields two schedules give different values.
-int fields_apart(AttentionSchedule a, AttentionSchedule b) {
-  int apart = 0;
-  visit_fields(a, [&](const char* name, const auto& value, const auto&, const char*) {
-    visit_fields(b, [&](const char* other_name, const auto& other, const auto&, const char*) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::remove_cvref_t<decltype(other)>>)
-        apart += std::string_view(name) == other_name && !(value == other);
-    });
-  });
-  return apart;
 }
 
 /// Gives the model's own choice the fields that its family tunes, for a choice that is none of the combinations.
@@ -145,62 +120,28 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
 
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                                 const std::vector<AttentionShape>& shapes, const CandidateOptions& options) {
+  constexpr std::size_t kMost = 64;
+  constexpr double kWithin = 2;
   const ArchInfo& info = arch_info(arch);
   const int num_sms = options.num_sms > 0 ? options.num_sms : info.typical_sms;
   const std::set<std::string> given = given_fields(schedule);
-  Candidates result;
-  Candidate model{schedule, plan_by_model(problem, schedule, arch), 0};
-  model.cost = mean_cost(model.plan, problem, shapes, num_sms);
-  std::set<std::string> seen{identity(model.plan)};
-  std::vector<Candidate> others;
-  bool model_is_spelt = false;
+  const auto planned = [&](const AttentionSchedule& asked) {
+    Candidate candidate{asked, plan_by_model(problem, asked, arch)};
+    candidate.cost = mean_cost(
+        shapes, [&](const AttentionShape& shape) { return schedule_cost(candidate.plan, problem, shape, num_sms); });
+    return candidate;
+  };
+  CandidateCollector<AttentionConfig> collector(
+      planned(schedule), {planned, [](const Candidate& candidate) { return identity(candidate.plan); }});
   for (const auto& [family, axes] : kFamilies) {
     if (!family_exists_on(family, arch) || schedule.family.value_or(family) != family) continue;
     AttentionSchedule base = schedule;
     base.family = family;
     for (const std::vector<Axis>& set : axes(problem, info))
-      combine(set, given, 0, base, [&](const AttentionSchedule& asked) {
-        ++result.tried;
-        try {
-          Candidate candidate{asked, plan_by_model(problem, asked, arch), 0};
-          const std::string name = identity(candidate.plan);
-          if (!seen.insert(name).second) {
-            // The model's own choice, met as a combination: that spells its fields out.
-            if (!model_is_spelt && name == identity(model.plan)) {
-              model.schedule = asked;
-              model_is_spelt = true;
-            } else {
-              ++result.same;
-            }
-            return;
-          }
-          candidate.cost = mean_cost(candidate.plan, problem, shapes, num_sms);
-          others.push_back(std::move(candidate));
-        } catch (const ConfigError&) {
-          ++result.infeasible;
-        }
-      });
+      combine(set, given, 0, base, [&](const AttentionSchedule& asked) { collector.offer(asked); });
   }
-  if (!model_is_spelt) spell_out(model, schedule, info, problem);
-  double least = model.cost;
-  for (const Candidate& candidate : others) least = std::min(least, candidate.cost);
-  const auto rank = [&](const Candidate& candidate) {
-    const double octaves = least > 0 ? std::log2(candidate.cost / least) : 0;
-    return std::tuple(std::floor(kStepsAnOctave * octaves), fields_apart(candidate.schedule, model.schedule),
-                      candidate.cost);
-  };
-  std::stable_sort(others.begin(), others.end(),
-                   [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
-  const double limit = options.within * least;
-  result.kept.push_back(std::move(model));
-  for (Candidate& candidate : others) {
-    const bool full = options.most && result.kept.size() >= options.most;
-    if (full || candidate.cost > limit)
-      ++result.cut;
-    else
-      result.kept.push_back(std::move(candidate));
-  }
-  return result;
+  if (!collector.model_is_spelt()) spell_out(collector.model(), schedule, info, problem);
+  return collector.take(options.most.value_or(kMost), options.within.value_or(kWithin));
 }
 
 void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,

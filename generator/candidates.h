@@ -5,10 +5,13 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/config.h"
+#include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/planner.h"
 #include "kernelwright/generator/problem.h"
 #include "kernelwright/generator/schedule.h"
@@ -40,33 +43,46 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo& arch);
 /// The blackwell family's.
 AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo& arch);
 
-struct Candidate {
-  AttentionSchedule schedule;  // the fields that were given, the family and every axis of its set
-  AttentionPlan plan;
-  double cost = 0;          // estimated: as schedule_cost()
+template <class KindOfConfig>
+struct CandidateOf {
+  ScheduleOf<KindOfConfig> schedule;  // the fields that were given, the family and every field that was varied
+  PlanOf<KindOfConfig> plan;
+  double cost = 0;          // estimated: schedule_cost(), or microseconds of a GEMM
   double predicted_us = 0;  // by order_by_timeline(): the geometric mean over shapes; 0 where there is no model
 };
+using Candidate = CandidateOf<AttentionConfig>;
+using GemmCandidate = CandidateOf<GemmConfig>;
 
 struct CandidateOptions {
-  int num_sms = 0;        // 0: arch_info().typical_sms
-  std::size_t most = 64;  // kept; 0: all
-  double within = 2;      // kept if the estimate is at most so many times the least
+  int num_sms = 0;                  // 0: arch_info().typical_sms
+  std::optional<std::size_t> most;  // kept; 0: all. 64, of a GEMM 32
+  std::optional<double> within;     // kept if the estimate is at most so many times the least: 2, of a GEMM 1.3
 };
 
-struct Candidates {
-  std::vector<Candidate> kept;  // the model's own choice first, the others by estimate; of those within a fifth, those
-                                // that differ from the model's choice in fewer fields
-  std::size_t tried = 0;        // combinations
-  std::size_t infeasible = 0;   // of those: refused by the planner
-  std::size_t same = 0;         // of those: another combination gives the same kernel
-  std::size_t cut = 0;          // of those: by the estimate
+template <class KindOfConfig>
+struct CandidateList {
+  std::vector<CandidateOf<KindOfConfig>> kept;  // the model's own choice first, the others by estimate; of those within
+                                                // a fifth, those that differ from the model's choice in fewer fields
+  std::size_t tried = 0;                        // combinations
+  std::size_t infeasible = 0;                   // of those: refused by the planner
+  std::size_t same = 0;                         // of those: another combination gives the same kernel
+  std::size_t cut = 0;                          // of those: by the estimate
 };
+using Candidates = CandidateList<AttentionConfig>;
+using GemmCandidates = CandidateList<GemmConfig>;
 
 /// Every feasible schedule of the families that run on `arch`. The fields that `schedule` gives stay as they are.
 /// `shapes` are those that will be measured; the estimate is the geometric mean over them. Throws ConfigError if the
 /// model itself finds no kernel.
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                                 const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
+
+/// Schedules of one kernel for launches of one range of rows (gemm_row_range()), which `shapes` are of: each tile that
+/// the planner knows of the family that serves the problem, and what differs from one of them in a single field. The
+/// fields that `schedule` gives stay as they are; fields that the family does not have are auto. Where `shapes` are of
+/// several ranges the model's choice is that for the most rows. Throws ConfigError if the model itself finds no kernel.
+GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
+                                    const std::vector<GemmShape>& shapes, const CandidateOptions& options = {});
 
 /// Puts `kept` in the order of predicted times (timeline.h), so that a budget that ends early has been spent on the
 /// likeliest. None is left out; the first, the model's own choice, stays first; those that no timeline is known of keep

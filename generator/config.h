@@ -30,6 +30,21 @@ struct GemmConfig {
 
 using Config = std::variant<AttentionConfig, GemmConfig>;
 
+/// What a kind of config is made of, for what is written once for all kinds.
+template <class KindOfConfig>
+using ProblemOf = decltype(KindOfConfig::problem);
+template <class KindOfConfig>
+using ScheduleOf = decltype(KindOfConfig::schedule);
+template <class KindOfConfig>
+using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
+/// "attention", "gemm": the value of "kind" in a file.
+template <class KindOfConfig>
+inline constexpr const char* kKindWord = nullptr;
+template <>
+inline constexpr const char* kKindWord<AttentionConfig> = "attention";
+template <>
+inline constexpr const char* kKindWord<GemmConfig> = "gemm";
+
 /// The config's name, whichever kind it is.
 inline const std::string& name_of(const Config& config) {
   return std::visit([](const auto& kind) -> const std::string& { return kind.name; }, config);

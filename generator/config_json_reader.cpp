@@ -176,5 +176,8 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<GemmS
 void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations) {
   Reader(violations).read(json, path, row, any{});
 }
+void read_into(const JsonValue& json, const std::string& path, GemmTunedRow& row, ViolationList& violations) {
+  Reader(violations).read(json, path, row, any{});
+}
 
 }  // namespace kernelwright::detail

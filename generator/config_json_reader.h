@@ -43,6 +43,7 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<Atten
 void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
                ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, GemmTunedRow& row, ViolationList& violations);
 
 /// Adds a violation for each key of `json` that is not one of `fields`.
 void refuse_unknown_keys(const JsonValue& json, const std::string& path, const std::vector<std::string_view>& fields,

@@ -52,6 +52,10 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
 /// Most slots that fit beside the rest, in whole groups; at least two groups.
 int most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta);
 
+/// Every tile of the family that serves the problem, with the schedule's fields in it, that fits: what the model
+/// chooses from, without repeats. Throws ConfigError as plan_gemm().
+std::vector<GemmSpec> gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
+
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
 

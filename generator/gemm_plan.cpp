@@ -52,6 +52,7 @@ constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
+constexpr int kMostRows = 1 << 24;  // as a shape may have
 
 bool is_for(const Form& form, const GemmProblem& problem) {
   const bool blocks = problem.scales == ScaleKind::kPerBlock;
@@ -202,7 +203,20 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
 }
 
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
+std::vector<RowRange> gemm_row_ranges() {
+  std::vector<RowRange> ranges;
+  for (const int most : kRowCounts) ranges.push_back({ranges.empty() ? 1 : ranges.back().most + 1, most});
+  ranges.back().most = kMostRows;
+  return ranges;
+}
+
+RowRange gemm_row_range(int m) {
+  const std::vector<RowRange> ranges = gemm_row_ranges();
+  const auto found = std::find_if(ranges.begin(), ranges.end(), [&](const RowRange& range) { return m <= range.most; });
+  return found == ranges.end() ? ranges.back() : *found;
+}
+
+std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
   if (auto violations = validate(GemmConfig{"", problem, schedule, {}}, arch); !violations.empty())
     throw ConfigError(std::move(violations));
   const Family family = detail::gemm_family(problem, schedule, arch);
@@ -218,7 +232,11 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
       first = std::move(violations);
   }
   if (specs.empty()) throw ConfigError(std::move(first));
+  return specs;
+}
 
+GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
+  const std::vector<GemmSpec> specs = detail::gemm_tiles(problem, schedule, arch);
   GemmPlan plan;
   const int num_sms = arch_info(arch).typical_sms;
   for (const int m : kRowCounts) {
@@ -230,7 +248,7 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
     if (!plan.variants.empty() && plan.variants.back().spec == *best)
       plan.variants.back().most_m = m;
     else
-      plan.variants.push_back({m, *best, schedule.raster.value_or(Raster::kAlongM) == Raster::kAlongN});
+      plan.variants.push_back({m, *best, schedule.raster.value_or(Raster::kAlongM) == Raster::kAlongN, ""});
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
   explain(plan.variants.back().spec, schedule,

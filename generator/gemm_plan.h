@@ -22,14 +22,16 @@ struct GemmVariant {
   int most_m = 0;  // it serves launches of at most so many rows that no earlier one serves
   GemmSpec spec;
   bool bands_of_n = false;  // as schedule.raster says: in the kernel's view
+  std::string row;          // the tuned row that chose it, by name; "": none
   bool operator==(const GemmVariant&) const = default;
 };
 
 /// The kernels of one problem. A few rows want other tiles than many, so there are several; a schedule that says
 /// enough leaves one. Kernels do not depend on n and k: problems share them.
 struct GemmPlan {
-  std::vector<GemmVariant> variants;  // most_m ascends; the last takes any m
-  std::vector<Choice> choices;        // of the last variant; the others' differ by what their lines say
+  std::vector<GemmVariant> variants;    // most_m ascends; the last takes any m
+  std::vector<Choice> choices;          // of the last variant; and a line for each that a tuned row chose
+  std::vector<SkippedRow> passed_over;  // rows for the problem whose schedule does not fit, and why
 
   const GemmVariant& variant_for(int m) const {
     for (const GemmVariant& variant : variants)
@@ -38,9 +40,25 @@ struct GemmPlan {
   }
 };
 
-/// The schedule's fields where it gives them, the others by model. Throws ConfigError with every violation if no kernel
-/// of the family fits.
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
+/// The schedule's fields where it gives them; the others, for each range of rows, from a tuned row of the very problem,
+/// range and SM count whose schedule fits, else by model. Throws ConfigError with every violation if no kernel of the
+/// family fits. `num_sms`: SMs of the device; 0: as many as a usual part of `arch`.
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
+                   const TunedTable& rows = TunedTable::shipped(), int num_sms = 0);
+
+/// The same without any row.
+GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
+
+/// The ranges that a plan tells apart, in their order, without gaps; the last one reaches to the most rows there are,
+/// and a plan's last variant serves it.
+std::vector<RowRange> gemm_row_ranges();
+/// That of them which `m` lies in.
+RowRange gemm_row_range(int m);
+
+template <>
+struct PlanOfKind<GemmConfig> {
+  using type = GemmPlan;
+};
 
 /// The run-time shape that a launch is planned for, and how much of the device it may take.
 struct GemmExtent {

@@ -33,6 +33,16 @@ struct AttentionPlan {
   std::vector<SkippedRow> passed_over;  // rows nearer than that whose schedule does not fit here, and why
 };
 
+/// The plan of a kind of config.
+template <class KindOfConfig>
+struct PlanOfKind;
+template <>
+struct PlanOfKind<AttentionConfig> {
+  using type = AttentionPlan;
+};
+template <class KindOfConfig>
+using PlanOf = typename PlanOfKind<KindOfConfig>::type;
+
 /// The schedule's fields where it gives them; the others from `rows`: a row of the very problem, else the nearest
 /// neighbour's whose schedule fits; else from the model. A row fills all fields that are auto or, if that does not fit,
 /// none. Throws ConfigError with every violation if no kernel of the family fits (validate.h's rules, then shared

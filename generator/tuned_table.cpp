@@ -54,7 +54,60 @@ bool computes_the_same(AttentionProblem a, const AttentionProblem& b) {
   return a == b;
 }
 
-Family family_of(const TunedRow& row) { return row.schedule.family.value_or(Family::kPortable); }
+template <class KindOfConfig>
+Family family_of(const TunedRowOf<KindOfConfig>& row) {
+  return row.schedule.family.value_or(Family::kPortable);
+}
+
+/// Whether one row stands in the other's place: it is for the same launches, by the same family.
+template <class KindOfConfig>
+bool replaces(const TunedRowOf<KindOfConfig>& a, const TunedRowOf<KindOfConfig>& b) {
+  return a.arch == b.arch && a.problem == b.problem && a.launches == b.launches && family_of(a) == family_of(b);
+}
+bool replaces(const AnyTunedRow& a, const AnyTunedRow& b) {
+  return std::visit(
+      [&]<class Row>(const Row& row) {
+        const Row* other = std::get_if<Row>(&b);
+        return other && replaces(row, *other);
+      },
+      a);
+}
+
+/// What tells rows apart that are not in each other's place.
+std::string identity(const TunedRow& row) {
+  return canonical_text(row.problem) + std::string(to_string(family_of(row)));
+}
+std::string identity(const GemmTunedRow& row) {
+  return canonical_text(row.problem) + std::string(to_string(family_of(row))) + " " +
+         std::to_string(row.launches.num_sms) + " " + std::to_string(row.launches.rows.least) + " " +
+         std::to_string(row.launches.rows.most);
+}
+
+template <class KindOfConfig>
+double geometric_mean_us(const TunedRowOf<KindOfConfig>& row) {
+  double sum = 0;
+  for (const auto& shape : row.provenance.shapes) sum += std::log(std::max(shape.us, 1e-9));
+  return row.provenance.shapes.empty() ? 0 : std::exp(sum / static_cast<double>(row.provenance.shapes.size()));
+}
+
+/// The best first: the very problem, the nearest, the fastest, the later family, by name.
+template <class KindOfConfig>
+void sort_matches(std::vector<TunedMatchOf<KindOfConfig>>& found) {
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    const auto rank = [](const auto& match) {
+      return std::tuple(!match.exact, match.distance, mean_us(*match.row), -static_cast<int>(family_of(*match.row)));
+    };
+    return std::tuple_cat(rank(a), std::tie(a.name)) < std::tuple_cat(rank(b), std::tie(b.name));
+  });
+}
+
+/// Adds a match, unless one of the overlay stands before the shipped one that it replaces.
+template <class KindOfConfig>
+void add_match(std::vector<TunedMatchOf<KindOfConfig>>& found, TunedMatchOf<KindOfConfig> match) {
+  const bool replaced =
+      std::any_of(found.begin(), found.end(), [&](const auto& other) { return replaces(*other.row, *match.row); });
+  if (!replaced) found.push_back(std::move(match));
+}
 
 }  // namespace
 
@@ -74,11 +127,8 @@ std::optional<double> row_distance(const AttentionProblem& problem, const Attent
   return distance;
 }
 
-double mean_us(const TunedRow& row) {
-  double sum = 0;
-  for (const TunedShape& shape : row.provenance.shapes) sum += std::log(std::max(shape.us, 1e-9));
-  return row.provenance.shapes.empty() ? 0 : std::exp(sum / static_cast<double>(row.provenance.shapes.size()));
-}
+double mean_us(const TunedRow& row) { return geometric_mean_us(row); }
+double mean_us(const GemmTunedRow& row) { return geometric_mean_us(row); }
 
 /// A row and, until it is needed, its text.
 struct TunedTable::Entry {
@@ -87,12 +137,18 @@ struct TunedTable::Entry {
   std::string tuning_class;
   const char* text = nullptr;  // of a shipped row, which is read on first use
 
+  explicit Entry(std::string of) : name(std::move(of)) {}
+  Entry(std::string of, AnyTunedRow row) : name(std::move(of)) {
+    std::visit([this](const auto& any) { arch = any.arch, tuning_class = any.tuning_class; }, row);
+    known = std::make_shared<const AnyTunedRow>(std::move(row));
+  }
+
   /// Null if it cannot be read; then `why` says why.
-  std::shared_ptr<const TunedRow> row(std::string* why = nullptr) const {
+  std::shared_ptr<const AnyTunedRow> row(std::string* why = nullptr) const {
     std::call_once(once, [this] {
       if (known) return;
       try {
-        known = std::make_shared<const TunedRow>(read_tuned_row(text));
+        known = std::make_shared<const AnyTunedRow>(read_tuned_row(text));
       } catch (const Error& error) {
         reason = error.what();
       }
@@ -101,8 +157,15 @@ struct TunedTable::Entry {
     return known;
   }
 
+  /// Null if it cannot be read, or is of another kind.
+  template <class KindOfConfig>
+  std::shared_ptr<const TunedRowOf<KindOfConfig>> row_of() const {
+    const std::shared_ptr<const AnyTunedRow> any = row();
+    return {any, any ? std::get_if<TunedRowOf<KindOfConfig>>(any.get()) : nullptr};
+  }
+
   mutable std::once_flag once;
-  mutable std::shared_ptr<const TunedRow> known;
+  mutable std::shared_ptr<const AnyTunedRow> known;
   mutable std::string reason;
 };
 
@@ -116,8 +179,7 @@ const TunedTable& TunedTable::shipped() {
         rows.skipped_.push_back({embedded.name, std::string(embedded.arch) + " is no architecture here"});
         continue;
       }
-      auto entry = std::make_shared<Entry>();
-      entry->name = embedded.name;
+      auto entry = std::make_shared<Entry>(embedded.name);
       entry->arch = *arch;
       entry->tuning_class = embedded.tuning_class;
       entry->text = embedded.text;
@@ -128,16 +190,9 @@ const TunedTable& TunedTable::shipped() {
   return table;
 }
 
-TunedTable TunedTable::of(std::vector<std::pair<std::string, TunedRow>> rows) {
+TunedTable TunedTable::of(std::vector<std::pair<std::string, AnyTunedRow>> rows) {
   TunedTable table;
-  for (auto& [name, row] : rows) {
-    auto entry = std::make_shared<Entry>();
-    entry->name = name;
-    entry->arch = row.arch;
-    entry->tuning_class = row.tuning_class;
-    entry->known = std::make_shared<const TunedRow>(std::move(row));
-    table.add(std::move(entry));
-  }
+  for (auto& [name, row] : rows) table.add(std::make_shared<Entry>(name, std::move(row)));
   return table;
 }
 
@@ -159,25 +214,18 @@ TunedTable TunedTable::with_overlay(const std::string& directory) {
     if (code) skip(folder, code.message());
     std::sort(files.begin(), files.end());  // the order of a directory is nobody's choice
     for (const fs::path& path : files) try {
-        auto row = std::make_shared<const TunedRow>(read_tuned_row(read_small_file(path.string())));
-        if (row->arch != arch) {
-          skip(path, "/arch: the row is for " + std::string(to_string(row->arch)) + " and lies in the folder of " +
+        auto entry = std::make_shared<Entry>(path.string(), read_tuned_row(read_small_file(path.string())));
+        if (entry->arch != arch) {
+          skip(path, "/arch: the row is for " + std::string(to_string(entry->arch)) + " and lies in the folder of " +
                          std::string(word));
           continue;
         }
-        const auto twin = std::find_if(table.entries_.begin(), table.entries_.end(), [&](const auto& other) {
-          return other->arch == arch && other->known->problem == row->problem &&
-                 family_of(*other->known) == family_of(*row);
-        });
+        const auto twin = std::find_if(table.entries_.begin(), table.entries_.end(),
+                                       [&](const auto& other) { return replaces(*other->known, *entry->known); });
         if (twin != table.entries_.end()) {
           skip(path, "/problem: " + (*twin)->name + " has a row for it already");
           continue;
         }
-        auto entry = std::make_shared<Entry>();
-        entry->name = path.string();
-        entry->arch = arch;
-        entry->tuning_class = row->tuning_class;
-        entry->known = std::move(row);
         table.add(std::move(entry));
       } catch (const ConfigError& error) {
         // What cannot be opened names the file as its place already.
@@ -205,47 +253,58 @@ std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, Arc
     if (entry->arch != arch) continue;
     if (wanted.empty()) wanted = tuning_class(problem);
     if (entry->tuning_class != wanted) continue;
-    const std::shared_ptr<const TunedRow> row = entry->row();
+    const std::shared_ptr<const TunedRow> row = entry->row_of<AttentionConfig>();
     if (!row || (family && family_of(*row) != *family)) continue;
     const auto distance = row_distance(problem, row->problem);
     if (!distance) continue;
-    // A row of the overlay stands before the shipped one that it replaces.
-    const bool replaced = std::any_of(found.begin(), found.end(), [&](const TunedMatch& match) {
-      return match.row->problem == row->problem && family_of(*match.row) == family_of(*row);
-    });
-    if (!replaced) found.push_back({row, entry->name, computes_the_same(row->problem, problem), *distance});
+    add_match(found, {row, entry->name, computes_the_same(row->problem, problem), *distance});
   }
-  std::stable_sort(found.begin(), found.end(), [](const TunedMatch& a, const TunedMatch& b) {
-    const auto rank = [](const TunedMatch& match) {
-      return std::tuple(!match.exact, match.distance, mean_us(*match.row), -static_cast<int>(family_of(*match.row)));
-    };
-    return std::tuple_cat(rank(a), std::tie(a.name)) < std::tuple_cat(rank(b), std::tie(b.name));
-  });
+  sort_matches(found);
   return found;
 }
 
-std::vector<TunedMatch> TunedTable::rows(std::vector<SkippedRow>* unreadable) const {
-  std::vector<TunedMatch> all;
+std::vector<GemmTunedMatch> TunedTable::matches(const GemmProblem& problem, Arch arch, int num_sms,
+                                                std::optional<Family> family) const {
+  std::vector<GemmTunedMatch> found;
+  std::string wanted;
+  for (const auto& entry : entries_) {
+    if (entry->arch != arch) continue;
+    if (wanted.empty()) wanted = tuning_class(problem);
+    if (entry->tuning_class != wanted) continue;
+    const std::shared_ptr<const GemmTunedRow> row = entry->row_of<GemmConfig>();
+    if (!row || row->problem != problem || row->launches.num_sms != num_sms) continue;
+    if (!family || family_of(*row) == *family) add_match(found, {row, entry->name, true, 0});
+  }
+  sort_matches(found);
+  return found;
+}
+
+template <class KindOfConfig>
+std::vector<TunedMatchOf<KindOfConfig>> TunedTable::rows(std::vector<SkippedRow>* unreadable) const {
+  std::vector<TunedMatchOf<KindOfConfig>> all;
   for (const auto& entry : entries_) {
     std::string why;
-    if (auto row = entry->row(&why))
+    if (!entry->row(&why)) {
+      if (unreadable) unreadable->push_back({entry->name, why});
+    } else if (auto row = entry->row_of<KindOfConfig>()) {
       all.push_back({std::move(row), entry->name, true, 0});
-    else if (unreadable)
-      unreadable->push_back({entry->name, why});
+    }
   }
   return all;
 }
+template std::vector<TunedMatch> TunedTable::rows<AttentionConfig>(std::vector<SkippedRow>*) const;
+template std::vector<GemmTunedMatch> TunedTable::rows<GemmConfig>(std::vector<SkippedRow>*) const;
 
-std::string write_tuned_file(const std::string& directory, const std::string& name, const TunedRow& row) {
-  const fs::path folder = fs::path(directory) / to_string(row.arch);
+std::string write_tuned_file(const std::string& directory, const std::string& name, const AnyTunedRow& row) {
+  const Arch arch = std::visit([](const auto& any) { return any.arch; }, row);
+  const fs::path folder = fs::path(directory) / to_string(arch);
   std::error_code code;
   fs::create_directories(folder, code);
   if (!fs::is_directory(folder)) throw ConfigError(folder.string(), "cannot be made a folder: " + code.message());
   fs::path path = folder / (name + ".json");
   if (fs::exists(path, code)) try {
-      const TunedRow there = read_tuned_row(read_small_file(path.string()));
-      if (!(there.problem == row.problem) || family_of(there) != family_of(row)) {
-        const std::string text = canonical_text(row.problem) + std::string(to_string(family_of(row)));
+      if (!replaces(read_tuned_row(read_small_file(path.string())), row)) {
+        const std::string text = std::visit([](const auto& any) { return identity(any); }, row);
         path = folder / (name + "-" + sha256(text).hex().substr(0, 8) + ".json");
       }
     } catch (const ConfigError&) {
@@ -254,7 +313,7 @@ std::string write_tuned_file(const std::string& directory, const std::string& na
   const fs::path fresh = path.string() + "." + std::to_string(::getpid()) + ".tmp";
   {
     std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << write_tuned_row(row);
+    out << std::visit([](const auto& any) { return write_tuned_row(any); }, row);
     if (!out.flush()) throw ConfigError(fresh.string(), "cannot be written");
   }
   fs::rename(fresh, path, code);

@@ -15,12 +15,15 @@
 namespace kernelwright {
 
 /// A row that may serve a problem.
-struct TunedMatch {
-  std::shared_ptr<const TunedRow> row;
+template <class KindOfConfig>
+struct TunedMatchOf {
+  std::shared_ptr<const TunedRowOf<KindOfConfig>> row;
   std::string name;     // "sm_90a/llama3-8b-decode", or the file's path where it comes from a directory
   bool exact = false;   // the very problem; else a neighbour
   double distance = 0;  // as row_distance()
 };
+using TunedMatch = TunedMatchOf<AttentionConfig>;
+using GemmTunedMatch = TunedMatchOf<GemmConfig>;
 
 /// A row that was set aside.
 struct SkippedRow {
@@ -45,15 +48,15 @@ class TunedTable {
   static const TunedTable& shipped();
 
   /// Those under the rows of `directory`/<arch>/*.json: a row there takes the place of a shipped one for the same
-  /// problem, architecture and family. "" is no directory. Never throws for what it finds: an unreadable directory or
-  /// file is in skipped(), and so is the later of two files with one problem.
+  /// problem, architecture and family (of a GEMM also SM count and rows). "" is no directory. Never throws for what it
+  /// finds: an unreadable directory or file is in skipped(), and so is the later of two files with one problem.
   static TunedTable with_overlay(const std::string& directory);
 
   /// with_overlay() of `directory`, or where that is "" of $KERNELWRIGHT_TUNED_DIR.
   static TunedTable from_environment(const std::string& directory = {});
 
   /// These rows alone, by name; for tests and for the tuner.
-  static TunedTable of(std::vector<std::pair<std::string, TunedRow>> rows);
+  static TunedTable of(std::vector<std::pair<std::string, AnyTunedRow>> rows);
 
   /// Rows for `problem` on `arch`, the best first: rows of the very problem, then neighbours by distance. Among equals
   /// the one with the smaller recorded time leads, then the one of the later family, then by name. With `family` rows
@@ -61,8 +64,14 @@ class TunedTable {
   std::vector<TunedMatch> matches(const AttentionProblem& problem, Arch arch,
                                   std::optional<Family> family = std::nullopt) const;
 
-  /// Every row, read; distance 0. What cannot be read is in the reasons of `unreadable` as well as in skipped().
-  std::vector<TunedMatch> rows(std::vector<SkippedRow>* unreadable = nullptr) const;
+  /// Rows for `problem` on devices of `num_sms` SMs: those of the very problem alone, the faster one first.
+  std::vector<GemmTunedMatch> matches(const GemmProblem& problem, Arch arch, int num_sms,
+                                      std::optional<Family> family = std::nullopt) const;
+
+  /// Every row of one kind, AttentionConfig or GemmConfig, read; distance 0. What cannot be read, of whatever kind it
+  /// was to be, is in the reasons of `unreadable` as well as in skipped().
+  template <class KindOfConfig>
+  std::vector<TunedMatchOf<KindOfConfig>> rows(std::vector<SkippedRow>* unreadable = nullptr) const;
 
   const std::vector<SkippedRow>& skipped() const { return skipped_; }
   const std::string& directory() const { return directory_; }
@@ -77,10 +86,11 @@ class TunedTable {
 
 /// Geometric mean of a row's measured times in microseconds; 0 where it has none.
 double mean_us(const TunedRow& row);
+double mean_us(const GemmTunedRow& row);
 
 /// Writes `row` to `directory`/<arch>/NAME.json, whole or not at all, and returns the path. NAME is `name`, or where a
-/// file of that name holds a row of another problem or family, `name` and eight digits of the row's own. Throws
-/// ConfigError for a folder that cannot be written.
-std::string write_tuned_file(const std::string& directory, const std::string& name, const TunedRow& row);
+/// file of that name holds a row of another problem, family or range of rows, `name` and eight digits of the row's own.
+/// Throws ConfigError for a folder that cannot be written.
+std::string write_tuned_file(const std::string& directory, const std::string& name, const AnyTunedRow& row);
 
 }  // namespace kernelwright

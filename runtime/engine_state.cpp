@@ -57,8 +57,8 @@ AttentionPlan plan_of(const AttentionProblem& problem, const AttentionSchedule& 
   return plan_attention(problem, schedule, arch_for(schedule, device), rows);
 }
 GemmPlan plan_of(const GemmProblem& problem, const GemmSchedule& schedule, const DeviceInfo& device,
-                 const TunedTable&) {
-  return plan_gemm(problem, schedule, arch_for(schedule, device));
+                 const TunedTable& rows) {
+  return plan_gemm(problem, schedule, arch_for(schedule, device), rows, device.num_sms);
 }
 
 QuantizePlan plan_of(const QuantizeProblem& problem, const QuantizeSchedule& schedule, const DeviceInfo& device,

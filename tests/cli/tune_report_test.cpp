@@ -68,7 +68,7 @@ class Report : public ::testing::Test {
   const AttentionPlan& model() const { return result.candidates.kept[0].plan; }
 
   NamedConfig named;
-  TuneResult result;
+  TuneResult<AttentionConfig> result;
   TuneMachine machine{.driver = "12.8", .kernelwright = "0.1.0", .date = "2026-11-21"};
   const Style plain{[] {
     static std::FILE* file = std::tmpfile();  // no terminal: no colours
@@ -121,7 +121,7 @@ TEST_F(Report, AFasterScheduleBecomesARowWithItsProvenance) {
   EXPECT_EQ(row.provenance.shapes[1].shape.name, "16k");
   EXPECT_NEAR(row.provenance.shapes[1].us, 900, 1);
   EXPECT_NEAR(row.provenance.shapes[1].model_us, 1000, 1);
-  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), row);
+  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), AnyTunedRow(row));
   const AttentionPlan plan = plan_attention(row.problem, {}, Arch::kSm90a, TunedTable::of({{"r", row}}));
   EXPECT_EQ(plan.main, result.candidates.kept[1].plan.main) << "the row leads to the kernel that was measured";
 }
@@ -145,6 +145,74 @@ TEST_F(Report, AModelThatIsNotBeatenIsPinnedWhereAnotherRowWouldBeTaken) {
 TEST_F(Report, AnInterruptedRaceDecidesNothing) {
   result.race.interrupted = true;
   EXPECT_EQ(decide(result, model()), Decision::kNone);
+}
+
+/// Two candidates of a GEMM in one range of rows.
+class GemmReport : public ::testing::Test {
+ protected:
+  GemmReport() {
+    GemmConfig config;
+    config.name = "mlp";
+    config.problem = kernelwright::testing::mlp_of();
+    named.config = config;
+    result.named = &named;
+    result.device = "NVIDIA H100 80GB HBM3";
+    result.arch = Arch::kSm90a;
+    result.launches = {.num_sms = 132, .rows = gemm_row_range(8)};
+    result.shapes = {{.name = "few", .m = 8}};
+    result.candidates = enumerate_candidates(config.problem, {}, Arch::kSm90a, result.shapes, {.most = 2});
+    for (std::size_t i = 0; i < 2; ++i) {
+      Trial trial;
+      trial.key = std::to_string(i);
+      trial.round = 1;
+      result.trials.push_back(trial);
+      result.race.standings.push_back({i, {std::vector<double>(8, i == 0 ? 10.0 : 8.0)}, -1});
+    }
+    result.race.order = {1, 0};
+    result.race.rounds = 1;
+    result.race.best_over_baseline = paired_ratio(result.race.standings[0], result.race.standings[1]);
+  }
+  GemmPlan planned(const TunedTable& rows = {}) const {
+    return plan_gemm(result.config().problem, {}, Arch::kSm90a, rows);
+  }
+  NamedConfig named;
+  TuneResult<GemmConfig> result;
+  TuneMachine machine{.driver = "12.8", .kernelwright = "0.1.0", .date = "2026-11-21"};
+};
+
+TEST_F(GemmReport, AFasterScheduleBecomesARowOfItsRangeAndSmCount) {
+  ASSERT_EQ(result.candidates.kept.size(), 2u);
+  ASSERT_EQ(decide(result, planned()), Decision::kRow);
+  const GemmTunedRow row = row_of(result, Decision::kRow, machine);
+  EXPECT_EQ(row_name(result), "mlp-m16");
+  EXPECT_EQ(row.launches.num_sms, 132);
+  EXPECT_EQ(row.launches.rows, (RowRange{1, 16}));
+  EXPECT_NEAR(row.provenance.speedup, 1.25, 1e-9);
+  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), AnyTunedRow(row));
+  const GemmPlan plan = planned(TunedTable::of({{"r", row}}));
+  EXPECT_EQ(plan.variant_for(8).spec, result.candidates.kept[1].plan.variants[0].spec)
+      << "the row leads to the kernel that was measured";
+  EXPECT_EQ(plan.variant_for(8).bands_of_n, result.candidates.kept[1].plan.variants[0].bands_of_n);
+}
+
+TEST_F(GemmReport, AModelThatIsNotBeatenIsPinnedWhereAnotherRowWouldBeTaken) {
+  result.race.best_over_baseline = {1.002, 0.99, 1.01, 8};
+  EXPECT_EQ(decide(result, planned()), Decision::kNothing);
+  const GemmTunedRow other = kernelwright::testing::gemm_row_for(result.config().problem, {1, 64});
+  EXPECT_EQ(decide(result, planned(TunedTable::of({{"wide", other}}))), Decision::kPinned);
+}
+
+TEST_F(GemmReport, NamesTheRange) {
+  const Style plain(std::tmpfile());
+  EXPECT_EQ(report_text(result, Decision::kNone, "", machine, plain).substr(0, 18), "mlp, 1 to 16 rows ");
+  EXPECT_EQ(report_json(result, Decision::kNone, "", machine).at("/rows/most").as_int(), 16);
+}
+
+TEST(GroupsOf, PutsShapesOfOneRangeTogether) {
+  const auto groups = groups_of(std::vector<GemmShape>{{"a", 40}, {"b", 4}, {"none", 0}, {"c", 16}, {"d", 50}});
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0], (std::vector<GemmShape>{{"b", 4}, {"c", 16}}));
+  EXPECT_EQ(groups[1], (std::vector<GemmShape>{{"a", 40}, {"d", 50}}));
 }
 
 TEST(ParseSeconds, TakesUnits) {

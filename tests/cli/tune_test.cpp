@@ -133,6 +133,58 @@ TEST_F(Tune, AnOverlayRowReachesTheKernelAndExplainSaysSo) {
               HasSubstr("tuned 2026-11-21 on NVIDIA H100 80GB HBM3: row " + file));
 }
 
+TEST_F(Tune, AGemmIsTunedForEachRangeOfRows) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string gemm = write("gemm.json", R"({"version": 1, "kind": "gemm", "name": "gemm",
+      "problem": {"n": 64, "k": 128}, "shapes": [{"name": "check", "m": 5, "check": true}, {"name": "none", "m": 0},
+      {"name": "few", "m": 4}, {"name": "more", "m": 12}, {"name": "many", "m": 40}]})");
+  const CommandResult result = run(
+      {"tune", gemm, "--device", "emulator", "--budget", "1s", "--candidates", "2", "--log", path("log"), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const JsonValue all = json(result);
+  ASSERT_EQ(all.at("/configs").elements().size(), 2u);
+  const std::vector<std::string> ranges{R"({"least":1,"most":16})", R"({"least":33,"most":64})"};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const JsonValue& one = all.at("/configs").elements()[i];
+    EXPECT_EQ(one.at("/rows").dump(-1), ranges[i]);
+    EXPECT_EQ(one.at("/num_sms").as_int(), 132);
+    EXPECT_EQ(one.at("/checked").as_int(), 2);
+    ASSERT_EQ(one.at("/trials").elements().size(), 2u);
+    EXPECT_EQ(one.at("/trials/0/times_us").members().size(), i == 0 ? 2u : 1u) << "shapes without rows are not timed";
+    EXPECT_GE(one.at("/best_over_model/pairs").as_int(), 8);
+    EXPECT_EQ(one.at("/row").as_string(), "") << "the emulator's times make no row";
+  }
+  EXPECT_EQ(TuningLog::read(path("log"), "emulated sm_90a").trials.size(), 4u);
+}
+
+TEST_F(Tune, AGemmsRowReachesItsKernelsAndExplainSaysTuned) {
+  GemmTunedRow row;
+  row.arch = Arch::kSm90a;
+  row.problem.n = row.problem.k = 512;
+  row.tuning_class = tuning_class(row.problem);
+  row.launches = {.num_sms = 132, .rows = {1, 16}};
+  row.schedule.family = Family::kHopper;
+  row.schedule.block_m = 64, row.schedule.block_n = 128, row.schedule.stages = 3;
+  row.provenance.gpu = "NVIDIA H100 80GB HBM3";
+  row.provenance.date = "2026-11-21";
+  const std::string file = write_tuned_file(path("rows"), "mine", row);
+  const std::string gemm = write("gemm.json", R"({"version": 1, "kind": "gemm", "name": "gemm",
+      "problem": {"n": 512, "k": 512}, "shapes": [{"name": "few", "m": 4}]})");
+  const std::vector<std::string> none{"KERNELWRIGHT_NVRTC=/nonexistent/libnvrtc.so"};
+  const std::vector<std::string> explain{"explain", gemm, "--arch", "sm_90a", "--tuned-dir", path("rows")};
+  std::vector<std::string> as_json = explain;
+  as_json.push_back("--json");
+  const JsonValue object = json(run(as_json, none));
+  EXPECT_EQ(object.at("/variants/0/row").as_string(), file);
+  EXPECT_EQ(object.at("/variants/0/most_m").as_int(), 16);
+  EXPECT_THAT(object.at("/variants/0/spec").as_string(), HasSubstr("stages 3\n"));
+  EXPECT_EQ(object.at("/variants/1/row").as_string(), "");
+  const std::string text = run(explain, none).out;
+  EXPECT_THAT(text, HasSubstr("tuned"));
+  EXPECT_THAT(text, HasSubstr("tuned 2026-11-21 on NVIDIA H100 80GB HBM3: row " + file));
+  EXPECT_EQ(json(run({"doctor", "--json", "--tuned-dir", path("rows")})).at("/tuned/unusable").elements().size(), 0u);
+}
+
 TEST_F(Tune, ABadOverlayFileIsAWarningAndDoctorShowsIt) {
   std::filesystem::create_directories(path("rows/sm_90a"));
   const std::string bad = write("rows/sm_90a/bad.json", "{}");
@@ -149,6 +201,12 @@ TEST_F(Tune, RefusesWhatItCannotUseBeforeAnythingIsMeasured) {
   const std::string fixed = write("fixed.json", config("", R"(, "schedule": {"block_n": 64})"));
   expect_refused({"tune", fixed, "--device", "emulator"},
                  {"fixed.json: /schedule/block_n: is fixed, and tune is there to choose it"});
+  expect_refused({"tune", write("gemm.json", gemm_config()), "--device", "emulator"},
+                 {"gemm.json: /schedule/block_m: is fixed, and tune is there to choose it"});
+  const std::string no_rows = write("none.json", R"({"version": 1, "kind": "gemm", "name": "none",
+      "problem": {"n": 64, "k": 64}, "shapes": [{"name": "none", "m": 0}]})");
+  expect_refused({"tune", no_rows, "--device", "emulator"},
+                 {"none.json: /shapes: have no rows; one to measure would do"});
   expect_refused({"tune", tiny(), "--device", "emulator", "--budget", "soon"}, {"--budget: \"soon\" is no time"});
   expect_refused({"tune", tiny(), "--device", "emulator", "--budget", "-1s"}, {"--budget"});
   expect_refused({"tune", tiny(), "--device", "emulator", "--log", path("none/log")}, {"cannot be written"});

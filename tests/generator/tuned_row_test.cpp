@@ -38,7 +38,7 @@ TEST(TunedRow, ReadsBackWhatItWrote) {
   row.provenance.compiler = "NVRTC 13.0";
   row.provenance.runner_up.num_stages = 3;
   row.provenance.clock_mhz = 1755;
-  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), row);
+  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), AnyTunedRow(row));
 }
 
 TEST(TunedRow, RefusesAnUnknownFieldAndAMissingOneAtOnce) {
@@ -67,7 +67,8 @@ TEST(TunedRow, RefusesAScheduleWithoutAFamilyOrWithAnArch) {
 
 TEST(TunedRow, RefusesAnotherVersionAndAnotherKind) {
   EXPECT_THAT(refusal(changed("version", 2)), HasSubstr("/version: 2 is not a version that this library reads"));
-  EXPECT_THAT(refusal(changed("kind", "gemm")), HasSubstr("/kind: \"gemm\" rows are not read yet"));
+  EXPECT_THAT(refusal(changed("kind", "grouped")),
+              HasSubstr("/kind: \"grouped\" rows are not read; it takes attention or gemm"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("an array of 1 is no tuned row"));
   EXPECT_THAT(refusal("{\"version\": 1"), HasSubstr("the JSON ends before it is complete"));
 }

@@ -239,7 +239,7 @@ TEST(ShippedRows, AreReadUsedAndNoTwoAreForOneProblem) {
   std::vector<SkippedRow> unreadable;
   std::set<std::string> problems;
   EXPECT_TRUE(shipped.skipped().empty());
-  for (const TunedMatch& match : shipped.rows(&unreadable)) {
+  for (const TunedMatch& match : shipped.rows<AttentionConfig>(&unreadable)) {
     const TunedRow& row = *match.row;
     EXPECT_EQ(match.name.substr(0, match.name.find('/')), to_string(row.arch)) << "the folder says the architecture";
     const std::string id = std::string(to_string(row.arch)) + std::string(to_string(row.schedule.family.value())) +

@@ -16,7 +16,7 @@ class TunedEngine : public EngineTest {
     row.schedule = other_schedule();
     row.schedule.family = Family::kPortable;
   }
-  EngineOptions with(std::vector<std::pair<std::string, TunedRow>> rows) {
+  EngineOptions with(std::vector<std::pair<std::string, AnyTunedRow>> rows) {
     EngineOptions result = options();
     result.custom_rows = std::make_shared<const TunedTable>(TunedTable::of(std::move(rows)));
     return result;
@@ -31,6 +31,27 @@ TEST_F(TunedEngine, ARowIsTheScheduleAsIfItHadBeenGiven) {
   EXPECT_EQ(tuned.key(), plain.prepare(prefill_problem(), other_schedule()).key())
       << "where a schedule comes from is no part of a kernel's key";
   EXPECT_NE(tuned.key(), plain.prepare(prefill_problem()).key());
+}
+
+TEST_F(TunedEngine, AGemmsRowServesItsRowsAndTheModelTheOthers) {
+  GemmProblem problem;
+  problem.n = problem.k = 4096;
+  GemmTunedRow tuned_row;
+  tuned_row.arch = kFakeArch;
+  tuned_row.problem = problem;
+  tuned_row.tuning_class = tuning_class(problem);
+  tuned_row.launches = {.num_sms = backend->device(0).info().num_sms, .rows = {1, 16}};
+  tuned_row.schedule.family = Family::kPortable;
+  tuned_row.schedule.block_m = 32, tuned_row.schedule.block_n = 128, tuned_row.schedule.stages = 3;
+  Engine engine(with({{"mine", tuned_row}})), plain(with({}));
+  const GemmKernel tuned = engine.prepare(problem), model = plain.prepare(problem);
+  EXPECT_EQ(tuned.plan().variant_for(16).row, "mine");
+  EXPECT_EQ(tuned.key(16), plain.prepare(problem, tuned_row.schedule).key(16))
+      << "where a schedule comes from is no part of a kernel's key";
+  EXPECT_NE(tuned.key(16), model.key(16));
+  EXPECT_EQ(tuned.key(17), model.key(17));
+  tuned_row.launches.num_sms += 1;
+  EXPECT_EQ(Engine(with({{"other", tuned_row}})).prepare(problem).key(16), model.key(16)) << "another machine's row";
 }
 
 TEST_F(TunedEngine, AnOverlayThatCannotBeUsedIsAnEventAndNoError) {

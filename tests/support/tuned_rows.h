@@ -38,4 +38,30 @@ inline TunedRow row_for(const AttentionProblem& problem, Arch arch = Arch::kSm90
   return row;
 }
 
+/// A bf16 layer, and a row of it that fits launches of `rows` on an H100 and is not what the model would choose: 128 x
+/// 64 tiles in two slots.
+inline GemmProblem mlp_of(int n = 4096, int k = 4096) {
+  GemmProblem problem;
+  problem.n = n;
+  problem.k = k;
+  return problem;
+}
+inline GemmTunedRow gemm_row_for(const GemmProblem& problem, RowRange rows, Arch arch = Arch::kSm90a) {
+  GemmTunedRow row;
+  row.arch = arch;
+  row.problem = problem;
+  row.tuning_class = tuning_class(problem);
+  row.launches = {.num_sms = 132, .rows = rows};
+  row.schedule.family = Family::kHopper;
+  row.schedule.block_m = 128;
+  row.schedule.block_n = 64;
+  row.schedule.stages = 2;
+  row.provenance.gpu = "NVIDIA H100 80GB HBM3";
+  row.provenance.date = "2026-11-21";
+  row.provenance.speedup = 1.07;
+  row.provenance.speedup_low = 1.05;
+  row.provenance.shapes = {{GemmShape{.name = "m", .m = rows.most}, 100, 107, 101}};
+  return row;
+}
+
 }  // namespace kernelwright::testing
