@@ -87,10 +87,6 @@ TEST_F(BadInput, AFieldThatAFamilyDoesNotHave) {
   expect_refused({"compile", file, "--arch", "sm_100a"},
                  {"a.json: /schedule/mma_in_flight: the blackwell family has no mma_in_flight"});
 }
-TEST_F(BadInput, AKindThatAVerbDoesNotTake) {
-  const std::string file = test::source_dir() / "configs/problems/mlp-up.json";
-  expect_refused({"tune", file}, {"mlp-up.json: /kind: \"gemm\" is nothing that tune takes yet"});
-}
 TEST_F(BadInput, AKernelThatAGemmDoesNotHave) {
   const std::string file = test::source_dir() / "configs/problems/gemm-f16-ragged.json";
   expect_refused({"source", file, "--kernel", "combine"},

@@ -81,6 +81,26 @@ TEST_F(GemmEdges, NanAndInfinityPropagate) {
   expect_right(call);
 }
 
+/// Where parts of a sum, or of an operand, come from another CTA, and where f32 sums are added to slab by slab.
+TEST_F(GemmEdges, NanAndInfinityPropagateThroughClustersAndParts) {
+  GemmSchedule cluster, parts;
+  for (GemmSchedule* schedule : {&cluster, &parts}) {
+    schedule->block_m = 64, schedule->block_n = 128, schedule->math_warpgroups = 1, schedule->stages = 4;
+    schedule->roles = Roles::kCooperative;
+  }
+  cluster.cluster = ClusterShape{2, 1};
+  parts.split_k = 2;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const DType dtype : {DType::kBf16, DType::kE5m2})
+    for (const GemmSchedule& schedule : {cluster, parts}) {
+      GemmCase call = inputs(gemm_problem(dtype, DType::kBf16, 128, 272), 130);
+      fill_with_nan(dtype, {call.a.row(70), bytes_of(dtype)});
+      encode_row(dtype, {&infinity, 1}, call.b.row(50));
+      call.random_values = false;
+      test::expect_right(call, test::run_checked(engine_, call, schedule));
+    }
+}
+
 TEST_F(GemmEdges, StridesThatPutRowsOffTheirBoundariesAreNamed) {
   const GemmCase call = inputs(problem_of(), 9, 20);
   EXPECT_THAT(refusal(call, [](GemmTensors& t) { t.a_stride = 107; }),

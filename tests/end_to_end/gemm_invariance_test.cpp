@@ -75,5 +75,40 @@ TEST_P(GemmInvariance, ResultsAreTheSameOnFewerSms) {
 INSTANTIATE_TEST_SUITE_P(Kernels, GemmInvariance, testing::ValuesIn(subjects()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Parts of k that meet in shared memory, and operands that two CTAs share: the order in which warps and copies happen
+// to run is no order of sums.
+struct Form {
+  const char* name;
+  GemmSchedule schedule;
+};
+class GemmRuns : public test::OnTheEmulator<Form> {};
+
+TEST_P(GemmRuns, TwentyAreTheSameToTheBit) {
+  const GemmProblem problem = gemm_problem(DType::kBf16, DType::kF32, 256, 520, "acc + bias");
+  const GemmCase call = make_gemm_inputs(problem, {"runs", 70, true}, {.seed = 2});
+  GemmOutput first;
+  for (int run = 0; run < 20; ++run) {
+    Engine engine =
+        test::make_checking_engine(1 + run % 5, emulator::Completion::kRandom, static_cast<std::uint64_t>(100 + run));
+    const GemmOutput output = test::run_checked(engine, call, GetParam().schedule);
+    if (run == 0)
+      test::expect_right(call, first = output);
+    else
+      ASSERT_EQ(output, first) << "run " << run;
+  }
+}
+
+std::vector<Form> forms() {
+  GemmSchedule schedule;
+  schedule.block_m = 64, schedule.block_n = 128, schedule.stages = 4, schedule.math_warpgroups = 1;
+  schedule.roles = Roles::kCooperative;
+  GemmSchedule parts = schedule, cluster = schedule;
+  parts.split_k = 2;
+  cluster.cluster = ClusterShape{2, 1};
+  return {{"parts_of_k", parts}, {"cluster", cluster}};
+}
+INSTANTIATE_TEST_SUITE_P(Forms, GemmRuns, testing::ValuesIn(forms()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
 }  // namespace
 }  // namespace kernelwright

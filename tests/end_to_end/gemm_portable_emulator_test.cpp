@@ -3,7 +3,11 @@
 // same bits from two machines that differ in all that a kernel must not depend on. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/verify/float_formats.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {
@@ -159,6 +163,39 @@ TEST_F(PortableGemmEdges, DMayBeC) {
   on_device.launch();
   test::expect_right(call, on_device.download());
   EXPECT_TRUE(on_device.guards_are_intact());
+}
+
+/// Rows of d may begin at 16-byte boundaries though n is odd: what lies behind a row's last column stays as it is. So
+/// it is on sm_90a, where hopper, whose stores take whole 16 bytes, leaves the problem to this kernel.
+TEST_F(PortableGemmEdges, OddColumnsInRowsOf16Bytes) {
+  for (const Arch arch : {Arch::kSm80, Arch::kSm90a})
+    for (const DType result : {DType::kBf16, DType::kF32}) {
+      Engine engine = test::make_checking_engine(4, emulator::Completion::kEager, 1, arch);
+      GemmCase call = inputs(gemm_problem(DType::kBf16, result, 71, 104, "acc + bias + c"), 70);
+      call.d_stride = 71;
+      const GemmOutput dense = test::run_checked(engine, call);
+      test::expect_right(call, dense);
+      call.d_stride = 72;
+      EXPECT_EQ(test::run_checked(engine, call), dense) << to_string(arch);
+      EXPECT_EQ(engine.prepare(call.problem).plan().variants.back().spec.family, Family::kPortable);
+    }
+  GemmSchedule hopper;
+  hopper.family = Family::kHopper;
+  try {
+    plan_by_model(gemm_problem(DType::kBf16, DType::kBf16, 71, 104), hopper, Arch::kSm90a);
+    ADD_FAILURE() << "hopper took an odd n";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("/problem/n: 71 leaves rows of d"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(PortableGemmEdges, NanAndInfinityPropagate) {
+  GemmCase call = inputs(gemm_problem(DType::kBf16, DType::kBf16, 71, 104), 70);
+  fill_with_nan(DType::kBf16, {call.a.row(3), 2});
+  const float infinity = std::numeric_limits<float>::infinity();
+  encode_row(DType::kBf16, {&infinity, 1}, call.b.row(50));
+  call.random_values = false;
+  test::expect_right(call, test::run_checked(engine_, call));
 }
 
 /// All kernels of a plan add in one order: a row is the same to the bit in whichever tile.

@@ -1,6 +1,7 @@
 #include "runtime/emulator/mutation/subjects.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/gemm_device.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 namespace kernelwright::test {
@@ -101,6 +103,15 @@ struct AttentionCall {
   int num_sms = 0;  // 0: as many as the emulator has by itself
 };
 
+/// A call of GEMM likewise. Two SMs: each CTA walks several tiles.
+struct GemmCall {
+  std::string name;
+  GemmProblem problem;
+  int m = 0;
+  GemmSchedule schedule = {};
+  int num_sms = 2;
+};
+
 AttentionProblem small_problem(Heads heads, int head_dim = 64) {
   AttentionProblem problem;
   problem.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
@@ -121,13 +132,16 @@ void add_portable(std::vector<AttentionCall>& calls) {
   AttentionProblem prefill = small_problem({2, 1});
   prefill.mask.kind = MaskKind::kCausal;
   // Long enough for its ring to go round, and its first CTA sees no key.
-  calls.push_back({"portable_prefill", prefill, small_shape(448, 320)});
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  calls.push_back({"portable_prefill", prefill, small_shape(448, 320), portable});
   AttentionProblem decode = small_problem({8, 2});
   decode.mask.kind = MaskKind::kCausal;
   decode.max_q_len = 1;
   decode.kv_layout = {KvLayoutKind::kPaged, 16};
-  AttentionSchedule parts;
+  AttentionSchedule parts = portable;
   parts.splits = 2;
+  parts.merge = Merge::kCombine;  // by a kernel of its own, which is a subject too
   calls.push_back({"portable_decode", decode, small_shape(1, 700), parts});
 }
 
@@ -289,14 +303,102 @@ std::vector<AttentionCall> attention_calls() {
   return calls;
 }
 
-EmulatorBackendOptions options_of(const AttentionCall& test, EmulatorBackendOptions options) {
-  if (test.num_sms > 0) options.num_sms = test.num_sms;
-  if (test.schedule.family == Family::kBlackwell) options.arch = Arch::kSm100a;
-  return options;
+/// gemm_sm90 in the forms whose synchronisation differs: products waited for at once or behind the next, groups of
+/// slots, warpgroups that take turns, clusters, parts of k, scales that come with a slot. A CTA walks several tiles and
+/// its ring goes round within one; the last tiles end inside m, n and k.
+std::vector<GemmCall> gemm_calls() {
+  GemmSchedule plain;
+  plain.family = Family::kHopper;
+  plain.block_m = plain.block_n = 64;
+  plain.stages = 3;
+  plain.math_warpgroups = 1;
+  plain.roles = Roles::kCooperative;
+  GemmProblem problem;
+  problem.n = 136;
+  problem.k = 392;
+  std::vector<GemmCall> calls;
+  calls.push_back({"gemm_sm90_plain", problem, 200, plain});
+  GemmSchedule groups = plain;
+  groups.k_group = 2;
+  groups.stages = 6;
+  groups.mma_in_flight = 0;
+  calls.push_back({"gemm_sm90_groups", problem, 200, groups});
+  GemmSchedule turns = plain;
+  turns.roles = Roles::kPingPong;
+  turns.math_warpgroups = 2;
+  calls.push_back({"gemm_sm90_ping_pong", problem, 300, turns});
+  GemmSchedule cluster = plain;
+  cluster.cluster = ClusterShape{2, 1};
+  calls.push_back({"gemm_sm90_cluster", problem, 300, cluster});
+  GemmSchedule parts = plain;
+  parts.block_n = 128;
+  parts.split_k = 2;
+  calls.push_back({"gemm_sm90_parts_of_k", problem, 100, parts});
+  GemmProblem blocks;
+  blocks.n = 256;
+  blocks.k = 656;
+  blocks.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16, DType::kBf16};
+  blocks.scales = ScaleKind::kPerBlock;
+  GemmSchedule wide = plain;
+  wide.block_n = 128;
+  calls.push_back({"gemm_sm90_block_scales", blocks, 200, wide});
+  return calls;
+}
+
+/// A call through the engine, of whichever kind.
+struct EngineCall {
+  std::string name;
+  std::function<void(Engine&, SubjectRun&)> launch;
+  Arch arch = Arch::kSm90a;
+  int num_sms = 0;
+
+  EmulatorBackendOptions options(EmulatorBackendOptions options) const {
+    if (num_sms > 0) options.num_sms = num_sms;
+    options.arch = arch;
+    return options;
+  }
+};
+
+EngineCall engine_call(const AttentionCall& test) {
+  const auto call = std::make_shared<const AttentionCase>(make_inputs(test.problem, test.shape, {}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    DeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    run.output = device_case.download().o;
+    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+  };
+  const bool blackwell = test.schedule.family == Family::kBlackwell;
+  return {test.name, launch, blackwell ? Arch::kSm100a : EmulatorBackendOptions{}.arch, test.num_sms};
+}
+
+EngineCall engine_call(const GemmCall& test) {
+  const auto call = std::make_shared<const GemmCase>(make_gemm_inputs(test.problem, {.name = "mutation", .m = test.m}));
+  const auto launch = [call, test](Engine& engine, SubjectRun& run) {
+    GemmDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
+    device_case.tensors().pdl = true;
+    device_case.poison();
+    device_case.launch();
+    run.output = device_case.download().d;
+    if (!device_case.guards_are_intact()) run.failure = "memory beside d was written";
+  };
+  return {test.name, launch, EmulatorBackendOptions{}.arch, test.num_sms};
+}
+
+std::vector<EngineCall> engine_calls(const std::string& filter) {
+  std::vector<EngineCall> calls;
+  const auto add = [&](const auto& tests) {
+    for (const auto& test : tests)
+      if (test.name.find(filter) != std::string::npos) calls.push_back(engine_call(test));
+  };
+  add(attention_calls());
+  add(gemm_calls());
+  return calls;
 }
 
 /// All kernels of one call, joined: a subject has one text, so that each kernel gets a subject of its own.
-std::vector<Subject> attention_subjects(Compiler& compiler, const AttentionCall& test) {
+std::vector<Subject> engine_subjects(Compiler& compiler, const EngineCall& test) {
   /// Notes what the engine asks for, with lines.
   class RecordingStore : public KernelStore {
    public:
@@ -316,24 +418,18 @@ std::vector<Subject> attention_subjects(Compiler& compiler, const AttentionCall&
     Compiler& compiler_;
   };
 
-  const auto call = std::make_shared<const AttentionCase>(make_inputs(test.problem, test.shape, {}));
-  const auto run_with = [call, test](std::shared_ptr<KernelStore> store,
-                                     const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
+  const auto run_with = [test](std::shared_ptr<KernelStore> store, const std::shared_ptr<EmulatorBackend>& backend,
+                               SubjectRun& run) {
     EngineOptions options;
     options.custom_backend = backend;
     options.custom_store = std::move(store);
     Engine engine(options);
-    DeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
-    device_case.tensors().pdl = true;
-    device_case.poison();
-    device_case.launch();
-    run.output = device_case.download().o;
-    if (!device_case.guards_are_intact()) run.failure = "memory beside an output was written";
+    test.launch(engine, run);
   };
 
   const auto recording = std::make_shared<RecordingStore>(compiler);
   const SubjectRun first = run_on_backend(
-      options_of(test, {}),
+      test.options({}),
       [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) { run_with(recording, backend, run); });
   if (!first.failure.empty()) throw Error(test.name + ": " + first.failure);
   std::map<std::string, Binary> binaries;
@@ -347,7 +443,7 @@ std::vector<Subject> attention_subjects(Compiler& compiler, const AttentionCall&
                                                             const EmulatorBackendOptions& options) {
       std::map<std::string, Binary> changed = binaries;
       changed[entry].ptx = ptx;
-      EmulatorBackendOptions checking = options_of(test, options);
+      EmulatorBackendOptions checking = test.options(options);
       checking.unknown_ahead = true;  // each wait for the launch ahead counts
       return run_on_backend(checking, [&](const std::shared_ptr<EmulatorBackend>& backend, SubjectRun& run) {
         run_with(std::make_shared<FixedStore>(std::move(changed)), backend, run);
@@ -390,10 +486,8 @@ std::vector<Subject> mutation_subjects(const std::string& filter) {
     if (found == cases.end()) throw Error(std::string("there is no Hopper case ") + name);
     subjects.push_back(hopper_subject(compiler, *found));
   }
-  for (const AttentionCall& test : attention_calls()) {
-    if (test.name.find(filter) == std::string::npos) continue;
-    for (Subject& subject : attention_subjects(compiler, test)) subjects.push_back(std::move(subject));
-  }
+  for (const EngineCall& test : engine_calls(filter))
+    for (Subject& subject : engine_subjects(compiler, test)) subjects.push_back(std::move(subject));
   return subjects;
 }
 

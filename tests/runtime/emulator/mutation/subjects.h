@@ -30,8 +30,8 @@ struct Subject {
   std::string source_line(const std::string& file, int line) const;
 };
 
-/// Our Hopper kernels, one case for each piece of code in them, and the portable attention kernels. Compiles those
-/// whose names contain `filter`. Throws what the compiler throws.
+/// Our Hopper test kernels, one case for each piece of code in them, the attention kernels, and gemm_sm90. Compiles
+/// those whose names contain `filter`. Throws what the compiler throws.
 std::vector<Subject> mutation_subjects(const std::string& filter);
 
 }  // namespace kernelwright::test

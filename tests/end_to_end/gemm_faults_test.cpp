@@ -1,0 +1,262 @@
+// Deliberate mistakes in gemm_sm90, one at a time: in its ring, its products, its clusters and parts of k, its stores,
+// and where it waits for a kernel ahead. Each is found on the emulator as what it is. Needs NVRTC.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/emulated_gemm.h"
+#include "support/kernel_faults.h"
+
+namespace kernelwright {
+namespace {
+
+/// The kernel that the mistake is made in. All walk several tiles a CTA, but for parts of k, and rings go round.
+enum class Form {
+  kWaits,     // each product is waited for before its slot is let go of
+  kPlain,     // one stays in flight
+  kGroups,    // of two slabs behind a pair of barriers
+  kPingPong,  // a tile for each of two warpgroups
+  kCluster,   // of two CTAs, which share B
+  kParts,     // of k, two
+  kBlocks,    // 8 bits with scales of blocks
+};
+
+struct Fault {
+  const char* name;
+  Form form;
+  std::vector<test::TemplateEdit> edits;
+  const char* found;  // "deadlock", "race", ..: among what is found
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+GemmProblem problem_of(Form form) {
+  if (form == Form::kBlocks)
+    return test::gemm_problem(DType::kE4m3, DType::kBf16, 256, 640, "acc", ScaleKind::kPerBlock);
+  return test::gemm_problem(DType::kBf16, DType::kBf16, form == Form::kParts ? 128 : 136, 392);
+}
+
+GemmSchedule schedule_of(Form form) {
+  GemmSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.block_m = 64;
+  schedule.block_n = form == Form::kParts || form == Form::kBlocks ? 128 : 64;
+  schedule.stages = form == Form::kGroups ? 4 : 3;
+  schedule.k_group = form == Form::kGroups ? 2 : 1;
+  schedule.mma_in_flight = form == Form::kWaits ? 0 : 1;
+  schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
+  schedule.math_warpgroups = form == Form::kPingPong ? 2 : 1;
+  if (form == Form::kCluster) schedule.cluster = ClusterShape{2, 1};
+  if (form == Form::kParts) schedule.split_k = 2;
+  return schedule;
+}
+
+const Fault kFaults[] = {
+    // ---- the ring ----
+    {"fewer_bytes_expected",
+     Form::kPlain,
+     {{"ptx::mbarrier_arrive_expect_tx(stage.full, bytes);", "ptx::mbarrier_arrive_expect_tx(stage.full, bytes / 2);"}},
+     "race"},
+    {"more_bytes_expected",
+     Form::kPlain,
+     {{"ptx::mbarrier_arrive_expect_tx(stage.full, bytes);",
+       "ptx::mbarrier_arrive_expect_tx(stage.full, bytes + 16);"}},
+     "deadlock"},
+    {"slots_filled_before_they_are_free", Form::kPlain, {{"this->ring_.producer_wait();", ""}}, "race"},
+    {"slots_read_before_they_land", Form::kPlain, {{"this->ring_.consumer_wait();", ""}}, "read of unwritten memory"},
+    {"parity_of_the_lap_before",
+     Form::kPlain,
+     {{"ptx::mbarrier_wait_parity(full<kPart>(state.index), state.phase);",
+       "ptx::mbarrier_wait_parity(full<kPart>(state.index), state.phase ^ 1);"}},
+     "read of unwritten memory"},
+    {"parity_of_the_lap_after",
+     Form::kPlain,
+     {{"ptx::mbarrier_wait_parity(empty<kPart>(state.index), state.phase);",
+       "ptx::mbarrier_wait_parity(empty<kPart>(state.index), state.phase ^ 1);"}},
+     "deadlock"},
+    {"columns_of_the_next_slot",
+     Form::kPlain,
+     {{"stage.payload.b(stage.tile(j))", "stage.payload.b((stage.tile(j) + 1) % spec::kStages)"}},
+     "race"},
+    {"first_slab_of_a_group_twice",
+     Form::kGroups,
+     {{"const int k = (slab + j) * kSlabDepth;", "const int k = slab * kSlabDepth;"}},
+     "wrong result"},
+    {"barriers_not_fenced", Form::kPlain, {{"ptx::fence_mbarrier_init();", ""}}, "mbarrier misuse"},
+    {"an_arrival_too_few_for_a_slot",
+     Form::kPlain,
+     {{"Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);",
+       "Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster - 1);"}},
+     "race"},
+    // ---- products ----
+    {"slot_let_go_of_ahead_of_the_wait",
+     Form::kWaits,
+     {{"ptx::wgmma_wait_group<0>(); input_.release(stage.index, release);",
+       "input_.release(stage.index, release); ptx::wgmma_wait_group<0>();"}},
+     "race"},
+    {"slot_let_go_of_a_product_early",
+     Form::kPlain,
+     {{"if (group > 0) input_.release(held, release);", "input_.release(stage.index, release);"},
+      {"if (spec::kMmaInFlight > 0 && groups > 0) input_.release(held, release);", ""}},
+     "race"},
+    {"last_slot_kept",
+     Form::kPlain,
+     {{"if (spec::kMmaInFlight > 0 && groups > 0) input_.release(held, release);", ""}},
+     "deadlock"},
+    {"products_not_fenced",
+     Form::kPlain,
+     {{"const auto stage = input_.acquire(); ptx::wgmma_fence();", "const auto stage = input_.acquire();"}},
+     "register of a wgmma or tcgen05.ld in flight"},
+    {"sums_read_while_products_run",
+     Form::kPlain,
+     {{"ptx::wgmma_wait_group<0>(); if (spec::kMmaInFlight > 0 && groups > 0)",
+       "if (spec::kMmaInFlight > 0 && groups > 0)"}},
+     "register of a wgmma or tcgen05.ld in flight"},
+    {"scaled_products_read_while_they_run",
+     Form::kBlocks,
+     {{"ptx::wgmma_wait_group<kLag>(); finish(number - kLag);", "finish(number - kLag);"}},
+     "register of a wgmma or tcgen05.ld in flight"},
+    {"scales_of_the_slab_before",
+     Form::kBlocks,
+     {{"slab + j, stage.full);", "max(slab + j - 1, 0), stage.full);"}},
+     "wrong result"},
+    // ---- warpgroups that take turns ----
+    {"turn_not_passed", Form::kPingPong, {{"turns.pass(); if (!works) break;", "if (!works) break;"}}, "deadlock"},
+    {"slots_of_the_others_tile_not_passed_over",
+     Form::kPingPong,
+     {{"input_.skip(groups * (sharers - 1));", ""}},
+     "deadlock"},
+    {"arrivals_of_both_warpgroups_awaited",
+     Form::kPingPong,
+     {{"Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);", "Input::init(barriers, 1, kMathWarps);"}},
+     "deadlock"},
+    // ---- clusters ----
+    {"peers_slots_filled_before_they_are_free",
+     Form::kCluster,
+     {{"using Release = pipeline::WarpRelease<kCluster>;", "using Release = pipeline::WarpRelease<1>;"},
+      {"Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);", "Input::init(barriers, 1, 4 * kTileWarpgroups);"}},
+     "race"},
+    {"exit_while_a_peer_may_arrive",
+     Form::kCluster,
+     {{"if constexpr (kCluster > 1) input.drain();", ""}},
+     "work outstanding at exit"},
+    {"peers_barriers_used_before_they_are_made",
+     Form::kCluster,
+     {{"if constexpr (kCluster > 1) { ptx::barrier_cluster_arrive(); ptx::barrier_cluster_wait(); } else",
+       "if constexpr (kCluster > 1) { __syncthreads(); } else"}},
+     "mbarrier misuse"},
+    {"share_kept_to_itself",
+     Form::kCluster,
+     {{"params.b, x, y, full, (1 << kCluster) - 1);", "params.b, x, y, full, 1 << rank_in_cluster());"}},
+     "deadlock"},
+    {"same_share_from_both",
+     Form::kCluster,
+     {{"column + rank * (spec::kBlockN / kCluster), full);", "column, full);"}},
+     "wrong result"},
+    // ---- parts of k ----
+    {"sums_sent_into_rings_in_use",
+     Form::kParts,
+     {{"sync_cluster(); // all products have read their rings", ""}},
+     "race"},
+    {"sums_read_before_they_are_sent",
+     Form::kParts,
+     {{"send_columns<0>(sums, rank); sync_cluster();", "send_columns<0>(sums, rank);"}},
+     "race"},
+    {"every_part_of_all_k",
+     Form::kParts,
+     {{"if constexpr (kParts == 1) return {0, slabs};", "return {0, slabs};"}},
+     "wrong result"},
+    // ---- stores ----
+    {"results_not_fenced",
+     Form::kPlain,
+     {{"ptx::fence_proxy_async_shared(); __syncwarp(); if (lane_ == 0) { const int tile_row",
+       "__syncwarp(); if (lane_ == 0) { const int tile_row"}},
+     "missing proxy fence"},
+    {"stores_not_in_a_group", Form::kPlain, {{"ptx::cp_async_bulk_commit_group();", ""}}, "race"},
+    {"exit_while_results_are_stored",
+     Form::kPlain,
+     {{"if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>(); }", "}"}},
+     "work outstanding at exit"},
+    // ---- a kernel ahead ----
+    {"operands_loaded_ahead_of_it",
+     Form::kPlain,
+     {{"ptx::griddepcontrol_wait(); pipeline::InputProducer<Input> input(barriers_, payload_);",
+       "pipeline::InputProducer<Input> input(barriers_, payload_);"}},
+     "missing griddepcontrol.wait"},
+};
+
+class GemmFaults : public testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+  static test::Findings findings_of(const Fault& fault) {
+    const GemmCase call = make_gemm_inputs(problem_of(fault.form), {.name = "fault", .m = 200}, {.seed = 1});
+    return test::run_with_edits("gemm_sm90", call, schedule_of(fault.form), fault.edits, Arch::kSm90a, kSms);
+  }
+  static constexpr int kSms = 2;
+};
+
+TEST_P(GemmFaults, AreFound) {
+  const test::Findings findings = findings_of(GetParam());
+  EXPECT_THAT(findings.found, testing::Contains(GetParam().found)) << findings.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+/// Without a mistake nothing is found, in any of the forms: what is found above is the mistake.
+TEST(GemmWithoutFaults, NothingIsFound) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  for (const Form form :
+       {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts, Form::kBlocks}) {
+    const GemmCase call = make_gemm_inputs(problem_of(form), {.name = "right", .m = 200}, {.seed = 1});
+    const test::Findings findings = test::run_with_edits("gemm_sm90", call, schedule_of(form), {}, Arch::kSm90a, 2);
+    EXPECT_TRUE(findings.found.empty()) << findings.text;
+  }
+}
+
+/// Two layers, the second behind the first with weights that nobody writes: what it may load before that one has ended
+/// are these. Its kernel takes the other operand for them.
+TEST(GemmFaultAhead, TheWrongOperandLoadedEarlyIsFound) {
+  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  const GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 192, 192);
+  const GemmCase call = make_gemm_inputs(problem, {.name = "layers", .m = 72});
+  EmulatorBackendOptions emulated;
+  emulated.arch = Arch::kSm90a;
+  emulated.hazards = true;
+  emulated.num_sms = 2;
+  const auto kinds_with = [&](const std::vector<test::TemplateEdit>& edits) {
+    const std::shared_ptr<EmulatorBackend> backend = make_emulator_backend(emulated);
+    EngineOptions options;
+    options.custom_backend = backend;
+    options.custom_store = std::make_shared<test::FaultyStore>("gemm_sm90", edits);
+    Engine engine(options);
+    const GemmKernel kernel = engine.prepare(problem, schedule_of(Form::kPlain));
+    GemmDeviceCase first(engine.device(0), call, kernel), second(engine.device(0), call, kernel);
+    for (GemmDeviceCase* layer : {&first, &second}) {
+      layer->poison();
+      layer->tensors().pdl = layer->tensors().constant_b = true;
+    }
+    second.use(first.stream());
+    second.tensors().a = first.tensors().d;
+    second.tensors().a_stride = first.tensors().d_stride;
+    first.launch();
+    second.launch();
+    second.wait();
+    std::set<std::string> kinds;
+    for (const emulator::KernelHazard& hazard : backend->take_reports())
+      kinds.insert(std::string(emulator::name_of(hazard.report.kind)));
+    return kinds;
+  };
+  EXPECT_TRUE(kinds_with({}).empty());
+  EXPECT_THAT(kinds_with({{"constexpr bool kRows = (kWhich == Operand::kConstant) == spec::kSwapAb;",
+                           "constexpr bool kRows = (kWhich == Operand::kConstant) != spec::kSwapAb;"}}),
+              testing::Contains("missing griddepcontrol.wait"));
+}
+
+}  // namespace
+}  // namespace kernelwright
