@@ -90,12 +90,6 @@ const Auto<Arch>& NamedConfig::arch() const {
   return std::visit([](const auto& kind) -> const Auto<Arch>& { return kind.schedule.arch; }, config);
 }
 
-const AttentionConfig& require_attention(const NamedConfig& named, const char* verb) {
-  if (const auto* attention = std::get_if<AttentionConfig>(&named.config)) return *attention;
-  throw ConfigError(named.path + ": /kind",
-                    fmt::format("\"gemm\" is nothing that {} takes yet; \"attention\" would do", verb));
-}
-
 std::vector<std::size_t> choose_shapes(const std::string& path, const std::vector<ShapeLabel>& labels,
                                        const std::vector<std::string>& names, bool checks) {
   std::vector<std::size_t> chosen;

@@ -58,7 +58,7 @@ struct NamedConfig {
   const std::string& name() const { return name_of(config); }
   /// Of the schedule.
   const Auto<Arch>& arch() const;
-  /// Where the config is one: see require_attention().
+  /// Where the config is one.
   const AttentionConfig& attention() const { return std::get<AttentionConfig>(config); }
 };
 /// One that a folder brought and that is passed over.
@@ -79,10 +79,6 @@ NamedConfig read_one_config(const std::vector<std::string>& paths);
 
 /// The architectures of --arch, without repeats. Throws ConfigError for a word that is none.
 std::vector<Arch> parse_archs(const std::vector<std::string>& words);
-
-/// The attention that a verb asks for which takes no other kind. Throws ConfigError that says so, led by the file's
-/// path.
-const AttentionConfig& require_attention(const NamedConfig& named, const char* verb);
 
 /// What choose_shapes() goes by.
 struct ShapeLabel {
