@@ -13,21 +13,19 @@ namespace kernelwright::contract {
 /// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
 ///
 /// Maps, innermost dimension first. A slab is 128 bytes of k (of packed 4-bit elements: a map of bytes); with m or n
-/// innermost, 16-bit elements alone, 64 rows of k. blackwell_gemm_boxes() has the boxes, which are what one copy
-/// brings:
-///   a  (k, m) or (m, k), b  (k, n) or (n, k)                        128-byte swizzle
-///   scales_a, scales_b  (128 words, atoms of k, atoms of rows)      no swizzle; of block-scaled formats, an atom is
-///   128
-///                       rows by 4 scales, byte (row % 32) * 16 + row / 32 % 4 * 4 + scale % 4 of 512
+/// innermost, 16-bit elements alone, 64 rows of k. blackwell_gemm_boxes() has the boxes, what one copy brings:
+///   a  (k, m) or (m, k), b  (k, n) or (n, k)                      128-byte swizzle
+///   scales_a, scales_b  (128 words, atoms of k, atoms of rows)    no swizzle; contract/block_scales.h has the atoms
 ///   d  (n, m)           swizzled by the bytes of a row of the box; with swap_ab none
 struct BlackwellGemmParams {
   TensorMap a, b, d;
   TensorMap scales_a, scales_b;  // not read but by block-scaled formats; scales_b not if threads gather them
   const void* c;                 // as d; dtype spec::kC. It may be what d holds
   const void* bias;              // [columns of d]
-  const void*
-      scale_a;  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
-  const void* scale_b;  // as above; of block-scaled formats the atoms, [rows / 128][scale_b_stride][512 bytes]
+  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of the problem's b, [rows][stride]. Of
+  // block-scaled formats scale_b alone: the atoms, [rows / 128][scale_b_stride][512 bytes].
+  const void* scale_a;
+  const void* scale_b;
   // split_k > 1, blackwell_gemm_workspace():
   uint32_t* begun;   // clusters that have begun, 0 at the start: the n-th one takes item n
   uint32_t* turns;   // [tiles of CTAs][4 warps], 0 at the start

@@ -3,8 +3,8 @@
 /// A scale is a byte that 32 elements of k share (mxfp8, mxfp4), or 16 (nvfp4). Atoms of 512 bytes hold those of 128
 /// rows by 4 scales of k, in the order in which tcgen05.cp spreads them over tensor memory, so that nothing is put in
 /// order on the way: 16 bytes of rows r, r + 32, r + 64 and r + 96 follow those of r - 1. Atoms of the same rows lie
-/// side by side, [rows / 128][k scales / 4] of them, both rounded up. Bytes of rows and k past the end are there; those of
-/// k in the last atom are not NaN, for products of zeros are scaled with them.
+/// side by side, [rows / 128][k scales / 4] of them, both rounded up. Bytes of rows and k past the end are there; those
+/// of k in the last atom are not NaN, for products of zeros are scaled with them.
 #pragma once
 
 #include "contract/integers.h"

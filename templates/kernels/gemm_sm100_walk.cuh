@@ -2,12 +2,12 @@
 ///
 /// kPersistent: the grid deals items out, each cluster takes every so many. With parts of k there is a cluster for each
 /// item, and it takes them as it begins: a part waits for the one before, which so has begun, in whatever order the
-/// hardware launches CTAs. kQueued: the grid has a cluster for every
-/// item, and one that has done its own goes on with those of clusters that have not begun (cluster launch control). A
-/// thread of the first CTA asks, once its loading warp has begun the item before: asked for earlier, an item would wait
-/// here while another cluster may be free. The answer comes to every CTA of the cluster at once. It is a "no" at the
-/// end, or when the hardware has other plans for the SM: both mean that this cluster stops, and neither that all items
-/// are done. Which cluster makes an item changes no bit of it.
+/// hardware launches CTAs. kQueued: the grid has a cluster for every item, and one that has done its own goes on with
+/// those of clusters that have not begun (cluster launch control). A thread of the first CTA asks, once its loading
+/// warp has begun the item before: asked for earlier, an item would wait here while another cluster may be free. The
+/// answer comes to every CTA of the cluster at once. It is a "no" at the end, or when the hardware has other plans for
+/// the SM: both mean that this cluster stops, and neither that all items are done. Which cluster makes an item changes
+/// no bit of it.
 #pragma once
 
 #include "kernels/gemm_sm100_tiles.cuh"

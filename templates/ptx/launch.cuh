@@ -1,11 +1,12 @@
 /// Programmatic dependent launch: a grid whose launch asks for it may start while the one ahead of it in the stream
 /// ends. And cluster launch control: a CTA takes over the work of one that has not begun.
 ///
-/// Every CTA of a kernel that may be launched so waits, or meets one of its cluster that has, whether or not it has work: only then does the end of the grid
-/// say that those ahead of it have ended too, which is what the wait of the grid behind it relies on. Within a CTA it
-/// is enough that one thread has waited before the others touch global memory, if a barrier stands between: what the
-/// wait makes visible is visible to the grid. Reads behind it must not be .nc (or __ldg): that promises bytes which
-/// nobody writes while the grid runs, and lets the compiler move a read to before the wait.
+/// Every CTA of a kernel that may be launched so waits, or meets one of its cluster that has, whether or not it has
+/// work: only then does the end of the grid say that those ahead of it have ended too, which is what the wait of the
+/// grid behind it relies on. Within a CTA it is enough that one thread has waited before the others touch global
+/// memory, if a barrier stands between: what the wait makes visible is visible to the grid. Reads behind it must not be
+/// .nc (or __ldg): that promises bytes which nobody writes while the grid runs, and lets the compiler move a read to
+/// before the wait.
 #pragma once
 
 #include "contract/integers.h"
