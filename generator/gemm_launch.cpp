@@ -106,6 +106,15 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   return plan;
 }
 
+int most_rows(const GemmSpec& spec) noexcept {
+  const int tile = spec.swap_ab ? spec.block_n * spec.cluster_n : spec.block_m * spec.cluster_m;
+  return static_cast<int>((std::int64_t{1} << 31) - tile);
+}
+
+std::int64_t count_items(const GemmSpec& spec, const GemmExtent& extent) noexcept {
+  return Tiles(spec, extent, 1, 1).count() * spec.cluster_m * spec.cluster_n * spec.split_k;
+}
+
 bool takes_all_sms(const GemmSpec& spec) noexcept {
   return spec.family == Family::kBlackwell && (spec.scheduler == Scheduler::kQueued || spec.split_k > 1);
 }

@@ -80,6 +80,13 @@ int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int
 /// No allocation, no exceptions.
 LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept;
 
+/// Kernels count in 32 bits: rows to the end of a cluster's last tile, and items, which are tiles or parts of k of
+/// them. The most rows that a launch may have, its items, those of whole clusters, and the most that it may have: fewer
+/// than 32 bits hold, for kernels add the grid to one's number.
+int most_rows(const GemmSpec& spec) noexcept;
+std::int64_t count_items(const GemmSpec& spec, const GemmExtent& extent) noexcept;
+inline constexpr std::int64_t kMostItems = std::int64_t{1} << 28;
+
 /// Whether launches take every SM, whatever GemmExtent::sm_budget says: where CTAs that run take over those that wait,
 /// and where parts of k take turns, which must all be on their way.
 bool takes_all_sms(const GemmSpec& spec) noexcept;

@@ -94,6 +94,18 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     });
   };
   bad(t.m < 0, "/m", [&] { return fmt::format("{} is negative", t.m); });
+  bad(t.m > most_rows(spec), "/m", [&] {
+    return fmt::format(
+        "{} is more than {} rows, 2^31 less those of a cluster's tiles, to which the kernel counts in "
+        "32 bits",
+        t.m, most_rows(spec));
+  });
+  const std::int64_t items = count_items(spec, {t.m, kernel.n, kernel.k, 0});
+  bad(t.m <= most_rows(spec) && items > kMostItems, "/m", [&] {
+    return fmt::format("{} rows and {} columns are {} tiles of {} x {}{}, and a launch has at most {}", t.m, kernel.n,
+                       items, spec.swap_ab ? spec.block_n : spec.block_m, spec.swap_ab ? spec.block_m : spec.block_n,
+                       spec.split_k > 1 ? fmt::format(" in {} parts of k", spec.split_k) : "", kMostItems);
+  });
   bad(t.sm_budget < 0, "/sm_budget", [&] { return fmt::format("{} is negative; 0 takes all SMs", t.sm_budget); });
   bad(t.pdl && !kernel.has_pdl, "/pdl", [&] {
     return fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
@@ -195,6 +207,9 @@ GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const G
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                  const GemmMatrices& of) noexcept {
   if ((t.m | t.sm_budget) < 0 || kernel.k == 0 || (t.pdl && !kernel.has_pdl)) return false;
+  // Past them kernels may run out of 32 bits: the smallest tiles have 16 x 16 elements, and 16 parts of k are the most.
+  constexpr std::int64_t kRows = 1 << 24, kElements = std::int64_t{1} << 32;
+  if (t.m > kRows || std::int64_t{t.m} * kernel.n > kElements) return false;
   const bool mapped = spec.family != Family::kPortable;
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;

@@ -39,6 +39,8 @@ class GemmProblem:
         set_workspace_bytes(c, views.get("workspace"), workspace_bytes)
         if m is None:
             raise ConfigError("m: is missing; addresses do not tell it")
+        if not 0 <= m < 2**31:  # which the struct would cut
+            raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
         if alpha is not None:
             c.alpha, c.overrides = alpha, c.overrides | lib.SET_ALPHA

@@ -44,8 +44,8 @@ class OperandSlab {
         depth_left_ = k - piece * (16 / kElementBytes);
       } else {
         const int column = origin + piece * 8;
-        from_ += first * stride_bytes + column * kElementBytes;
-        piece_bytes_ = min(16, max(0, (extent - column) * kElementBytes));
+        from_ += first * stride_bytes + int64_t{column} * kElementBytes;  // 2^30 columns are bytes past 32 bits
+        piece_bytes_ = min(8, max(0, extent - column)) * kElementBytes;
         rows_left_ = kRows;
         depth_left_ = k - first;
       }

@@ -172,6 +172,10 @@ class OnTheEmulator(unittest.TestCase):
         workspace = engine.empty((need,), "u8")
         with self.assertRaisesRegex(ConfigError, "workspace_bytes: is missing beside a workspace that is an address"):
             kernel.launch(**tensors, workspace=workspace.address)
+        addresses = {name: tensor.address for name, tensor in tensors.items()}
+        for rows_given in (2**31, 2**32 + 5, -1):  # the last but one would be 5 rows to a struct of 32 bits
+            with self.assertRaisesRegex(ConfigError, f"m: {rows_given} rows are more than 31 bits hold, or negative"):
+                kernel.launch(**addresses, m=rows_given)
         kernel.launch(**tensors, workspace=workspace)
         want = [sum(x * y for x, y in zip(a[i * k:(i + 1) * k], b[j * k:(j + 1) * k])) for i in range(rows) for j in range(n)]
         self.assertEqual(self.values(tensors["d"], "f"), want)

@@ -215,6 +215,34 @@ TEST(BlackwellGemmArguments, PartsOfKNeedAWorkspace) {
   EXPECT_EQ(refusal(mlp(), schedule, tensors), "");
 }
 
+TEST(BlackwellGemmArguments, RowsAndTilesStayWithinThirtyTwoBits) {
+  GemmTensors tensors;
+  tensors.b = std::uint64_t{1} << 20;
+  tensors.a = std::uint64_t{1} << 48;
+  tensors.d = std::uint64_t{1} << 50;
+  GemmProblem narrow = mlp();
+  narrow.n = 64;
+  const auto refused = [&](const GemmProblem& problem, const GemmSchedule& schedule, std::int64_t m) {
+    tensors.m = static_cast<int>(m);
+    return refusal(problem, schedule, tensors);
+  };
+  constexpr std::int64_t kEnd = std::int64_t{1} << 31;
+  EXPECT_EQ(refused(narrow, tile(128), kEnd - 128), "");
+  EXPECT_THAT(refused(narrow, tile(128), kEnd - 127), HasSubstr("/tensors/m: 2147483521 is more than 2147483520 rows"));
+  EXPECT_EQ(refused(narrow, tile(128, 2, {4, 1}), kEnd - 512), "");
+  EXPECT_THAT(refused(narrow, tile(128, 2, {4, 1}), kEnd - 511), HasSubstr("more than 2147483136 rows"));
+  GemmSchedule swapped = tile(16, 1, {1, 2});
+  swapped.swap_ab = true;
+  EXPECT_EQ(refused(narrow, swapped, kEnd - 32), "");
+  EXPECT_THAT(refused(narrow, swapped, kEnd - 31), HasSubstr("more than 2147483616 rows"));
+  GemmProblem wide = mlp();
+  wide.n = 1 << 24;
+  EXPECT_EQ(refused(wide, tile(64), 128 << 10), "");
+  EXPECT_THAT(refused(wide, tile(64), (128 << 10) + 1),
+              HasSubstr("/tensors/m: 131073 rows and 16777216 columns are 268697600 tiles of 128 x 64, and a launch "
+                        "has at most 268435456"));
+}
+
 struct BlackwellGemmLaunchTest : EngineTest {
   BlackwellGemmLaunchTest() {
     DeviceInfo& info = device().mutable_info();

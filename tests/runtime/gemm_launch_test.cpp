@@ -1,5 +1,7 @@
 /// What a launch of a GEMM hands to the device, which arguments it refuses, and which of its kernels serves a row
 /// count.
+#include <fmt/format.h>
+
 #include <climits>
 #include <functional>
 #include <limits>
@@ -303,6 +305,73 @@ TEST_F(GemmLaunchTest, ScalesHaveTheirRules) {
             HasSubstr("/tensors/scale_a_stride: 98 does not hold 100 rows of a in a multiple of 4; 100 would do"),
             HasSubstr("/tensors/scale_a: address 0x500004 is not a multiple of 16"),
             HasSubstr("/tensors/scale_b_stride: 1 is less than the 2 blocks of 128 that k = 256 has")));
+}
+
+/// Operands of any size, apart from each other.
+GemmTensors far_apart(int m) {
+  GemmTensors tensors;
+  tensors.b = std::uint64_t{1} << 20;
+  tensors.a = std::uint64_t{1} << 48;
+  tensors.d = std::uint64_t{1} << 50;
+  tensors.m = m;
+  return tensors;
+}
+
+TEST_F(GemmLaunchTest, RowsEndATileBeforeThirtyTwoBitsDo) {
+  Engine engine(options());
+  GemmSchedule portable;
+  portable.family = Family::kPortable;
+  portable.block_m = portable.block_n = 64;
+  GemmSchedule pairs = tile(128, 128);
+  pairs.cluster = ClusterShape{2, 1};
+  GemmSchedule swapped = tile(64, 32);
+  swapped.swap_ab = true;
+  const std::pair<GemmSchedule, int> cases[] = {{tile(128, 128), 128}, {pairs, 256}, {swapped, 32}, {portable, 64}};
+  for (const auto& [schedule, rows] : cases) {
+    GemmProblem narrow = mlp();
+    narrow.n = 64;
+    const GemmKernel kernel = engine.prepare(narrow, schedule);
+    const int most = INT_MAX - rows + 1;
+    kernel.launch(far_apart(most), some_stream());
+    for (const int m : {most + 1, INT_MAX})
+      EXPECT_THAT(message_of<ConfigError>([&] { kernel.launch(far_apart(m), some_stream()); }),
+                  HasSubstr(fmt::format("/tensors/m: {} is more than {} rows, 2^31 less those of a cluster's tiles, to "
+                                        "which the kernel counts in 32 bits",
+                                        m, most)));
+  }
+  EXPECT_THAT(device().launches(), SizeIs(std::size(cases)));
+}
+
+TEST_F(GemmLaunchTest, TilesAreNoMoreThanKernelsCount) {
+  Engine engine(options());
+  GemmProblem wide = mlp();
+  wide.n = 1 << 24;
+  wide.k = 8;
+  GemmSchedule portable;
+  portable.family = Family::kPortable;
+  portable.block_m = portable.block_n = 64;
+  for (const GemmSchedule& schedule : {tile(64, 64), portable}) {
+    const GemmKernel kernel = engine.prepare(wide, schedule);
+    kernel.launch(far_apart(64 << 10), some_stream());
+    EXPECT_THAT(message_of<ConfigError>([&] { kernel.launch(far_apart((64 << 10) + 1), some_stream()); }),
+                HasSubstr("/tensors/m: 65537 rows and 16777216 columns are 268697600 tiles of 64 x 64, and a launch "
+                          "has at most 268435456"));
+  }
+  GemmSchedule parts = tile(64, 128);
+  parts.split_k = 2;
+  const GemmKernel kernel = engine.prepare(wide, parts);
+  kernel.launch(far_apart(64 << 10), some_stream());
+  EXPECT_THAT(message_of<ConfigError>([&] { kernel.launch(far_apart((64 << 10) + 1), some_stream()); }),
+              HasSubstr("are 268697600 tiles of 64 x 128 in 2 parts of k, and"));
+}
+
+TEST_F(GemmLaunchTest, SizesOfAProblemAreFarFromThirtyTwoBits) {
+  Engine engine(options());
+  GemmProblem large = mlp();
+  large.n = (1 << 24) + 8;
+  large.k = (1 << 24) + 8;
+  EXPECT_THAT(message_of<ConfigError>([&] { engine.prepare(large); }),
+              AllOf(HasSubstr("/problem/n: 16777224"), HasSubstr("/problem/k: 16777224")));
 }
 
 TEST(GemmNotes, NameRolesAndMemory) {
