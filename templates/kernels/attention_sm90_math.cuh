@@ -405,6 +405,7 @@ class MathWarpgroup {
       const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
           shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
       rows.put(output, softmax.inverse(0), softmax.inverse(1));
+      __syncwarp();  // a lane stores what others have put
       const OutputRows to(params_, done.record);
 #pragma unroll
       for (int round = 0; round < rows.kRounds; ++round) {

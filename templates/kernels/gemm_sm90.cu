@@ -241,8 +241,10 @@ class MathWarpgroup {
       }
       input_.step();
     }
-    ptx::wgmma_wait_group<0>();
-    if (spec::kMmaInFlight > 0 && groups > 0) input_.release(held, release);
+    if constexpr (spec::kMmaInFlight > 0) {
+      ptx::wgmma_wait_group<0>();
+      if (groups > 0) input_.release(held, release);
+    }
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
   }
@@ -268,12 +270,22 @@ class MathWarpgroup {
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
     uint32_t slots[kSlabs / spec::kKGroup] = {};
+    // Slabs of which a lane has read the scales in its slot, and of which all lanes have: constants, once unrolled.
+    int read = 0, read_by_all = 0;
+    const auto release = [&](int slot) {  // of the round, whose products have ended
+      if (kBlockScales && read_by_all < (slot + 1) * spec::kKGroup) {
+        __syncwarp();
+        read_by_all = read;
+      }
+      input_.release(slots[slot], Release{lane_});
+    };
     const auto finish = [&](int number) {  // piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
       const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
-      if (ends && !SlabScales::kReadsSlot) release(slots[number / kGroupPieces]);
+      if (ends && !SlabScales::kReadsSlot) release(number / kGroupPieces);
       add(number % kPieces, products[number % kSets], factors[number / kPieces][number % kPieces / kShares]);
-      if (ends && SlabScales::kReadsSlot) release(slots[number / kGroupPieces]);
+      if (SlabScales::kReadsSlot) read = (number + 1) / kPieces;
+      if (ends && SlabScales::kReadsSlot) release(number / kGroupPieces);
     };
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
@@ -284,12 +296,14 @@ class MathWarpgroup {
       const Payload& payload = input_.payload();
       const int tile = static_cast<int>(slots[slab / spec::kKGroup]) * spec::kKGroup + slab % spec::kKGroup;
       slab_scales_.read(payload.scales(tile), row, factors[slab]);
+      if (!SlabScales::kReadsSlot) read = slab + 1;
       const uint64_t b = descriptor<kBMnMajor>(payload.b(tile));
       const uint64_t a = descriptor<kAMnMajor>(payload.a(tile) + row * kRowBytes);
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const int number = slab * kPieces + piece;
-        ptx::wgmma_fence();
+        // Ahead of the round's first addition nobody touches registers of products.
+        if (number == 0 || number > kLag) ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
               b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
         ptx::wgmma_commit_group();
@@ -309,11 +323,6 @@ class MathWarpgroup {
     slab_scales_.add(sums, first, products, factors);
     // All products are read before the fence ahead of those that take their registers.
     ptx::pin_registers(reinterpret_cast<Products&>(sums[first / 2]));
-  }
-  /// Of a slot whose products have ended; scales in it have been read by all lanes.
-  __device__ __forceinline__ void release(uint32_t slot) const {
-    if constexpr (kBlockScales) __syncwarp();
-    input_.release(slot, Release{lane_});
   }
 
   /// As above, where several slabs' products are made before they are added: all of the tile's have registers.
@@ -374,10 +383,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     __syncthreads();
   }
   if (warp < 4) {
-    ptx::setmaxnreg_dec<kLoadRegisters>();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
     if (warp == 0 && ptx::elect_one()) Loader(params, barriers, payload).run();
   } else {
-    ptx::setmaxnreg_inc<kMathRegisters>();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
     ptx::griddepcontrol_wait();
     MathWarpgroup(params, base, barriers, payload, warp / 4 - 1).run();
   }

@@ -150,13 +150,16 @@ class TileStore {
         if (number + kAhead < kWaves * kChunks) load(number + kAhead);
         // A tile begins with the first stage, which an odd number of slabs of the last tile may have ended with.
         constexpr bool kEven = kWaves * kChunks % kStages == 0;
-        if (lane_ == 0) {
-          if (number > 0 || kEven)
-            ptx::cp_async_bulk_wait_group_read<kStages - 1>();
-          else
-            ptx::cp_async_bulk_wait_group_read<0>();
+        // Where a CTA has one tile, its first slabs find nothing on its way.
+        if (kParts == 1 || number >= kStages) {
+          if (lane_ == 0) {
+            if (number > 0 || kEven)
+              ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+            else
+              ptx::cp_async_bulk_wait_group_read<0>();
+          }
+          __syncwarp();
         }
-        __syncwarp();
         const uint32_t slab = output_ + number % kStages * contract::kGemmStoreSlabBytes;
         const bool whole = chunk < spec::kBlockN / kStoreColumns;
         if (whole)

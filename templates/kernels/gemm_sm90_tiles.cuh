@@ -60,8 +60,10 @@ using Payload =
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
 
-constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 2 ? 40 : 32;
-constexpr int kMathRegisters = spec::kMathWarpgroups == 1 ? 248 : spec::kMathWarpgroups == 2 ? 232 : 160;
+// A launch can give two warpgroups as many registers as a thread can name. Of more, those that multiply get others'.
+constexpr bool kMovesRegisters = spec::kMathWarpgroups > 1;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 2 ? 40 : 32;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? 232 : 160;
 
 /// Slabs of k.
 struct Part {

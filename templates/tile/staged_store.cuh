@@ -22,7 +22,8 @@ class StagedRows {
 
   __device__ StagedRows(uint32_t stage, uint32_t lane) : stage_(stage), lane_(lane) {}
 
-  /// Registers to shared memory; rows l/4 are times `upper`, rows l/4 + 8 times `lower`.
+  /// Registers to shared memory, by stmatrix alone; rows l/4 are times `upper`, rows l/4 + 8 times `lower`. Whoever
+  /// reads them next has yet to meet the other lanes.
   template <int kCount>
   __device__ __forceinline__ void put(const float (&accumulator)[kCount], float upper, float lower) const {
     const auto word = [&](int tile, int r) {
@@ -42,7 +43,6 @@ class StagedRows {
       const uint32_t words[2] = {word(kLast, 0), word(kLast, 1)};
       ptx::stmatrix_x2(row + (chunk ^ kLast % 8 * 16) + kLast / 8 * kSlabBytes, words);
     }
-    __syncwarp();
   }
 
   /// The row that this lane stores a part of in a round.
