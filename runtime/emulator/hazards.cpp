@@ -337,7 +337,9 @@ void Hazards::registers_busy(Warp& warp, std::span<const Slot> registers, bool w
   State::WarpState& state = state_->of(warp);
   const std::uint32_t group = state.groups[static_cast<int>(AsyncGroup::kWgmma)].committed + 1;
   for (const Slot slot : registers) {
-    if (state.unfenced.count(slot))
+    // A fragment of A that was only read is read once more.
+    const auto touched = state.unfenced.find(slot);
+    if (touched != state.unfenced.end() && (written || touched->second))
       state_->report(HazardKind::kRegister, warp, -1,
                      "a wgmma uses a register that was read or written after the last wgmma.fence");
     const auto known = state.busy.find(slot);
@@ -357,7 +359,7 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
   const Slot limit = state_->launch.program->pinned_bytes;
   const auto touch = [&](Slot slot, bool written) {
     if (slot >= limit) return;
-    if (written) state.unfenced.insert(slot);
+    state.unfenced[slot] |= written;
     if (const auto loading = state.loading.find(slot); loading != state.loading.end()) {
       state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
                           fmt::format("a register is {} that a tcgen05.ld in flight writes: no tcgen05.wait::ld "

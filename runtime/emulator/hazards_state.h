@@ -48,7 +48,7 @@ struct Hazards::State {
     /// its lanes at once, and of each that passed it without some of the others.
     std::vector<std::uint32_t> fenced;
     std::array<std::vector<std::uint32_t>, 32> fenced_by_lane;
-    std::set<Slot> unfenced;  // pinned registers touched since the last wgmma.fence
+    std::map<Slot, bool> unfenced;  // pinned registers touched since the last wgmma.fence, and whether written
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
   };
   struct Mbarrier {

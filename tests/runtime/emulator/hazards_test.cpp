@@ -475,6 +475,29 @@ const HazardCase kCases[] = {
       add.f32 %f5, %f1, %f2;
     )",
      {.block = {128}, .dynamic_shared_bytes = 8192}},
+    {"accumulators_read_without_a_fence_before_they_are_sums_again",
+     HazardKind::kRegister,
+     R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 4; mov.u32 %r20, 0;
+      add.u32 %r12, %r10, %r11;
+      st.shared.v4.u32 [%r12], {%r20, %r20, %r20, %r20};
+      st.shared.v4.u32 [%r12+2048], {%r20, %r20, %r20, %r20};
+      fence.proxy.async.shared::cta;
+      bar.sync 0;
+      and.b32 %r13, %r10, 0x3ffff; shr.u32 %r14, %r13, 4; cvt.u64.u32 %rd5, %r14;
+      or.b64 %rd6, %rd5, 0x0000001000080000;
+      setp.ne.u32 %p6, %r20, 0;
+      wgmma.fence.sync.aligned;
+      wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd6, %rd6, %p6, 1, 1, 0, 0;
+      wgmma.commit_group.sync.aligned;
+      wgmma.wait_group.sync.aligned 0;
+      add.f32 %f5, %f1, %f2;
+    ! wgmma.fence.sync.aligned;
+      wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd6, %rd6, %p6, 1, 1, 0, 0;
+      wgmma.commit_group.sync.aligned;
+      wgmma.wait_group.sync.aligned 0;
+    )",
+     {.block = {128}, .dynamic_shared_bytes = 8192}},
     {"read_before_the_launch_ahead_has_ended",
      HazardKind::kGridDependency,
      R"(
