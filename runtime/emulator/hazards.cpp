@@ -194,6 +194,25 @@ void Hazards::access(Warp& warp, int lane, Access access, const SharedPlace& pla
                             .issuer = state.agent,
                             .lane = static_cast<std::uint8_t>(lane)};
   state_->check(state, lane, access, record, *place.cta, place.offset, bytes);
+  if (access != Access::kRead || state_->answers.empty()) return;
+  if (const auto answer = state_->answers.find({place.cta->rank, place.offset / 16}); answer != state_->answers.end()) {
+    std::erase_if(answer->second, [&](const AccessRecord& before) {
+      return before.agent == record.agent && before.lane == record.lane;
+    });
+    answer->second.push_back(record);
+  }
+}
+
+void Hazards::answer_wanted(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  State::WarpState& state = state_->of(warp);
+  std::vector<AccessRecord>& reads = state_->answers[{cta.rank, offset / 16}];
+  for (const AccessRecord& read : reads)
+    if (state_->knows(state, lane, read.agent, read.lane, read.time) &&  // else they race
+        !state_->knows_proxy(state, lane, read.agent, read.time))
+      state_->report(HazardKind::kProxyFence, warp, lane,
+                     "an answer is asked for where one was read with ordinary loads: no fence.proxy.async between them",
+                     name_of_shared(state_->notes, *state_->launch.program, offset), &read);
+  reads.clear();
 }
 
 void Hazards::access_atomic(Warp& warp, int lane, const SharedPlace& place, std::uint32_t bytes) {

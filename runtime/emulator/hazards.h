@@ -55,6 +55,9 @@ class Hazards {
                     std::uint32_t bytes);
   /// An atomic access: ordered with other atomics on the same bytes, checked against plain ones.
   void access_atomic(Warp& warp, int lane, const SharedPlace& place, std::uint32_t bytes);
+  /// clusterlaunchcontrol.try_cancel by `lane` will write an answer, 16 bytes. Whoever has read the one before it there
+  /// by ordinary loads has to have passed a proxy fence since, as in the ISA's example of it.
+  void answer_wanted(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
   // ---- and to global memory: only what griddepcontrol.wait orders
   void access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes);
 

@@ -145,6 +145,8 @@ struct Hazards::State {
   std::vector<std::unique_ptr<TensorShadow>> tensor_shadows;  // by CTA rank; made when used
   std::map<std::pair<std::uint32_t, std::uint32_t>, Mbarrier> mbarriers;
   std::map<const void*, Barrier> barriers;
+  /// Who has read each answer of cluster launch control, by CTA rank and 16 bytes of its shared memory.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<AccessRecord>> answers;
   /// What was reported already: a long text is made once for each pair of instructions.
   std::map<std::tuple<HazardKind, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
   const GlobalMemory::Allocation* last_allocation = nullptr;

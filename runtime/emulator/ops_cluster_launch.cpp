@@ -68,6 +68,7 @@ Step run_try_cancel(Warp& warp, const Op& op, LaneMask lanes) {
     const std::uint32_t ranks = op.imm & kMulticast ? all : 1u << warp.cta->rank;
     for_each_destination(warp, ranks, [&](Cta& cta) {
       mbarrier_state(cta, mbarrier);  // there must be one
+      if (cluster.hazards) cluster.hazards->answer_wanted(warp, lane, cta, to);
       check_signalled_write(warp, lane, cta, to, mbarrier, kBytes);
       if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, kBytes);
     });

@@ -69,6 +69,23 @@ TEST(ClusterLaunchControl, GivesEveryClustersWorkToOne) {
       }
 }
 
+TEST(ClusterLaunchControl, AsksForAnAnswerWhereOneWasReadBehindAProxyFence) {
+  std::string unfenced = kWorkQueue;
+  const std::string fence = "fence.proxy.async.shared::cta;";
+  unfenced.erase(unfenced.find(fence), fence.size());
+  for (const std::uint32_t ctas : {1u, 2u}) {
+    const auto run =
+        test::run_ptx(unfenced, {.grid = {12}, .block = {32}, .cluster = {ctas}, .dynamic_shared_bytes = 64},
+                      {.hazards = true}, {}, 12, "sm_100a");
+    ASSERT_FALSE(run.report.hazards.empty());
+    for (const HazardReport& hazard : run.report.hazards) {
+      EXPECT_EQ(hazard.kind, HazardKind::kProxyFence) << hazard.text();
+      EXPECT_THAT(hazard.text(), HasSubstr("clusterlaunchcontrol.try_cancel"));
+      EXPECT_THAT(hazard.text(), HasSubstr("ld.shared.b128"));
+    }
+  }
+}
+
 TEST(ClusterLaunchControl, RefusesToReadWhatIsNoResponse) {
   const auto run = test::run_ptx(R"({ .reg .b128 %q; .reg .b64 %lo, %hi;
       mov.b64 %lo, 1; mov.b64 %hi, 2; mov.b128 %q, {%lo, %hi};
