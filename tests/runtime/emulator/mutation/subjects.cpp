@@ -352,8 +352,8 @@ void add_blackwell(std::vector<GemmCall>& calls) {
 }
 
 /// gemm_sm90 in the forms whose synchronisation differs: products waited for at once or behind the next, groups of
-/// slots, warpgroups that take turns, clusters, parts of k, scales that come with a slot. A CTA walks several tiles and
-/// its ring goes round within one; the last tiles end inside m, n and k.
+/// slots, warpgroups that take turns, clusters, parts of k, scales that come with a slot, of rows or of columns. A CTA
+/// walks several tiles and its ring goes round within one; the last tiles end inside m, n and k.
 std::vector<GemmCall> gemm_calls() {
   GemmSchedule plain;
   plain.family = Family::kHopper;
@@ -390,6 +390,11 @@ std::vector<GemmCall> gemm_calls() {
   GemmSchedule wide = plain;
   wide.block_n = 128;
   calls.push_back({"gemm_sm90_block_scales", blocks, 200, wide});
+  // Scales in the slot are read as products are added.
+  GemmSchedule swapped = plain;
+  swapped.block_n = 32;
+  swapped.swap_ab = true;
+  calls.push_back({"gemm_sm90_block_scales_swapped", blocks, 200, swapped});
   add_blackwell(calls);
   return calls;
 }
