@@ -302,8 +302,8 @@ class MathWarpgroup {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const int number = slab * kPieces + piece;
-        // Ahead of the round's first addition nobody touches registers of products.
-        if (number == 0 || number > kLag) ptx::wgmma_fence();
+        // Also ahead of the round's first addition, when nobody touches registers of products but ptxas: C7519.
+        ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
               b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
         ptx::wgmma_commit_group();
