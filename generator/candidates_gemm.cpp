@@ -92,7 +92,15 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem) {
   add_values(changes, &S::mma_in_flight, {0, 1});
   add_values(changes, &S::store_stages, {1, 2, 3});
   // Parts of k would make a row's sums depend on how many rows there are.
-  if (!problem.batch_invariant) add_values(changes, &S::split_k, {1, 2, 4});
+  if (!problem.batch_invariant) {
+    add_values(changes, &S::split_k, {1, 2, 4});
+    for (const int parts : {2, 4, 8})
+      changes.push_back([parts](S& schedule) {
+        schedule.split_k = parts;
+        schedule.split_mode = SplitMode::kTurnstile;
+        schedule.stages = {};
+      });
+  }
   for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})
     for (const int warpgroups : {1, 2})
       changes.push_back([roles, warpgroups](S& schedule) {

@@ -5,6 +5,7 @@
 #include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
+#include "contract/turnstile.h"
 #include "kernelwright/generator/gemm_families.h"
 
 namespace kernelwright {
@@ -31,7 +32,7 @@ int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int t
 constexpr std::int64_t kMostCtas = 0x7fffffff;  // of a grid, along x
 
 /// CTAs, or clusters, that take turns at a tile.
-int turns_of(const GemmSpec& spec) { return spec.family == Family::kBlackwell ? spec.split_k : 1; }
+int turns_of(const GemmSpec& spec) { return spec.takes_turns() ? spec.split_k : 1; }
 
 /// A launch's tiles, in clusters.
 struct Tiles {
@@ -77,7 +78,7 @@ std::uint32_t shared_bytes(const GemmSpec& spec) {
     return static_cast<std::uint32_t>(contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages).total);
   return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
                                                           spec.math_warpgroups, spec.store_stages,
-                                                          detail::gemm_scale_bytes(spec))
+                                                          detail::gemm_scale_bytes(spec), spec.takes_turns())
                                         .total);
 }
 
@@ -116,14 +117,15 @@ std::int64_t count_items(const GemmSpec& spec, const GemmExtent& extent) noexcep
 }
 
 bool takes_all_sms(const GemmSpec& spec) noexcept {
-  return spec.family == Family::kBlackwell && (spec.scheduler == Scheduler::kQueued || spec.split_k > 1);
+  return spec.takes_turns() || (spec.family == Family::kBlackwell && spec.scheduler == Scheduler::kQueued);
 }
 
 GemmWorkspace plan_workspace(const GemmSpec& spec, const GemmExtent& extent) noexcept {
   if (turns_of(spec) == 1 || extent.m == 0) return {};
   const Tiles tiles(spec, extent, 1, 1);
-  const contract::BlackwellGemmWorkspace of =
-      contract::blackwell_gemm_workspace(tiles.count() * tiles.cluster, spec.block_n);
+  const int warps = spec.family == Family::kBlackwell ? contract::kBlackwellGemmStoreWarps : 4 * spec.math_warpgroups;
+  const contract::TurnstileWorkspace of =
+      contract::turnstile_workspace(tiles.count() * tiles.cluster, warps, spec.block_m * spec.block_n);
   const auto bytes = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };
   return {.bytes = bytes(of.total), .zeros = bytes(of.zeros), .turns = bytes(of.turns), .partials = bytes(of.partials)};
 }

@@ -94,6 +94,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
+  if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
   // Products that are made while others are added need registers of their own.
@@ -149,7 +150,10 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
   resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
           spec.cluster_m > 1 ? "pairs load for each other, and stay together in a long launch"
                              : "loads of one CTA for several did not pay on an H100");
-  resolve("split_k", schedule.split_k, spec.split_k, "one part keeps the sums' order whatever m is");
+  resolve("split_k", schedule.split_k, spec.split_k,
+          spec.split_k > 1 ? "too few tiles for all SMs" : "one part keeps the sums' order whatever m is");
+  resolve("split_mode", schedule.split_mode, spec.split_mode,
+          "parts add up in a cluster's shared memory, without a workspace");
   resolve("raster", schedule.raster, Raster::kAlongM, "bands of rows, about as tall as what is worked on is wide");
   resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
 }
@@ -172,6 +176,7 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.
   constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
   constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
+  constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
   constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
   constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
@@ -187,8 +192,11 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
   const double rounds = std::ceil(tiles / num_sms);
-  const double exposed =
-      (hidden ? store + rounds * kTurn : rounds * store) + kFirst + (spec.split_k > 1 ? kExchange : 0);
+  const double sums = spec.block_m * spec.block_n * 4 * 2 / kStoreBytes;  // read, and written, by each part behind
+  const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
+                         : spec.split_k > 1 ? kExchange
+                                            : 0;
+  const double exposed = (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting;
   // CTAs that take turns by themselves drift apart in long launches, and with them what they share in the L2: 0.89 to
   // 1.05 of cuBLAS from one run to the next, where pairs, which wait for each other, kept to 1.05.
   constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;

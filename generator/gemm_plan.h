@@ -91,7 +91,7 @@ inline constexpr std::int64_t kMostItems = std::int64_t{1} << 28;
 /// and where parts of k take turns, which must all be on their way.
 bool takes_all_sms(const GemmSpec& spec) noexcept;
 
-/// What parts of k that take turns at a tile (blackwell, split_k > 1) need of global memory: words that say who is
+/// What parts of k that take turns at a tile (GemmSpec::takes_turns()) need of global memory: words that say who is
 /// next, zero when the kernel begins, and behind them the sums so far.
 struct GemmWorkspace {
   std::uint64_t bytes = 0, zeros = 0;     // 0: nothing; how many at the start are zeros

@@ -84,8 +84,9 @@ std::vector<SharedRegion> shared_map(const GemmSpec& spec) {
   if (spec.family == Family::kPortable) return portable_map(spec);
   if (spec.family == Family::kBlackwell) return blackwell_map(spec);
   const int scale_bytes = detail::gemm_scale_bytes(spec);
-  const contract::GemmLayout layout = contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
-                                                            spec.math_warpgroups, spec.store_stages, scale_bytes);
+  const contract::GemmLayout layout =
+      contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+                            spec.store_stages, scale_bytes, spec.takes_turns());
   std::vector<SharedRegion> regions;
   const auto add = [&](std::string name, int begin, int end, int stage, std::string use) {
     if (end == begin) return;
@@ -102,7 +103,8 @@ std::vector<SharedRegion> shared_map(const GemmSpec& spec) {
                   contract::kGemmStoreRows, slab));
   add("scales", layout.scales, layout.barriers, scale_bytes, "scales of the rows of a slot");
   add("full", layout.barriers, layout.barriers + groups * 8, 0, fmt::format("{} mbarriers", groups));
-  add("empty", layout.barriers + groups * 8, layout.total, 0, fmt::format("{} mbarriers", groups));
+  add("empty", layout.barriers + groups * 8, layout.item, 0, fmt::format("{} mbarriers", groups));
+  add("item", layout.item, layout.total, 0, "which part of which tile is the CTA's");
   return regions;
 }
 

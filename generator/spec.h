@@ -39,7 +39,9 @@ struct GemmSpec {
   int math_warpgroups = 2;
   int mma_in_flight = 1;
   int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
-  int split_k = 1;    // CTAs of a cluster, which share a tile; blackwell: that take turns at one
+  int split_k = 1;    // parts of k
+  SplitMode split_mode =
+      SplitMode::kCluster;  // their CTAs share a tile in a cluster, or take turns at it, as blackwell's
   // blackwell, beside k_group, store_stages, cluster_m and split_k
   int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
   int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
@@ -55,8 +57,15 @@ struct GemmSpec {
     if (family == Family::kBlackwell) return 256;
     return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
   }
+  /// Whether parts of k take turns at a tile, by way of a workspace.
+  bool takes_turns() const {
+    return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
+  }
   /// CTAs of a cluster.
-  int cluster() const { return family == Family::kBlackwell ? cluster_m * cluster_n : cluster_m * split_k; }
+  int cluster() const {
+    if (family == Family::kBlackwell) return cluster_m * cluster_n;
+    return cluster_m * (takes_turns() ? 1 : split_k);
+  }
 };
 template <class Visitor>
 void visit_fields(GemmSpec& spec, Visitor&& field) {
@@ -98,7 +107,8 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
   field("mma_in_flight", spec.mma_in_flight, any{}, "groups of products left in flight before a slot is released");
   field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
-  field("split_k", spec.split_k, any{}, "CTAs of a cluster, which share a tile");
+  field("split_k", spec.split_k, any{}, "parts of k, of a CTA each");
+  field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
 }
 
 inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes

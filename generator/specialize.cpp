@@ -53,6 +53,7 @@ std::string enum_type_name(KvRing) { return "KvRing"; }
 std::string enum_type_name(Overlap) { return "Overlap"; }
 std::string enum_type_name(Scheduler) { return "Scheduler"; }
 std::string enum_type_name(Roles) { return "Roles"; }
+std::string enum_type_name(SplitMode) { return "SplitMode"; }
 std::string enum_type_name(OperandLayout) { return "OperandLayout"; }
 std::string enum_type_name(Activation) { return "Activation"; }
 

@@ -12,6 +12,8 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
+constexpr int kMostParts = 16;  // that take turns
+
 const std::vector<std::string_view> kHopperFields = {
     "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
     "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
@@ -46,11 +48,14 @@ void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule,
   if (!schedule.block_k.is_auto())
     hopper.takes("/schedule/block_k", schedule.block_k.value(), {128 * 8 / bits_of(problem.dtype.a)});
   if (!schedule.split_mode.is_auto())
-    hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster});
+    hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster, SplitMode::kTurnstile});
   if (!schedule.mma_in_flight.is_auto())
     hopper.takes("/schedule/mma_in_flight", schedule.mma_in_flight.value(), {0, 1});
   if (!schedule.k_group.is_auto()) hopper.takes("/schedule/k_group", schedule.k_group.value(), {1, 2, 4});
-  if (!schedule.split_k.is_auto()) hopper.takes("/schedule/split_k", schedule.split_k.value(), {1, 2, 4, 8});
+  const bool turns = schedule.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile;
+  if (const int parts = schedule.split_k.value_or(1); turns ? parts > kMostParts : !is_one_of(parts, {1, 2, 4, 8}))
+    hopper.refuse("/schedule/split_k", std::to_string(parts),
+                  fmt::format("{}1 to {} with split_mode \"turnstile\"", turns ? "" : "1, 2, 4, 8, and ", kMostParts));
   if (!schedule.math_warpgroups.is_auto())
     hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
   if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
@@ -99,10 +104,11 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
     refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
                                  std::max(2, spec.stages / spec.k_group) * spec.k_group));
   if (spec.split_k > 1 && (ping_pong || spec.cluster_m > 1))
-    refuse("split_k", fmt::format("{}: CTAs of a cluster either share a tile or its columns, and warpgroups that take "
-                                  "turns have tiles of their own; 1 would do",
-                                  spec.split_k));
-  if (spec.split_k > 1 &&
+    refuse("split_k",
+           fmt::format("{}: {}, and warpgroups that take turns have tiles of their own; 1 would do", spec.split_k,
+                       spec.takes_turns() ? "parts that take turns are no cluster's"
+                                          : "CTAs of a cluster either share a tile or its columns"));
+  if (spec.split_k > 1 && !spec.takes_turns() &&
       !contract::gemm_can_split(spec.block_n, bits_of(spec.d) / 8, spec.math_warpgroups, spec.split_k))
     refuse("split_k",
            fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "

@@ -176,7 +176,9 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     return fmt::format(
         "is {}, and the kernel for {} rows takes all SMs, for {}; 0, or a schedule with {}, would do", t.sm_budget, t.m,
         spec.split_k > 1 ? "parts of k wait for each other" : "CTAs that are done take over tiles that wait",
-        spec.split_k > 1 ? "split_k 1 and scheduler \"persistent\"" : "scheduler \"persistent\"");
+        spec.family == Family::kHopper ? "split_k 1"
+        : spec.split_k > 1             ? "split_k 1 and scheduler \"persistent\""
+                                       : "scheduler \"persistent\"");
   });
   if (const std::uint64_t needed = plan_workspace(spec, extent).bytes; needed > 0) {
     bad(!t.workspace || t.workspace_bytes < needed, "/workspace", [&] {
@@ -214,7 +216,7 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (!fits(of.a, true) || !fits(of.b, true) || !fits(of.d, mapped)) return false;
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
-  if (spec.family == Family::kBlackwell && (t.sm_budget > 0 || spec.split_k > 1)) return false;
+  if (spec.takes_turns() || (t.sm_budget > 0 && takes_all_sms(spec))) return false;
   return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
 }
 

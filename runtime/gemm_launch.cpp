@@ -111,7 +111,7 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
 }
 
 /// Clears the words that say who is next, ahead of the launch.
-void set_workspace(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+void set_workspace(contract::TurnstileParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                    const GemmWorkspace& workspace, Stream stream) {
   if (workspace.bytes == 0) return;
   params.begun = reinterpret_cast<std::uint32_t*>(tensors.workspace);
@@ -204,11 +204,12 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
   if (spec.family == Family::kBlackwell) {
     contract::BlackwellGemmParams params{};
     set_operands(params, kernel, spec, given, of);
-    set_workspace(params, kernel, tensors, plan_workspace(spec, extent), stream);
+    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
     launch(params);
   } else {
     contract::GemmParams params{};
     set_operands(params, kernel, spec, given, of);
+    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
     launch(params);
   }
 }

@@ -4,6 +4,7 @@
 #include "contract/block_scales.h"
 #include "contract/integers.h"
 #include "contract/tensor_map.h"
+#include "contract/turnstile.h"
 
 namespace kernelwright::contract {
 
@@ -26,11 +27,8 @@ struct BlackwellGemmParams {
   // block-scaled formats scale_b alone: the atoms, [rows / 128][scale_b_stride][512 bytes].
   const void* scale_a;
   const void* scale_b;
-  // split_k > 1, blackwell_gemm_workspace():
-  uint32_t* begun;   // clusters that have begun, 0 at the start: the n-th one takes item n
-  uint32_t* turns;   // [tiles of CTAs][4 warps], 0 at the start
-  float* partials;   // [tiles of CTAs][block_n / 4][128 rows][4], sums of the parts of k before
-  int64_t c_stride;  // elements from one row of c to the next
+  TurnstileParams turnstile;  // split_k > 1. Of a tile [block_n / 4][128 rows][4]
+  int64_t c_stride;           // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
@@ -41,6 +39,7 @@ struct BlackwellGemmParams {
 
 // Warps 0-3 take accumulators out of tensor memory, 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
 constexpr int32_t kBlackwellGemmThreads = 256;
+constexpr int32_t kBlackwellGemmStoreWarps = 4;   // warps 0-3
 constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of tensor memory
 constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, a row of the swizzle's pattern
 constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box where these are innermost
@@ -68,20 +67,6 @@ constexpr bool blackwell_gemm_gathers(const BlackwellGemmShape& shape) {
 /// Atoms of 128 rows that the tile's columns lie in.
 constexpr int32_t blackwell_gemm_column_atoms(const BlackwellGemmShape& shape) {
   return (shape.block_n + kScaleAtomRows - 1) / kScaleAtomRows;
-}
-
-/// Byte offsets in the workspace of a launch with split_k > 1, which is aligned to 16. The first `zeros` bytes are
-/// zeros when the kernel begins.
-struct BlackwellGemmWorkspace {
-  int64_t turns, partials, zeros, total;
-};
-/// `tiles`: of CTAs, those of the clusters at the edges that lie past the end among them.
-constexpr BlackwellGemmWorkspace blackwell_gemm_workspace(int64_t tiles, int32_t block_n) {
-  BlackwellGemmWorkspace workspace{};
-  workspace.turns = 16;
-  workspace.partials = workspace.zeros = workspace.turns + tiles * 4 * 4;
-  workspace.total = workspace.partials + tiles * kBlackwellGemmRows * block_n * 4;
-  return workspace;
 }
 
 /// Columns of tensor memory, all 128 lanes. One table for planner, validation, explain and kernel.

@@ -3,6 +3,7 @@
 
 #include "contract/integers.h"
 #include "contract/tensor_map.h"
+#include "contract/turnstile.h"
 
 namespace kernelwright::contract {
 
@@ -32,11 +33,12 @@ struct GemmParams {
   int64_t c_stride;  // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
-  int32_t m, n, k;   // elements, as the kernel sees them; m, n > 0
-  int32_t band;      // rows of tiles that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;   // bands of columns instead
-  bool constant_b;   // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
-  TensorMap scales;  // not read but with per_block
+  int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
+  int32_t band;     // rows of tiles that are walked together: policy/tile_raster.cuh
+  bool bands_of_n;  // bands of columns instead
+  bool constant_b;  // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
+  TurnstileParams turnstile;  // parts of k that take turns. Of a tile [math threads' sums / 4][math threads][4]
+  TensorMap scales;           // not read but with per_block
 };
 
 constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the swizzle's pattern
@@ -71,22 +73,25 @@ struct GemmLayout {
   int32_t output;    // [math warps][store stages] slabs of 16 rows of 128 bytes
   int32_t scales;    // per_block: `stages` rows of the scales that a slot's k has, each aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
+  int32_t item;      // takes_turns: 4 bytes, which part of which tile is the CTA's
   int32_t total;
 };
 
 /// Of a slot's scales, one f32 for each of `rows`: the rows of the operand that has a scale for 128 elements of k.
 constexpr int32_t gemm_scale_bytes(int32_t rows) { return (rows * 4 + 127) / 128 * 128; }
 
-/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales.
+/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: parts of k do.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
-                                 int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0) {
+                                 int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0,
+                                 bool takes_turns = false) {
   GemmLayout layout{};
   layout.a = 0;
   layout.b = layout.a + stages * block_m * 128;
   layout.output = layout.b + stages * block_n * 128;
   layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
   layout.barriers = layout.scales + stages * scale_bytes;
-  layout.total = layout.barriers + stages / k_group * 16;
+  layout.item = layout.barriers + stages / k_group * 16;
+  layout.total = layout.item + (takes_turns ? 16 : 0);
   return layout;
 }
 

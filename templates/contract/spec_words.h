@@ -18,6 +18,7 @@ enum class KvRing { kShared, kSplit };
 enum class Overlap { kNone, kPingPong, kIntra, kBoth };
 enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
 enum class Roles { kCooperative, kPingPong };
+enum class SplitMode { kCluster, kTurnstile, kAtomic, kWorkspace };
 enum class OperandLayout { kNt, kNn, kTn, kTt };
 enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh };
 

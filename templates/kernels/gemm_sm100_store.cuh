@@ -1,13 +1,10 @@
 /// The storing warps of gemm_sm100: sums out of tensor memory, a row each thread, finished and stored.
 ///
-/// Parts of k take turns at a tile (split_k > 1): the first leaves its sums in the workspace, each further one adds its
-/// own to them, and the last finishes. So they are added in the order of k, whoever is ready first. A turn is passed
-/// warp by warp, and a part waits for a lower one alone, which began before it.
+/// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
 
 #include "kernels/gemm_sm100_epilogue.cuh"
 #include "kernels/gemm_sm100_walk.cuh"
-#include "ptx/atomic.cuh"
 #include "ptx/tma.cuh"
 #include "tile/lane_rows.cuh"
 
@@ -21,6 +18,7 @@ class TileStore {
   static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
   using Chunk = float[kChunk];
   using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kChunk>;
+  using Turnstile = policy::Turnstile<kParts>;
 
  public:
   __device__ __forceinline__ TileStore(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
@@ -42,7 +40,7 @@ class TileStore {
  private:
   __device__ __forceinline__ void store(const Item& item) {
     const int row = item.row + static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
-    const bool last = item.part == kParts - 1;
+    const bool last = turnstile(item).is_last();
     float sums[kPerSlab ? kColumns : 1];
     Chunk values[2];
     uint32_t from = 0;
@@ -54,7 +52,7 @@ class TileStore {
       ptx::tcgen05_ld(from, values[0]);
     }
     const RowEpilogue epilogue(params_, row);
-    if (kParts > 1 && item.part > 0) wait_for_turn(item);
+    if constexpr (kParts > 1) turnstile(item).wait();
     // Two chunks a round: the epilogue of all would take the compiler seconds. Sums in registers have no run-time
     // index.
     constexpr int kRound = kPerSlab ? kChunks : 2;
@@ -78,12 +76,12 @@ class TileStore {
 #pragma unroll
           for (int j = 0; j < kChunk; ++j) own[j] = 0;
         }
-        if constexpr (kParts > 1) exchange(own, item, chunk, last);
+        if constexpr (kParts > 1) exchange(own, item, chunk);
         if (kParts > 1 && !last) continue;
         epilogue.apply(own, item.column + chunk * kChunk);
         put(own, chunk, item);
       }
-    if (kParts > 1 && !last) pass_turn(item);
+    if constexpr (kParts > 1) turnstile(item).pass();
   }
 
   __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
@@ -132,39 +130,17 @@ class TileStore {
     }
   }
 
-  // ---- turns ----
+  // ---- parts of k ----
 
-  __device__ __forceinline__ uint32_t* turn(const Item& item) const {
-    return params_.turns + item.place * static_cast<int>(Output::kWarps) + static_cast<int>(warp_);
+  __device__ __forceinline__ Turnstile turnstile(const Item& item) const {
+    return {params_.turnstile.turns + item.place * static_cast<int>(Output::kWarps) + static_cast<int>(warp_),
+            item.part};
   }
-  __device__ __forceinline__ void wait_for_turn(const Item& item) const {
-    if (lane_ == 0)
-      while (ptx::ld_acquire_gpu_u32(turn(item)) != static_cast<uint32_t>(item.part)) {
-      }
-    __syncwarp();
-  }
-  __device__ __forceinline__ void pass_turn(const Item& item) const {
-    __syncwarp();
-    if (lane_ == 0) ptx::st_release_gpu_u32(turn(item), static_cast<uint32_t>(item.part) + 1);
-  }
-  /// Adds what the parts before have left, and leaves the sum for the next. [4 columns][128 rows][4]: lanes' accesses
-  /// are neighbours.
-  __device__ __forceinline__ void exchange(Chunk& own, const Item& item, int chunk, bool last) const {
+  /// [4 columns][128 rows][4]: lanes' accesses are neighbours.
+  __device__ __forceinline__ void exchange(Chunk& own, const Item& item, int chunk) const {
     const int64_t first = static_cast<int64_t>(item.place) * (kColumns / 4) + chunk * (kChunk / 4);
-    float* const at =
-        params_.partials + (first * kRows + static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_)) * 4;
-#pragma unroll
-    for (int i = 0; i < kChunk; i += 4) {
-      if (item.part > 0) {
-        float before[4];
-        ptx::ld_global_cg(before, at + i * kRows);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) own[i + j] = before[j] + own[i + j];
-      }
-      if (!last)
-        ptx::st_global_v4(at + i * kRows, {__float_as_uint(own[i]), __float_as_uint(own[i + 1]),
-                                           __float_as_uint(own[i + 2]), __float_as_uint(own[i + 3])});
-    }
+    const int row = static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
+    turnstile(item).exchange(own, params_.turnstile.partials + (first * kRows + row) * 4, kRows * 4);
   }
 
   // ---- results ----

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kernels/gemm_sm100_tiles.cuh"
-#include "ptx/atomic.cuh"
+#include "policy/turnstile.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {
@@ -68,8 +68,7 @@ class ItemWalk {
 
 /// The cluster's first item. Before all threads of the cluster meet, one of its first CTA; then first_item().
 __device__ __forceinline__ void take_first_item(const BlackwellGemmParams& params, const Shared& shared) {
-  ptx::griddepcontrol_wait();  // a launch ahead may use the workspace
-  ptx::st_shared_u32(shared.first_item(), ptx::atom_add_relaxed_gpu_u32(params.begun, 1));
+  ptx::st_shared_u32(shared.first_item(), policy::take_item(params.turnstile));
 }
 __device__ __forceinline__ int first_item(const Shared& shared) {
   if constexpr (kParts == 1)

@@ -11,7 +11,8 @@
 ///
 /// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
 /// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
-/// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band.
+/// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band. Or
+/// parts are CTAs by themselves, which take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
 #include "kernels/gemm_sm90_scales.cuh"
 #include "kernels/gemm_sm90_store.cuh"
 #include "kernels/gemm_sm90_tiles.cuh"
@@ -60,17 +61,18 @@ enum class Operand { kConstant, kOther };
 /// Role of one thread: keeps the ring full.
 class Loader {
  public:
-  __device__ __forceinline__ Loader(const GemmParams& params, uint32_t barriers, const Payload& payload)
+  __device__ __forceinline__ Loader(const GemmParams& params, int item, uint32_t barriers, const Payload& payload)
       : params_(params),
         payload_(payload),
-        work_(params),
+        work_(params, item),
         part_(work_.part()),
         rank_(rank_in_cluster()),
         barriers_(barriers) {}
 
   __device__ __forceinline__ void run() const {
-    int early = params_.constant_b ? load_weights_ahead() : 0;  // groups of slabs of which weights are on the way
-    ptx::griddepcontrol_wait();
+    // Groups of slabs of which weights are on the way.
+    int early = !kTakesTurns && params_.constant_b ? load_weights_ahead() : 0;
+    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else who took the item has waited
     pipeline::InputProducer<Input> input(barriers_, payload_);
 #pragma unroll 1
     for (int t = work_.first; t < work_.raster.count(); t += work_.step) {
@@ -159,9 +161,9 @@ class MathWarpgroup {
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
-  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, uint32_t base, uint32_t barriers,
+  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, int item, uint32_t base, uint32_t barriers,
                                            const Payload& payload, uint32_t warpgroup)
-      : work_(params),
+      : work_(params, item),
         input_(barriers, payload),
         scales_(params),
         slab_scales_(params),
@@ -196,10 +198,14 @@ class MathWarpgroup {
       }
       turns.pass();
       if (!works) break;
+      if constexpr (kTakesTurns) {
+        if (!store_.take_turn(sums_, own, work_.turn)) break;
+      }
       const policy::TileRaster::Tile tile = work_.at(own, rank);
       const int row = tile.row * spec::kBlockM + first_row();
       if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
       store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
+      if constexpr (kTakesTurns) break;  // a part is all that its CTA does
       input_.skip(groups * (sharers - 1));
     }
     turns.finish();
@@ -375,6 +381,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
     ptx::prefetch_tensormap(params.b);
     ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
     if constexpr (kBlockScales) ptx::prefetch_tensormap(params.scales);
+  } else if (kTakesTurns && threadIdx.x == 64) {
+    ptx::st_shared_u32(base + kLayout.item, policy::take_item(params.turnstile));
   }
   if constexpr (kCluster > 1) {
     ptx::barrier_cluster_arrive();
@@ -382,12 +390,13 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
   } else {
     __syncthreads();
   }
+  const int item = kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0;
   if (warp < 4) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
-    if (warp == 0 && ptx::elect_one()) Loader(params, barriers, payload).run();
+    if (warp == 0 && ptx::elect_one()) Loader(params, item, barriers, payload).run();
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
-    ptx::griddepcontrol_wait();
-    MathWarpgroup(params, base, barriers, payload, warp / 4 - 1).run();
+    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();
+    MathWarpgroup(params, item, base, barriers, payload, warp / 4 - 1).run();
   }
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/gemm_sm90_epilogue.cuh"
 #include "kernels/gemm_sm90_tiles.cuh"
+#include "policy/turnstile.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
 #include "tile/output_slab.cuh"
@@ -24,9 +25,22 @@ class TileStore {
         lane_(threadIdx.x % 32),
         output_(base + kLayout.output + (warpgroup * 4 + warp_) * spec::kStoreStages * contract::kGemmStoreSlabBytes) {}
 
+  /// Of a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`, and leaves them for
+  /// the next one. False: there is one, and it goes on with the tile.
+  __device__ __forceinline__ bool take_turn(Sums& sums, int tile, int part) const {
+    const int warp = static_cast<int>(math_warp()), thread = warp * 32 + static_cast<int>(lane_);
+    constexpr int kCount = kWaves * spec::kBlockN / 2, kStep = 4 * 32 * kMathWarps;
+    const policy::Turnstile<kParts> turnstile(params_.turnstile.turns + tile * kMathWarps + warp, part);
+    turnstile.wait();
+    turnstile.exchange(reinterpret_cast<float(&)[kCount]>(sums),
+                       params_.turnstile.partials + int64_t{tile} * (kCount / 4 * kStep) + thread * 4, kStep);
+    turnstile.pass();
+    return turnstile.is_last();
+  }
+
   /// `row`, `column`: of the warpgroup's part of the tile. `any`: whether a product was made at all.
   __device__ __forceinline__ void operator()(Sums& sums, int row, int column, bool any) const {
-    if constexpr (kParts > 1)
+    if constexpr (kTileCtas > 1)
       exchange_and_store(sums, row, column, any);
     else
       store<0, spec::kBlockN>(sums, row, column);
@@ -37,15 +51,15 @@ class TileStore {
   }
 
  private:
-  // ---- parts of k: a CTA has one tile, so that the ring is free at its end ----
+  // ---- parts of k in a cluster: a CTA has one tile, so that the ring is free at its end ----
 
   // What a CTA adds up and stores: a band of columns, whole slabs; where the tile has too few, rows, whole warps.
-  static constexpr bool kOfRows = spec::kBlockN % (kParts * kStoreColumns) != 0;
-  static_assert(!kOfRows || kMathWarps % kParts == 0, "bands of whole slabs or of whole warps");
-  static constexpr int kBandWarps = kOfRows ? kMathWarps / kParts : kMathWarps;
-  static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kParts;
+  static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kStoreColumns) != 0;
+  static_assert(!kOfRows || kMathWarps % kTileCtas == 0, "bands of whole slabs or of whole warps");
+  static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
+  static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kTileCtas;
   static constexpr int kBandPieces = kWaves * kBandColumns / 2 / 4, kBandThreads = 32 * kBandWarps;
-  static_assert(kParts == 1 || kParts * kBandPieces * kBandThreads * 16 <= kLayout.output,
+  static_assert(kTileCtas == 1 || kTileCtas * kBandPieces * kBandThreads * 16 <= kLayout.output,
                 "what the ring has room for");
   __device__ __forceinline__ uint32_t math_warp() const { return warpgroup_ * 4 + warp_; }
   /// Where CTA `from` puts piece i, 16 bytes, of its sums in another CTA's band, for the thread there that is this one.
@@ -92,7 +106,7 @@ class TileStore {
   template <int kWhich>
   __device__ __forceinline__ void send_columns(Sums& sums, int rank) const {
     if (kWhich != rank) send<kWhich>(sums, rank, kWhich);
-    if constexpr (kWhich + 1 < kParts) send_columns<kWhich + 1>(sums, rank);
+    if constexpr (kWhich + 1 < kTileCtas) send_columns<kWhich + 1>(sums, rank);
   }
   /// In the order of k, whoever adds. `own`: which part is this CTA's.
   template <int kWhich>
@@ -102,7 +116,7 @@ class TileStore {
       float(&here)[4] = piece<kWhich>(sums, i);
       float sum[4];
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
+      for (int part = 0; part < kTileCtas; ++part) {
         float value[4];
         if (part == own) {
 #pragma unroll
@@ -121,7 +135,7 @@ class TileStore {
   template <int kWhich>
   __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, int row, int column) const {
     if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, row, column);
-    if constexpr (kWhich + 1 < kParts) add_and_store_columns<kWhich + 1>(sums, rank, row, column);
+    if constexpr (kWhich + 1 < kTileCtas) add_and_store_columns<kWhich + 1>(sums, rank, row, column);
   }
 
   // ---- slabs: what a warp stores at once ----
@@ -133,7 +147,7 @@ class TileStore {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
     // What is added to the next slab is on its way while this one is stored, where registers allow.
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
-    constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kParts == 1 || kWaves == 1) ? 1 : 0;
+    constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kTileCtas == 1 || kWaves == 1) ? 1 : 0;
     Addends<kStoreColumns> addends[kAhead + 1];
     const auto load = [&](int number) {
       if constexpr (!kPlainSums)

@@ -42,6 +42,9 @@ constexpr int kSlabDepth = kRowBytes / kElementBytes;  // k of a slot's tile
 constexpr int kCluster = spec::kClusterM;
 constexpr int kParts = spec::kSplitK;  // of k
 static_assert(kParts == 1 || (kCluster == 1 && !kPingPong), "CTAs of a cluster share a tile or its columns");
+constexpr bool kTakesTurns =
+    kParts > 1 && spec::kSplitMode == SplitMode::kTurnstile;  // else parts are a cluster's CTAs
+constexpr int kTileCtas = kTakesTurns ? 1 : kParts;           // that share a tile at one time
 static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
 constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
 constexpr uint32_t kBShareBytes = kBBytes / kCluster;
@@ -53,7 +56,7 @@ static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1), "a
 
 constexpr contract::GemmLayout kLayout =
     contract::gemm_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups,
-                          spec::kStoreStages, kBlockScales ? kScalePitch : 0);
+                          spec::kStoreStages, kBlockScales ? kScalePitch : 0, kTakesTurns);
 
 using Payload =
     pipeline::ScaledTilePayload<kABytes, kBBytes, kBlockScales ? kScaledRows : 0, kScalePitch, spec::kStages>;
@@ -70,27 +73,31 @@ struct Part {
   int begin, end;
 };
 
-/// What every role derives from the launch, alike.
+/// What every role derives from the launch, alike. Parts that take turns are items, all of a tile one behind the other,
+/// and a CTA has one.
 struct Work {
   policy::TileRaster raster;  // rows are rows of clusters
   int slabs;                  // of k
   int first, step;
+  int turn;  // the CTA's part, of those that take turns
   bool turned;
 
-  __device__ __forceinline__ explicit Work(const GemmParams& params) {
+  __device__ __forceinline__ Work(const GemmParams& params, int item) {
     const int rows = (params.m + spec::kBlockM * kCluster - 1) / (spec::kBlockM * kCluster);
     const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
     turned = params.bands_of_n;
     raster = {turned ? columns : rows, turned ? rows : columns, params.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
-    first = static_cast<int>(blockIdx.x) / (kCluster * kParts);
-    step = static_cast<int>(gridDim.x) / (kCluster * kParts);
+    first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas);
+    step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);
+    turn = kTakesTurns ? item % kParts : 0;
   }
   /// The CTA's slabs: whole groups, but for the last part's end.
   __device__ __forceinline__ Part part() const {
     if constexpr (kParts == 1) return {0, slabs};
-    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup, rank = static_cast<int>(ptx::cluster_ctarank());
-    return {groups * rank / kParts * spec::kKGroup, min(slabs, groups * (rank + 1) / kParts * spec::kKGroup)};
+    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;
+    const int part = kTakesTurns ? turn : static_cast<int>(ptx::cluster_ctarank());
+    return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
   }
   /// Row and column of tile `index`, the CTA's own of the cluster's.
   __device__ __forceinline__ policy::TileRaster::Tile at(int index, int rank) const {

@@ -91,8 +91,11 @@ std::vector<Form> forms() {
     change(schedule);
     return schedule;
   };
+  GemmSchedule turns = hopper(false);
+  turns.split_k = 2, turns.split_mode = SplitMode::kTurnstile;
   return {{"hopper", Arch::kSm90a, hopper(false)},
           {"hopper_swapped", Arch::kSm90a, hopper(true)},
+          {"hopper_turns", Arch::kSm90a, turns, false},
           {"blackwell", Arch::kSm100a, blackwell(64, [](GemmSchedule&) {})},
           {"blackwell_swapped", Arch::kSm100a, blackwell(32, [](GemmSchedule& s) { s.swap_ab = true, s.k_group = 1; })},
           {"blackwell_pair", Arch::kSm100a,

@@ -43,6 +43,18 @@ TEST_F(GemmEdges, WithoutKTheEpilogueIsOfZeros) {
     for (const int m : {1, 70}) expect_right(inputs(problem_of(epilogue, 72, 0), m, 3));
 }
 
+TEST_F(GemmEdges, WithoutKPartsAddZeros) {
+  GemmSchedule parts;
+  parts.split_k = 4;
+  for (const SplitMode mode : {SplitMode::kCluster, SplitMode::kTurnstile})
+    for (const DType dtype : {DType::kBf16, DType::kE4m3}) {
+      parts.split_mode = mode;
+      const auto scales = dtype == DType::kE4m3 ? ScaleKind::kPerBlock : ScaleKind::kNone;
+      const GemmCase call = inputs(gemm_problem(dtype, DType::kBf16, 72, 0, "acc + bias + c", scales), 70, 3);
+      test::expect_right(call, test::run_checked(engine_, call, parts));
+    }
+}
+
 TEST_F(GemmEdges, OneRow) { expect_right(inputs(problem_of("acc + bias + c"), 1, 5)); }
 
 TEST_F(GemmEdges, TheSmallestProblem) { expect_right(inputs(problem_of("acc", 8, 8), 1)); }
@@ -83,16 +95,17 @@ TEST_F(GemmEdges, NanAndInfinityPropagate) {
 
 /// Where parts of a sum, or of an operand, come from another CTA, and where f32 sums are added to slab by slab.
 TEST_F(GemmEdges, NanAndInfinityPropagateThroughClustersAndParts) {
-  GemmSchedule cluster, parts;
-  for (GemmSchedule* schedule : {&cluster, &parts}) {
+  GemmSchedule cluster, parts, turns;
+  for (GemmSchedule* schedule : {&cluster, &parts, &turns}) {
     schedule->block_m = 64, schedule->block_n = 128, schedule->math_warpgroups = 1, schedule->stages = 4;
     schedule->roles = Roles::kCooperative;
   }
   cluster.cluster = ClusterShape{2, 1};
-  parts.split_k = 2;
+  parts.split_k = turns.split_k = 2;
+  turns.split_mode = SplitMode::kTurnstile;
   const float infinity = std::numeric_limits<float>::infinity();
   for (const DType dtype : {DType::kBf16, DType::kE5m2})
-    for (const GemmSchedule& schedule : {cluster, parts}) {
+    for (const GemmSchedule& schedule : {cluster, parts, turns}) {
       GemmCase call = inputs(gemm_problem(dtype, DType::kBf16, 128, 272), 130);
       fill_with_nan(dtype, {call.a.row(70), bytes_of(dtype)});
       encode_row(dtype, {&infinity, 1}, call.b.row(50));

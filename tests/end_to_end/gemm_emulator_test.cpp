@@ -44,6 +44,12 @@ GemmSchedule tile(int block_m, int block_n, int warpgroups = 1, Roles roles = Ro
   return schedule;
 }
 GemmSchedule ping_pong(int block_m, int block_n) { return tile(block_m, block_n, 2, Roles::kPingPong); }
+GemmSchedule in_turn(GemmSchedule schedule, int parts, int k_group = 1) {
+  schedule.split_k = parts;
+  schedule.split_mode = SplitMode::kTurnstile;
+  schedule.k_group = k_group;
+  return schedule;
+}
 template <class Change>
 GemmSchedule with(GemmSchedule schedule, Change change) {
   change(schedule);
@@ -101,6 +107,22 @@ std::vector<Case> cases() {
       {"fp8_block", fp8(ScaleKind::kPerBlock), kRows, tile(64, 128)},
       {"fp8_block_ping_pong", fp8(ScaleKind::kPerBlock, DType::kF32), 200, ping_pong(64, 128)},
       {"fp8_result", fp8(ScaleKind::kPerToken, DType::kE4m3), kRows, small},
+      {"turns", gemm_problem(DType::kBf16, DType::kBf16, kColumns, 520), 200, in_turn(small, 2)},
+      {"turns_of_three_in_groups", gemm_problem(DType::kF16, DType::kF32, kColumns, 904), kRows, in_turn(small, 3, 2)},
+      {"turns_of_more_parts_than_slabs", bf16("acc + bias"), kRows, in_turn(small, 16)},
+      {"turns_of_warpgroups", with_c(bf16("gelu(alpha * acc + bias) + beta * c"), DType::kF32), 200,
+       in_turn(tile(128, 152, 2), 2)},
+      {"turns_of_three_warpgroups", bf16("acc + c"), 200, in_turn(tile(192, 72, 3), 3)},
+      {"turns_of_tall_warpgroups", bf16("silu(acc)"), 300, in_turn(tile(256, 72, 2), 2)},
+      {"turns_swapped", gemm_problem(DType::kBf16, DType::kBf16, kColumns, 520, "acc + bias + c"), 19,
+       in_turn(with(tile(64, 16), [](auto& s) { s.swap_ab = true; }), 5)},
+      {"turns_tn", laid_out(bf16("relu(acc)"), OperandLayout::kTn), kRows, in_turn(small, 2)},
+      {"turns_fp8", fp8(ScaleKind::kNone), kRows, in_turn(small, 2)},
+      {"turns_fp8_tensor", fast(fp8(ScaleKind::kPerTensor)), kRows, in_turn(small, 2)},
+      {"turns_fp8_token", fp8(ScaleKind::kPerToken, DType::kE4m3), kRows, in_turn(small, 3)},
+      {"turns_fp8_block", fp8(ScaleKind::kPerBlock), 200, in_turn(tile(64, 128), 2)},
+      {"turns_fp8_block_swapped", fp8(ScaleKind::kPerBlock), 19,
+       in_turn(with(tile(64, 32), [](auto& s) { s.swap_ab = true; }), 2)},
   };
 }
 

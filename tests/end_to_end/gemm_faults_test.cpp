@@ -22,6 +22,7 @@ enum class Form {
   kPingPong,  // a tile for each of two warpgroups
   kCluster,   // of two CTAs, which share B
   kParts,     // of k, two
+  kTurns,     // parts of k that take turns, two
   kBlocks,    // 8 bits with scales of blocks
 };
 
@@ -50,7 +51,8 @@ GemmSchedule schedule_of(Form form) {
   schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
   schedule.math_warpgroups = form == Form::kPingPong ? 2 : 1;
   if (form == Form::kCluster) schedule.cluster = ClusterShape{2, 1};
-  if (form == Form::kParts) schedule.split_k = 2;
+  if (form == Form::kParts || form == Form::kTurns) schedule.split_k = 2;
+  if (form == Form::kTurns) schedule.split_mode = SplitMode::kTurnstile;
   return schedule;
 }
 
@@ -165,6 +167,44 @@ const Fault kFaults[] = {
      Form::kParts,
      {{"if constexpr (kParts == 1) return {0, slabs};", "return {0, slabs};"}},
      "wrong result"},
+    // ---- parts of k that take turns ----
+    // The checker knows of no order between CTAs in global memory. Parts of a tile that begin the wrong way round tell
+    // by the result.
+    {"turns_not_awaited",
+     Form::kTurns,
+     {{"turnstile.wait();", ""}, {"ptx::atom_add_relaxed_gpu_u32(params.begun, 1)", "blockIdx.x ^ 1"}},
+     "wrong result"},
+    {"turns_not_passed", Form::kTurns, {{"turnstile.pass();", ""}}, "deadlock"},
+    {"turns_passed_to_the_first_warp",
+     Form::kTurns,
+     {{"tile * kMathWarps + warp, part);", "tile * kMathWarps + (part == 0 ? 0 : warp), part);"}},
+     "deadlock"},
+    {"parts_before_not_added",
+     Form::kTurns,
+     {{"own[i + j] = before[j] + own[i + j];", "own[i + j] += 0 * before[j];"}},
+     "wrong result"},
+    {"sums_of_two_threads_in_one_place",
+     Form::kTurns,
+     {{"+ thread * 4, kStep);", "+ thread % 64 * 4, kStep);"}},
+     "wrong result"},
+    {"every_part_finishes", Form::kTurns, {{"return part_ == kParts - 1;", "return true;"}}, "deadlock"},
+    {"parts_in_the_order_of_the_grid",
+     Form::kTurns,
+     {{"ptx::atom_add_relaxed_gpu_u32(params.begun, 1)",
+       "static_cast<uint32_t>((blockIdx.x + spec::kSplitK - 1) % gridDim.x)"}},
+     "deadlock"},
+    {"item_taken_ahead_of_the_launch_before",
+     Form::kTurns,
+     {{"ptx::griddepcontrol_wait(); // a launch ahead may use the workspace", ""}},
+     "missing griddepcontrol.wait"},
+    {"item_read_before_it_is_taken",
+     Form::kTurns,
+     {{"} else { __syncthreads(); } const int item", "} const int item"}},
+     "race"},
+    {"parts_of_the_same_slabs",
+     Form::kTurns,
+     {{"return {groups * part / kParts * spec::kKGroup,", "return {groups * 0 / kParts * spec::kKGroup,"}},
+     "wrong result"},
     // ---- stores ----
     {"results_not_fenced",
      Form::kPlain,
@@ -179,25 +219,27 @@ const Fault kFaults[] = {
     // ---- a kernel ahead ----
     {"operands_loaded_ahead_of_it",
      Form::kPlain,
-     {{"ptx::griddepcontrol_wait(); pipeline::InputProducer<Input> input(barriers_, payload_);",
+     {{"if constexpr (!kTakesTurns) ptx::griddepcontrol_wait(); // else who took the item has waited\n "
+       "pipeline::InputProducer<Input> input(barriers_, payload_);",
        "pipeline::InputProducer<Input> input(barriers_, payload_);"}},
      "missing griddepcontrol.wait"},
 };
+
+/// What is found in the form's kernel with `edits`.
+test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
+  const GemmCase call = make_gemm_inputs(problem_of(form), {.name = "fault", .m = 200}, {.seed = 1});
+  return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
+}
 
 class GemmFaults : public testing::TestWithParam<Fault> {
  protected:
   void SetUp() override {
     if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
-  static test::Findings findings_of(const Fault& fault) {
-    const GemmCase call = make_gemm_inputs(problem_of(fault.form), {.name = "fault", .m = 200}, {.seed = 1});
-    return test::run_with_edits("gemm_sm90", call, schedule_of(fault.form), fault.edits, Arch::kSm90a, kSms);
-  }
-  static constexpr int kSms = 2;
 };
 
 TEST_P(GemmFaults, AreFound) {
-  const test::Findings findings = findings_of(GetParam());
+  const test::Findings findings = findings_in(GetParam().form, GetParam().edits);
   EXPECT_THAT(findings.found, testing::Contains(GetParam().found)) << findings.text;
 }
 
@@ -207,10 +249,9 @@ INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
 /// Without a mistake nothing is found, in any of the forms: what is found above is the mistake.
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  for (const Form form :
-       {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts, Form::kBlocks}) {
-    const GemmCase call = make_gemm_inputs(problem_of(form), {.name = "right", .m = 200}, {.seed = 1});
-    const test::Findings findings = test::run_with_edits("gemm_sm90", call, schedule_of(form), {}, Arch::kSm90a, 2);
+  for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
+                          Form::kTurns, Form::kBlocks}) {
+    const test::Findings findings = findings_in(form);
     EXPECT_TRUE(findings.found.empty()) << findings.text;
   }
 }

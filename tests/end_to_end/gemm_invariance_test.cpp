@@ -75,8 +75,8 @@ TEST_P(GemmInvariance, ResultsAreTheSameOnFewerSms) {
 INSTANTIATE_TEST_SUITE_P(Kernels, GemmInvariance, testing::ValuesIn(subjects()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Parts of k that meet in shared memory, and operands that two CTAs share: the order in which warps and copies happen
-// to run is no order of sums.
+// Parts of k that meet in shared memory or in a workspace, and operands that two CTAs share: the order in which warps
+// and copies happen to run is no order of sums.
 struct Form {
   const char* name;
   GemmSchedule schedule;
@@ -102,10 +102,11 @@ std::vector<Form> forms() {
   GemmSchedule schedule;
   schedule.block_m = 64, schedule.block_n = 128, schedule.stages = 4, schedule.math_warpgroups = 1;
   schedule.roles = Roles::kCooperative;
-  GemmSchedule parts = schedule, cluster = schedule;
+  GemmSchedule parts = schedule, turns = schedule, cluster = schedule;
   parts.split_k = 2;
+  turns.split_k = 3, turns.split_mode = SplitMode::kTurnstile;
   cluster.cluster = ClusterShape{2, 1};
-  return {{"parts_of_k", parts}, {"cluster", cluster}};
+  return {{"parts_of_k", parts}, {"turns", turns}, {"cluster", cluster}};
 }
 INSTANTIATE_TEST_SUITE_P(Forms, GemmRuns, testing::ValuesIn(forms()),
                          [](const auto& info) { return std::string(info.param.name); });

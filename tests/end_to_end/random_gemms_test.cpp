@@ -96,6 +96,9 @@ class Draw {
     if (!problem.batch_invariant && chance(15)) {
       schedule.split_k = one_of({2, 4});
       schedule.block_n = 64 * schedule.split_k.value();
+    } else if (!problem.batch_invariant && chance(15)) {
+      schedule.split_k = one_of({2, 3, 7, 16});
+      schedule.split_mode = SplitMode::kTurnstile;
     }
     return schedule;
   }

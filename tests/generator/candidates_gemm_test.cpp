@@ -66,19 +66,21 @@ TEST_P(GemmCandidatesOf, AreTheSameEveryTime) {
 }
 
 TEST(GemmCandidates, VaryEveryFieldThatTheModelKnowsLittleOf) {
-  std::set<int> stages, groups, clusters, splits, in_flight;
+  std::set<int> stages, groups, clusters, splits, in_turn, in_flight;
   std::set<bool> swapped, along_n;
   std::set<Roles> roles;
   for (const GemmCandidate& candidate : enumerate_candidates(mlp_of(), {}, Arch::kSm90a, rows(512), kAll).kept) {
     const GemmSpec& spec = candidate.plan.variants[0].spec;
     stages.insert(spec.stages), groups.insert(spec.k_group), clusters.insert(spec.cluster_m);
     splits.insert(spec.split_k), in_flight.insert(spec.mma_in_flight), swapped.insert(spec.swap_ab);
+    if (spec.takes_turns()) in_turn.insert(spec.split_k);
     roles.insert(spec.roles), along_n.insert(candidate.plan.variants[0].bands_of_n);
   }
   EXPECT_GT(stages.size(), 4u);
   EXPECT_EQ(groups, (std::set{1, 2, 4}));
   EXPECT_EQ(clusters, (std::set{1, 2, 4}));
-  EXPECT_EQ(splits, (std::set{1, 2, 4}));
+  EXPECT_EQ(splits, (std::set{1, 2, 4, 8}));
+  EXPECT_EQ(in_turn, (std::set{2, 4, 8}));
   EXPECT_EQ(in_flight, (std::set{0, 1}));
   EXPECT_EQ(swapped.size() + roles.size() + along_n.size(), 6u);
 }

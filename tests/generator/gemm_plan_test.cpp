@@ -144,6 +144,42 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
   EXPECT_THAT(refusal(problem(4096, 4096), other), HasSubstr("the hopper family has no clc_depth"));
 }
 
+TEST(GemmPlan, PartsOfKTakeTurnsWhereTheScheduleSaysSo) {
+  GemmSchedule schedule;
+  schedule.block_m = 64, schedule.block_n = 72, schedule.math_warpgroups = 1, schedule.stages = 4;
+  schedule.split_k = 3;
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule),
+              HasSubstr("/schedule/split_k: 3 is not built yet for the hopper family; it has 1, 2, 4, 8, and 1 to 16 "
+                        "with split_mode \"turnstile\""));
+  schedule.split_mode = SplitMode::kTurnstile;
+  const GemmSpec spec = plan_gemm(problem(4096, 4096), schedule, Arch::kSm90a).variants[0].spec;
+  EXPECT_TRUE(spec.takes_turns());
+  EXPECT_EQ(spec.cluster(), 1);
+  EXPECT_TRUE(takes_all_sms(spec));
+  EXPECT_EQ(plan_launch(spec, {130, 4096, 4096}, 132, 0).grid[0], 3u * 57 * 3) << "a CTA for each part";
+  const GemmWorkspace workspace = plan_workspace(spec, {130, 4096, 4096});
+  EXPECT_EQ(workspace.zeros, 16u + 3 * 57 * 4 * 4) << "a word for each of 4 warps";
+  EXPECT_EQ(workspace.bytes, workspace.zeros + 3 * 57 * 64 * 72 * 4);
+  schedule.split_k = 17;
+  EXPECT_THAT(
+      refusal(problem(4096, 4096), schedule),
+      HasSubstr("/schedule/split_k: 17 is not built yet for the hopper family; it has 1 to 16 with split_mode"));
+  schedule.split_k = 2;
+  schedule.split_mode = SplitMode::kAtomic;
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("it has cluster, turnstile"));
+  schedule.split_mode = SplitMode::kTurnstile;
+  schedule.cluster = ClusterShape{2, 1};
+  EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("/schedule/split_k: 2: parts that take turns"));
+}
+
+TEST(GemmPlan, OnePartIsTheSameKernelInEitherMode) {
+  GemmSchedule schedule;
+  schedule.split_k = 1;
+  const GemmPlan plain = plan_gemm(problem(4096, 4096), schedule, Arch::kSm90a);
+  schedule.split_mode = SplitMode::kTurnstile;
+  EXPECT_EQ(plan_gemm(problem(4096, 4096), schedule, Arch::kSm90a).variants, plain.variants);
+}
+
 TEST(GemmPlan, PortableServesWhatTheArchitecturesOwnDoesNot) {
   const auto family = [](const GemmProblem& of, Arch arch) {
     return plan_gemm(of, {}, arch).variants.back().spec.family;

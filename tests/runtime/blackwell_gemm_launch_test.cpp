@@ -275,7 +275,7 @@ TEST_F(BlackwellGemmLaunchTest, PassesSizesStridesAndNumbers) {
   EXPECT_EQ(params.c_stride, 1024);
   EXPECT_EQ(reinterpret_cast<DevicePtr>(params.c), 0x800000u);
   EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), 0x700000u);
-  EXPECT_EQ(params.turns, nullptr);
+  EXPECT_EQ(params.turnstile.turns, nullptr);
   EXPECT_GT(params.band, 0);
   const LaunchConfig config = device().launches().back().config;
   EXPECT_EQ(config.grid[0], 2u * 8 * 2) << "2 x 8 tiles of 256 x 64, of 2 CTAs each";
@@ -324,9 +324,9 @@ TEST_F(BlackwellGemmLaunchTest, PartsOfKHaveTheirWordsClearedAheadOfThem) {
   EXPECT_EQ(fill.bytes, 16u + 8 * 16);
   EXPECT_EQ(fill.launches_before, 0u);
   const BlackwellGemmParams params = launched();
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.begun), 0x900000u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turns), 0x900010u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.partials), 0x900000u + fill.bytes);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.begun), 0x900000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.turns), 0x900010u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.partials), 0x900000u + fill.bytes);
   EXPECT_EQ(device().launches().back().config.grid[0], 16u);
 }
 

@@ -307,6 +307,43 @@ TEST_F(GemmLaunchTest, ScalesHaveTheirRules) {
             HasSubstr("/tensors/scale_b_stride: 1 is less than the 2 blocks of 128 that k = 256 has")));
 }
 
+TEST_F(GemmLaunchTest, PartsOfKInTurnHaveTheirWordsClearedAheadOfThem) {
+  Engine engine(options());
+  GemmSchedule schedule = tile(128, 128);
+  schedule.split_k = 3;
+  schedule.split_mode = SplitMode::kTurnstile;
+  const GemmKernel kernel = engine.prepare(mlp(), schedule);
+  GemmTensors tensors = some_operands();
+  constexpr std::uint64_t kTiles = 4, kZeros = 16 + kTiles * 8 * 4, kBytes = kZeros + kTiles * 128 * 128 * 4;
+  EXPECT_EQ(kernel.workspace_bytes(tensors.m), kBytes);
+  tensors.sm_budget = 8;
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { kernel.launch(tensors, some_stream()); }),
+      AllOf(HasSubstr("/tensors/workspace: 0 bytes are given and " + std::to_string(kBytes) +
+                      " are needed to add 3 parts of k; see GemmKernel::workspace_bytes()"),
+            HasSubstr("/tensors/sm_budget: is 8, and the kernel for 100 rows takes all SMs, for parts of k wait "
+                      "for each other; 0, or a schedule with split_k 1, would do")));
+  tensors.sm_budget = 0;
+  tensors.workspace = 0x900000;
+  tensors.workspace_bytes = kBytes;
+  allocations = 0;
+  count_allocations = true;
+  kernel.launch(tensors, some_stream());
+  count_allocations = false;
+  EXPECT_EQ(allocations, 0);
+  const FakeDevice::Fill fill = device().last_fill();
+  EXPECT_EQ(fill.address, 0x900000u);
+  EXPECT_EQ(fill.byte, 0);
+  EXPECT_EQ(fill.bytes, kZeros);
+  EXPECT_EQ(fill.launches_before, 0u);
+  const GemmParams params = launched();
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.begun), 0x900000u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.turns), 0x900010u);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.partials), 0x900000u + kZeros);
+  EXPECT_EQ(device().launches().back().config.grid[0], 3u * kTiles);
+  EXPECT_EQ(device().launches().back().config.cluster[0], 1u);
+}
+
 /// Operands of any size, apart from each other.
 GemmTensors far_apart(int m) {
   GemmTensors tensors;

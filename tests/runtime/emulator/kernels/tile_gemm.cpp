@@ -15,6 +15,7 @@ std::string type_of(OperandLayout) { return "OperandLayout"; }
 std::string type_of(ScaleKind) { return "ScaleKind"; }
 std::string type_of(Activation) { return "Activation"; }
 std::string type_of(Roles) { return "Roles"; }
+std::string type_of(SplitMode) { return "SplitMode"; }
 std::string type_of(Scheduler) { return "Scheduler"; }
 
 /// "block_m" -> "kBlockM"; dtypes say that they are.
@@ -72,7 +73,7 @@ GemmSpec tile_gemm_spec() {
 contract::GemmLayout tile_gemm_layout(const GemmSpec& spec) {
   const int scales = spec.scales == ScaleKind::kPerBlock ? spec.swap_ab ? spec.block_n : spec.block_m : 0;
   return contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
-                               spec.store_stages, contract::gemm_scale_bytes(scales));
+                               spec.store_stages, contract::gemm_scale_bytes(scales), spec.takes_turns());
 }
 
 HopperCase tile_gemm(const std::string& name, const TileGemmCase& gemm, TileGemmRun run) {

@@ -352,8 +352,8 @@ void add_blackwell(std::vector<GemmCall>& calls) {
 }
 
 /// gemm_sm90 in the forms whose synchronisation differs: products waited for at once or behind the next, groups of
-/// slots, warpgroups that take turns, clusters, parts of k, scales that come with a slot, of rows or of columns. A CTA
-/// walks several tiles and its ring goes round within one; the last tiles end inside m, n and k.
+/// slots, warpgroups that take turns, clusters, parts of k in either way, scales that come with a slot, of rows or of
+/// columns. A CTA walks several tiles and its ring goes round within one; the last tiles end inside m, n and k.
 std::vector<GemmCall> gemm_calls() {
   GemmSchedule plain;
   plain.family = Family::kHopper;
@@ -382,6 +382,12 @@ std::vector<GemmCall> gemm_calls() {
   parts.block_n = 128;
   parts.split_k = 2;
   calls.push_back({"gemm_sm90_parts_of_k", problem, 100, parts});
+  GemmSchedule turnstile = plain;
+  turnstile.split_k = 2;
+  turnstile.split_mode = SplitMode::kTurnstile;
+  GemmProblem deep = problem;
+  deep.k = 520;  // the ring goes round within a part
+  calls.push_back({"gemm_sm90_turnstile", deep, 100, turnstile});
   GemmProblem blocks;
   blocks.n = 256;
   blocks.k = 656;
