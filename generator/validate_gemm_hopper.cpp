@@ -116,6 +116,16 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
                        spec.split_k, contract::gemm_store_columns(bits_of(spec.d) / 8), spec.block_n,
                        spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
                        contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
+  // Parts in a cluster hand each other f32 sums in the memory of the ring.
+  const int slot = (spec.block_m + spec.block_n) * contract::kGemmSlabBytes,
+            exchanged = spec.block_m * spec.block_n * 4;
+  if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {
+    const int slots = (exchanged + slot - 1) / slot;
+    refuse("stages",
+           fmt::format("{} slots have no room for the {} bytes of sums that {} parts of a tile hand each other; "
+                       "{} would do",
+                       spec.stages, exchanged, spec.split_k, (slots + spec.k_group - 1) / spec.k_group * spec.k_group));
+  }
   if (!fits_registers(spec)) {
     GemmSpec smaller = spec;
     while (smaller.block_n > 8 && !fits_registers(smaller)) smaller.block_n -= 8;

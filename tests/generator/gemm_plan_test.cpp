@@ -144,6 +144,22 @@ TEST(GemmPlan, RefusesWhatNoTileFits) {
   EXPECT_THAT(refusal(problem(4096, 4096), other), HasSubstr("the hopper family has no clc_depth"));
 }
 
+TEST(GemmPlan, PartsInAClusterNeedARingWithRoomForTheirSums) {
+  GemmSchedule schedule;
+  schedule.block_m = 128, schedule.block_n = 256, schedule.math_warpgroups = 2, schedule.stages = 2;
+  schedule.roles = Roles::kCooperative;
+  schedule.split_k = 4;
+  EXPECT_THAT(
+      refusal(problem(4096, 4096), schedule),
+      HasSubstr("/schedule/stages: 2 slots have no room for the 131072 bytes of sums that 4 parts of a tile hand "
+                "each other; 3 would do"));
+  schedule.stages = 3;
+  EXPECT_EQ(refusal(problem(4096, 4096), schedule), "");
+  schedule.stages = 2;
+  schedule.split_mode = SplitMode::kTurnstile;
+  EXPECT_EQ(refusal(problem(4096, 4096), schedule), "");
+}
+
 TEST(GemmPlan, PartsOfKTakeTurnsWhereTheScheduleSaysSo) {
   GemmSchedule schedule;
   schedule.block_m = 64, schedule.block_n = 72, schedule.math_warpgroups = 1, schedule.stages = 4;
