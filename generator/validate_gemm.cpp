@@ -101,6 +101,10 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
     violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +
                                                             std::string(to_string(problem.dtype.a)) +
                                                             " operands, whose sums are f32; leave it out"});
+  if (const int parts = config.schedule.split_k.value_or(1); problem.batch_invariant && parts > 1)
+    violations.push_back({"/schedule/split_k", std::to_string(parts) +
+                                                   ": parts of k are added in another order than the whole, and the "
+                                                   "problem is batch_invariant; 1 would do"});
   check_family(config.schedule, violations);
   return violations;
 }

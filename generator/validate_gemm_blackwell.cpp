@@ -96,10 +96,6 @@ void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedu
   takes("/schedule/split_k", schedule.split_k, {1, 2, 4, 8});
   takes("/schedule/cta_group", schedule.cta_group, {1, 2});
   takes("/schedule/clc_depth", schedule.clc_depth, {0, 1, 2, 3});
-  if (problem.batch_invariant && schedule.split_k.value_or(1) > 1)
-    violations.push_back({"/schedule/split_k", fmt::format("{}: parts of k are added in another order than the whole, "
-                                                           "and the problem is batch_invariant; 1 would do",
-                                                           schedule.split_k.value())});
   const ClusterShape cluster = schedule.cluster.value_or({schedule.cta_group.value_or(1), 1});
   const bool pair = schedule.cta_group.value_or(1) == 2;
   if (!is_one_of(cluster.m, {1, 2, 4}) || !is_one_of(cluster.n, {1, 2, 4}) ||

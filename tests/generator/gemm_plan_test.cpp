@@ -188,6 +188,21 @@ TEST(GemmPlan, PartsOfKTakeTurnsWhereTheScheduleSaysSo) {
   EXPECT_THAT(refusal(problem(4096, 4096), schedule), HasSubstr("/schedule/split_k: 2: parts that take turns"));
 }
 
+TEST(GemmPlan, PartsOfKChangeTheOrderThatABatchInvariantProblemKeeps) {
+  GemmProblem of = problem(4096, 4096);
+  of.batch_invariant = true;
+  GemmSchedule schedule;
+  for (const SplitMode mode : {SplitMode::kCluster, SplitMode::kTurnstile}) {
+    schedule.split_k = 2;
+    schedule.split_mode = mode;
+    EXPECT_THAT(refusal(of, schedule),
+                HasSubstr("/schedule/split_k: 2: parts of k are added in another order than the whole, and the problem "
+                          "is batch_invariant; 1 would do"));
+    schedule.split_k = 1;
+    EXPECT_EQ(refusal(of, schedule), "");
+  }
+}
+
 TEST(GemmPlan, OnePartIsTheSameKernelInEitherMode) {
   GemmSchedule schedule;
   schedule.split_k = 1;
