@@ -34,7 +34,10 @@ struct Form {
 
 // Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
 // H100: docs/gemm.md.
-constexpr Form kForms[] = {{128, 256, 2, Roles::kCooperative},
+// Of tiles that cost the same the first is taken: 256 x 128 where each slab's products are scaled, for an H100 made 1 %
+// more of it than of 128 x 256.
+constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
+                           {128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
                            {128, 192, 2, Roles::kCooperative},
                            {128, 128, 2, Roles::kCooperative},
@@ -82,6 +85,23 @@ GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
   return spec;
 }
 
+/// Whether products can be made while others are added: those need registers of their own. Of scales of blocks each may
+/// have to be of fewer columns for it, and one of 64 reads shared memory as fast as it gives.
+bool has_room_for_two_products(GemmSpec spec) {
+  constexpr int kNarrow = 64;
+  const int columns = detail::gemm_product_columns(spec);
+  spec.mma_in_flight = 0;
+  const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < detail::gemm_product_columns(spec);
+  return columns > (narrowed ? kNarrow : 0);
+}
+
+/// Bands of columns, where the tile is taller than it is wide and sums are scaled slab by slab: 0 to 2 % on an H100.
+Raster raster_of(const GemmSpec& spec) {
+  return spec.family == Family::kHopper && spec.scales == ScaleKind::kPerBlock && spec.block_m > spec.block_n
+             ? Raster::kAlongN
+             : Raster::kAlongM;
+}
+
 /// The form with the schedule's fields in it.
 GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.roles = schedule.roles.value_or(form.roles);
@@ -97,8 +117,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
   spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
-  // Products that are made while others are added need registers of their own.
-  if (schedule.mma_in_flight.is_auto() && detail::gemm_product_columns(spec) == 0) spec.mma_in_flight = 0;
+  if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
   spec.stages = schedule.stages.value_or(detail::most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
   return spec;
 }
@@ -154,7 +173,9 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
           spec.split_k > 1 ? "too few tiles for all SMs" : "one part keeps the sums' order whatever m is");
   resolve("split_mode", schedule.split_mode, spec.split_mode,
           "parts add up in a cluster's shared memory, without a workspace");
-  resolve("raster", schedule.raster, Raster::kAlongM, "bands of rows, about as tall as what is worked on is wide");
+  resolve("raster", schedule.raster, raster_of(spec),
+          fmt::format("bands of {}, about as tall as what is worked on is wide",
+                      raster_of(spec) == Raster::kAlongM ? "rows" : "columns"));
   resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
 }
 
@@ -256,7 +277,7 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
     if (!plan.variants.empty() && plan.variants.back().spec == *best)
       plan.variants.back().most_m = m;
     else
-      plan.variants.push_back({m, *best, schedule.raster.value_or(Raster::kAlongM) == Raster::kAlongN, ""});
+      plan.variants.push_back({m, *best, schedule.raster.value_or(raster_of(*best)) == Raster::kAlongN, ""});
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
   explain(plan.variants.back().spec, schedule,

@@ -178,6 +178,7 @@ class MathWarpgroup {
     const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // of the tiles that the warpgroups deal
     const Turns turns(warpgroup_);
     input_.skip(groups * mine);
+    begin_scales(work_.first + mine * work_.step, rank, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
@@ -185,10 +186,6 @@ class MathWarpgroup {
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
-        if (kPromotes && groups > 0) {
-          const policy::TileRaster::Tile tile = work_.at(own, rank);
-          slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
-        }
         if constexpr (spec::kPromotion == 1)
           multiply_and_add<(spec::kMmaInFlight > 0)>(groups);
         else if constexpr (kPromotes)
@@ -203,6 +200,7 @@ class MathWarpgroup {
       }
       const policy::TileRaster::Tile tile = work_.at(own, rank);
       const int row = tile.row * spec::kBlockM + first_row();
+      begin_scales(own + work_.step * sharers, rank, part);
       if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
       store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
       if constexpr (kTakesTurns) break;  // a part is all that its CTA does
@@ -213,6 +211,14 @@ class MathWarpgroup {
   }
 
  private:
+  /// Of tile `index`, if there is one: the first that come from memory are on their way under the tile before.
+  __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
+    if constexpr (kBlockScales) {
+      if (index >= work_.raster.count() || part.begin >= part.end) return;
+      const policy::TileRaster::Tile tile = work_.at(index, rank);
+      slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
+    }
+  }
   /// Of the warpgroup in its tile.
   __device__ __forceinline__ int first_row() const {
     return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
@@ -256,59 +262,67 @@ class MathWarpgroup {
   }
 
   /// Each slab's products begin at zero and are added to the sums in f32, times their scales: the tensor cores keep 14
-  /// bits of a sum of fp8 products. With kLag the next are made while some are added, but not from one round of slabs
-  /// to the next: across the end of a loop ptxas lets nobody but wgmma touch registers of products on their way.
+  /// bits of a sum of fp8 products. With kLag the next are made while some are added. Without, a warpgroup multiplies
+  /// while the other adds, and what lies between its last addition and its next product has to be short: slabs go in
+  /// unrolled rounds, so that ptxas spreads additions over the next slab's beginning, and whether that slab has landed
+  /// is asked ahead of them. (Plain additions would spill in rounds.) Products are not in flight from one round to the
+  /// next: across the end of a loop ptxas lets nobody but wgmma touch registers of products on their way.
   template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups) {
-    constexpr int kRound = kLag > 0 ? 4 / spec::kKGroup : 1;
+    constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
+    bool landed = false;  // the slot of the next group
     int group = 0;
     if constexpr (kRound > 1) {
 #pragma unroll 1
-      for (; group + kRound <= groups; group += kRound) multiply_and_add_round<kLag, kRound * spec::kKGroup>();
+      for (; group + kRound <= groups; group += kRound) multiply_and_add_round<kLag, kRound * spec::kKGroup>(landed);
     }
 #pragma unroll 1
-    for (; group < groups; ++group) multiply_and_add_round<kLag, spec::kKGroup>();
+    for (; group < groups; ++group) multiply_and_add_round<kLag, spec::kKGroup>(landed);
   }
   template <int kLag, int kSlabs>
-  __device__ __forceinline__ void multiply_and_add_round() {
+  __device__ __forceinline__ void multiply_and_add_round(bool& landed) {
     constexpr int kPieces = kWaves * kShares, kSets = 1 + kLag, kGroupPieces = kPieces * spec::kKGroup;
     const uint32_t row = static_cast<uint32_t>(first_row());
+    const Payload& payload = input_.payload();
+    const uint64_t first_a = descriptor<kAMnMajor>(payload.a(0) + row * kRowBytes);
+    const uint64_t first_b = descriptor<kBMnMajor>(payload.b(0));
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
     uint32_t slots[kSlabs / spec::kKGroup] = {};
-    // Slabs of which a lane has read the scales in its slot, and of which all lanes have: constants, once unrolled.
-    int read = 0, read_by_all = 0;
-    const auto release = [&](int slot) {  // of the round, whose products have ended
-      if (kBlockScales && read_by_all < (slot + 1) * spec::kKGroup) {
-        __syncwarp();
-        read_by_all = read;
-      }
-      input_.release(slots[slot], Release{lane_});
-    };
     const auto finish = [&](int number) {  // piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
       const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
-      if (ends && !SlabScales::kReadsSlot) release(number / kGroupPieces);
+      const auto release = [&] { input_.release(slots[number / kGroupPieces], Release{lane_}); };
+      if (ends && !SlabScales::kReadsSlot) release();
+      if (ends && !kPingPong) landed = input_.try_acquire();  // the next slot may be the other warpgroup's
       add(number % kPieces, products[number % kSets], factors[number / kPieces][number % kPieces / kShares]);
-      if (SlabScales::kReadsSlot) read = (number + 1) / kPieces;
-      if (ends && SlabScales::kReadsSlot) release(number / kGroupPieces);
+      if (ends && SlabScales::kReadsSlot) {
+        __syncwarp();  // all lanes have read the slot's scales
+        release();
+      }
     };
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
-        slots[slab / spec::kKGroup] = input_.acquire().index;
+        slots[slab / spec::kKGroup] = input_.acquire(landed).index;
+        landed = false;
         input_.step();
       }
-      const Payload& payload = input_.payload();
-      const int tile = static_cast<int>(slots[slab / spec::kKGroup]) * spec::kKGroup + slab % spec::kKGroup;
-      slab_scales_.read(payload.scales(tile), row, factors[slab]);
-      if (!SlabScales::kReadsSlot) read = slab + 1;
-      const uint64_t b = descriptor<kBMnMajor>(payload.b(tile));
-      const uint64_t a = descriptor<kAMnMajor>(payload.a(tile) + row * kRowBytes);
+      const uint32_t tile = slots[slab / spec::kKGroup] * spec::kKGroup + slab % spec::kKGroup;
+      const uint64_t a = ptx::wgmma_descriptor_at(first_a, tile * (kABytes / 16));
+      const uint64_t b = ptx::wgmma_descriptor_at(first_b, tile * (kBBytes / 16));
+      slab_scales_.next();
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
         const int number = slab * kPieces + piece;
-        // Also ahead of the round's first addition, when nobody touches registers of products but ptxas: C7519.
+        if (piece % kShares == 0) {
+          const int wave = piece / kShares;
+          slab_scales_.read(payload.scales(static_cast<int>(tile)), row, wave, factors[slab][wave]);
+          // All lanes have read the slot's scales, ahead of the arrival that lets go of them.
+          if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
+            __syncwarp();
+        }
+        if (number > kLag) settle((number - kLag - 1) % kPieces);  // ahead of those that take their registers
         ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
               b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
@@ -321,14 +335,16 @@ class MathWarpgroup {
     if constexpr (kLag > 0) {
       ptx::wgmma_wait_group<0>();
       finish(kSlabs * kPieces - 1);
+      settle((kSlabs * kPieces - 2) % kPieces);
     }
+    settle(kPieces - 1);
   }
   __device__ __forceinline__ void add(int piece, const Products& products, const SlabScales::Factors& factors) {
-    float(&sums)[spec::kBlockN / 2] = sums_[piece / kShares];
-    const int first = piece % kShares * kProductColumns;
-    slab_scales_.add(sums, first, products, factors);
-    // All products are read before the fence ahead of those that take their registers.
-    ptx::pin_registers(reinterpret_cast<Products&>(sums[first / 2]));
+    slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
+  }
+  /// Piece `piece` has been added: nobody reads its registers any more.
+  __device__ __forceinline__ void settle(int piece) {
+    ptx::pin_registers(reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]));
   }
 
   /// As above, where several slabs' products are made before they are added: all of the tile's have registers.

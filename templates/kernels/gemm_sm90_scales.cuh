@@ -82,7 +82,7 @@ class BlockScales {
         last_block_(((spec::kSwapAb ? params.m : params.n) - 1) / kBlock),
         last_slab_((params.k - 1) / kSlabDepth) {}
 
-  /// A tile begins. `row`, `column`: of the warpgroup's part of it.
+  /// A tile will begin. `row`, `column`: of the warpgroup's part of it.
   __device__ __forceinline__ void begin(int row, int column, int slab) {
     const int first = spec::kSwapAb ? row : column;
     offset_ = first % kBlock;
@@ -91,27 +91,27 @@ class BlockScales {
     slab_ = slab;
     read_ahead();
   }
-  /// The next slab, whose scales of single rows are at `scales`.
-  __device__ __forceinline__ void read(uint32_t scales, uint32_t row, Factors (&factors)[kWaves]) {
-    float block[kBlocks];
+  /// The next slab begins.
+  __device__ __forceinline__ void next() {
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) block[i] = ahead_[i];
+    for (int i = 0; i < kBlocks; ++i) block_[i] = ahead_[i];
     ++slab_;
     read_ahead();
+  }
+  /// The slab's for wave `wave` of the warpgroup, whose first row in the tile is `row`. Those of single rows are at
+  /// `scales`.
+  __device__ __forceinline__ void read(uint32_t scales, uint32_t row, int wave, Factors& factors) const {
     const uint32_t lane = threadIdx.x % 32;
+    if constexpr (spec::kSwapAb) {
+      factors.of_rows = of_block(block_, wave * 64);
+      factors.columns = scales + lane % 4 * 8;
+    } else {
+      const uint32_t at = scales + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
 #pragma unroll
-    for (int wave = 0; wave < kWaves; ++wave) {
-      if constexpr (spec::kSwapAb) {
-        factors[wave].of_rows = of_block(block, wave * 64);
-        factors[wave].columns = scales + lane % 4 * 8;
-      } else {
-        const uint32_t at = scales + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
+      for (int half = 0; half < 2; ++half) {
+        const float of_row = ptx::ld_shared_f32(at + half * 32);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float of_row = ptx::ld_shared_f32(at + half * 32);
-#pragma unroll
-          for (int i = 0; i < kBlocks; ++i) factors[wave].of[half][i] = of_row * block[i];
-        }
+        for (int i = 0; i < kBlocks; ++i) factors.of[half][i] = of_row * block_[i];
       }
     }
   }
@@ -151,7 +151,7 @@ class BlockScales {
   const int64_t stride_;
   const int last_block_, last_slab_;
   const float* at_[kBlocks];
-  float ahead_[kBlocks];
+  float block_[kBlocks], ahead_[kBlocks];
   int slab_, offset_;
 };
 
@@ -162,7 +162,8 @@ class NoBlockScales {
   static constexpr bool kReadsSlot = false;
   __device__ __forceinline__ explicit NoBlockScales(const GemmParams&) {}
   __device__ __forceinline__ void begin(int, int, int) {}
-  __device__ __forceinline__ void read(uint32_t, uint32_t, Factors (&)[kWaves]) {}
+  __device__ __forceinline__ void next() {}
+  __device__ __forceinline__ void read(uint32_t, uint32_t, int, Factors&) const {}
   __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,
                                       const Factors&) const {
 #pragma unroll

@@ -91,6 +91,12 @@ struct StagedPipeline {
     ptx::mbarrier_wait_parity(full<kPart>(state.index), state.phase);
   }
 
+  /// Whether part kPart of this slot has landed. It has for this thread once this says so.
+  template <int kPart = 0>
+  __device__ __forceinline__ bool consumer_test() const {
+    return ptx::mbarrier_test_wait_parity(full<kPart>(state.index), state.phase);
+  }
+
   /// Lets go of part kPart of slot `slot`, as `release` does it (kv_consumer_pipeline.cuh).
   template <int kPart = 0, class Release>
   __device__ __forceinline__ void release(uint32_t slot, const Release& release) const {

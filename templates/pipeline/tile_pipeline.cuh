@@ -122,9 +122,11 @@ class InputConsumer : public Pipeline {
   __device__ __forceinline__ InputConsumer(uint32_t barriers, const Payload& payload)
       : Pipeline(Ring::consumer(barriers), payload) {}
 
-  /// The next slot, once it has landed.
-  __device__ __forceinline__ Stage acquire() {
-    this->ring_.consumer_wait();
+  /// Whether the next slot has landed, without waiting. The answer is some 30 clocks away: ask, work, acquire(answer).
+  __device__ __forceinline__ bool try_acquire() const { return this->ring_.consumer_test(); }
+  /// The next slot, once it has landed. `landed`: what try_acquire() said of this very slot.
+  __device__ __forceinline__ Stage acquire(bool landed = false) {
+    if (!landed) this->ring_.consumer_wait();
     return this->stage();
   }
   __device__ __forceinline__ void step() { this->ring_.step(); }

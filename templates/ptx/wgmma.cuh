@@ -30,11 +30,16 @@ constexpr uint64_t wgmma_swizzle_bits(int swizzle_bytes) {
 /// to the next 8, `leading_bytes` to the next kSwizzleBytes of m or n. Without a swizzle (0) the atom is 8 rows of 16
 /// bytes that follow each other. K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8
 /// rows. MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n. A descriptor
-/// plus x / 16 is that of the operand x bytes on: its low 14 bits count 16 bytes and do not overflow inside 256 KB.
+/// plus x is that of the operand 16 x bytes on: its low 14 bits count 16 bytes and do not overflow inside 256 KB.
 template <int kSwizzleBytes = 128>
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes) {
   return wgmma_swizzle_bits(kSwizzleBytes) | uint64_t{stride_bytes >> 4} << 32 | uint64_t{leading_bytes >> 4} << 16 |
          uint64_t{(address & 0x3ffff) >> 4};
+}
+
+/// The descriptor of the operand 16 * `steps` bytes on, by one addition of 32 bits.
+__device__ __forceinline__ uint64_t wgmma_descriptor_at(uint64_t descriptor, uint32_t steps) {
+  return (descriptor & 0xffffffff00000000) | (static_cast<uint32_t>(descriptor) + steps);
 }
 
 // ---- order ----

@@ -113,6 +113,35 @@ TEST(GemmPlan, AScheduleThatSaysItsTileHasOneVariant) {
   EXPECT_LE(shared_bytes(plan.variants[0].spec), 232448u);
 }
 
+/// Sums of blocks: two sets of products are worth it while a product stays wide.
+TEST(GemmPlan, ProductsOfScaledBlocksStayWide) {
+  GemmProblem blocks = problem(4096, 4096);
+  blocks.dtype.a = blocks.dtype.b = DType::kE4m3;
+  blocks.scales = ScaleKind::kPerBlock;
+  const GemmVariant many = plan_gemm(blocks, {}, Arch::kSm90a).variants.back();
+  EXPECT_EQ(many.spec.block_m, 256);
+  EXPECT_EQ(many.spec.block_n, 128);
+  EXPECT_EQ(many.spec.mma_in_flight, 0);
+  EXPECT_TRUE(many.bands_of_n);
+
+  const auto in_flight = [&](int block_m, int block_n, int math_warpgroups) {
+    GemmSchedule schedule;
+    schedule.block_m = block_m, schedule.block_n = block_n, schedule.math_warpgroups = math_warpgroups;
+    schedule.roles = Roles::kCooperative;
+    return plan_gemm(blocks, schedule, Arch::kSm90a).variants.back().spec.mma_in_flight;
+  };
+  EXPECT_EQ(in_flight(128, 128, 2), 1);  // 128 columns either way
+  EXPECT_EQ(in_flight(128, 192, 2), 1);  // 96
+  EXPECT_EQ(in_flight(64, 64, 1), 1);    // 64 either way
+  EXPECT_EQ(in_flight(256, 128, 2), 0);  // would be 64
+
+  GemmSchedule schedule;
+  schedule.block_m = 256, schedule.block_n = 128, schedule.raster = Raster::kAlongM, schedule.mma_in_flight = 1;
+  const GemmVariant said = plan_gemm(blocks, schedule, Arch::kSm90a).variants.back();
+  EXPECT_EQ(said.spec.mma_in_flight, 1);
+  EXPECT_FALSE(said.bands_of_n);
+}
+
 TEST(GemmPlan, RefusesWhatNoTileFits) {
   GemmSchedule schedule;
   schedule.block_m = 128;

@@ -8,12 +8,18 @@ namespace kernelwright::model {
 
 Model* Recorder::model = nullptr;
 Thread* Recorder::thread = nullptr;
+bool Recorder::answer = false;
 
 void Recorder::init(uint32_t barrier, uint32_t arrivals) { model->barriers[barrier] = arrivals; }
 void Recorder::wait(uint32_t barrier, uint32_t parity) {
   thread->actions.push_back(
       {.kind = Action::kWait, .address = barrier, .value = parity, .passed_over = thread->passed_over[barrier]});
 }
+bool Recorder::test(uint32_t barrier, uint32_t parity) {
+  if (answer) wait(barrier, parity);
+  return answer;
+}
+
 void Recorder::pass_over(uint32_t barrier) { ++thread->passed_over[barrier]; }
 void Recorder::arrive(uint32_t barrier) {
   thread->actions.push_back({.kind = Action::kArrive, .address = barrier, .at_once = true});

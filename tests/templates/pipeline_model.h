@@ -51,9 +51,11 @@ class Recorder {
  public:
   static Model* model;    // takes init()
   static Thread* thread;  // takes the rest
+  static bool answer;     // of test(): whether the thread finds the phase over, and goes on from there as from a wait
 
   static void init(uint32_t barrier, uint32_t arrivals);
   static void wait(uint32_t barrier, uint32_t parity);
+  static bool test(uint32_t barrier, uint32_t parity);
   /// A lap of the barrier that the thread leaves to others: its next wait is for the one after.
   static void pass_over(uint32_t barrier);
   static void arrive(uint32_t barrier);

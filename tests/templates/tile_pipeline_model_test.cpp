@@ -28,11 +28,15 @@ enum class Sharing {
   kWithoutTurns  // the same, and nobody waits for a turn: wrong
 };
 
+/// Of a consumer that asks for its next slot as soon as it has let go of one: what it is told.
+enum class Ask { kNever, kNotYet, kLanded, kLandedUnasked /* wrong */ };
+
 struct Form {
   Sharing sharing = Sharing::kCooperative;
   int consumers = 1;
   bool lagged = false;  // a slot is let go of one step late
   bool drains = false;
+  Ask ask = Ask::kNever;
 };
 
 template <int kStages, int kKGroup = 1, int kCtas = 1>
@@ -97,8 +101,10 @@ struct Ring {
       }
       if (turns && i > 0) Recorder::wait(turn(consumer), lap++ & 1);
       uint32_t held = 0;
+      bool landed = form.ask == Ask::kLandedUnasked;
+      Recorder::answer = form.ask == Ask::kLanded;
       for (int group = 0; group < groups; ++group, ++number, first += kKGroup) {
-        const auto stage = input.acquire();
+        const auto stage = input.acquire(landed);
         read(stage.index, first, Recorder::first_read);
         if (form.lagged && group > 0) {
           read(held, first - kKGroup, Recorder::last_read);
@@ -109,6 +115,7 @@ struct Ring {
         }
         held = stage.index;
         input.step();
+        if ((form.ask == Ask::kNotYet || form.ask == Ask::kLanded) && group + 1 < groups) landed = input.try_acquire();
       }
       if (form.lagged && groups > 0) {
         read(held, first - kKGroup, Recorder::last_read);
@@ -190,6 +197,21 @@ TEST(InputTilePipeline, IsRightInEveryOrderInAClusterOfTwo) {
   const std::vector<Form> forms = {{Sharing::kCooperative, 1, false, true}, {Sharing::kCooperative, 1, true, true}};
   expect_right<Ring<2, 1, 2>>(forms, "2 stages");
   expect_right<Ring<1, 1, 2>>({forms[0]}, "1 stage");
+}
+
+TEST(InputTilePipeline, IsRightInEveryOrderWhereConsumersAskAhead) {
+  std::vector<Form> forms;
+  for (const Ask ask : {Ask::kNotYet, Ask::kLanded})
+    for (const int consumers : {1, 2}) forms.push_back({Sharing::kCooperative, consumers, false, true, ask});
+  expect_right<Ring<1>>(forms, "1 stage");
+  expect_right<Ring<3>>(forms, "3 stages");
+  expect_right<Ring<4, 2>>(forms, "2 groups of 2");
+}
+
+TEST(InputTilePipeline, NeedsAnAnswerAheadOfASlotThatIsNotWaitedFor) {
+  const Result result =
+      explore(Ring<2>::model_of({3}, {Sharing::kCooperative, 1, false, false, Ask::kLandedUnasked}), Search::kReduced);
+  EXPECT_THAT(result.failure, HasSubstr("consumer")) << "nothing was found in " << result.states << " states";
 }
 
 /// A slot's next lap is another consumer's: who does not wait for it may take the lap before for its own.

@@ -18,6 +18,9 @@ inline void mbarrier_arrive_remote(uint32_t barrier) { model::Recorder::arrive(b
 inline void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) { model::Recorder::arm(barrier, bytes); }
 inline void cp_async_mbarrier_arrive_noinc(uint32_t barrier) { model::Recorder::arrive_with_copies(barrier); }
 inline void mbarrier_wait_parity(uint32_t barrier, uint32_t parity) { model::Recorder::wait(barrier, parity); }
+inline bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
+  return model::Recorder::test(barrier, parity);
+}
 inline void mbarrier_wait_parity_cluster(uint32_t barrier, uint32_t parity) { model::Recorder::wait(barrier, parity); }
 
 }  // namespace kernelwright::ptx
