@@ -35,7 +35,8 @@ struct GemmTensors {
   /// those of 128 rows to the next; bytes past k in the last one are not NaN.
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   float alpha = 1, beta = 1;  // where the epilogue has them
-  /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it.
+  /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it;
+  /// Hopper's with parts of k in a cluster, which serve few rows, launch a CTA for each part of each tile regardless.
   int sm_budget = 0;
   bool pdl = false;  // may begin before the kernel ahead of it in the stream has ended
   /// With pdl: b holds weights, which no kernel ahead that may still run writes. Its first tiles are loaded before that
