@@ -105,6 +105,7 @@ constexpr std::size_t kPrepareOptions1 = KERNELWRIGHT_END_OF(kernelwright_prepar
 constexpr std::size_t kProblem1 = KERNELWRIGHT_END_OF(kernelwright_attention_problem, max_q_len);
 constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_tensors, window_right);
 constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tensors, constant_b);
+constexpr std::size_t kQuantizeTensors1 = KERNELWRIGHT_END_OF(kernelwright_quantize_tensors, tensor_scale);
 constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
 constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
 // What is appended begins at a multiple of 8: the padding at an old struct's end holds anything.
@@ -233,25 +234,45 @@ GemmTensors tensors_of(const kernelwright_gemm_tensors* given) {
   return tensors;
 }
 
+QuantizeTensors tensors_of(const kernelwright_quantize_tensors* given) {
+  const auto c = read_struct(&not_null(given, "quantize_tensors"), "quantize_tensors", kQuantizeTensors1);
+  return {.x = c.x,
+          .elements = c.elements,
+          .scales = c.scales,
+          .rows = c.rows,
+          .k = c.k,
+          .x_stride = c.x_stride,
+          .elements_stride = c.elements_stride,
+          .tensor_scale = c.tensor_scale == 0 ? 1 : c.tensor_scale,
+          .pdl = c.pdl != 0};
+}
+
+/// What a handle does, and with which functions.
+const char* use_of(const AttentionKernel&) { return "computes attention; kernelwright_launch() launches it"; }
+const char* use_of(const GemmKernel&) {
+  return "computes a gemm; kernelwright_launch_gemm() launches it, and kernelwright_gemm_workspace_bytes() tells its "
+         "workspace";
+}
+const char* use_of(const QuantizeKernel&) { return "quantises; kernelwright_launch_quantize() launches it"; }
+
 /// The handle, if it is of that kind.
 template <class Kernel>
 const Kernel& kernel_of(const kernelwright_kernel* given) {
-  const auto* kernel = std::get_if<Kernel>(&not_null(given, "kernel").kernel);
-  if (!kernel)
-    throw ConfigError("/kernel", std::is_same_v<Kernel, GemmKernel>
-                                     ? "computes attention; kernelwright_launch() launches it"
-                                     : "computes a gemm; kernelwright_launch_gemm() launches it, and "
-                                       "kernelwright_gemm_workspace_bytes() tells its workspace");
+  const auto& held = not_null(given, "kernel").kernel;
+  const auto* kernel = std::get_if<Kernel>(&held);
+  if (!kernel) throw ConfigError("/kernel", std::visit([](const auto& of) { return use_of(of); }, held));
   return *kernel;
 }
 
 /// The one that info speaks of: a GEMM's for many rows.
-std::shared_ptr<const Binary> main_binary(const kernelwright_kernel& of) {
-  if (const auto* attention = std::get_if<AttentionKernel>(&of.kernel)) return attention->binary();
-  const auto binaries = std::get<GemmKernel>(of.kernel).binaries();
+std::shared_ptr<const Binary> main_binary(const AttentionKernel& kernel) { return kernel.binary(); }
+std::shared_ptr<const Binary> main_binary(const QuantizeKernel& kernel) { return kernel.binary(); }
+std::shared_ptr<const Binary> main_binary(const GemmKernel& kernel) {
+  const auto binaries = kernel.binaries();
   return binaries.empty() ? nullptr : binaries.back();
 }
 const std::string& main_key(const AttentionKernel& kernel) { return kernel.key(); }
+const std::string& main_key(const QuantizeKernel& kernel) { return kernel.key(); }
 const std::string& main_key(const GemmKernel& kernel) { return kernel.key(std::numeric_limits<int>::max()); }
 
 emulator::Completion completion_of(const char* word) {
@@ -459,11 +480,10 @@ kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
 
 kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel, kernelwright_kernel_info* info) {
   return guarded([&] {
-    const kernelwright_kernel& of = not_null(kernel, "kernel");
-    const std::shared_ptr<const Binary> binary = main_binary(of);
-    const ResourceUsage usage = binary ? binary->usage : ResourceUsage{};
     std::visit(
         [&](const auto& handle) {
+          const std::shared_ptr<const Binary> binary = main_binary(handle);
+          const ResourceUsage usage = binary ? binary->usage : ResourceUsage{};
           write_struct(kernelwright_kernel_info{.struct_size = sizeof(kernelwright_kernel_info),
                                                 .state = static_cast<int32_t>(handle.state()),
                                                 .serves_fallback = handle.serves_fallback(),
@@ -475,7 +495,7 @@ kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kern
                                                 .key = main_key(handle).c_str()},
                        info, "kernel_info", kKernelInfo1);
         },
-        of.kernel);
+        not_null(kernel, "kernel").kernel);
   });
 }
 
@@ -508,4 +528,33 @@ kernelwright_status kernelwright_gemm_workspace_bytes(const kernelwright_kernel*
 kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
                                              const kernelwright_gemm_tensors* tensors, void* stream) {
   return guarded([&] { kernel_of<GemmKernel>(kernel).launch(tensors_of(tensors), static_cast<Stream>(stream)); });
+}
+
+kernelwright_status kernelwright_prepare_quantize(kernelwright_engine* engine, const char* from, const char* to,
+                                                  const kernelwright_prepare_options* options,
+                                                  kernelwright_kernel** kernel) {
+  return guarded([&] {
+    kernelwright_kernel*& out = not_null(kernel, "kernel");
+    kernelwright_engine& owner = not_null(engine, "engine");
+    QuantizeProblem problem;
+    read_word(&not_null(from, "from"), "/from", problem.from);
+    read_word(&not_null(to, "to"), "/to", problem.to);
+    out = owner.handle(owner.engine.prepare(problem, options_of(options)));
+  });
+}
+
+kernelwright_status kernelwright_quantize_scale_bytes(const char* to, int64_t rows, int32_t k, uint64_t* bytes) {
+  return guarded([&] {
+    uint64_t& out = not_null(bytes, "bytes");
+    DType format{};
+    read_word(&not_null(to, "to"), "/to", format);
+    if (!is_block_scaled(format)) throw ConfigError("/to", fmt::format("\"{}\" has no scales of blocks", to));
+    if (rows < 0 || k < 0) throw ConfigError(rows < 0 ? "/rows" : "/k", "is negative");
+    out = static_cast<uint64_t>(quantize_scale_bytes(format, rows, k));
+  });
+}
+
+kernelwright_status kernelwright_launch_quantize(const kernelwright_kernel* kernel,
+                                                 const kernelwright_quantize_tensors* tensors, void* stream) {
+  return guarded([&] { kernel_of<QuantizeKernel>(kernel).launch(tensors_of(tensors), static_cast<Stream>(stream)); });
 }

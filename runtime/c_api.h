@@ -287,6 +287,35 @@ KERNELWRIGHT_API kernelwright_status kernelwright_gemm_workspace_bytes(const ker
 KERNELWRIGHT_API kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
                                                               const kernelwright_gemm_tensors* tensors, void* stream);
 
+/* The kernel that quantises rows of `from` ("f16", "bf16", "f32") to `to` ("mxfp8", "mxfp4", "nvfp4"), elements and
+ * scales as a GEMM's operand has them. kernelwright_launch_quantize() launches it. `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_quantize(kernelwright_engine* engine, const char* from,
+                                                                   const char* to,
+                                                                   const kernelwright_prepare_options* options,
+                                                                   kernelwright_kernel** kernel);
+
+/* QuantizeTensors of quantize_kernel.h, field for field. Addresses are device addresses. Strides count elements; 0:
+ * rows follow each other without a gap. */
+typedef struct kernelwright_quantize_tensors {
+  size_t struct_size;
+  uint64_t x;        /* [rows, k] of the kernel's `from` */
+  uint64_t elements; /* [rows, k] of its `to` */
+  uint64_t scales;   /* kernelwright_quantize_scale_bytes() of them */
+  int64_t x_stride, elements_stride;
+  int32_t rows, k;
+  int32_t pdl;
+  float tensor_scale; /* x / tensor_scale is quantised, which a GEMM's alpha brings back; 0: 1 */
+} kernelwright_quantize_tensors;
+
+/* Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. */
+KERNELWRIGHT_API kernelwright_status kernelwright_quantize_scale_bytes(const char* to, int64_t rows, int32_t k,
+                                                                       uint64_t* bytes);
+
+/* Queues elements, scales = quantised x on `stream`, as kernelwright_launch() queues attention. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_quantize(const kernelwright_kernel* kernel,
+                                                                  const kernelwright_quantize_tensors* tensors,
+                                                                  void* stream);
+
 #ifdef __cplusplus
 }
 #endif

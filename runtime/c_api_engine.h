@@ -11,7 +11,7 @@
 #include "kernelwright/runtime/engine.h"
 
 struct kernelwright_kernel {
-  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel>;
+  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel>;
   explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
 
   Kernel kernel;

@@ -8,12 +8,12 @@ CuPy, JAX or anything else with DLPack go in as they are.
                                          "mask": {"kind": "causal"}}})
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
-from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch
+from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch, QuantizeKernel
 from ._library import (CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError,
                        load)
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
-           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "version"]
+           "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "QuantizeKernel", "version"]
 
 
 def version(library=None):

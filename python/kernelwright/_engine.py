@@ -8,6 +8,7 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from . import _library as lib
 from ._arguments import Arguments, Problem
 from ._gemm import GemmProblem
+from ._quantize import quantize_arguments
 from ._library import ConfigError
 from ._tensors import ITEM_BYTES, View, stream_address
 
@@ -84,14 +85,18 @@ class Engine:
         """The Kernel for a config, or the GemmKernel for one of kind "gemm": a dict, JSON text or the path of a config file
         (docs/config.md)."""
         text = _config_text(config)
-        if on_miss not in ON_MISS:
-            raise ConfigError(f'on_miss: "{on_miss}" is not one of {", ".join(ON_MISS)}')
-        options = lib.PrepareOptions(device=device, on_miss=ON_MISS[on_miss], background=background,
-                                     allow_when_sealed=allow_when_sealed)
+        options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle, data = c_void_p(), text.encode()
         self._lib.prepare_json(self._live(), data, len(data), byref(options), byref(handle))
         config = json.loads(text)
         return (GemmKernel if config["kind"] == "gemm" else Kernel)(self, handle, config["problem"], device)
+
+    def prepare_quantize(self, from_dtype, to, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
+        """The QuantizeKernel from f16, bf16 or f32 to mxfp8, mxfp4 or nvfp4: elements and scales as a GEMM's operand has them."""
+        options = _prepare_options(device, on_miss, background, allow_when_sealed)
+        handle = c_void_p()
+        self._lib.prepare_quantize(self._live(), from_dtype.encode(), to.encode(), byref(options), byref(handle))
+        return QuantizeKernel(self, handle, (from_dtype, to), device)
 
     def seal(self):
         """From here on nothing compiles: a kernel that was not prepared is a NotReadyError."""
@@ -156,6 +161,12 @@ class Engine:
         array = self.empty(values.shape, dtype, device=device)
         array.write(data.tobytes())
         return array
+
+
+def _prepare_options(device, on_miss, background, allow_when_sealed):
+    if on_miss not in ON_MISS:
+        raise ConfigError(f'on_miss: "{on_miss}" is not one of {", ".join(ON_MISS)}')
+    return lib.PrepareOptions(device=device, on_miss=ON_MISS[on_miss], background=background, allow_when_sealed=allow_when_sealed)
 
 
 def _destroy(library, handle, _callback):
@@ -308,6 +319,27 @@ class GemmKernel(_Handle):
     def workspace_bytes(self, **tensors):
         """Bytes of workspace that a launch of these tensors needs: 0 but for kernels whose parts of k take turns."""
         return self.bind(**tensors).needed_workspace_bytes()
+
+
+class QuantizeKernel(_Handle):
+    """Quantises rows of floats to a block-scaled format."""
+
+    def scale_bytes(self, rows, k):
+        """Bytes of the scales of [rows, k] elements, those of whole atoms."""
+        count = c_uint64()
+        self.engine._lib.quantize_scale_bytes(self._problem[1].encode(), rows, k, byref(count))
+        return count.value
+
+    def launch(self, *, x, elements, scales, rows=None, k=None, tensor_scale=1.0, pdl=False, stream=None):
+        """Queues elements, scales = quantised x / tensor_scale on `stream`, as Kernel.launch() does.
+
+        Tensors as Kernel.bind() takes them: x [rows, k], k a multiple of 32 and rows contiguous; elements and scales of any dtype,
+        contiguous, of rows * k bytes (mxfp8) or half as many, and scale_bytes(rows, k). rows and k are needed where x is an address.
+        """
+        self.engine._live()
+        built = quantize_arguments(self, dict(x=x, elements=elements, scales=scales), rows, k)
+        built.tensor_scale, built.pdl = tensor_scale, pdl
+        self.engine._lib.launch_quantize(self._handle, byref(built), stream_address(stream))
 
 
 class Launch:

@@ -124,6 +124,13 @@ class GemmTensors(Struct):
 
 SET_ALPHA, SET_BETA = 1, 2
 
+
+class QuantizeTensors(Struct):
+    _fields_ = ([("struct_size", c_size_t)] + [(name, c_uint64) for name in "x elements scales".split()]
+                + [("x_stride", c_int64), ("elements_stride", c_int64), ("rows", c_int32), ("k", c_int32), ("pdl", c_int32),
+                   ("tensor_scale", c_float)])
+
+
 ENGINE, KERNEL = c_void_p, c_void_p
 # name: what follows the status in the call. Every one of them returns a kernelwright_status.
 FUNCTIONS = {
@@ -145,6 +152,9 @@ FUNCTIONS = {
     "launch_gemm": (KERNEL, POINTER(GemmTensors), c_void_p),
     "workspace_bytes": (KERNEL, POINTER(AttentionTensors), POINTER(c_uint64)),
     "gemm_workspace_bytes": (KERNEL, POINTER(GemmTensors), POINTER(c_uint64)),
+    "prepare_quantize": (ENGINE, c_char_p, c_char_p, POINTER(PrepareOptions), POINTER(KERNEL)),
+    "quantize_scale_bytes": (c_char_p, c_int64, c_int32, POINTER(c_uint64)),
+    "launch_quantize": (KERNEL, POINTER(QuantizeTensors), c_void_p),
 }
 
 

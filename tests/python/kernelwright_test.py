@@ -182,6 +182,32 @@ class OnTheEmulator(unittest.TestCase):
         self.assertEqual(engine.take_hazards(), [])
         engine.close()
 
+    def test_quantises_rows(self):
+        kernel = self.engine.prepare_quantize("f32", "mxfp8")
+        rows, k = 2, 64
+        x = self.engine.empty((rows, k), "f32")
+        x.write(struct.pack(f"{rows * k}f", *[1.0] * k, *[0.0] * k))
+        elements, scales = (self.engine.empty((count,), "u8") for count in (rows * k, kernel.scale_bytes(rows, k)))
+        self.assertEqual(scales.bytes, 512)
+        kernel.launch(x=x, elements=elements, scales=scales)
+        # 1 is 256 times 2^-8, whose byte is 127 - 8, and 256 is e4m3's 0x78; a row of zeros has scale byte 0.
+        self.assertEqual(elements.read(), b"\x78" * k + b"\0" * k)
+        want = bytearray(512)
+        want[0:2] = bytes([119, 119])  # row 0: two scales of 32 elements, of the four in a row of the atom
+        self.assertEqual(scales.read(), bytes(want))
+        kernel.launch(x=x.address, elements=elements.address, scales=scales.address, rows=rows, k=k, tensor_scale=2.0)
+        self.assertEqual(scales.read()[:2], bytes([118, 118]))
+        self.assertEqual(kernel.info()["state"], "ready")
+        for words, tensors in (("x: is f32, and the kernel reads bf16", dict(x=x)), ("k: is missing", dict(x=x.address, rows=2)),
+                               ("elements: has 128 bytes", dict(x=self.engine.empty((4, 64), "bf16"))),
+                               ("rows: -1 is more than 31 bits hold, or negative", dict(x=x.address, rows=-1, k=64))):
+            with self.assertRaisesRegex(ConfigError, words):
+                self.engine.prepare_quantize("bf16", "mxfp8").launch(**{"elements": elements, "scales": scales} | tensors)
+        with self.assertRaisesRegex(ConfigError, "/tensors/k: "):
+            kernel.launch(x=x.address, elements=elements.address, scales=scales.address, rows=1, k=33)
+        with self.assertRaisesRegex(ConfigError, '/to: "fp4" is not one of'):
+            self.engine.prepare_quantize("f32", "fp4")
+
     def test_a_launch_is_bound_once_and_runs_again(self):
         tensors, want, _, size = self.operands()
         launch = self.kernel.bind(**tensors)
@@ -344,7 +370,8 @@ class TheLibrary(unittest.TestCase):
         bodies = dict((name, body) for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} kernelwright_(\w+);", text))
         ours = {"event": _library.Event, "engine_options": _library.EngineOptions, "counters": _library.Counters,
                 "hazard": _library.Hazard, "prepare_options": _library.PrepareOptions, "kernel_info": _library.KernelInfo,
-                "strides": _library.Strides, "attention_tensors": _library.AttentionTensors, "gemm_tensors": _library.GemmTensors}
+                "strides": _library.Strides, "attention_tensors": _library.AttentionTensors, "gemm_tensors": _library.GemmTensors,
+                "quantize_tensors": _library.QuantizeTensors}
         types = {"size_t": ctypes.c_size_t, "double": ctypes.c_double, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32,
                  "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _library.Strides,

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "contract/attention_params.h"
+#include "contract/quantize_params.h"
 #include "kernelwright/runtime/c_api_engine.h"
 #include "runtime/c_api_in_c_test.h"
 #include "runtime/engine_fixture.h"
@@ -25,6 +26,45 @@ TEST_F(CApiTest, PreparesAndLaunchesFromC) {
   ASSERT_THAT(device().launches(), SizeIs(1));
   EXPECT_EQ(device().launches()[0].stream, some_stream());
   EXPECT_EQ(device().launches()[0].as<contract::AttentionParams>().scale, 0.5f);
+}
+
+TEST_F(CApiTest, Quantises) {
+  kernelwright_kernel* kernel = nullptr;
+  ASSERT_EQ(kernelwright_prepare_quantize(&engine, "bf16", "nvfp4", nullptr, &kernel), KERNELWRIGHT_OK)
+      << kernelwright_last_error();
+  kernelwright_kernel* again = nullptr;
+  ASSERT_EQ(kernelwright_prepare_quantize(&engine, "bf16", "nvfp4", nullptr, &again), KERNELWRIGHT_OK);
+  EXPECT_EQ(again, kernel);
+  uint64_t bytes = 0;
+  ASSERT_EQ(kernelwright_quantize_scale_bytes("nvfp4", 129, 64, &bytes), KERNELWRIGHT_OK);
+  EXPECT_EQ(bytes, static_cast<uint64_t>(quantize_scale_bytes(DType::kNvfp4, 129, 64)));
+
+  kernelwright_quantize_tensors tensors{};
+  tensors.struct_size = sizeof tensors;
+  tensors.x = 0x10000, tensors.elements = 0x20000, tensors.scales = 0x30000;
+  tensors.rows = 3, tensors.k = 64;
+  ASSERT_EQ(kernelwright_launch_quantize(kernel, &tensors, some_stream()), KERNELWRIGHT_OK)
+      << kernelwright_last_error();
+  tensors.tensor_scale = 4;
+  ASSERT_EQ(kernelwright_launch_quantize(kernel, &tensors, some_stream()), KERNELWRIGHT_OK);
+  ASSERT_THAT(device().launches(), SizeIs(2));
+  EXPECT_EQ(device().launches()[0].stream, some_stream());
+  EXPECT_EQ(device().launches()[0].as<contract::QuantizeParams>().tensor_scale, 1.0f);
+  EXPECT_EQ(device().launches()[1].as<contract::QuantizeParams>().tensor_scale, 4.0f);
+
+  tensors.k = 33;
+  EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_THAT(kernelwright_last_error(), HasSubstr("/tensors/k"));
+  kernelwright_gemm_tensors of_gemm{};
+  of_gemm.struct_size = sizeof of_gemm;
+  EXPECT_EQ(kernelwright_launch_gemm(kernel, &of_gemm, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/kernel: quantises; kernelwright_launch_quantize() launches it");
+  EXPECT_EQ(kernelwright_prepare_quantize(&engine, nullptr, "nvfp4", nullptr, &kernel), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/from: is null");
+  EXPECT_EQ(kernelwright_prepare_quantize(&engine, "bf16", "e4m3", nullptr, &kernel), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_EQ(kernelwright_quantize_scale_bytes("bf16", 1, 32, &bytes), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/to: \"bf16\" has no scales of blocks");
+  EXPECT_EQ(kernelwright_quantize_scale_bytes("mxfp8", -1, 32, &bytes), KERNELWRIGHT_INVALID_ARGUMENT);
 }
 
 TEST_F(CApiTest, ReportsErrorsToC) { EXPECT_EQ(c_reports_errors(&engine), 0); }

@@ -1,0 +1,39 @@
+"""The arguments of a quantising launch, checked."""
+from . import _library as lib
+from ._arguments import check_place
+from ._library import ConfigError
+from ._tensors import is_contiguous, read
+
+
+def quantize_arguments(kernel, tensors, rows, k):
+    """The C struct of one launch of a QuantizeKernel."""
+    from_dtype, to = kernel._problem
+    views = {name: read(name, given) for name, given in tensors.items()}
+    for name, view in views.items():
+        check_place(name, view, kernel.device, kernel._own_memory)
+    c = lib.QuantizeTensors(**{name: view.address for name, view in views.items()})
+    x = views["x"]
+    if x.shape is not None:
+        if x.dtype != from_dtype:
+            raise ConfigError(f"x: is {x.dtype}, and the kernel reads {from_dtype}")
+        wanted = [rows if rows is not None else "rows", k if k is not None else "k"]
+        if len(x.shape) != 2 or any(isinstance(want, int) and have != want for have, want in zip(x.shape, wanted)):
+            raise ConfigError(f"x: has shape {list(x.shape)}; it is [{wanted[0]}, {wanted[1]}]")
+        if x.shape[1] > 1 and x.strides[1] != 1:
+            raise ConfigError(f"x: its last dimension has stride {x.strides[1]}; rows must be contiguous")
+        rows, k = x.shape
+        c.x_stride = x.strides[0] if rows > 1 else k
+    if rows is None or k is None:
+        raise ConfigError(f"{'rows' if rows is None else 'k'}: is missing; an address does not tell it")
+    for name, size in (("rows", rows), ("k", k)):
+        if not 0 <= size < 2**31:  # which the struct would cut
+            raise ConfigError(f"{name}: {size} is more than 31 bits hold, or negative")
+    needed = {"elements": rows * k // (1 if to == "mxfp8" else 2), "scales": kernel.scale_bytes(rows, k)}
+    for name, count in needed.items():
+        view = views[name]
+        if view.shape is None:
+            continue
+        if not is_contiguous(view) or view.bytes < count:
+            raise ConfigError(f"{name}: has {view.bytes} bytes, shape {list(view.shape)}; it is contiguous and has {count} at least")
+    c.rows, c.k = rows, k
+    return c
