@@ -78,7 +78,7 @@ Change shorter_by(int fewer) {
 }
 
 /// What is tried of a tile, a field at a time. Of Blackwell nothing is measured yet: the planner's tiles alone.
-std::vector<Change> changes_of(Family family, const GemmProblem& problem) {
+std::vector<Change> changes_of(Family family, const GemmProblem& problem, const GemmSchedule& given) {
   using S = GemmSchedule;
   std::vector<Change> changes;
   if (family == Family::kBlackwell) return changes;
@@ -94,12 +94,8 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem) {
   // Parts of k would make a row's sums depend on how many rows there are.
   if (!problem.batch_invariant) {
     add_values(changes, &S::split_k, {1, 2, 4});
-    for (const int parts : {2, 4, 8})
-      changes.push_back([parts](S& schedule) {
-        schedule.split_k = parts;
-        schedule.split_mode = SplitMode::kTurnstile;
-        schedule.stages = {};
-      });
+    // A row that needs a workspace would serve callers who have none: only where the schedule asks for such parts.
+    if (given.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile) add_values(changes, &S::split_k, {8});
   }
   for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})
     for (const int warpgroups : {1, 2})
@@ -152,7 +148,7 @@ GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedu
     variant.spec = tile;
     const GemmSchedule whole = spelt(variant);
     collector.offer(whole);
-    for (const Change& change : changes_of(tile.family, problem)) {
+    for (const Change& change : changes_of(tile.family, problem, schedule)) {
       GemmSchedule neighbour = whole;
       change(neighbour);
       collector.offer(keeping(schedule, neighbour));

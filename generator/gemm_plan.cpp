@@ -172,7 +172,7 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
   resolve("split_k", schedule.split_k, spec.split_k,
           spec.split_k > 1 ? "too few tiles for all SMs" : "one part keeps the sums' order whatever m is");
   resolve("split_mode", schedule.split_mode, spec.split_mode,
-          "parts add up in a cluster's shared memory, without a workspace");
+          spec.split_k > 1 ? "parts add up in a cluster's shared memory, without a workspace" : "there is one part");
   resolve("raster", schedule.raster, raster_of(spec),
           fmt::format("bands of {}, about as tall as what is worked on is wide",
                       raster_of(spec) == Raster::kAlongM ? "rows" : "columns"));

@@ -549,7 +549,10 @@ kernelwright_status kernelwright_quantize_scale_bytes(const char* to, int64_t ro
     DType format{};
     read_word(&not_null(to, "to"), "/to", format);
     if (!is_block_scaled(format)) throw ConfigError("/to", fmt::format("\"{}\" has no scales of blocks", to));
-    if (rows < 0 || k < 0) throw ConfigError(rows < 0 ? "/rows" : "/k", "is negative");
+    if (rows < 0 || rows > std::numeric_limits<int32_t>::max())
+      throw ConfigError("/rows", fmt::format("{} is negative, or more than 31 bits hold", rows));
+    if (k < 0 || k > kMostQuantizedElements)
+      throw ConfigError("/k", fmt::format("{} is outside [0, {}]", k, kMostQuantizedElements));
     out = static_cast<uint64_t>(quantize_scale_bytes(format, rows, k));
   });
 }

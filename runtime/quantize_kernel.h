@@ -23,13 +23,16 @@ struct QuantizeTensors {
   DevicePtr elements = 0;  // [rows, k] of problem.to, aligned to 16 bytes as its rows are. Overlaps no x
   DevicePtr scales = 0;    // quantize_scale_bytes() of them, aligned to 16; contract/block_scales.h says in what order
   int rows = 0;            // 0 queues nothing
-  int k = 0;               // a multiple of 32; 0 queues nothing
+  int k = 0;               // a multiple of 32, kMostQuantizedElements at most; 0 queues nothing
   std::int64_t x_stride = 0, elements_stride = 0;
   float tensor_scale = 1;  // x / tensor_scale is quantised, so that a GEMM's alpha has to bring it back. > 0
   bool pdl = false;        // may begin before the kernel ahead of it in the stream has ended
 };
 
-/// Bytes of the scales of [rows, k] elements of `to`, those of whole atoms.
+/// Of a row: as many as a GEMM's k may be.
+constexpr int kMostQuantizedElements = 1 << 24;
+
+/// Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. rows below 2^31, k as above at most.
 std::int64_t quantize_scale_bytes(DType to, std::int64_t rows, int k);
 
 /// A handle to the kernel of one QuantizeProblem.

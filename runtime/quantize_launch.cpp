@@ -68,6 +68,8 @@ std::vector<Violation> broken_extents(const QuantizeTensors& t) {
   else if (t.k % kWholeElements != 0)
     violations.push_back(
         {"/tensors/k", fmt::format("{} is no whole number of blocks; it takes a multiple of {}", t.k, kWholeElements)});
+  else if (t.k > kMostQuantizedElements)
+    violations.push_back({"/tensors/k", fmt::format("{} is more than a GEMM takes, {}", t.k, kMostQuantizedElements)});
   return violations;
 }
 

@@ -8,7 +8,7 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 from . import _library as lib
 from ._arguments import Arguments, Problem
 from ._gemm import GemmProblem
-from ._quantize import quantize_arguments
+from ._quantize import check_sizes, quantize_arguments
 from ._library import ConfigError
 from ._tensors import ITEM_BYTES, View, stream_address
 
@@ -326,6 +326,7 @@ class QuantizeKernel(_Handle):
 
     def scale_bytes(self, rows, k):
         """Bytes of the scales of [rows, k] elements, those of whole atoms."""
+        check_sizes(rows, k)
         count = c_uint64()
         self.engine._lib.quantize_scale_bytes(self._problem[1].encode(), rows, k, byref(count))
         return count.value
@@ -333,10 +334,12 @@ class QuantizeKernel(_Handle):
     def launch(self, *, x, elements, scales, rows=None, k=None, tensor_scale=1.0, pdl=False, stream=None):
         """Queues elements, scales = quantised x / tensor_scale on `stream`, as Kernel.launch() does.
 
-        Tensors as Kernel.bind() takes them: x [rows, k], k a multiple of 32 and rows contiguous; elements and scales of any dtype,
-        contiguous, of rows * k bytes (mxfp8) or half as many, and scale_bytes(rows, k). rows and k are needed where x is an address.
+        Tensors as Kernel.bind() takes them: x [rows, k], k a multiple of 32 and rows contiguous; elements and scales u8, or any dtype of
+        8 bits that is known here, contiguous, of rows * k bytes (mxfp8) or half as many, and scale_bytes(rows, k). rows and k are needed where x is an address.
         """
         self.engine._live()
+        if not tensor_scale > 0:
+            raise ConfigError(f"tensor_scale: {tensor_scale} does not divide; give a number above 0")
         built = quantize_arguments(self, dict(x=x, elements=elements, scales=scales), rows, k)
         built.tensor_scale, built.pdl = tensor_scale, pdl
         self.engine._lib.launch_quantize(self._handle, byref(built), stream_address(stream))

@@ -5,6 +5,12 @@ from ._library import ConfigError
 from ._tensors import read
 
 
+def no_stride_of_zero(name, view):
+    """Of a tensor of rows, as expand() makes one."""
+    if view.shape[0] > 1 and view.shape[1] > 0 and view.strides[0] == 0:
+        raise ConfigError(f"{name}: its rows have stride 0, which the C ABI reads as contiguous; make it contiguous")
+
+
 class GemmProblem:
     """A config's "problem" of kind "gemm" with the defaults of docs/config.md."""
 
@@ -62,6 +68,7 @@ class GemmProblem:
             raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{words}]")
         if view.shape[1] > 1 and view.strides[1] != 1:
             raise ConfigError(f"{name}: its last dimension has stride {view.strides[1]}; rows must be contiguous")
+        no_stride_of_zero(name, view)
         if m is None:
             m = view.shape[1 if name == "a" and self.layout[0] == "t" else 0]
         return (view.strides[0] if view.shape[0] > 1 else view.shape[1]), m
@@ -74,6 +81,7 @@ class GemmProblem:
         if tuple(view.shape) != tuple(shape) or (view.shape[1] > 1 and view.strides[1] != 1):
             raise ConfigError(f"{name}: has shape {list(view.shape)} and strides {list(view.strides)}; it is {list(shape)}, its rows "
                               "contiguous")
+        no_stride_of_zero(name, view)
         setattr(c, name + "_stride", view.strides[0])
 
     def vector(self, name, view, dtype, size):

@@ -203,9 +203,16 @@ class Library:
             function = getattr(self.dll, "kernelwright_" + name)
             function.restype, function.argtypes = restype, argtypes
         for name, argtypes in FUNCTIONS.items():
-            function = getattr(self.dll, "kernelwright_" + name)
+            try:
+                function = getattr(self.dll, "kernelwright_" + name)
+            except AttributeError:  # an older library: what does not need the function works
+                setattr(self, name, functools.partial(self.absent, name))
+                continue
             function.restype, function.argtypes = c_int32, argtypes
             setattr(self, name, functools.partial(self.checked, function))
+
+    def absent(self, name, *_):
+        raise MissingError(f"{self.path} ({self.version()}) has no kernelwright_{name}(); it is older than this package")
 
     def checked(self, function, *arguments):
         status = function(*arguments)

@@ -1,8 +1,16 @@
 """The arguments of a quantising launch, checked."""
 from . import _library as lib
 from ._arguments import check_place
+from ._gemm import no_stride_of_zero
 from ._library import ConfigError
 from ._tensors import is_contiguous, read
+
+
+def check_sizes(rows, k):
+    """What the C ABI's 32 bits would cut."""
+    for name, size in (("rows", rows), ("k", k)):
+        if not 0 <= size < 2**31:
+            raise ConfigError(f"{name}: {size} is more than 31 bits hold, or negative")
 
 
 def quantize_arguments(kernel, tensors, rows, k):
@@ -21,18 +29,19 @@ def quantize_arguments(kernel, tensors, rows, k):
             raise ConfigError(f"x: has shape {list(x.shape)}; it is [{wanted[0]}, {wanted[1]}]")
         if x.shape[1] > 1 and x.strides[1] != 1:
             raise ConfigError(f"x: its last dimension has stride {x.strides[1]}; rows must be contiguous")
+        no_stride_of_zero("x", x)
         rows, k = x.shape
         c.x_stride = x.strides[0] if rows > 1 else k
     if rows is None or k is None:
         raise ConfigError(f"{'rows' if rows is None else 'k'}: is missing; an address does not tell it")
-    for name, size in (("rows", rows), ("k", k)):
-        if not 0 <= size < 2**31:  # which the struct would cut
-            raise ConfigError(f"{name}: {size} is more than 31 bits hold, or negative")
+    check_sizes(rows, k)
     needed = {"elements": rows * k // (1 if to == "mxfp8" else 2), "scales": kernel.scale_bytes(rows, k)}
     for name, count in needed.items():
         view = views[name]
         if view.shape is None:
             continue
+        if count and not view.bytes:
+            raise ConfigError(f"{name}: is {view.dtype}, whose size is not known here; view it as u8")
         if not is_contiguous(view) or view.bytes < count:
             raise ConfigError(f"{name}: has {view.bytes} bytes, shape {list(view.shape)}; it is contiguous and has {count} at least")
     c.rows, c.k = rows, k

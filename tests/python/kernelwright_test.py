@@ -198,13 +198,21 @@ class OnTheEmulator(unittest.TestCase):
         kernel.launch(x=x.address, elements=elements.address, scales=scales.address, rows=rows, k=k, tensor_scale=2.0)
         self.assertEqual(scales.read()[:2], bytes([118, 118]))
         self.assertEqual(kernel.info()["state"], "ready")
+        class Expanded:  # a row that stands for two
+            def _kernelwright_view(self):
+                return _tensors.View(x.address, (2, 64), (0, 1), "bf16", "engine", 0)
+        expanded = Expanded()
         for words, tensors in (("x: is f32, and the kernel reads bf16", dict(x=x)), ("k: is missing", dict(x=x.address, rows=2)),
                                ("elements: has 128 bytes", dict(x=self.engine.empty((4, 64), "bf16"))),
-                               ("rows: -1 is more than 31 bits hold, or negative", dict(x=x.address, rows=-1, k=64))):
+                               ("rows: -1 is more than 31 bits hold, or negative", dict(x=x.address, rows=-1, k=64)),
+                               ("tensor_scale: 0.0 does not divide", dict(x=x, tensor_scale=0.0)),
+                               ("x: its rows have stride 0", dict(x=expanded))):
             with self.assertRaisesRegex(ConfigError, words):
                 self.engine.prepare_quantize("bf16", "mxfp8").launch(**{"elements": elements, "scales": scales} | tensors)
         with self.assertRaisesRegex(ConfigError, "/tensors/k: "):
             kernel.launch(x=x.address, elements=elements.address, scales=scales.address, rows=1, k=33)
+        with self.assertRaisesRegex(ConfigError, "k: 4294967360 is more than 31 bits hold"):
+            kernel.scale_bytes(rows, 2**32 + 64)
         with self.assertRaisesRegex(ConfigError, '/to: "fp4" is not one of'):
             self.engine.prepare_quantize("f32", "fp4")
 

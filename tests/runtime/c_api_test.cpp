@@ -64,7 +64,12 @@ TEST_F(CApiTest, Quantises) {
   EXPECT_EQ(kernelwright_prepare_quantize(&engine, "bf16", "e4m3", nullptr, &kernel), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_EQ(kernelwright_quantize_scale_bytes("bf16", 1, 32, &bytes), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_STREQ(kernelwright_last_error(), "/to: \"bf16\" has no scales of blocks");
-  EXPECT_EQ(kernelwright_quantize_scale_bytes("mxfp8", -1, 32, &bytes), KERNELWRIGHT_INVALID_ARGUMENT);
+  for (const auto& [rows, k] : {std::pair<int64_t, int32_t>{-1, 32}, {int64_t{1} << 31, 32}, {1, -32}, {1, 0x7fffffe0}})
+    EXPECT_EQ(kernelwright_quantize_scale_bytes("mxfp8", rows, k, &bytes), KERNELWRIGHT_INVALID_ARGUMENT) << rows << k;
+  EXPECT_STREQ(kernelwright_last_error(), "/k: 2147483616 is outside [0, 16777216]");
+  tensors.k = 0x7fffffe0;
+  EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(), "/tensors/k: 2147483616 is more than a GEMM takes, 16777216");
 }
 
 TEST_F(CApiTest, ReportsErrorsToC) { EXPECT_EQ(c_reports_errors(&engine), 0); }
