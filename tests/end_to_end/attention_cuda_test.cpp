@@ -20,42 +20,17 @@
 #include "kernelwright/verify/attention_reference.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/random.h"
+#include "support/cuda_engine.h"
 
 namespace kernelwright {
 namespace {
 
-/// The engine of this process, or why there is none.
-struct Machine {
-  std::unique_ptr<Engine> engine;
-  std::string missing;
-
-  static Machine& get() {
-    static Machine machine;
-    return machine;
-  }
-
- private:
-  Machine() {
-    try {
-      EngineOptions options;
-      options.backend = "cuda";
-      engine = std::make_unique<Engine>(options);
-      if (engine->device(0).info().arch) return;
-      missing = "no kernel is compiled for " + engine->device(0).info().name;
-      engine.reset();
-    } catch (const MissingError& error) {
-      engine.reset();
-      missing = error.what();
-    }
-  }
-};
-
 class OnCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (!Machine::get().engine) GTEST_SKIP() << "no GPU: " << Machine::get().missing;
+    if (!test::CudaEngine::get().engine) GTEST_SKIP() << "no GPU: " << test::CudaEngine::get().missing;
   }
-  Engine& engine() { return *Machine::get().engine; }
+  Engine& engine() { return *test::CudaEngine::get().engine; }
   Device& device() { return engine().device(0); }
   AttentionKernel prepare(const AttentionProblem& problem, const AttentionSchedule& schedule = {}) {
     return engine().prepare(problem, schedule);
@@ -86,19 +61,19 @@ class AttentionOnCuda : public OnCuda, public testing::WithParamInterface<CudaCa
  protected:
   void SetUp() override {
     OnCuda::SetUp();
-    if (!Machine::get().engine) return;
+    if (!test::CudaEngine::get().engine) return;
     const Family family = GetParam().schedule.family.value();
     if (!family_exists_on(family, *device().info().arch))
       GTEST_SKIP() << to_string(family) << " kernels do not run on " << device().info().name;
   }
   // A whole run compiles all its kernels at once, on all cores; a single test compiles its own.
   static void SetUpTestSuite() {
-    if (!Machine::get().engine || testing::GTEST_FLAG(filter) != "*") return;
+    if (!test::CudaEngine::get().engine || testing::GTEST_FLAG(filter) != "*") return;
     for (const CudaCase& test : cases_of_all_families()) {
-      if (!is_taken(test, *Machine::get().engine->device(0).info().arch)) continue;
+      if (!is_taken(test, *test::CudaEngine::get().engine->device(0).info().arch)) continue;
       PrepareOptions options;
       options.background = true;
-      Machine::get().engine->prepare(test.problem, test.schedule, options);
+      test::CudaEngine::get().engine->prepare(test.problem, test.schedule, options);
     }
   }
 };
@@ -125,7 +100,7 @@ class FamilyOnCuda : public OnCuda, public testing::WithParamInterface<Family> {
  protected:
   void SetUp() override {
     OnCuda::SetUp();
-    if (Machine::get().engine && !family_exists_on(GetParam(), *device().info().arch))
+    if (test::CudaEngine::get().engine && !family_exists_on(GetParam(), *device().info().arch))
       GTEST_SKIP() << to_string(GetParam()) << " kernels do not run on " << device().info().name;
   }
   AttentionKernel prepare(const AttentionProblem& problem, AttentionSchedule schedule = {}) {

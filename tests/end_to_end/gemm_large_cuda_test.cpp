@@ -15,6 +15,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/random.h"
+#include "support/cuda_engine.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {
@@ -61,12 +62,12 @@ std::vector<int> some_rows(int period, int k, std::uint64_t seed) {
 class LargeOnCuda : public testing::TestWithParam<Large> {
  protected:
   void SetUp() override {
-    if (!engine()) GTEST_SKIP() << "no GPU: " << machine().missing;
+    if (!engine()) GTEST_SKIP() << "no GPU: " << test::CudaEngine::get().missing;
   }
   void TearDown() override {
     for (const DevicePtr address : owned_) device().free(address);
   }
-  static Engine* engine() { return machine().engine.get(); }
+  static Engine* engine() { return test::CudaEngine::get().engine.get(); }
   static Device& device() { return engine()->device(0); }
 
   DevicePtr allocate(std::size_t bytes) {
@@ -111,28 +112,6 @@ class LargeOnCuda : public testing::TestWithParam<Large> {
       device().copy_to_device(address + at * columns * 2, row.data(), columns * 2);
     }
     return address;
-  }
-
-  struct Machine {
-    std::unique_ptr<Engine> engine;
-    std::string missing;
-  };
-  static const Machine& machine() {
-    static const Machine one = [] {
-      Machine machine;
-      try {
-        EngineOptions options;
-        options.backend = "cuda";
-        machine.engine = std::make_unique<Engine>(options);
-        if (machine.engine->device(0).info().arch) return machine;
-        machine.missing = "no kernel is compiled for " + machine.engine->device(0).info().name;
-      } catch (const MissingError& error) {
-        machine.missing = error.what();
-      }
-      machine.engine.reset();
-      return machine;
-    }();
-    return one;
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/gemm_bound.h"
 #include "kernelwright/verify/gemm_device.h"
+#include "support/cuda_engine.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {
@@ -34,10 +35,9 @@ constexpr std::int64_t kMostResults = 1 << 28;  // beyond them a launch is mostl
 class ModelShapesOnCuda : public testing::TestWithParam<Layer> {
  protected:
   void SetUp() override {
-    if (!engine()) GTEST_SKIP() << "no GPU: " << missing();
+    if (!engine()) GTEST_SKIP() << "no GPU: " << test::CudaEngine::get().missing;
   }
-  static Engine* engine() { return machine().engine.get(); }
-  static const std::string& missing() { return machine().missing; }
+  static Engine* engine() { return test::CudaEngine::get().engine.get(); }
 
   /// All row counts of `problem`, in one upload's worth of host data each. Rows of a are the first of as many as there
   /// may be.
@@ -68,29 +68,6 @@ class ModelShapesOnCuda : public testing::TestWithParam<Layer> {
       }
       if (HasFailure()) return;
     }
-  }
-
- private:
-  struct Machine {
-    std::unique_ptr<Engine> engine;
-    std::string missing;
-  };
-  static const Machine& machine() {
-    static const Machine one = [] {
-      Machine machine;
-      try {
-        EngineOptions options;
-        options.backend = "cuda";
-        machine.engine = std::make_unique<Engine>(options);
-        if (machine.engine->device(0).info().arch) return machine;
-        machine.missing = "no kernel is compiled for " + machine.engine->device(0).info().name;
-      } catch (const MissingError& error) {
-        machine.missing = error.what();
-      }
-      machine.engine.reset();
-      return machine;
-    }();
-    return one;
   }
 };
 
