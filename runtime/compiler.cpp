@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -24,6 +26,7 @@
 #include "contract/attention_params.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compiler_identity.h"
+#include "kernelwright/runtime/elf_file.h"
 #include "kernelwright/runtime/nvrtc_path.h"
 #include "kernelwright/runtime/ptxas_log.h"
 
@@ -47,6 +50,48 @@ void refuse_after_fork() {
     throw CompileError(
         "this process was forked from one that had used NVRTC, and a compile in it may hang; start the "
         "child with exec, or compile before the fork");
+}
+
+constexpr std::string_view kWhatWouldDo =
+    "install the CUDA toolkit or the PyPI wheel nvidia-cuda-nvrtc, or set $KERNELWRIGHT_NVRTC to the library or its "
+    "folder";
+
+/// Opens `path` for ever: the threads and exit handlers of what it holds outlive us. A path that the headers of its
+/// file speak against is not opened; a bare name is left to the loader. Throws MissingError.
+void* open_library(const std::string& path) {
+  if (path.find('/') != std::string::npos)
+    if (const std::string fault = library_fault(path); !fault.empty())
+      throw MissingError(fmt::format("no NVRTC: {} {}; {}", path, fault, kWhatWouldDo));
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* reason = dlerror();
+    throw MissingError(
+        fmt::format("no NVRTC: {} cannot be opened: {}; {}", path, reason ? reason : "unknown reason", kWhatWouldDo));
+  }
+  return library;
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }  // with its slash
+
+/// Opens the builtins library that lies beside NVRTC. NVRTC opens it by its name alone, which the loader resolves where
+/// a toolkit is in its cache and nowhere else, unless a library of that name is open already. `inside`: any address in
+/// NVRTC.
+void open_builtins(const void* inside, const std::string& nvrtc_path, int major, int minor) {
+  const std::string name = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
+  Dl_info info{};
+  const std::string loaded = dladdr(inside, &info) != 0 && info.dli_fname ? info.dli_fname : "";
+  for (const std::string& path : {nvrtc_path, loaded}) {
+    std::array<char, PATH_MAX> real{};  // first: it is what the cache's keys are made of
+    for (const std::string& folder :
+         {folder_of(realpath(path.c_str(), real.data()) ? real.data() : ""), folder_of(path)})
+      if (!folder.empty() && access((folder + name).c_str(), F_OK) == 0) {
+        open_library(folder + name);
+        return;
+      }
+  }
+  if (!dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL))
+    throw MissingError(fmt::format("no NVRTC: {} needs {}, which neither lies beside it nor is known to the loader; {}",
+                                   loaded.empty() ? nvrtc_path : loaded, name, kWhatWouldDo));
 }
 
 std::string version_words(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -114,16 +159,15 @@ void Compiler::Nvrtc::open(const std::string& path) {
   if (ready) return;
   if (path.empty())
     throw MissingError(
-        "no NVRTC: libnvrtc.so.13 or .12 was not found by $KERNELWRIGHT_NVRTC, by $CUDA_HOME or in the usual places; "
-        "install the CUDA toolkit or the PyPI wheel nvidia-cuda-nvrtc, or set $KERNELWRIGHT_NVRTC to the library");
+        fmt::format("no NVRTC: neither libnvrtc.so.13 nor libnvrtc.so.12 is in {}; {}", nvrtc_places(), kWhatWouldDo));
   watch_for_fork();
   const bool was_opened = opened.exchange(true);  // before it is: a fork may come while it opens
-  // Never closed: its threads and its exit handlers outlive us.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* reason = dlerror();
+  void* library = nullptr;
+  try {
+    library = open_library(path);
+  } catch (...) {
     if (!was_opened) opened = false;
-    throw MissingError(fmt::format("no NVRTC: {} cannot be opened: {}", path, reason ? reason : "unknown reason"));
+    throw;
   }
   const char* missing = nullptr;
 #define KERNELWRIGHT_NVRTC_FIND(call)                             \
@@ -139,6 +183,7 @@ void Compiler::Nvrtc::open(const std::string& path) {
   if (version < kOldestVersion)
     throw MissingError(fmt::format("{} is NVRTC {}; {} or newer is needed", path, version_words(version),
                                    version_words(kOldestVersion)));
+  open_builtins(reinterpret_cast<const void*>(nvrtcVersion), path, major, minor);
   ready.store(true, std::memory_order_release);
 }
 
@@ -234,6 +279,15 @@ std::vector<std::string> options_for(int version, const SourceUnit& unit) {
   return options;
 }
 
+/// The identity of the compiler at `path`; "" where there is none, or where the headers of its files say that it is
+/// broken.
+std::string identity_if_whole(const std::string& path) {
+  if (path.empty() || !library_fault(path).empty()) return "";
+  for (const std::string& builtins : builtins_beside(path))
+    if (!library_fault(builtins).empty()) return "";
+  return compiler_identity(path).value_or("");
+}
+
 bool is_elf(std::string_view bytes) {
   return bytes.starts_with(
       "\x7f"
@@ -244,7 +298,7 @@ bool is_elf(std::string_view bytes) {
 
 Compiler::Compiler(std::string nvrtc_path, std::string failed_source_dir)
     : path_(nvrtc_path.empty() ? find_nvrtc().value_or("") : std::move(nvrtc_path)),
-      identity_(compiler_identity(path_).value_or("")),
+      identity_(identity_if_whole(path_)),
       failed_source_dir_(std::move(failed_source_dir)),
       nvrtc_(std::make_unique<Nvrtc>()) {}
 

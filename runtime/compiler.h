@@ -22,13 +22,14 @@ class Compiler {
   Compiler& operator=(const Compiler&) = delete;
 
   /// Throws CompileError with the first lines of the log and the path of the kept source; MissingError if there is no
-  /// NVRTC or it is older than 12.8.
+  /// NVRTC, it is older than 12.8, or its file or that of its builtins is broken.
   Binary compile(const SourceUnit& unit);
 
   /// The PTX of `unit` with the lines of its source files (-lineinfo), and no machine code. Throws as compile() does.
   std::string compile_with_lines(const SourceUnit& unit);
 
-  /// The key of `unit` on this machine. Reads ELF build ids; does not load NVRTC.
+  /// The key of `unit` on this machine. Reads ELF headers; does not load NVRTC. Without a compiler where there is none,
+  /// or where its file is broken.
   CacheKey key(const SourceUnit& unit) const;
 
   /// Path of the NVRTC that would be used, or "".

@@ -78,27 +78,6 @@ std::optional<std::string> identity_of_library(const std::string& path) {
   return open_elf(path, file, header) ? hash_of_file(file.get()) : std::nullopt;
 }
 
-// Builtins libraries that this NVRTC may load. The name has major and minor, which a plain "libnvrtc.so.13" does not
-// tell: then all of its major count, which at worst tells two equal compilers apart. Names are tried, not listed: a
-// system's library folder has thousands.
-std::vector<std::string> builtins_beside(const std::string& nvrtc_path) {
-  std::array<char, PATH_MAX> resolved{};
-  const std::string real = realpath(nvrtc_path.c_str(), resolved.data()) ? resolved.data() : nvrtc_path;
-  const std::size_t slash = real.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : real.substr(0, slash);
-  const std::string name = real.substr(slash + 1);
-  int major = 0, minor = 0;
-  const int parts = std::sscanf(name.c_str(), "libnvrtc.so.%d.%d", &major, &minor);
-  std::vector<std::string> found;
-  for (int each = parts == 2 ? minor : 0; each <= (parts == 2 ? minor : 9); ++each) {
-    std::string path = fmt::format("{}/libnvrtc-builtins.so.{}.{}", folder, major, each);
-    if (parts >= 1 && access(path.c_str(), R_OK) == 0) found.push_back(std::move(path));
-  }
-  if (std::string plain = folder + "/libnvrtc-builtins.so"; found.empty() && access(plain.c_str(), R_OK) == 0)
-    found.push_back(std::move(plain));
-  return found;
-}
-
 using Stamp = std::tuple<dev_t, ino_t, off_t, time_t, long>;
 std::optional<Stamp> stamp_of(const std::string& path) {
   struct stat info {};
@@ -150,6 +129,24 @@ std::optional<std::string> elf_build_id(const std::string& path) {
     if (auto id = id_in_notes(notes)) return id;
   }
   return std::nullopt;
+}
+
+std::vector<std::string> builtins_beside(const std::string& nvrtc_path) {
+  std::array<char, PATH_MAX> resolved{};
+  const std::string real = realpath(nvrtc_path.c_str(), resolved.data()) ? resolved.data() : nvrtc_path;
+  const std::size_t slash = real.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : real.substr(0, slash);
+  const std::string name = real.substr(slash + 1);
+  int major = 0, minor = 0;
+  const int parts = std::sscanf(name.c_str(), "libnvrtc.so.%d.%d", &major, &minor);
+  std::vector<std::string> found;
+  for (int each = parts == 2 ? minor : 0; each <= (parts == 2 ? minor : 9); ++each) {
+    std::string path = fmt::format("{}/libnvrtc-builtins.so.{}.{}", folder, major, each);
+    if (parts >= 1 && access(path.c_str(), R_OK) == 0) found.push_back(std::move(path));
+  }
+  if (std::string plain = folder + "/libnvrtc-builtins.so"; found.empty() && access(plain.c_str(), R_OK) == 0)
+    found.push_back(std::move(plain));
+  return found;
 }
 
 std::optional<std::string> compiler_identity(const std::string& nvrtc_path) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kernelwright {
 
@@ -12,6 +13,11 @@ namespace kernelwright {
 /// Nothing if `nvrtc_path` is not an ELF library. Remembered by path, inode, size and time. Any number of threads may
 /// call it.
 std::optional<std::string> compiler_identity(const std::string& nvrtc_path);
+
+/// The builtins libraries that the NVRTC at `nvrtc_path` may load, in its folder. The name has major and minor, which a
+/// plain "libnvrtc.so.13" does not tell: then all of its major count, which at worst tells two equal compilers apart.
+/// Names are tried, not listed: a system's library folder has thousands.
+std::vector<std::string> builtins_beside(const std::string& nvrtc_path);
 
 /// The GNU build-id of a 64-bit ELF file in hex; nothing if it is not one or has none. Reads any file whatsoever.
 std::optional<std::string> elf_build_id(const std::string& path);

@@ -21,7 +21,14 @@ std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec) {
   // A key without a compiler finds any cached build of the Spec.
   if (key.compiler.empty())
     if (std::shared_ptr<const Binary> cached = cache_.find(key)) return cached;
-  return cache_.get_or_compile(key, [&] { return build(unit); });
+  try {
+    return cache_.get_or_compile(key, [&] { return build(unit); });
+  } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
+    CacheKey any = key;
+    any.compiler.clear();
+    if (std::shared_ptr<const Binary> cached = cache_.find(any)) return cached;
+    throw;
+  }
 }
 
 std::shared_ptr<const Binary> KernelStore::find(const Spec& spec) { return cache_.find(key(spec)); }

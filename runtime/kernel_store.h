@@ -25,8 +25,8 @@ class KernelStore {
   /// The key of `spec` with the compiler of this machine.
   CacheKey key(const Spec& spec) const;
 
-  /// From the cache, else compiled and cached. Where no compiler is, any cached build of the Spec will do.
-  /// Throws CompileError, or MissingError if it is not cached and there is no compiler.
+  /// From the cache, else compiled and cached. Where no compiler is, or none that can be used, any cached build of the
+  /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
   std::shared_ptr<const Binary> compile(const Spec& spec);
 
   /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.

@@ -8,6 +8,7 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// Those that have a libnvrtc.so.13 before those that have a .12.
 std::optional<std::string> first_in(const std::vector<std::string>& folders) {
   for (const char* name : kNames)
     for (const std::string& folder : folders)
@@ -60,24 +62,56 @@ void add_each(std::vector<std::string>& folders, std::string_view list) {
   }
 }
 
-}  // namespace
+// Where NVRTC is looked for. Either a file that was named, or groups of folders: an earlier group wins whatever the
+// version.
+struct Search {
+  std::string file;
+  std::vector<std::vector<std::string>> groups;
+  bool named = false;  // by $KERNELWRIGHT_NVRTC, which hides all other places
+};
 
-std::optional<std::string> find_nvrtc() {
+Search search() {
+  Search search;
   // secure_getenv: a set-user-id program must not load what its caller names.
   if (const char* named = secure_getenv("KERNELWRIGHT_NVRTC"); named && *named) {
     const std::string place = named;
-    if (!is_folder(place)) return place;
-    return first_in(
-        {place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
+    search.named = true;
+    if (is_folder(place))
+      search.groups.push_back(
+          {place, place + "/lib64", place + "/lib", place + "/nvidia/cu13/lib", place + "/nvidia/cuda_nvrtc/lib"});
+    else
+      search.file = place;
+    return search;
   }
   if (const char* home = secure_getenv("CUDA_HOME"); home && *home)
-    if (auto found = first_in({std::string(home) + "/lib64", std::string(home) + "/lib"})) return found;
+    search.groups.push_back({std::string(home) + "/lib64", std::string(home) + "/lib"});
   std::vector<std::string> folders{"/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/lib/x86_64-linux-gnu",
                                    "/usr/lib/aarch64-linux-gnu", "/opt/cuda/lib64"};
   for (const std::string& own : own_folders())
     for (const char* beside : {"/../cuda/lib", "/cuda/lib", "/../../cuda/lib"}) folders.push_back(own + beside);
   if (const char* list = secure_getenv("LD_LIBRARY_PATH")) add_each(folders, list);
-  return first_in(folders);
+  search.groups.push_back(std::move(folders));
+  return search;
+}
+
+}  // namespace
+
+std::optional<std::string> find_nvrtc() {
+  const Search where = search();
+  if (!where.file.empty()) return where.file;
+  for (const std::vector<std::string>& folders : where.groups)
+    if (auto found = first_in(folders)) return found;
+  return std::nullopt;
+}
+
+std::string nvrtc_places() {
+  const Search where = search();
+  if (!where.file.empty()) return where.file + " ($KERNELWRIGHT_NVRTC)";
+  std::string words;
+  for (const std::vector<std::string>& folders : where.groups)
+    for (const std::string& folder : folders)
+      words += (words.empty() ? "" : ", ") + std::filesystem::path(folder).lexically_normal().string();
+  return where.named ? words + " (of $KERNELWRIGHT_NVRTC, which hides all other places)" : words;
 }
 
 }  // namespace kernelwright

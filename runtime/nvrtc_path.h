@@ -13,4 +13,8 @@ namespace kernelwright {
 /// $LD_LIBRARY_PATH. Reads the environment anew each time. Never the "alt" library: it compiles for another data model.
 std::optional<std::string> find_nvrtc();
 
+/// The folders that find_nvrtc() looks into now, in its order and separated by commas, for an error that says so; or
+/// the file that $KERNELWRIGHT_NVRTC names.
+std::string nvrtc_places();
+
 }  // namespace kernelwright

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/compiler_identity.h"
 
 namespace kernelwright {
 namespace {
@@ -73,6 +74,25 @@ SourceUnit slow_unit(int statements) {
     source << "  a = a * b + c; p[" << i << "] = a; b += p[" << i + 7 << "]; if (a > " << i << ") c *= b;\n";
   source << "  p[0] = a;\n}\n";
   return unit_of(source.str());
+}
+
+/// The message of what opening `compiler` throws.
+std::string expect_missing(Compiler& compiler) {
+  try {
+    compiler.version();
+  } catch (const MissingError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << compiler.path() << " was opened";
+  return "";
+}
+
+/// Writes the first `bytes` of a file to another, whose time changes: an identity is remembered by it.
+void copy_start(const std::string& from, const std::string& to, std::size_t bytes) {
+  std::string start(bytes, '\0');
+  std::ifstream(from, std::ios::binary).read(start.data(), static_cast<std::streamsize>(bytes));
+  std::filesystem::remove(to);
+  std::ofstream(to, std::ios::binary) << start;
 }
 
 class CompilerTest : public ::testing::Test {
@@ -366,6 +386,49 @@ TEST(CompilerWithoutNvrtc, NamesAPathThatDoesNotExist) {
   } catch (const MissingError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no NVRTC: /nowhere/libnvrtc.so.13 cannot be opened"));
   }
+}
+
+TEST(CompilerWithoutNvrtc, NamesTheFoldersThatWereLookedInto) {
+  const std::string empty = ::testing::TempDir() + "kernelwright-no-nvrtc-here";
+  std::filesystem::create_directories(empty);
+  setenv("KERNELWRIGHT_NVRTC", empty.c_str(), 1);
+  Compiler compiler;
+  EXPECT_EQ(compiler.path(), "");
+  EXPECT_THAT(expect_missing(compiler),
+              AllOf(HasSubstr("neither libnvrtc.so.13 nor libnvrtc.so.12 is in " + empty + ", " + empty + "/lib64"),
+                    HasSubstr("of $KERNELWRIGHT_NVRTC"), HasSubstr("install the CUDA toolkit or")));
+  unsetenv("KERNELWRIGHT_NVRTC");
+  std::filesystem::remove(empty);
+}
+
+// The loader maps a file by its headers, and a page past the file's end is a SIGBUS that nothing can catch.
+TEST_F(CompilerTest, RefusesAnNvrtcThatIsCutShort) {
+  const std::string folder = fresh_dir(), cut = folder + "/libnvrtc.so.13";
+  for (const std::size_t bytes : {0u, 40u, 4096u, 1u << 20}) {
+    copy_start(compiler.path(), cut, bytes);
+    Compiler broken(cut, folder);
+    EXPECT_EQ(broken.key(unit_for("sm_90a")).compiler, "") << "as where there is none";
+    EXPECT_THAT(expect_missing(broken),
+                AllOf(HasSubstr("no NVRTC: " + cut),
+                      bytes == 0    ? HasSubstr("is an empty file")
+                      : bytes == 40 ? HasSubstr("is cut short: its headers name 64 bytes, and the file has 40")
+                                    : HasSubstr(", and the file has " + std::to_string(bytes))));
+  }
+}
+
+TEST_F(CompilerTest, RefusesBuiltinsThatAreCutShort) {
+  const std::string folder = fresh_dir(), ours = folder + "/libnvrtc.so.13";
+  const std::vector<std::string> builtins = builtins_beside(compiler.path());
+  if (builtins.empty()) GTEST_SKIP() << "the builtins of " << compiler.path() << " do not lie beside it";
+  std::error_code failed;  // 110 MB need not be copied where a name will do
+  std::filesystem::create_hard_link(std::filesystem::canonical(compiler.path()), ours, failed);
+  if (failed) std::filesystem::copy_file(compiler.path(), ours);
+  const std::string cut = folder + "/" + std::filesystem::path(builtins.front()).filename().string();
+  copy_start(builtins.front(), cut, 1 << 20);
+  Compiler broken(ours, folder);
+  EXPECT_EQ(broken.key(unit_for("sm_90a")).compiler, "");
+  EXPECT_THAT(expect_missing(broken),
+              AllOf(HasSubstr("no NVRTC: " + cut + " is cut short"), HasSubstr("the file has 1048576")));
 }
 
 TEST(CompilerWithoutNvrtc, NamesALibraryThatIsNoNvrtc) {

@@ -1,15 +1,30 @@
 /// Spec -> Binary without a device: cached, shared between stores, found where no compiler is.
 #include "kernelwright/runtime/kernel_store.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "support/fake_store.h"
 
 namespace kernelwright::testing {
 namespace {
+
+using ::testing::HasSubstr;
+
+template <class Function>
+std::string missing_message(const Function& call) {
+  try {
+    call();
+  } catch (const MissingError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
 
 struct KernelStoreTest : ::testing::Test {
   KernelStoreTest() {
@@ -53,6 +68,37 @@ TEST_F(KernelStoreTest, WithoutACompilerAnyCachedBuildOfTheSpecWillDo) {
   AttentionSpec other;
   other.lse = true;
   EXPECT_THROW(without.compile(other), MissingError);
+}
+
+// A library that is whole and is no NVRTC: it has an identity of its own, so no key of it is in any cache.
+TEST_F(KernelStoreTest, WithACompilerThatCannotBeUsedAnyCachedBuildOfTheSpecWillDo) {
+  FakeStore with(on_disk());
+  const Binary built = *with.compile(AttentionSpec{});
+  Dl_info other{};
+  ASSERT_NE(dladdr(reinterpret_cast<const void*>(&std::strtod), &other), 0);
+  KernelStore broken(on_disk(), other.dli_fname);
+  ASSERT_NE(broken.key(AttentionSpec{}).compiler, "");
+  EXPECT_EQ(*broken.compile(AttentionSpec{}), built);
+  EXPECT_EQ(*broken.compile(AttentionSpec{}), built) << "from memory now";
+  AttentionSpec uncached;
+  uncached.lse = true;
+  EXPECT_THAT(missing_message([&] { broken.compile(uncached); }), HasSubstr("is not an NVRTC that we can use"));
+}
+
+TEST_F(KernelStoreTest, ACompilerThatIsCutShortServesFromTheCacheAndFinds) {
+  FakeStore with(on_disk());
+  const std::string whole = with.compiler().path(), cut = directory + "/libnvrtc.so.13";
+  if (whole.empty()) GTEST_SKIP() << "no NVRTC on this machine to cut short";
+  const Binary built = *with.compile(AttentionSpec{});
+  std::string start(1 << 20, '\0');
+  std::ifstream(whole, std::ios::binary).read(start.data(), static_cast<std::streamsize>(start.size()));
+  std::ofstream(cut, std::ios::binary) << start;
+  KernelStore broken(on_disk(), cut);
+  ASSERT_TRUE(broken.find(AttentionSpec{}));
+  EXPECT_EQ(*broken.compile(AttentionSpec{}), built);
+  AttentionSpec uncached;
+  uncached.lse = true;
+  EXPECT_THAT(missing_message([&] { broken.compile(uncached); }), HasSubstr(cut + " is cut short"));
 }
 
 TEST_F(KernelStoreTest, SpecsHaveKeysOfTheirOwn) {
