@@ -74,7 +74,9 @@ class MathWarpgroup {
     bool started = false, worked = false;
     for (;;) {
       const bool more = take_item();
-      const bool works = more && ptx::uniform(item_.num_rows()) > static_cast<int>(warpgroup_ * 64);
+      // Read where there is no further item, too: uniform() must not stand behind a condition.
+      const int rows = ptx::uniform(item_.num_rows());
+      const bool works = more && rows > static_cast<int>(warpgroup_ * 64);
       if (worked && works) {
         cross_over(done);
       } else {
@@ -114,6 +116,7 @@ class MathWarpgroup {
     walk_ = item_.walk();
     walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
              ptx::uniform(walk_.full_end)};
+    if constexpr (!kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
     items_.step();
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
 #pragma unroll
@@ -321,9 +324,7 @@ class MathWarpgroup {
     }
     return values;
   }
-  __device__ __forceinline__ void note_last_keys() {
-    last_keys_ = foreign_keys() ? ptx::uniform(item_.last_keys()) : spec::kBlockN;
-  }
+  __device__ __forceinline__ void note_last_keys() { last_keys_ = foreign_keys() ? posted_keys_ : spec::kBlockN; }
   /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
   /// who gathers rows with zeros for all others.
   __device__ __forceinline__ bool foreign_keys() const {
@@ -443,6 +444,7 @@ class MathWarpgroup {
   const Turns turns_;
   policy::PostedItem item_;
   policy::ItemRecord::Walk walk_;  // of the item
+  int posted_keys_ = 0;            // of the item's last key tile: those that are the sequence's
   int last_keys_;                  // of the tile of V that is multiplied next: fewer than block_n before it is cleaned
   static constexpr int kSlopes = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
   float slopes_[kSlopes];                                 // ALiBi's, of the item

@@ -38,6 +38,15 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 
 /// `value`, which all lanes have. The compiler does not know that of a value from memory, and where control flow may
 /// differ between lanes it keeps addresses and descriptors out of uniform registers: a branch on this one may not.
-__device__ __forceinline__ int uniform(int value) { return __reduce_max_sync(0xffffffff, value); }
+///
+/// Never call uniform() behind a condition, `&&` and `?:` included. ptxas turns a short conditional block into
+/// predicated instructions, and ptxas 12.9 and 13.0 then overwrite the guard of REDUX with its complement, if they need
+/// both: the reduction is skipped, and its result is whatever the uniform register held (13.5 is right). `volatile`
+/// keeps the compiler from moving the reduction behind a condition that follows.
+__device__ __forceinline__ int uniform(int value) {
+  int same;
+  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(value));
+  return same;
+}
 
 }  // namespace kernelwright::ptx

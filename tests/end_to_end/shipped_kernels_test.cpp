@@ -25,6 +25,7 @@
 #include "kernelwright/verify/parallel.h"
 #include "support/command.h"
 #include "support/paths.h"
+#include "support/ptx_lint.h"
 
 namespace kernelwright {
 namespace {
@@ -84,6 +85,8 @@ std::string faults(const SourceUnit& unit, const Binary& binary) {
     fault(fmt::format("spills {} bytes and loads {} back", usage.spill_stores, usage.spill_loads));
   if (usage.stack) fault(fmt::format("uses {} bytes of stack", usage.stack));
   for (const std::string& warning : binary.warnings) fault("ptxas warns: " + warning);
+  for (const std::string& line : test::guarded_reductions(binary.ptx))
+    fault("ptxas 12.9 and 13.0 may skip a reduction that a condition guards: PTX " + line);
   return found;
 }
 
@@ -175,6 +178,23 @@ TEST_F(ShippedKernels, QuantisersOfEveryArchCompileWithoutSpills) {
       wanted.push_back({"quantize", plan_quantize(problem, arch.arch).spec});
     }
   EXPECT_EQ(expect_sound(wanted), 21u);
+}
+
+// ---- A fault of ptxas that no run on the emulator shows ------------------------------------------------------------
+
+TEST(GuardedReductions, AreFoundBehindPredicatesAndInShortBlocks) {
+  using test::guarded_reductions;
+  EXPECT_TRUE(guarded_reductions("redux.sync.max.s32 %r1, %r2, 0xffffffff;\n").empty());
+  EXPECT_EQ(guarded_reductions("mov.u32 %r1, 0;\n@%p1 redux.sync.max.s32 %r1, %r2, 0xffffffff;\n").size(), 1u);
+  const std::string skipped = "@%p1 bra $L1;\n\tld.shared.u32 %r2, [%r3];\n\tredux.sync.max.s32 %r1, %r2, -1;\n$L1:\n";
+  ASSERT_EQ(guarded_reductions(skipped + "ret;\n").size(), 1u);
+  EXPECT_EQ(guarded_reductions(skipped + "ret;\n")[0], "line 3: redux.sync.max.s32 %r1, %r2, -1;");
+  const std::string other =
+      "@%p1 bra $L1;\nadd.s32 %r1, %r1, 1;\nbra.uni $L2;\n$L1:\n"
+      "redux.sync.max.s32 %r1, %r2, -1;\n$L2:\nret;\n";
+  EXPECT_EQ(guarded_reductions(other).size(), 1u) << "the other way of an if with else";
+  const std::string loop = "$L1:\nredux.sync.max.s32 %r1, %r2, -1;\n@%p1 bra $L1;\nret;\n";
+  EXPECT_TRUE(guarded_reductions(loop).empty()) << "a loop is no predicated block";
 }
 
 // ---- What can be combined ----------------------------------------------------------------------------------------
