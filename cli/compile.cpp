@@ -12,6 +12,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "kernelwright/verify/parallel.h"
+#include "resources.h"
 #include "targets.h"
 #include "terminal.h"
 #include "verbs.h"
@@ -75,11 +76,10 @@ void build(KernelStore& store, Job& job) {
     job.binary = store.find(job.spec);
     job.cached = job.binary != nullptr;
     if (!job.binary) job.binary = store.compile(job.spec);
-  } catch (const MissingError& error) {
-    job.error = error.what();
-    job.missing = true;
-  } catch (const Error& error) {
-    job.error = error.what();
+  } catch (const std::exception& error) {
+    const auto resource = exhausted_resource(error);
+    job.error = resource ? error.what() + std::string("\n") + *resource : error.what();
+    job.missing = resource || dynamic_cast<const MissingError*>(&error);
   }
   job.milliseconds = since(start);
 }

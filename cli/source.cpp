@@ -47,8 +47,7 @@ Spec spec_of(const Options& options) {
 int print(const Options& options, const Spec& spec, const char* name, const std::string& text,
           const Binary* binary = nullptr) {
   if (!options.json) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    if (text.empty() || text.back() != '\n') std::putchar('\n');
+    fmt::print("{}{}", text, text.empty() || text.back() != '\n' ? "\n" : "");
     return kDone;
   }
   JsonValue object = JsonValue::object();

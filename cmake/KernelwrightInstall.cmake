@@ -21,6 +21,13 @@ foreach(target kernelwright_contract kernelwright_template_data kernelwright_tun
   endif()
 endforeach()
 install(TARGETS kernelwright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# What the command has written of itself (cli/CMakeLists.txt), where man and the shells look.
+set(KERNELWRIGHT_COMMAND_DOCS ${CMAKE_BINARY_DIR}/command_docs)
+install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.bash RENAME kernelwright
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/_kernelwright DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 foreach(folder generator runtime)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
           FILES_MATCHING PATTERN "*.h"

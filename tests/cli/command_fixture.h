@@ -38,9 +38,14 @@ class Command : public testing::Test {
            R"(}, "schedule": {"arch": "sm_90a", "block_m": 64, "block_n": 64, "roles": "cooperative",
       "math_warpgroups": 1, "stages": 4}, "shapes": [{"name": "check", "m": 70, "check": true}, {"name": "row", "m": 1}]})";
   }
-  CommandResult run(std::vector<std::string> words, std::vector<std::string> variables = {}) const {
+  CommandResult run(std::vector<std::string> words, std::vector<std::string> variables = {},
+                    const std::string& shell = {}) const {
     variables.push_back("KERNELWRIGHT_CACHE_DIR=" + path("cache"));
-    return run_command(words, variables);
+    return run_command(words, variables, shell);
+  }
+  /// sh runs `shell`, in which "$0" "$@" is the command with `words`.
+  CommandResult run_in_shell(const std::string& shell, const std::vector<std::string>& words) const {
+    return run(words, {}, shell);
   }
   static bool has_gpu() {
     static const bool found = run_command({"doctor", "--json"}).out.find("\"can_run\": true") != std::string::npos;

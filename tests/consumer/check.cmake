@@ -19,9 +19,12 @@ step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${tree} -G ${GENERATOR} -D
      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_CXX_FLAGS=${flags})
 step(${CMAKE_COMMAND} --build ${tree})
 step(${tree}/consumer)
-if(NOT EXISTS ${prefix}/bin/kernelwright)
-  message(FATAL_ERROR "The command was not installed into ${prefix}/bin")
-endif()
+foreach(file bin/kernelwright share/man/man1/kernelwright.1 share/bash-completion/completions/kernelwright
+             share/zsh/site-functions/_kernelwright share/fish/vendor_completions.d/kernelwright.fish)
+  if(NOT EXISTS ${prefix}/${file})
+    message(FATAL_ERROR "${file} was not installed into ${prefix}")
+  endif()
+endforeach()
 # The Python module finds the installed library by itself.
 find_program(python NAMES python3)
 if(python AND NOT SANITIZE)

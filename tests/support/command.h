@@ -25,19 +25,22 @@ struct CommandResult {
 };
 
 /// Runs build/cli/kernelwright with `words` and with `variables` ("NAME=value") over the environment. Output that is no
-/// terminal: no colours, no progress bar. Waits until it ends.
-inline CommandResult run_command(const std::vector<std::string>& words,
-                                 const std::vector<std::string>& variables = {}) {
+/// terminal: no colours, no progress bar. Waits until it ends. With `shell`, sh runs that line, in which "$0" "$@" is
+/// the command: `ulimit -v 100000; exec "$0" "$@"`.
+inline CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& variables = {},
+                                 const std::string& shell = {}) {
   const auto temporary = [](int& fd) {
     std::string name = "/tmp/kernelwright-command-XXXXXX";
-    fd = ::mkstemp(name.data());
+    fd = ::mkostemp(name.data(), O_CLOEXEC);
     ::unlink(name.c_str());
   };
   int out = -1, err = -1;
   temporary(out);
   temporary(err);
-  const std::string program = (test::binary_dir() / "cli" / "kernelwright").string();
+  const std::string command = (test::binary_dir() / "cli" / "kernelwright").string();
+  const std::string program = shell.empty() ? command : "/bin/sh";
   std::vector<std::string> all{program};
+  if (!shell.empty()) all.insert(all.end(), {"-c", shell, command});
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments, environment;
   for (std::string& word : all) arguments.push_back(word.data());

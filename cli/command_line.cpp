@@ -1,0 +1,299 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "command_manual.h"
+#include "exit_code.h"
+#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/error.h"
+#include "number_options.h"
+#include "verbs.h"
+
+namespace kernelwright::cli {
+namespace {
+
+/// Below every help.
+std::string footer() {
+  std::string text = "CONFIG is a JSON file, or a folder of them.\nExit codes:";
+  std::size_t column = text.size() - text.rfind('\n');
+  for (const ExitCodeText& row : kExitCodes) {
+    const std::string part = fmt::format(" {} {};", static_cast<int>(row.code), row.text);
+    if (column + part.size() > 110) text += "\n ", column = 1;
+    text += part;
+    column += part.size();
+  }
+  text.back() = '.';
+  return text + "\n'kernelwright doctor' says what the machine has.";
+}
+
+std::string version_text() { return "kernelwright " KERNELWRIGHT_VERSION; }
+
+constexpr std::uint64_t kAnyWhole = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMostInt = std::numeric_limits<int>::max();
+constexpr std::uint64_t kMostUnsigned = std::numeric_limits<std::uint32_t>::max();
+
+template <class T>
+CLI::Option* whole(CLI::App* verb, const char* name, T& to, const char* text, std::uint64_t least, std::uint64_t most) {
+  return verb->add_option(name, to, text)->type_name(kNumberType)->check(WholeNumber(least, most));
+}
+template <class T>
+CLI::Option* finite(CLI::App* verb, const char* name, T& to, const char* text, double most) {
+  return verb->add_option(name, to, text)->type_name(kNumberType)->check(FiniteNumber(0, most));
+}
+template <class T>
+CLI::Option* word(CLI::App* verb, const char* name, T& to, const char* text, const char* type) {
+  return verb->add_option(name, to, text)->type_name(type);
+}
+
+}  // namespace
+
+CommandLine::CommandLine(Options& options)
+    : options_(options),
+      app_("Turns a JSON problem into a GPU kernel specialised for it, and proves it right.", "kernelwright") {
+  app_.require_subcommand(1);
+  app_.footer(footer());
+  app_.set_help_flag("-h,--help", "Print this");
+  app_.set_version_flag("--version", version_text(), "Print the version");
+  CLI::App* run_verb = add("run", "Compile or load, launch twice, and compare with the fp64 reference", run);
+  configs(run_verb);
+  device(run_verb);
+  claimed_arch(run_verb);
+  emulated(run_verb);
+  shapes(run_verb);
+  seed(run_verb);
+  word(run_verb, "--inputs", options_.inputs, "Folder of .npy files to read instead of random inputs", "DIR");
+  word(run_verb, "--outputs", options_.outputs, "Folder to write results to: o.npy and lse.npy, or d.npy", "DIR");
+
+  CLI::App* compile_verb = add("compile", "Cubins for the architectures named; needs no GPU", compile);
+  configs(compile_verb);
+  archs(compile_verb);
+  word(compile_verb, "--outputs", options_.outputs, "Folder to write NAME.ARCH.cubin and .ptx files to", "DIR");
+
+  CLI::App* bench_verb = add("bench", "Time kernels on the GPU: L2 flushed, CUDA-graph replays, medians", bench);
+  configs(bench_verb);
+  device(bench_verb);
+  shapes(bench_verb);
+  seed(bench_verb);
+  whole(bench_verb, "--repetitions", options_.repetitions, "Timed rounds", 20, 10000);
+  finite(bench_verb, "--minimum", options_.minimum, "TFLOP/s or GB/s that every row must reach, else exit 1", 1e9);
+
+  CLI::App* tune_verb = add("tune", "Measure schedules on the GPU, and keep the fastest that is right as a row", tune);
+  configs(tune_verb);
+  device(tune_verb);
+  claimed_arch(tune_verb);
+  shapes(tune_verb);
+  seed(tune_verb);
+  word(tune_verb, "--budget", options_.budget, "Time for each config: 120s, 5m, 1h", "TIME");
+  whole(tune_verb, "--candidates", options_.candidates,
+        "Schedules to compile and measure, the likeliest first: 64, of a GEMM 32", 2, 100000);
+  tune_verb->add_flag("--resume", options_.resume, "Leave out what the log has settled on this device");
+  word(tune_verb, "--output", options_.outputs,
+       "Folder for rows, ARCH/NAME.json; else the overlay, else ./configs/tuned", "DIR");
+  word(tune_verb, "--log", options_.log,
+       "A line of JSON for each trial is added here; else tune/NAME.tune.jsonl in the cache directory", "FILE");
+
+  CLI::App* explain_verb =
+      add("explain", "The Spec, why it was chosen, shared memory, registers, predicted bound", explain);
+  configs(explain_verb);
+  device(explain_verb);
+  archs(explain_verb);
+  shapes(explain_verb);
+
+  struct TextVerb {
+    const char *name, *text;
+    int (*verb)(const Options&);
+  };
+  for (const auto& [name, text, verb] :
+       {TextVerb{"source", "The kernel's source as one file that compiles", source},
+        TextVerb{"ptx", "The kernel's PTX", ptx}, TextVerb{"sass", "The kernel's machine code, disassembled", sass}}) {
+    CLI::App* text_verb = add(name, text, verb);
+    configs(text_verb);
+    archs(text_verb);
+    word(text_verb, "--kernel", options_.kernel,
+         "Which kernel: main; combine, which merges split keys; m64 and the like, which serve a "
+         "GEMM of few rows. explain lists them",
+         "KERNEL");
+  }
+  add_emulate();
+  add_trace();
+  add_cache();
+  add("doctor", "What is installed, what is missing, and what would do", doctor);
+  add_about();
+}
+
+void CommandLine::add_emulate() {
+  CLI::App* verb = add("emulate", "Run an entry of a PTX file on the emulator, on made-up buffers", emulate);
+  word(verb, "FILE", options_.ptx_file, "PTX as a compiler leaves it", "FILE")->required();
+  word(verb, "--entry", options_.entry, "Which kernel, where the file has several", "ENTRY");
+  const auto dimensions = [&](const char* name, std::vector<std::uint32_t>& to, const char* text) {
+    whole(verb, name, to, text, 1, 0x7fffffff)->delimiter(',')->expected(1, 3);
+  };
+  dimensions("--grid", options_.grid, "CTAs: X,Y,Z");
+  dimensions("--block", options_.block, "Threads of a CTA: X,Y,Z");
+  dimensions("--cluster", options_.cluster, "CTAs of a cluster: X,Y,Z");
+  whole(verb, "--shared", options_.shared_bytes, "Bytes of dynamic shared memory", 0, kMostUnsigned);
+  word(verb, "--params", options_.parameters,
+       "A word for each parameter: an integer, a float with a point, or buffer; else 64-bit ones are "
+       "buffers and others 0",
+       "WORDS")
+      ->delimiter(',');
+  whole(verb, "--bytes", options_.buffer_bytes, "Bytes of each buffer", 1, std::uint64_t{1} << 36);
+  verb->add_option("--fill", options_.fill, "What buffers hold: zero, or pattern, which differs by byte")
+      ->check(CLI::IsMember({"zero", "pattern"}));
+  seed(verb);
+  emulated(verb);
+}
+
+void CommandLine::add_trace() {
+  CLI::App* verb =
+      add("trace", "The timeline of one CTA's pipeline, from the emulator: for Perfetto, and as a picture", trace);
+  configs(verb);
+  claimed_arch(verb);
+  shapes(verb);
+  seed(verb);
+  whole(verb, "--cta", options_.cta, "Which CTA: its number in the grid, x first; its cluster is kept", 0,
+        kMostUnsigned);
+  word(verb, "--out", options_.out, "Chrome/Perfetto JSON; NAME.trace.json if no file is named", "FILE");
+  word(verb, "--svg", options_.svg, "A picture that needs nothing else", "FILE");
+}
+
+void CommandLine::add_cache() {
+  CLI::App* verb = add("cache", "What is kept of compiled kernels", cache);
+  verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
+      ->required()
+      ->check(CLI::IsMember({"ls", "verify", "prune", "clear", "why"}));
+  word(verb, "CONFIG", options_.configs, "For why: the config whose kernel is looked for", "FILE");
+  archs(verb);
+  whole(verb, "--max-bytes", options_.max_bytes, "prune: bytes to keep", 0, kAnyWhole);
+  whole(verb, "--max-entries", options_.max_entries, "prune: entries to keep", 0, kAnyWhole);
+  finite(verb, "--max-age-days", options_.max_age_days, "prune: age to keep, since the last use", 1e6);
+}
+
+/// What the command says of itself.
+void CommandLine::add_about() {
+  CLI::App* version = add_plain("version", "Print the version", [this](const Options& o) { return print_version(o); });
+  version->add_flag("--json", options_.json, "One JSON object on standard output");
+  CLI::App* help =
+      add_plain("help", "Print what a verb takes", [this](const Options&) { return print_help(help_of_); });
+  word(help, "VERB", help_of_, "Of which verb; else of all", "VERB");
+  CLI::App* completion = add_plain("completion", "Print a shell's completions of this command", [this](const Options&) {
+    fmt::print("{}", completion_of(app_, shell_));
+    return kDone;
+  });
+  completion->add_option("SHELL", shell_, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  add_plain("manual", "Print the manual page, for man -l -", [this](const Options&) {
+    fmt::print("{}", manual_page(app_, version_text()));
+    return kDone;
+  });
+}
+
+int CommandLine::operator()(int argc, char** argv) {
+  // CLI11 would only say that a verb is missing.
+  if (argc == 1) throw ConfigError("command line", fmt::format("names no verb; the verbs are {}", verbs_text()));
+  if (argv[1][0] != '-') require_verb(argv[1]);
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app_.help());
+    return kDone;
+  } catch (const CLI::CallForVersion&) {
+    return print_version({});
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError("command line", error.what());
+  }
+  return verbs_.at(app_.get_subcommands().front())(options_);
+}
+
+const CLI::App* CommandLine::find_verb(const std::string& word) const {
+  for (const auto& [app, verb] : verbs_)
+    if (app->get_name() == word) return app;
+  return nullptr;
+}
+
+void CommandLine::require_verb(const std::string& word) const {
+  if (!find_verb(word))
+    throw ConfigError("command line", fmt::format("{} is no verb; the verbs are {}", word, verbs_text()));
+}
+
+std::string CommandLine::verbs_text() const {
+  std::vector<std::string> names;
+  for (const auto& [app, verb] : verbs_) names.push_back(app->get_name());
+  std::sort(names.begin(), names.end());
+  return fmt::format("{}; kernelwright --help says what each does", fmt::join(names, ", "));
+}
+
+int CommandLine::print_version(const Options& options) const {
+  if (options.json)
+    fmt::print("{}\n", JsonValue::object().set("version", KERNELWRIGHT_VERSION).dump());
+  else
+    fmt::print("{}\n", version_text());
+  return kDone;
+}
+
+int CommandLine::print_help(const std::string& word) const {
+  if (!word.empty()) {
+    require_verb(word);
+    fmt::print("{}", find_verb(word)->help(app_.get_name()));
+    return kDone;
+  }
+  Options none;  // app_ has chosen the verb help by now, and would tell of that alone
+  fmt::print("{}", CommandLine(none).app().help());
+  return kDone;
+}
+
+CLI::App* CommandLine::add_plain(const char* name, const char* text, Verb verb) {
+  CLI::App* verb_app = app_.add_subcommand(name, text);
+  verb_app->set_version_flag("--version", version_text(), "Print the version");
+  verbs_[verb_app] = std::move(verb);
+  return verb_app;
+}
+
+CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
+  CLI::App* verb_app = add_plain(name, text, std::move(verb));
+  verb_app->add_flag("--json", options_.json, "One JSON object on standard output");
+  word(verb_app, "--cache-dir", options_.cache_dir, "Cache directory; else $KERNELWRIGHT_CACHE_DIR, else the user's",
+       "DIR");
+  word(verb_app, "--tuned-dir", options_.tuned_dir,
+       "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
+  return verb_app;
+}
+
+void CommandLine::configs(CLI::App* verb) {
+  word(verb, "CONFIG", options_.configs, "Config files or folders", "FILE")->required();
+}
+void CommandLine::device(CLI::App* verb) {
+  verb->add_option("--device", options_.device, "cuda, emulator, or auto: cuda where a GPU is")
+      ->check(CLI::IsMember({"cuda", "emulator", "auto"}));
+}
+void CommandLine::claimed_arch(CLI::App* verb) {
+  word(verb, "--arch", options_.archs,
+       "What the emulator claims to be: sm_80 ... sm_120a; else the config's, else sm_90a", "ARCH")
+      ->take_all()
+      ->expected(1);
+}
+void CommandLine::emulated(CLI::App* verb) {
+  verb->add_flag("--hazards", options_.hazards,
+                 "On the emulator, look for races, missing fences and misused barriers; a report exits 1");
+  verb->add_option("--completion", options_.completion, "On the emulator, when asynchronous work completes")
+      ->check(CLI::IsMember({"eager", "lazy", "random"}));
+}
+void CommandLine::archs(CLI::App* verb) {
+  word(verb, "--arch", options_.archs, "Architecture: sm_80 ... sm_120a; may be repeated", "ARCH")
+      ->take_all()
+      ->expected(1);
+}
+void CommandLine::shapes(CLI::App* verb) {
+  word(verb, "--shape", options_.shapes, "Shape of the config, by name; may be repeated", "SHAPE")
+      ->take_all()
+      ->expected(1);
+}
+void CommandLine::seed(CLI::App* verb) {
+  whole(verb, "--seed", options_.seed, "Seed of the random inputs, and of the emulator's schedule", 0, kAnyWhole);
+}
+
+}  // namespace kernelwright::cli

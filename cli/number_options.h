@@ -1,0 +1,50 @@
+/// Numbers on the command line. CLI11 hands them to strtoull and strtod, which take "-1" for 2^64 - 1, cut what is too
+/// large, read "0x10" as 16 and take "nan": these checks look at the word first.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace kernelwright::cli {
+
+/// The word that help has for every number; completions and tests know numbers by it.
+inline constexpr const char* kNumberType = "NUMBER";
+
+/// A whole number in decimal digits, from `least` to `most`.
+class WholeNumber : public CLI::Validator {
+ public:
+  WholeNumber(std::uint64_t least, std::uint64_t most) : CLI::Validator("") {
+    const bool bounded = most != std::numeric_limits<std::uint64_t>::max();
+    const std::string range = bounded ? fmt::format("from {} to {}", least, most) : fmt::format("from {} on", least);
+    if (bounded && most <= 1'000'000) desc_function_ = [range] { return range; };
+    func_ = [least, most, range](std::string& word) -> std::string {
+      std::uint64_t value = 0;
+      const char* end = word.data() + word.size();
+      const auto [stop, fault] = std::from_chars(word.data(), end, value);
+      if (fault == std::errc() && stop == end && value >= least && value <= most) return {};
+      return fmt::format("{} is no whole number {}", word, range);
+    };
+  }
+};
+
+/// A finite number from `least` to `most`.
+class FiniteNumber : public CLI::Validator {
+ public:
+  FiniteNumber(double least, double most) : CLI::Validator("") {
+    func_ = [least, most](std::string& word) -> std::string {
+      double value = 0;
+      const char* end = word.data() + word.size();
+      const auto [stop, fault] = std::from_chars(word.data(), end, value);
+      if (fault == std::errc() && stop == end && value >= least && value <= most) return {};
+      return fmt::format("{} is no number from {:g} to {:g}", word, least, most);
+    };
+  }
+};
+
+}  // namespace kernelwright::cli
