@@ -34,6 +34,8 @@ void scan(std::string_view text) {
     const std::size_t length = utf8_length(text.substr(at, 4));
     if (length == 0) throw ConfigError(place(text, at), "a byte that is not UTF-8; save the file as UTF-8");
     const char c = text[at];
+    // The library takes a zero byte for the end, and would not look at what comes behind it.
+    if (c == '\0') throw ConfigError(place(text, at), "a zero byte; a config is text");
     if (in_string) {
       if (c == '\\' && at + 1 < text.size() && (text[at + 1] == '"' || text[at + 1] == '\\')) ++at;
       in_string = c != '"';

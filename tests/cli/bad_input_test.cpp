@@ -37,6 +37,11 @@ TEST_F(BadInput, EveryViolationAtOnce) {
 }
 TEST_F(BadInput, TruncatedJson) { expect_refused({"run", write("a.json", config().substr(0, 60))}, {"a.json"}); }
 TEST_F(BadInput, EmptyFile) { expect_refused({"run", write("a.json", "")}, {"a.json"}); }
+TEST_F(BadInput, BytesBehindTheEnd) {
+  for (const std::string& behind :
+       {std::string("{}"), std::string("x"), std::string(1, '\0'), std::string("\0\0{}", 4)})
+    expect_refused({"run", write("a.json", config() + behind)}, {"a.json: line 2, column"});
+}
 TEST_F(BadInput, HundredMegabytes) {
   const std::string file = write("a.json", "");
   std::filesystem::resize_file(file, 100'000'000);
