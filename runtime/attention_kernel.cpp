@@ -11,8 +11,9 @@ void AttentionKernel::launch(const AttentionTensors& tensors, Stream stream) con
   const detail::LoadedAttention* kernel = target.serving.load(std::memory_order_acquire);
   if (!kernel) [[unlikely]]
     kernel = &target.await_serving(stream);
+  if (kernel->watched) [[unlikely]]
+    return target.watched_launch(*kernel, [&] { detail::launch_attention(*kernel, tensors, stream); });
   detail::launch_attention(*kernel, tensors, stream);
-  if (kernel->fallback) target.shared->fallback_launches.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::uint64_t AttentionKernel::workspace_bytes(const AttentionExtent& extent) const {

@@ -30,6 +30,7 @@ struct LoadedAttention {
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two
   bool fallback = false;                             // the portable kernel in another one's place
+  bool watched = false;                              // a launch is more than that: KernelSlot::watched_launch()
   Device* device = nullptr;
   const LoadedKernel* main = nullptr;
   const LoadedKernel* combine = nullptr;  // null: keys are never split, or `main` merges

@@ -107,6 +107,7 @@ constexpr std::size_t kTensors1 = KERNELWRIGHT_END_OF(kernelwright_attention_ten
 constexpr std::size_t kGemmTensors1 = KERNELWRIGHT_END_OF(kernelwright_gemm_tensors, constant_b);
 constexpr std::size_t kQuantizeTensors1 = KERNELWRIGHT_END_OF(kernelwright_quantize_tensors, tensor_scale);
 constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
+constexpr std::size_t kLatency1 = KERNELWRIGHT_END_OF(kernelwright_latency, buckets);
 constexpr std::size_t kKernelInfo1 = KERNELWRIGHT_END_OF(kernelwright_kernel_info, key);
 // What is appended begins at a multiple of 8: the padding at an old struct's end holds anything.
 #undef KERNELWRIGHT_END_OF
@@ -127,6 +128,12 @@ static_assert(static_cast<int>(OnMiss::kBlock) == KERNELWRIGHT_ON_MISS_BLOCK &&
 static_assert(static_cast<int>(KernelState::kPending) == KERNELWRIGHT_PENDING &&
               static_cast<int>(KernelState::kReady) == KERNELWRIGHT_READY &&
               static_cast<int>(KernelState::kFailed) == KERNELWRIGHT_FAILED);
+
+static_assert(static_cast<int>(EventLevel::kDebug) == KERNELWRIGHT_LEVEL_DEBUG &&
+              static_cast<int>(EventLevel::kInfo) == KERNELWRIGHT_LEVEL_INFO &&
+              static_cast<int>(EventLevel::kWarning) == KERNELWRIGHT_LEVEL_WARNING &&
+              static_cast<int>(EventLevel::kError) == KERNELWRIGHT_LEVEL_ERROR);
+static_assert(LatencySnapshot::kBounds == KERNELWRIGHT_LATENCY_BOUNDS);
 
 template <class E>
 void read_word(const char* word, const char* path, E& value) {
@@ -307,6 +314,11 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   options.emulator.hazards = c.hazards != 0;
   options.emulator.threads = c.emulator_threads;
   if (c.tuned_dir) options.tuned_dir = c.tuned_dir;
+  if (c.event_level < KERNELWRIGHT_LEVEL_DEBUG || c.event_level > KERNELWRIGHT_LEVEL_ERROR)
+    throw ConfigError("/engine_options/event_level",
+                      fmt::format("{} is none of debug (0), info (1), warning (2) and error (3)", c.event_level));
+  options.sink_level = static_cast<EventLevel>(c.event_level);
+  options.launch_sampling = c.launch_sampling;
   if (c.event_callback)
     options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
       const kernelwright_event out{.struct_size = sizeof(kernelwright_event),
@@ -314,7 +326,8 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
                                    .key = event.key.c_str(),
                                    .name = event.name.c_str(),
                                    .detail = event.detail.c_str(),
-                                   .milliseconds = event.milliseconds};
+                                   .milliseconds = event.milliseconds,
+                                   .level = static_cast<int32_t>(event.level())};
       call(&out, data);
     };
   return options;
@@ -364,6 +377,20 @@ kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* en
   });
 }
 
+kernelwright_status kernelwright_engine_is_ready(const kernelwright_engine* engine, int32_t* ready) {
+  return guarded([&] {
+    int32_t& out = not_null(ready, "ready");
+    out = not_null(engine, "engine").engine.ready();
+  });
+}
+
+kernelwright_status kernelwright_engine_is_sealed(const kernelwright_engine* engine, int32_t* sealed) {
+  return guarded([&] {
+    int32_t& out = not_null(sealed, "sealed");
+    out = not_null(engine, "engine").engine.sealed();
+  });
+}
+
 kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted) {
   return guarded([&] {
     const int count = not_null(engine, "engine").engine.promote();
@@ -388,8 +415,69 @@ kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engi
                                        .memory_hits = now.cache.memory_hits,
                                        .disk_hits = now.cache.disk_hits,
                                        .cache_misses = now.cache.misses,
-                                       .quarantined = now.cache.quarantined},
+                                       .quarantined = now.cache.quarantined,
+                                       .layer_hits = now.cache.layer_hits,
+                                       .compile_failures = now.cache.compile_failures,
+                                       .writes = now.cache.writes,
+                                       .write_failures = now.cache.write_failures,
+                                       .evicted = now.cache.evicted},
                  counters, "counters", kCounters1);
+  });
+}
+
+kernelwright_status kernelwright_engine_latency(const kernelwright_engine* engine, int32_t step,
+                                                kernelwright_latency* latency) {
+  return guarded([&] {
+    const EngineLatencies all = not_null(engine, "engine").engine.latencies();
+    const LatencySnapshot* const steps[] = {&all.prepare, &all.compile, &all.load, &all.launch};
+    if (step < KERNELWRIGHT_LATENCY_PREPARE || step > KERNELWRIGHT_LATENCY_LAUNCH)
+      throw ConfigError("/step", fmt::format("{} is none of prepare (0), compile (1), load (2) and launch (3)", step));
+    const LatencySnapshot& of = *steps[step];
+    kernelwright_latency out{
+        .struct_size = sizeof out, .count = of.count, .sum_seconds = of.sum_s, .bounds_seconds = {}, .buckets = {}};
+    std::copy(of.bounds_s.begin(), of.bounds_s.end(), out.bounds_seconds);
+    std::copy(of.buckets.begin(), of.buckets.end(), out.buckets);
+    write_struct(out, latency, "latency", kLatency1);
+  });
+}
+
+kernelwright_status kernelwright_engine_metrics(const kernelwright_engine* engine, kernelwright_text_callback callback,
+                                                void* user_data) {
+  return guarded([&] {
+    if (!callback) throw ConfigError("/callback", "is null");
+    const std::string text = not_null(engine, "engine").engine.metrics();
+    callback(text.c_str(), text.size(), user_data);
+  });
+}
+
+kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
+                                                     kernelwright_kernel_row_callback callback, void* user_data,
+                                                     uint64_t* count) {
+  return guarded([&] {
+    const std::vector<KernelRow> rows = not_null(engine, "engine").engine.kernels();
+    if (count) *count = rows.size();
+    if (!callback) return;
+    for (const KernelRow& row : rows) {
+      const kernelwright_kernel_row out{.struct_size = sizeof(kernelwright_kernel_row),
+                                        .prepared = row.prepared,
+                                        .kind = row.kind.data(),  // these three views are of literals
+                                        .kernel = row.kernel.c_str(),
+                                        .family = to_string(row.family).data(),
+                                        .key = row.key.c_str(),
+                                        .error = row.error.c_str(),
+                                        .state = static_cast<int32_t>(row.state),
+                                        .device = row.device,
+                                        .fallback = row.fallback,
+                                        .serving = row.serving,
+                                        .source = to_string(row.source).data(),
+                                        .entry = row.entry.c_str(),
+                                        .registers = row.usage.registers,
+                                        .spill_bytes = row.usage.spill_stores + row.usage.spill_loads,
+                                        .static_shared_bytes = row.usage.static_shared,
+                                        .cubin_bytes = row.cubin_bytes,
+                                        .compile_ms = row.compile_ms};
+      callback(&out, user_data);
+    }
   });
 }
 

@@ -53,6 +53,14 @@ KERNELWRIGHT_API const char* kernelwright_last_error(void);
 
 /* ---- engine ---- */
 
+/* How much an event asks of an operator. events.h says which event has which. */
+enum {
+  KERNELWRIGHT_LEVEL_DEBUG = 0,
+  KERNELWRIGHT_LEVEL_INFO = 1,
+  KERNELWRIGHT_LEVEL_WARNING = 2,
+  KERNELWRIGHT_LEVEL_ERROR = 3
+};
+
 typedef struct kernelwright_event {
   size_t struct_size;
   const char* kind; /* "compile", "cache hit", ... : events.h */
@@ -60,6 +68,7 @@ typedef struct kernelwright_event {
   const char* name;
   const char* detail;
   double milliseconds;
+  int32_t level; /* KERNELWRIGHT_LEVEL_... */
 } kernelwright_event;
 /* Called on whichever thread the event happens, possibly several at once. The event lives for the call. Must neither
  * throw nor call back into the engine. */
@@ -87,6 +96,8 @@ typedef struct kernelwright_engine_options {
   int32_t emulator_threads;  /* of the host; 0: as many as cores */
   /* Any backend. A folder of tuned rows over the library's; NULL: $KERNELWRIGHT_TUNED_DIR, else none */
   const char* tuned_dir;
+  int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
+  uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
@@ -99,6 +110,10 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_seal(kernelwright_engin
 /* *ready: 1 if every prepared kernel is ready, 0 if one has failed or time is over. timeout_ms < 0 waits for ever. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine,
                                                                           int32_t timeout_ms, int32_t* ready);
+/* *ready: what kernelwright_engine_wait_until_ready() would say now, without waiting. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_ready(const kernelwright_engine* engine, int32_t* ready);
+/* *sealed: 1 once kernelwright_engine_seal() was called. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_sealed(const kernelwright_engine* engine, int32_t* sealed);
 /* *promoted (may be NULL): how many kernels took over from their fallback. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted);
 
@@ -108,10 +123,38 @@ typedef struct kernelwright_counters {
   uint64_t loads, loaded_bytes;
   uint64_t fallback_launches, sealed_misses, capture_misses, promotions;
   uint64_t compiles, memory_hits, disk_hits, cache_misses, quarantined;
+  uint64_t layer_hits, compile_failures, writes, write_failures, evicted;
 } kernelwright_counters;
 /* Fills as many fields as counters->struct_size has room for. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine,
                                                                   kernelwright_counters* counters);
+
+/* Which of an engine's steps: engine.h, EngineLatencies. */
+enum {
+  KERNELWRIGHT_LATENCY_PREPARE = 0,
+  KERNELWRIGHT_LATENCY_COMPILE = 1,
+  KERNELWRIGHT_LATENCY_LOAD = 2,
+  KERNELWRIGHT_LATENCY_LAUNCH = 3
+};
+enum { KERNELWRIGHT_LATENCY_BOUNDS = 22 };
+typedef struct kernelwright_latency {
+  size_t struct_size;
+  uint64_t count;
+  double sum_seconds;
+  double bounds_seconds[KERNELWRIGHT_LATENCY_BOUNDS]; /* ascending */
+  /* buckets[i] counts what took at most bounds_seconds[i], and more than the bound before it; the last one the rest */
+  uint64_t buckets[KERNELWRIGHT_LATENCY_BOUNDS + 1];
+} kernelwright_latency;
+/* Fills as many fields as latency->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_latency(const kernelwright_engine* engine, int32_t step,
+                                                                 kernelwright_latency* latency);
+
+/* `text` of `length` bytes, and a zero behind them; lives for the call. Must not throw. */
+typedef void (*kernelwright_text_callback)(const char* text, size_t length, void* user_data);
+/* Calls `callback` once, on this thread, with counters, latencies, sealed and ready as Prometheus text (exposition
+ * format 0.0.4). */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_metrics(const kernelwright_engine* engine,
+                                                                 kernelwright_text_callback callback, void* user_data);
 
 /* What the emulator found wrong with a launch, whatever its result was. */
 typedef struct kernelwright_hazard {
@@ -213,6 +256,34 @@ KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwr
                                                                   kernelwright_kernel_info* info);
 /* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
+
+/* A binary that the engine was asked for. A prepared kernel may have several: their rows follow each other. */
+typedef struct kernelwright_kernel_row {
+  size_t struct_size;
+  uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
+  const char* kind;   /* "attention", "gemm", "quantize" */
+  const char* kernel; /* the template: "attention_sm90" */
+  const char* family; /* "portable", "hopper", "blackwell" */
+  const char* key;    /* 64 hex digits */
+  const char* error;  /* what stopped it; "" unless the state is KERNELWRIGHT_FAILED */
+  int32_t state;      /* KERNELWRIGHT_PENDING, ...: of the prepared kernel */
+  int32_t device;
+  int32_t fallback; /* 1: the portable kernel that stands in for the prepared one */
+  int32_t serving;  /* 1: launches run it now */
+  /* Known once it is loaded; "" and 0 before. */
+  const char* source; /* where it was when it was first asked for: "memory", "disk", "read-only layer", "compiled" */
+  const char* entry;  /* its name in a profile */
+  int32_t registers, spill_bytes, static_shared_bytes;
+  uint64_t cubin_bytes;
+  double compile_ms; /* of the compilation that made it, here or elsewhere */
+} kernelwright_kernel_row;
+/* The row lives for the call. Must neither throw nor call back into the engine. */
+typedef void (*kernelwright_kernel_row_callback)(const kernelwright_kernel_row* row, void* user_data);
+/* Calls `callback` (may be NULL) for each binary of each prepared kernel, on this thread. *count (may be NULL): how
+ * many rows. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
+                                                                      kernelwright_kernel_row_callback callback,
+                                                                      void* user_data, uint64_t* count);
 
 /* In elements; all zero: contiguous. */
 typedef struct kernelwright_strides {

@@ -36,7 +36,8 @@ struct DigestHash {
 /// threads that no longer exist wait on it.
 struct Flight {
   std::atomic<int> done{0};
-  Shared binary;             // set before `done`
+  Shared binary;  // set before `done`
+  CacheSource source = CacheSource::kNone;
   std::exception_ptr error;  // or this
   const std::thread::id owner = std::this_thread::get_id();
   void finish() {
@@ -76,6 +77,8 @@ struct CubinCache::Impl {
 
   std::atomic<std::uint64_t> memory_hits{0}, disk_hits{0}, layer_hits{0}, misses{0}, compiles{0}, compile_failures{0},
       remembered_failures{0}, joined{0}, lock_waits{0}, lock_timeouts{0}, writes{0}, write_failures{0}, quarantined{0};
+
+  LatencyHistogram compile_times{kFirstStepNs};
 
   // The lock directory is made and probed at the first miss, not at start: hits need none.
   ForkSafeMutex locks_mutex;
@@ -121,8 +124,8 @@ struct CubinCache::Impl {
     for (const auto& [digest, binary] : memory) memory_bytes += binary->cubin.size() + binary->ptx.size();
   }
 
-  /// Disk and further layers. Tells of a hit.
-  std::optional<Binary> from_layers(const CacheKey& key, const Digest& digest) {
+  /// Disk and further layers. Tells of a hit, and `source` where it was.
+  std::optional<Binary> from_layers(const CacheKey& key, const Digest& digest, CacheSource& source) {
     const auto start = Clock::now();
     auto hit = [&](std::atomic<std::uint64_t>& counter, const Binary& binary) {
       ++counter;
@@ -132,11 +135,13 @@ struct CubinCache::Impl {
     if (directory)
       if (auto binary = directory->find(key)) {
         hit(disk_hits, *binary);
+        source = CacheSource::kDisk;
         return binary;
       }
     for (const auto& layer : layers)
       if (auto binary = layer->find(key)) {
         hit(layer_hits, *binary);
+        source = CacheSource::kLayer;
         return binary;
       }
     return std::nullopt;
@@ -179,22 +184,40 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
 
 CubinCache::~CubinCache() = default;
 
-std::shared_ptr<const Binary> CubinCache::find(const CacheKey& key) {
+std::string_view to_string(CacheSource source) {
+  switch (source) {
+    case CacheSource::kNone: return "";
+    case CacheSource::kMemory: return "memory";
+    case CacheSource::kDisk: return "disk";
+    case CacheSource::kLayer: return "read-only layer";
+    case CacheSource::kCompiled: return "compiled";
+  }
+  return "?";
+}
+
+std::shared_ptr<const Binary> CubinCache::find(const CacheKey& key, CacheSource* source) {
+  CacheSource unused;
+  CacheSource& from = source ? *source : unused;
   const Digest digest = key.digest();
   {
     std::lock_guard hold(impl_->mutex);
     if (Shared found = impl_->from_memory(key, digest)) {
       ++impl_->memory_hits;
+      from = CacheSource::kMemory;
       return found;
     }
   }
-  if (auto binary = impl_->from_layers(key, digest)) return impl_->keep(key, digest, std::move(*binary));
+  if (auto binary = impl_->from_layers(key, digest, from)) return impl_->keep(key, digest, std::move(*binary));
+  from = CacheSource::kNone;
   ++impl_->misses;
   return nullptr;
 }
 
-std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, const Compile& compile) {
+std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, const Compile& compile,
+                                                         CacheSource* source) {
   Impl& impl = *impl_;
+  CacheSource unused;
+  CacheSource& from = source ? *source : unused;
   const Digest digest = key.digest();
   std::shared_ptr<Flight> flight;
   bool mine = false;
@@ -202,6 +225,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
     std::lock_guard hold(impl.mutex);
     if (Shared found = impl.from_memory(key, digest)) {
       ++impl.memory_hits;
+      from = CacheSource::kMemory;
       return found;
     }
     if (const auto failed = impl.failures.find(digest); failed != impl.failures.end()) {
@@ -224,6 +248,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
     ++impl.joined;
     flight->done.wait(0, std::memory_order_acquire);
     if (flight->error) std::rethrow_exception(flight->error);
+    from = flight->source;
     return flight->binary;
   }
 
@@ -239,6 +264,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
   // In a child that was forked meanwhile the table was cleared, and may hold another flight of this key.
   if (const auto slot = impl.flights.find(digest); slot != impl.flights.end() && slot->second == flight)
     impl.flights.erase(slot);
+  from = flight->source;
   if (!flight->error) return flight->binary;
   try {
     std::rethrow_exception(flight->error);
@@ -257,7 +283,7 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
     flight.finish();
     return flight.binary;
   };
-  if (auto binary = from_layers(key, digest)) return serve(std::move(*binary));
+  if (auto binary = from_layers(key, digest, flight.source)) return serve(std::move(*binary));
 
   FileLock lock;
   if (directory && directory->writable()) {  // otherwise a lock would only make others wait for what they cannot have
@@ -277,6 +303,7 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
     // Whoever held the lock, or took it and let go between our look and our lock, has published by now.
     if (auto binary = directory->find(key)) {
       ++disk_hits;
+      flight.source = CacheSource::kDisk;
       return serve(std::move(*binary));
     }
   }
@@ -292,7 +319,10 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
     throw;
   }
   ++compiles;
-  const std::chrono::duration<double, std::milli> spent = Clock::now() - start;
+  flight.source = CacheSource::kCompiled;
+  const auto took = Clock::now() - start;
+  compile_times.add(took);
+  const std::chrono::duration<double, std::milli> spent = took;
   if (options.sink) tell({EventKind::kCompile, digest.hex(), binary.entry, "", spent.count()});
   const Shared kept = serve(std::move(binary));
   publish(key, *kept);  // while the lock is held: who gets it next finds the entry
@@ -321,6 +351,8 @@ CacheCounters CubinCache::counters() const {
           .quarantined = impl.quarantined,
           .evicted = impl.directory ? impl.directory->evicted() : 0};
 }
+
+LatencySnapshot CubinCache::compile_latency() const { return impl_->compile_times.snapshot(); }
 
 std::string CubinCache::status() const {
   std::string text = "memory: on\n";

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "kernelwright/runtime/cache_key.h"
 #include "kernelwright/runtime/cache_layer.h"
 #include "kernelwright/runtime/events.h"
+#include "kernelwright/runtime/latency.h"
 
 namespace kernelwright {
 
@@ -41,6 +43,16 @@ struct CacheOptions {
   /// For tests: told before each step of a publish; may never return.
   std::function<void(const char* step)> publish_observer;
 };
+
+/// Where a binary was when it was asked for.
+enum class CacheSource {
+  kNone,      // nowhere yet
+  kMemory,    // of this process
+  kDisk,      // the cache directory
+  kLayer,     // a read-only directory, or a layer of CacheOptions::more_layers
+  kCompiled,  // compiled now
+};
+std::string_view to_string(CacheSource source);
 
 struct CacheCounters {
   std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: read-only directories and more_layers
@@ -85,17 +97,21 @@ class CubinCache {
 
   /// The binary of `key`: found, or made by `compile` on the calling thread. Threads and processes that ask for the
   /// same key meanwhile wait for it. What `compile` throws reaches every thread that waits; an Error is remembered for
-  /// failure_ttl_ms and thrown again without compiling. `compile` must not ask the cache for the same key.
-  std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile);
+  /// failure_ttl_ms and thrown again without compiling. `compile` must not ask the cache for the same key. `source`, if
+  /// given, is told where the binary came from.
+  std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile,
+                                               CacheSource* source = nullptr);
 
   /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds the newest binary that
   /// agrees with it in all other fields.
-  std::shared_ptr<const Binary> find(const CacheKey& key);
+  std::shared_ptr<const Binary> find(const CacheKey& key, CacheSource* source = nullptr);
 
   /// Keeps `binary` in memory and on disk. A failed write shows in counters() and as an event.
   void put(const CacheKey& key, Binary binary);
 
   CacheCounters counters() const;
+  /// Of `compile` alone: neither lookups nor waits for others are in it.
+  LatencySnapshot compile_latency() const;
 
   /// A line per layer: what is on, and why the others are not.
   std::string status() const;

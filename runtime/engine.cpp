@@ -50,7 +50,7 @@ void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& ten
 void Engine::seal() { state_->sealed = true; }
 bool Engine::sealed() const { return state_->sealed; }
 
-bool Engine::wait_until_ready(int timeout_ms) {
+bool Engine::wait_until_ready(int timeout_ms) const {
   bool failed = false;
   const auto settled = [&] {
     bool pending = false;

@@ -12,9 +12,12 @@
 ///   - Nothing is unloaded before the Engine goes, so a captured graph keeps its kernels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem.h"
@@ -26,6 +29,7 @@
 #include "kernelwright/runtime/events.h"
 #include "kernelwright/runtime/gemm_kernel.h"
 #include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/latency.h"
 #include "kernelwright/runtime/quantize_kernel.h"
 
 namespace kernelwright {
@@ -52,13 +56,15 @@ struct EngineOptions {
   std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator
   EmulatorBackendOptions emulator;  // read where the emulator is what runs
   CacheOptions cache;
-  std::string nvrtc_path;  // "": found as Compiler says
-  EventSink sink;          // also set as cache.sink unless that is set
+  std::string nvrtc_path;                      // "": found as Compiler says
+  EventSink sink;                              // also set as cache.sink unless that is set
+  EventLevel sink_level = EventLevel::kDebug;  // `sink` is told of events of this level and above
   /// A folder of tuned rows, <arch>/*.json, that lies over those of the library; "": $KERNELWRIGHT_TUNED_DIR, else
   /// none. What cannot be used there is told to the sink (kTunedRow) and changes nothing else.
   std::string tuned_dir;
   int compile_threads = 0;                        // of the background; 0: as many as cores. Started when first needed
   OnMiss on_miss = OnMiss::kBlock;                // of kernels that attention() prepares by itself
+  std::uint32_t launch_sampling = 0;              // about one launch in so many is timed: latencies(). 0: none
   std::shared_ptr<Backend> custom_backend;        // instead of `backend`
   std::shared_ptr<KernelStore> custom_store;      // instead of `cache` and `nvrtc_path`
   std::shared_ptr<const TunedTable> custom_rows;  // instead of `tuned_dir`
@@ -80,6 +86,36 @@ struct EngineCounters {
   std::uint64_t capture_misses = 0;                  // launches refused because the stream captured
   std::uint64_t promotions = 0;
   CacheCounters cache;
+};
+
+/// How long the steps of an engine's work took so far.
+struct EngineLatencies {
+  LatencySnapshot prepare;  // from the first prepare() of a kernel until it is ready, waiting for a thread included
+  LatencySnapshot compile;  // one compilation by NVRTC
+  LatencySnapshot load;     // one binary onto a device
+  /// Host time of launch(), of the launches that EngineOptions::launch_sampling chose. On the emulator launch() does
+  /// the work itself.
+  LatencySnapshot launch;
+};
+
+/// A binary that the engine was asked for: a row of Engine::kernels().
+struct KernelRow {
+  std::size_t prepared = 0;  // the number of the prepared kernel: a GEMM has several binaries, a decode may have two
+  std::string_view kind;     // "attention", "gemm", "quantize"
+  std::string kernel;        // the template: "attention_sm90"
+  Family family = Family::kPortable;
+  std::string key;  // 64 hex digits
+  int device = 0;
+  KernelState state = KernelState::kPending;  // of the prepared kernel
+  std::string error;                          // what stopped it; "" unless it has failed
+  bool fallback = false;                      // it is the portable kernel that stands in for the prepared one
+  bool serving = false;                       // launches run it now
+  // What follows is known once it is loaded.
+  CacheSource source = CacheSource::kNone;  // where it was when the prepared kernel first asked for it
+  std::string entry;                        // its name in a profile
+  ResourceUsage usage;
+  std::size_t cubin_bytes = 0;
+  double compile_ms = 0;  // of the compilation that made it, here or elsewhere
 };
 
 /// Safe from any number of threads, except that it must outlive every call, every kernel handle and all queued work.
@@ -133,7 +169,9 @@ class Engine {
   bool sealed() const;
 
   /// Waits until nothing is pending. True if every prepared kernel is ready; false if one has failed or time is over.
-  bool wait_until_ready(int timeout_ms = -1);
+  bool wait_until_ready(int timeout_ms = -1) const;
+  /// What wait_until_ready() would say now, without waiting.
+  bool ready() const { return wait_until_ready(0); }
 
   /// Every kernel that is ready takes over from its fallback. Returns how many did. Launches of other threads run one
   /// or the other. Until it is called a fallback goes on serving, so that ranks which call it at the same step stay
@@ -143,6 +181,13 @@ class Engine {
   /// Device memory that loaded kernels take, summed over devices: size the KV cache after wait_until_ready().
   std::uint64_t loaded_bytes() const;
   EngineCounters counters() const;
+
+  /// Every binary of every prepared kernel, as it is now; a fallback's too once one serves. For people and monitors: it
+  /// takes the lock that prepare() takes, for some microseconds a kernel.
+  std::vector<KernelRow> kernels() const;
+  EngineLatencies latencies() const;
+  /// counters(), latencies(), sealed() and ready() as Prometheus text (exposition format 0.0.4), for a scraper.
+  std::string metrics() const;
 
   int device_count() const;
   /// Throws MissingError if there is none.

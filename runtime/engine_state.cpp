@@ -103,6 +103,11 @@ bool wants_ptx(Backend& backend) {
   return false;
 }
 
+EngineOptions with_sink_level(EngineOptions options) {
+  options.sink = at_least(options.sink_level, std::move(options.sink));
+  return options;
+}
+
 std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& backend) {
   if (options.custom_store) return options.custom_store;
   CacheOptions cache = options.cache;
@@ -114,13 +119,14 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& b
 }  // namespace
 
 Engine::State::State(EngineOptions given)
-    : options(std::move(given)),
+    : options(with_sink_level(std::move(given))),
       backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
       rows(options.custom_rows ? options.custom_rows
                                : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
+  shared.launch_sampling = options.launch_sampling;
   if (!why_not_cuda.empty() && options.sink)
     options.sink({.kind = EventKind::kDevice,
                   .key = "",
@@ -158,6 +164,9 @@ std::unique_ptr<KernelSlot<Kind>> Engine::State::new_slot(const typename Kind::P
     if (slot->fallback_plan && specs_of(*slot->fallback_plan) == specs) slot->fallback_plan.reset();
   }
   for (const Spec& spec : specs) slot->keys.push_back(store->key(spec).digest().hex());
+  if (slot->fallback_plan)
+    for (const Spec& spec : specs_of(*slot->fallback_plan))
+      slot->fallback_keys.push_back(store->key(spec).digest().hex());
   slot->kernel = kernel_name(specs[0]);
   slot->name = fmt::format("{} (key {})", slot->kernel, slot->keys[0]);
   return slot;
@@ -185,6 +194,7 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
     if (!slot) {
       slot = slots<Kind>().list.emplace_back(std::move(fresh)).get();
       slot->fallback_pending = slot->fallback_plan.has_value();
+      slot->begun = Clock::now();
       const DispatchKey key = DispatchKey::of(problem, prepare.device);
       if (key.valid()) slots<Kind>().table.insert(key, slot);
       mine = true;
@@ -197,6 +207,7 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
          ((slot->sealed_miss && may_compile) || Clock::now() - slot->failed_at >= retry_after);
   if (mine) {
     slot->state = KernelState::kPending;
+    slot->begun = Clock::now();
     slot->fallback_pending = slot->fallback_plan && !slot->fallback;
     slot->sealed_miss = false;
     slot->error.clear();
@@ -205,20 +216,29 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
 }
 
 template <class Kind>
-std::unique_ptr<typename Kind::Loaded> Engine::State::load(const KernelSlot<Kind>& slot,
-                                                           const typename Kind::Plan& plan, bool may_compile) {
+std::unique_ptr<typename Kind::Loaded> Engine::State::load(KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                                                           bool may_compile) {
   const std::vector<Spec> specs = specs_of(plan);
+  std::vector<CacheSource> sources(specs.size(), CacheSource::kNone);
   // Several kernels compile side by side. The store compiles each once: this thread takes what no other has begun.
   if (may_compile)
     for (std::size_t i = 1; i < specs.size(); ++i)
-      if (!store->find(specs[i])) pool.post([this, spec = specs[i]] { warm(spec); }, /*urgent=*/true);
+      if (!store->find(specs[i], &sources[i])) {
+        sources[i] = CacheSource::kCompiled;
+        pool.post([this, spec = specs[i]] { warm(spec); }, /*urgent=*/true);
+      }
   std::vector<std::shared_ptr<const Binary>> binaries;
-  for (const Spec& spec : specs) {
-    binaries.push_back(may_compile ? store->compile(spec) : store->find(spec));
-    if (!binaries.back()) return nullptr;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    CacheSource source = CacheSource::kNone;
+    binaries.push_back(may_compile ? store->compile(specs[i], &source) : store->find(specs[i], &source));
+    if (sources[i] == CacheSource::kNone) sources[i] = source;
+    if (!binaries.back()) break;
   }
+  note_sources(slot, plan, sources);
+  if (!binaries.back()) return nullptr;
   auto loaded = std::make_unique<typename Kind::Loaded>(describe(slot.problem, plan, slot.device->info()));
   loaded->device = slot.device;
+  loaded->watched = options.launch_sampling > 0;
   std::vector<const LoadedKernel*> kernels;
   for (std::size_t i = 0; i < specs.size(); ++i)
     kernels.push_back(loader.load(*slot.device, *binaries[i], shared_bytes(specs[i]), [&]() -> KernelLoader::Explained {
@@ -226,6 +246,15 @@ std::unique_ptr<typename Kind::Loaded> Engine::State::load(const KernelSlot<Kind
     }));
   attach(*loaded, std::move(kernels), std::move(binaries));
   return loaded;
+}
+
+template <class Kind>
+void Engine::State::note_sources(KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                                 const std::vector<CacheSource>& sources) {
+  const std::vector<std::string>& keys = &plan == &slot.plan ? slot.keys : slot.fallback_keys;
+  std::lock_guard lock(shared.mutex);
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (sources[i] != CacheSource::kNone) slot.sources.try_emplace(keys[i], sources[i]);
 }
 
 void Engine::State::warm(const Spec& spec) noexcept {
@@ -238,7 +267,7 @@ void Engine::State::warm(const Spec& spec) noexcept {
 // Events go out before the state that they speak of is published: who has seen the state finds the event in the sink.
 template <class Kind>
 void Engine::State::serve_fallback(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel) {
-  kernel->fallback = true;
+  kernel->fallback = kernel->watched = true;
   tell(EventKind::kFallback, slot, fmt::format("{} serves meanwhile", kernel_name(specs_of(*slot.fallback_plan)[0])));
   {
     std::lock_guard lock(shared.mutex);
@@ -256,6 +285,7 @@ void Engine::State::finish(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind
     slot.tuned = std::move(kernel);
     slot.fallback_pending = false;
     slot.state = KernelState::kReady;
+    prepares.add(Clock::now() - slot.begun);
     if (!slot.serving.load(std::memory_order_relaxed)) slot.serving.store(slot.tuned.get(), std::memory_order_release);
   }
   shared.changed.notify_all();

@@ -82,8 +82,12 @@ struct Engine::State {
                                       const PrepareOptions& prepare);
   /// Null if one of its kernels is not cached and may not be compiled.
   template <class Kind>
-  std::unique_ptr<typename Kind::Loaded> load(const detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+  std::unique_ptr<typename Kind::Loaded> load(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
                                               bool may_compile);
+  /// Keeps where the slot first found each binary of `plan`, of which `sources` has the first ones.
+  template <class Kind>
+  void note_sources(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                    const std::vector<CacheSource>& sources);
   /// Compiles into the store; errors wait there for whoever needs the kernel.
   void warm(const Spec& spec) noexcept;
   template <class Kind>
@@ -110,7 +114,8 @@ struct Engine::State {
   Slots<detail::QuantizeKind> quantizers;
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
-  WorkerPool pool;  // last: its jobs use all of the above
+  LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()
+  WorkerPool pool;                          // last: its jobs use all of the above
 };
 
 }  // namespace kernelwright

@@ -1,5 +1,7 @@
 #include "kernelwright/runtime/events.h"
 
+#include <utility>
+
 namespace kernelwright {
 
 std::string_view to_string(EventKind kind) {
@@ -17,6 +19,40 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kTunedRow: return "tuned row";
   }
   return "?";
+}
+
+EventLevel level_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::kCacheHit:
+    case EventKind::kCacheMiss: return EventLevel::kDebug;
+    case EventKind::kCompile:
+    case EventKind::kFallback: return EventLevel::kInfo;
+    case EventKind::kCacheQuarantine:
+    case EventKind::kCacheDegraded:
+    case EventKind::kLockTimeout:
+    case EventKind::kDevice:
+    case EventKind::kTunedRow: return EventLevel::kWarning;
+    case EventKind::kSealedMiss:
+    case EventKind::kFailure: return EventLevel::kError;
+  }
+  return EventLevel::kError;
+}
+
+std::string_view to_string(EventLevel level) {
+  switch (level) {
+    case EventLevel::kDebug: return "debug";
+    case EventLevel::kInfo: return "info";
+    case EventLevel::kWarning: return "warning";
+    case EventLevel::kError: return "error";
+  }
+  return "?";
+}
+
+EventSink at_least(EventLevel least, EventSink sink) {
+  if (!sink || least == EventLevel::kDebug) return sink;
+  return [least, sink = std::move(sink)](const Event& event) {
+    if (event.level() >= least) sink(event);
+  };
 }
 
 }  // namespace kernelwright

@@ -22,17 +22,32 @@ enum class EventKind {
   kTunedRow,         // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
 };
 
+/// How much an event asks of an operator, ascending.
+enum class EventLevel {
+  kDebug,    // what the cache found
+  kInfo,     // work that takes time: a compile, a fallback that serves
+  kWarning,  // it goes on, but slower or elsewhere than was asked for
+  kError,    // a kernel that was asked for cannot be had
+};
+
+EventLevel level_of(EventKind kind);
+
 struct Event {
   EventKind kind;
   std::string key;     // hex of the cache key, or ""
   std::string name;    // kernel or file
   std::string detail;  // for people
   double milliseconds = 0;
+  EventLevel level() const { return level_of(kind); }
 };
 
 std::string_view to_string(EventKind kind);
+std::string_view to_string(EventLevel level);
 
 /// Called from whichever thread the event happens on, possibly from several at once; must not throw or call back in.
 using EventSink = std::function<void(const Event&)>;
+
+/// `sink`, told of events of `least` and above alone. An empty sink stays empty.
+EventSink at_least(EventLevel least, EventSink sink);
 
 }  // namespace kernelwright

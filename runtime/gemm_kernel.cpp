@@ -9,8 +9,9 @@ void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const {
   const detail::LoadedGemm* kernel = target.serving.load(std::memory_order_acquire);
   if (!kernel) [[unlikely]]
     kernel = &target.await_serving(stream);
+  if (kernel->watched) [[unlikely]]
+    return target.watched_launch(*kernel, [&] { detail::launch_gemm(*kernel, tensors, stream); });
   detail::launch_gemm(*kernel, tensors, stream);
-  if (kernel->fallback) target.shared->fallback_launches.fetch_add(1, std::memory_order_relaxed);
 }
 
 std::uint64_t GemmKernel::workspace_bytes(int m) const {

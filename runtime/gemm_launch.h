@@ -28,6 +28,7 @@ struct LoadedGemm {
   int num_sms = 0;
   bool has_pdl = false;
   bool fallback = false;  // the portable kernel in another one's place
+  bool watched = false;   // a launch is more than that: KernelSlot::watched_launch()
   Device* device = nullptr;
   /// Where k is 0: one element that is zero, whatever the dtype, stands for both operands. No tensor map is empty.
   std::shared_ptr<const DevicePtr> zero;

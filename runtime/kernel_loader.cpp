@@ -35,9 +35,11 @@ const LoadedKernel* KernelLoader::load(Device& device, const Binary& binary, std
   }
   std::lock_guard loading(*turn);
   if (const LoadedKernel* loaded = find(device, binary.entry)) return loaded;
+  const auto start = LatencyHistogram::Clock::now();
   std::unique_ptr<LoadedKernel> kernel = device.info().wants == ImageKind::kPtx
                                              ? load_ptx(device, binary, max_shared_bytes, explain)
                                              : device.load(binary.cubin, binary.entry, max_shared_bytes);
+  latency_.add(LatencyHistogram::Clock::now() - start);
   loads_.fetch_add(1, std::memory_order_relaxed);
   loaded_bytes_.fetch_add(kernel->loaded_bytes(), std::memory_order_relaxed);
   std::lock_guard lock(mutex_);

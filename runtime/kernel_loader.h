@@ -12,6 +12,7 @@
 
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
+#include "kernelwright/runtime/latency.h"
 
 namespace kernelwright {
 
@@ -34,6 +35,7 @@ class KernelLoader {
   /// The same if it is loaded already, else null. Never calls the driver.
   const LoadedKernel* find(const Device& device, const std::string& entry) const;
 
+  LatencySnapshot latency() const { return latency_.snapshot(); }  // of the device's load, not of the wait for a turn
   std::uint64_t loads() const { return loads_.load(std::memory_order_relaxed); }
   std::uint64_t loaded_bytes() const { return loaded_bytes_.load(std::memory_order_relaxed); }
 
@@ -41,6 +43,7 @@ class KernelLoader {
   mutable std::mutex mutex_;  // guards the two maps; never held over a driver call
   std::map<int, std::mutex> loading_;
   std::map<std::pair<int, std::string>, std::unique_ptr<LoadedKernel>> kernels_;
+  LatencyHistogram latency_{kFirstStepNs};
   std::atomic<std::uint64_t> loads_{0}, loaded_bytes_{0};
 };
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "kernelwright/runtime/attention_launch.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/runtime/gemm_launch.h"
+#include "kernelwright/runtime/latency.h"
 #include "kernelwright/runtime/quantize_launch.h"
 
 namespace kernelwright::detail {
@@ -27,6 +29,8 @@ struct SlotShared {
   std::mutex mutex;                 // guards every slot's fields below its line; held for moments only
   std::condition_variable changed;  // a slot's state or what serves it changed
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
+  std::uint32_t launch_sampling = 0;  // EngineOptions', fixed before any slot is made
+  LatencyHistogram launches{kFirstLaunchNs};
 };
 
 /// What the engine is told by a kind of problem; attention_launch.h, gemm_launch.h and
@@ -65,7 +69,7 @@ struct KernelSlot {
   typename Kind::Schedule schedule;
   typename Kind::Plan plan;
   std::optional<typename Kind::Plan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
-  std::vector<std::string> keys;                     // of the plan's kernels, hex
+  std::vector<std::string> keys, fallback_keys;      // of the plans' kernels, hex
   std::string kernel, name;  // "attention_portable"; "attention_portable (key 01ab...)" for messages
   OnMiss on_miss = OnMiss::kBlock;
   Device* device = nullptr;
@@ -81,10 +85,25 @@ struct KernelSlot {
   std::exception_ptr failure;  // of kFailed
   std::string error;
   bool sealed_miss = false, sealed_miss_reported = false;
-  std::chrono::steady_clock::time_point failed_at;
+  std::chrono::steady_clock::time_point begun, failed_at;
+  std::map<std::string, CacheSource> sources;  // of each key, when this slot first asked for it
 
   /// A kernel to launch, when none served yet: waits or throws as on_miss says.
   const Loaded& await_serving(Stream stream);
+
+  /// `queue()`, which launches `kernel`, with all that a launch of a watched kernel adds: one in launch_sampling is
+  /// timed, and those of a fallback are counted. Launches of other kernels never come here.
+  template <class Queue>
+  [[gnu::noinline]] void watched_launch(const Loaded& kernel, const Queue& queue) {
+    if (sampled(shared->launch_sampling)) {
+      const auto start = LatencyHistogram::Clock::now();
+      queue();
+      shared->launches.add(LatencyHistogram::Clock::now() - start);
+    } else {
+      queue();
+    }
+    if (kernel.fallback) shared->fallback_launches.fetch_add(1, std::memory_order_relaxed);
+  }
 };
 
 }  // namespace kernelwright::detail

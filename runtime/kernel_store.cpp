@@ -15,23 +15,26 @@ KernelStore::~KernelStore() = default;
 
 CacheKey KernelStore::key(const Spec& spec) const { return compiler_.key(specialize(spec)); }
 
-std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec) {
+std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource* source) {
   const SourceUnit unit = specialize(spec);
   const CacheKey key = compiler_.key(unit);
   // A key without a compiler finds any cached build of the Spec.
   if (key.compiler.empty())
-    if (std::shared_ptr<const Binary> cached = cache_.find(key)) return cached;
+    if (std::shared_ptr<const Binary> cached = cache_.find(key, source)) return cached;
   try {
-    return cache_.get_or_compile(key, [&] { return build(unit); });
+    return cache_.get_or_compile(
+        key, [&] { return build(unit); }, source);
   } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
     CacheKey any = key;
     any.compiler.clear();
-    if (std::shared_ptr<const Binary> cached = cache_.find(any)) return cached;
+    if (std::shared_ptr<const Binary> cached = cache_.find(any, source)) return cached;
     throw;
   }
 }
 
-std::shared_ptr<const Binary> KernelStore::find(const Spec& spec) { return cache_.find(key(spec)); }
+std::shared_ptr<const Binary> KernelStore::find(const Spec& spec, CacheSource* source) {
+  return cache_.find(key(spec), source);
+}
 
 std::string KernelStore::ptx_with_lines(const Spec& spec, const Binary& binary) {
   try {

@@ -27,10 +27,11 @@ class KernelStore {
 
   /// From the cache, else compiled and cached. Where no compiler is, or none that can be used, any cached build of the
   /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
-  std::shared_ptr<const Binary> compile(const Spec& spec);
+  /// `source`, if given, is told which it was.
+  std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr);
 
   /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
-  std::shared_ptr<const Binary> find(const Spec& spec);
+  std::shared_ptr<const Binary> find(const Spec& spec, CacheSource* source = nullptr);
 
   /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `spec`. "" if
   /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches

@@ -9,6 +9,8 @@ void QuantizeKernel::launch(const QuantizeTensors& tensors, Stream stream) const
   const detail::LoadedQuantize* kernel = target.serving.load(std::memory_order_acquire);
   if (!kernel) [[unlikely]]
     kernel = &target.await_serving(stream);
+  if (kernel->watched) [[unlikely]]
+    return target.watched_launch(*kernel, [&] { detail::launch_quantize(*kernel, tensors, stream); });
   detail::launch_quantize(*kernel, tensors, stream);
 }
 

@@ -17,6 +17,7 @@ struct LoadedQuantize {
   std::shared_ptr<const Binary> binary;
   bool has_pdl = false;
   bool fallback = false;  // never: one kernel serves every architecture
+  bool watched = false;   // a launch is more than that: KernelSlot::watched_launch()
   Device* device = nullptr;
 };
 

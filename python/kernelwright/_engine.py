@@ -14,6 +14,8 @@ from ._tensors import ITEM_BYTES, View, stream_address
 
 ON_MISS = {"block": 0, "fallback": 1, "error": 2}
 STATES = {0: "pending", 1: "ready", 2: "failed"}
+LEVELS = ("debug", "info", "warning", "error")
+LATENCIES = ("prepare", "compile", "load", "launch")
 
 
 def _encoded(text):
@@ -38,19 +40,24 @@ class Engine:
     """Prepares and owns kernels. Everything may be called from any number of threads, but close(), which comes last.
 
     backend: "cuda", "emulator" or "auto" (cuda where a GPU is). The options are those of kernelwright_engine_options;
-    on_event is called with a dict per event, on whichever thread it happens, and must not call back into the engine.
+    on_event is called with a dict per event, on whichever thread it happens, and must not call back into the engine;
+    event_level is the least level that it is told of: debug, info, warning or error. About one launch in launch_sampling is
+    timed for latencies(); none if it is 0.
     """
 
     def __init__(self, backend="auto", *, library=None, cache_directory=None, read_only_layers=(), max_cache_bytes=0,
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
-                 tuned_dir=None):
+                 tuned_dir=None, event_level="debug", launch_sampling=0):
+        if event_level not in LEVELS:
+            raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
         options = lib.EngineOptions(
             backend=_encoded(backend), cache_directory=_encoded(cache_directory), max_cache_bytes=max_cache_bytes,
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
-            emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir))
+            emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir), event_level=LEVELS.index(event_level),
+            launch_sampling=launch_sampling)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
@@ -58,7 +65,7 @@ class Engine:
             def tell(event, _):
                 told = event.contents
                 on_event({name: getattr(told, name).decode(errors="replace") for name in ("kind", "key", "name", "detail")}
-                         | {"milliseconds": told.milliseconds})
+                         | {"milliseconds": told.milliseconds, "level": LEVELS[told.level]})
             options.event_callback = lib.EventCallback(tell)
         handle = c_void_p()
         self._lib.engine_create(byref(options), byref(handle))
@@ -108,6 +115,20 @@ class Engine:
         self._lib.engine_wait_until_ready(self._live(), timeout_ms, byref(ready))
         return bool(ready.value)
 
+    @property
+    def ready(self):
+        """Whether every prepared kernel is ready now: what wait_until_ready() says, without waiting."""
+        ready = c_int32()
+        self._lib.engine_is_ready(self._live(), byref(ready))
+        return bool(ready.value)
+
+    @property
+    def sealed(self):
+        """Whether seal() was called."""
+        sealed = c_int32()
+        self._lib.engine_is_sealed(self._live(), byref(sealed))
+        return bool(sealed.value)
+
     def promote(self):
         """Lets ready kernels take over from their fallbacks, and says how many did."""
         count = c_int32()
@@ -118,6 +139,37 @@ class Engine:
         counters = lib.Counters()
         self._lib.engine_counters(self._live(), byref(counters))
         return {name: getattr(counters, name) for name, _ in lib.Counters._fields_ if name != "struct_size"}
+
+    def kernels(self):
+        """Every binary of every prepared kernel, a dict each: the fields of kernelwright_kernel_row."""
+        rows = []
+
+        def take(row, _):
+            told = row.contents
+            rows.append({name: value.decode(errors="replace") if isinstance(value, bytes) else value
+                         for name, value in ((name, getattr(told, name)) for name, _ in lib.KernelRow._fields_)
+                         if name != "struct_size"}
+                        | {"state": STATES[told.state], "fallback": bool(told.fallback), "serving": bool(told.serving)})
+        self._lib.engine_list_kernels(self._live(), lib.KernelRowCallback(take), None, None)
+        return rows
+
+    def latencies(self):
+        """Histograms of the steps prepare, compile, load and launch: a dict each of count, sum_seconds, bounds_seconds and
+        buckets. Bucket i counts what took at most bounds_seconds[i], and more than the bound before it; the last one the rest."""
+        told = {}
+        for step, name in enumerate(LATENCIES):
+            latency = lib.Latency()
+            self._lib.engine_latency(self._live(), step, byref(latency))
+            told[name] = {"count": latency.count, "sum_seconds": latency.sum_seconds,
+                          "bounds_seconds": list(latency.bounds_seconds), "buckets": list(latency.buckets)}
+        return told
+
+    def metrics(self):
+        """Counters, latencies, sealed and ready as Prometheus text (exposition format 0.0.4)."""
+        texts = []
+        self._lib.engine_metrics(
+            self._live(), lib.TextCallback(lambda text, length, _: texts.append(ctypes.string_at(text, length))), None)
+        return texts[0].decode(errors="replace")
 
     def take_hazards(self):
         """What the emulator found wrong since the last call, a dict each; nothing on a GPU or without hazards=True."""

@@ -52,7 +52,7 @@ class Struct(ctypes.Structure):
 
 class Event(Struct):
     _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("key", c_char_p), ("name", c_char_p), ("detail", c_char_p),
-                ("milliseconds", c_double)]
+                ("milliseconds", c_double), ("level", c_int32)]
 
 
 EventCallback = ctypes.CFUNCTYPE(None, POINTER(Event), c_void_p)
@@ -64,14 +64,37 @@ class EngineOptions(Struct):
                 ("nvrtc_path", c_char_p), ("memory_only_cache", c_int32), ("compile_threads", c_int32),
                 ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
                 ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
-                ("tuned_dir", c_char_p)]
+                ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32)]
 
 
 class Counters(Struct):
     _fields_ = [("struct_size", c_size_t)] + [
         (name, c_uint64) for name in (
             "ready pending failed loads loaded_bytes fallback_launches sealed_misses capture_misses promotions compiles "
-            "memory_hits disk_hits cache_misses quarantined").split()]
+            "memory_hits disk_hits cache_misses quarantined layer_hits compile_failures writes write_failures "
+            "evicted").split()]
+
+
+LATENCY_BOUNDS = 22
+
+
+class Latency(Struct):
+    _fields_ = [("struct_size", c_size_t), ("count", c_uint64), ("sum_seconds", c_double),
+                ("bounds_seconds", c_double * LATENCY_BOUNDS), ("buckets", c_uint64 * (LATENCY_BOUNDS + 1))]
+
+
+TextCallback = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)  # the text as an address: it may hold a zero
+
+
+class KernelRow(Struct):
+    _fields_ = ([("struct_size", c_size_t), ("prepared", c_uint64)]
+                + [(name, c_char_p) for name in "kind kernel family key error".split()]
+                + [(name, c_int32) for name in "state device fallback serving".split()]
+                + [("source", c_char_p), ("entry", c_char_p), ("registers", c_int32), ("spill_bytes", c_int32),
+                   ("static_shared_bytes", c_int32), ("cubin_bytes", c_uint64), ("compile_ms", c_double)])
+
+
+KernelRowCallback = ctypes.CFUNCTYPE(None, POINTER(KernelRow), c_void_p)
 
 
 class Hazard(Struct):
@@ -137,8 +160,13 @@ FUNCTIONS = {
     "engine_create": (POINTER(EngineOptions), POINTER(ENGINE)),
     "engine_seal": (ENGINE,),
     "engine_wait_until_ready": (ENGINE, c_int32, POINTER(c_int32)),
+    "engine_is_ready": (ENGINE, POINTER(c_int32)),
+    "engine_is_sealed": (ENGINE, POINTER(c_int32)),
     "engine_promote": (ENGINE, POINTER(c_int32)),
     "engine_counters": (ENGINE, POINTER(Counters)),
+    "engine_latency": (ENGINE, c_int32, POINTER(Latency)),
+    "engine_metrics": (ENGINE, TextCallback, c_void_p),
+    "engine_list_kernels": (ENGINE, KernelRowCallback, c_void_p, POINTER(c_uint64)),
     "engine_take_hazards": (ENGINE, HazardCallback, c_void_p, POINTER(c_uint64)),
     "device_name": (ENGINE, c_int32, POINTER(c_char_p)),
     "device_allocate": (ENGINE, c_int32, c_uint64, POINTER(c_uint64)),

@@ -291,6 +291,29 @@ class OnTheEmulator(unittest.TestCase):
         self.assertTrue(self.engine.wait_until_ready())
         self.assertTrue({event["kind"] for event in self.events} & {"compile", "cache hit", "disk hit", "cache miss"}, self.events)
 
+    def test_operators_are_told_of_kernels_latencies_and_metrics(self):
+        told = []
+        with kernelwright.Engine("emulator", event_level="info", launch_sampling=1, on_event=told.append) as engine:
+            self.assertTrue(engine.ready)
+            self.assertFalse(engine.sealed)
+            kernel = engine.prepare({"problem": problem()})
+            engine.seal()
+            self.assertTrue(engine.ready and engine.sealed)
+            row, = engine.kernels()
+            self.assertEqual((row["kind"], row["state"], row["key"], row["error"], row["serving"], row["fallback"]),
+                             ("attention", "ready", kernel.key, "", True, False))
+            self.assertEqual(row["registers"], kernel.info()["registers"])
+            self.assertIn(row["source"], ("disk", "compiled"))
+            self.assertIn(row["family"], ("portable", "hopper"))
+            prepared = engine.latencies()["prepare"]
+            self.assertEqual((prepared["count"], sum(prepared["buckets"])), (1, 1))
+            self.assertEqual(len(prepared["buckets"]), len(prepared["bounds_seconds"]) + 1)
+            self.assertIn('kernelwright_kernels{state="ready"} 1\n', engine.metrics())
+            self.assertIn("\nkernelwright_sealed 1\n", engine.metrics())
+        self.assertTrue(all(event["level"] in ("info", "warning", "error") for event in told), told)
+        with self.assertRaisesRegex(ConfigError, 'event_level: "loud" is not one of debug, info, warning, error'):
+            kernelwright.Engine("emulator", event_level="loud")
+
     def test_configs_come_as_dicts_text_and_paths(self):
         path = HEADER.parents[1] / "configs" / "problems" / "causal-d64.json"
         keys = {self.engine.prepare(config).key for config in (path, str(path), path.read_text())}
@@ -379,7 +402,8 @@ class TheLibrary(unittest.TestCase):
         ours = {"event": _library.Event, "engine_options": _library.EngineOptions, "counters": _library.Counters,
                 "hazard": _library.Hazard, "prepare_options": _library.PrepareOptions, "kernel_info": _library.KernelInfo,
                 "strides": _library.Strides, "attention_tensors": _library.AttentionTensors, "gemm_tensors": _library.GemmTensors,
-                "quantize_tensors": _library.QuantizeTensors}
+                "quantize_tensors": _library.QuantizeTensors, "kernel_row": _library.KernelRow,
+                "latency": _library.Latency}
         types = {"size_t": ctypes.c_size_t, "double": ctypes.c_double, "uint64_t": ctypes.c_uint64, "int32_t": ctypes.c_int32,
                  "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p, "void*": ctypes.c_void_p, "kernelwright_strides": _library.Strides,
@@ -388,8 +412,11 @@ class TheLibrary(unittest.TestCase):
         for name, struct_type in ours.items():
             fields = []
             for declaration in filter(None, (part.strip() for part in bodies[name].split(";"))):
-                kind, names = re.fullmatch(r"(.*?[\s*])(\w+(?:,\s*\w+)*)", declaration, re.S).groups()
-                fields += [(field.strip(), types[" ".join(kind.split())]) for field in names.split(",")]
+                kind, names, count = re.fullmatch(r"(.*?[\s*])(\w+(?:,\s*\w+)*)(?:\[(.*)\])?", declaration, re.S).groups()
+                of = types[" ".join(kind.split())]
+                if count:
+                    of *= eval(count, {"KERNELWRIGHT_LATENCY_BOUNDS": _library.LATENCY_BOUNDS})
+                fields += [(field.strip(), of) for field in names.split(",")]
             self.assertEqual(fields, list(struct_type._fields_), f"kernelwright_{name}")
 
     def test_functions_are_in_the_header(self):

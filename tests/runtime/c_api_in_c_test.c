@@ -151,3 +151,52 @@ int c_structs_are_sized(kernelwright_engine* engine) {
   CHECK(kernelwright_launch(kernel, &tensors, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
   return 0;
 }
+
+static void count_ready_row(const kernelwright_kernel_row* row, void* count) {
+  const int known = row->struct_size == sizeof *row && strcmp(row->kind, "attention") == 0 &&
+                    strcmp(row->kernel, "attention_portable") == 0 && strcmp(row->family, "portable") == 0 &&
+                    strlen(row->key) == 64 && strcmp(row->error, "") == 0 && row->state == KERNELWRIGHT_READY &&
+                    row->device == 0 && !row->fallback && row->serving && strcmp(row->source, "compiled") == 0 &&
+                    strncmp(row->entry, row->kernel, strlen(row->kernel)) == 0 && row->cubin_bytes == 64;
+  *(int*)count += known;
+}
+
+static void keep_text(const char* text, size_t length, void* to) {
+  if (strlen(text) == length) *(int*)to = strstr(text, "\nkernelwright_launch_seconds_count 1\n") != NULL;
+}
+
+int c_tells_operators(kernelwright_engine* engine) {
+  int32_t sealed = 7, ready = 7;
+  CHECK(kernelwright_engine_is_sealed(engine, &sealed) == KERNELWRIGHT_OK && sealed == 0);
+  kernelwright_kernel* kernel = NULL;
+  CHECK(kernelwright_prepare_json(engine, kConfig, strlen(kConfig), NULL, &kernel) == KERNELWRIGHT_OK);
+  kernelwright_attention_tensors tensors = some_tensors();
+  CHECK(kernelwright_launch(kernel, &tensors, NULL) == KERNELWRIGHT_OK);
+  CHECK(kernelwright_engine_seal(engine) == KERNELWRIGHT_OK);
+  CHECK(kernelwright_engine_is_sealed(engine, &sealed) == KERNELWRIGHT_OK && sealed == 1);
+  CHECK(kernelwright_engine_is_ready(engine, &ready) == KERNELWRIGHT_OK && ready == 1);
+
+  int ready_rows = 0, has_count = 0;
+  uint64_t rows = 0;
+  CHECK(kernelwright_engine_list_kernels(engine, count_ready_row, &ready_rows, &rows) == KERNELWRIGHT_OK);
+  CHECK(rows == 1 && ready_rows == 1);
+  CHECK(kernelwright_engine_list_kernels(engine, NULL, NULL, NULL) == KERNELWRIGHT_OK);
+  CHECK(kernelwright_engine_metrics(engine, keep_text, &has_count) == KERNELWRIGHT_OK && has_count);
+  CHECK(kernelwright_engine_metrics(engine, NULL, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+
+  for (int32_t step = KERNELWRIGHT_LATENCY_PREPARE; step <= KERNELWRIGHT_LATENCY_LAUNCH; ++step) {
+    kernelwright_latency latency = {.struct_size = sizeof latency};
+    CHECK(kernelwright_engine_latency(engine, step, &latency) == KERNELWRIGHT_OK);
+    uint64_t all = 0;
+    for (int i = 0; i <= KERNELWRIGHT_LATENCY_BOUNDS; ++i) all += latency.buckets[i];
+    CHECK(latency.count == 1 && all == 1 && latency.sum_seconds >= 0 && latency.bounds_seconds[0] > 0);
+  }
+  kernelwright_latency latency = {.struct_size = sizeof latency};
+  CHECK(kernelwright_engine_latency(engine, 4, &latency) == KERNELWRIGHT_INVALID_ARGUMENT);
+  CHECK(strcmp(kernelwright_last_error(), "/step: 4 is none of prepare (0), compile (1), load (2) and launch (3)") ==
+        0);
+
+  kernelwright_counters counters = {.struct_size = sizeof counters};
+  CHECK(kernelwright_engine_counters(engine, &counters) == KERNELWRIGHT_OK && counters.compile_failures == 0);
+  return 0;
+}

@@ -11,6 +11,8 @@ extern "C" {
 int c_prepares_and_launches(kernelwright_engine* engine);
 int c_reports_errors(kernelwright_engine* engine);
 int c_structs_are_sized(kernelwright_engine* engine);
+/* The engine samples every launch. */
+int c_tells_operators(kernelwright_engine* engine);
 
 #ifdef __cplusplus
 }
