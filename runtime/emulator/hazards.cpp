@@ -365,7 +365,7 @@ void Hazards::registers_busy(Warp& warp, std::span<const Slot> registers, bool w
     if (!written && known != state.busy.end() && known->second.written) {
       state_->report_pair(HazardKind::kRegister, warp, -1, warp.current->index,
                           "a wgmma takes as A a register that a wgmma in flight writes", "", known->second.op,
-                          static_cast<int>(warp.index), -1);
+                          state.agent, -1);
     }
     state.busy[slot] = {group, warp.current->index, written || (known != state.busy.end() && known->second.written)};
   }
@@ -384,7 +384,7 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
                           fmt::format("a register is {} that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
                                       "between them",
                                       written ? "written" : "read"),
-                          "", loading->second, static_cast<int>(warp.index), -1);
+                          "", loading->second, state.agent, -1);
       return;
     }
     const auto busy = state.busy.find(slot);
@@ -392,7 +392,7 @@ void Hazards::registers_touched(Warp& warp, const Op& op) {
     state_->report_pair(HazardKind::kRegister, warp, -1, op.index,
                         fmt::format("a register is {} while a wgmma in flight {} it: no wgmma.wait_group between them",
                                     written ? "written" : "read", busy->second.written ? "writes" : "reads"),
-                        "", busy->second.op, static_cast<int>(warp.index), -1);
+                        "", busy->second.op, state.agent, -1);
   };
   for (const Slot slot : {op.a, op.b, op.c}) touch(slot, false);
   for (const Slot slot : {op.d, op.e}) touch(slot, true);

@@ -132,6 +132,8 @@ struct Hazards::State {
   /// A report about the instruction that `warp` executes, and perhaps an earlier one.
   void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},
               const AccessRecord* other = nullptr);
+  /// `other_warp` is the agent of the warp whose instruction `other_op` is: its index in `warps`, not in its CTA. -1:
+  /// the report has one side.
   void report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
                    std::uint32_t other_op, int other_warp, int other_lane);
 

@@ -232,7 +232,7 @@ void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
       state_->report_pair(HazardKind::kRegister, warp, -1, warp.current->index,
                           "a tcgen05.ld writes a register that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
                           "between them",
-                          "", found->second, static_cast<int>(state.agent), -1);
+                          "", found->second, state.agent, -1);
     found->second = warp.current->index;
   }
 }
