@@ -48,6 +48,8 @@ class Loaded : public LoadedModule {
           1, fmt::format("there is no entry `{}`; the module has {}", name, entries.empty() ? "none" : entries));
     }
     return *programs_.emplace(entry->name, decode(*module_, *entry, globals_)).first->second;
+    if (!entry->refusal.empty())
+      throw PtxError(entry->refusal_line, fmt::format("in the entry `{}`: {}", name, entry->refusal));
   }
 
  private:

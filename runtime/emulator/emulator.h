@@ -5,7 +5,8 @@
 ///   const DevicePtr x = emulator.memory().allocate(4096);
 ///   const LaunchReport report = emulator.launch(*module, "saxpy", {.grid = {8}, .block = {128}}, params);
 ///
-/// What it does not model it refuses at load, by opcode and line. A launch runs to its end before launch() returns.
+/// What it does not model it refuses by opcode and line: outside the entries at load, and within an entry when that
+/// entry is asked for. A launch runs to its end before launch() returns.
 #pragma once
 
 #include <cstddef>

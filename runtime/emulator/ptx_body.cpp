@@ -2,6 +2,8 @@
 // branches are noted and resolved at the end of the body; a label is seen from its own scope and those inside it.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "kernelwright/runtime/emulator/ptx_parser.h"
 #include "kernelwright/runtime/emulator/ptx_reader.h"
 
@@ -202,7 +204,12 @@ void Reader::read_call(Instruction& instruction) {
   }
   const Token name = read_label_operand(instruction);
   Binding binding;
-  if (name.text != "__assertfail" || !symbols_.find(name.text, binding) || binding.kind != Binding::Kind::kFunction)
+  const bool known = symbols_.find(name.text, binding) && binding.kind == Binding::Kind::kFunction;
+  if (known && binding.index > 0)
+    throw PtxError(name.line, fmt::format("{} is called, the function of line {}; functions are not run, only entries "
+                                          "are; __forceinline__ leaves no function behind",
+                                          shown(name), binding.index));
+  if (name.text != "__assertfail" || !known)
     throw PtxError(name.line, fmt::format("{} is called; no function is modelled but a declared __assertfail, "
                                           "which traps",
                                           shown(name)));

@@ -66,6 +66,9 @@ struct Variable {
 struct Entry {
   std::string_view name;
   std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
+  int line = 0;         // of its name
+  std::string refusal;  // why it cannot be run; then it has nothing but its name. "": it can be read
+  int refusal_line = 0;
   std::uint64_t parameter_bytes = 0;
   std::uint64_t local_bytes = 0;  // of one thread
   std::vector<RegisterClass> registers;

@@ -44,7 +44,7 @@ void Reader::read() {
     } else if (what.is(".entry") && !external) {
       read_entry();
     } else if (what.is(".func")) {
-      read_function(external);
+      external ? read_external_function() : read_function();
     } else if (links || external) {
       throw PtxError(what.line, fmt::format("found {} behind {}, which is not modelled", shown(what), token.text));
     } else if (what.is(".file")) {
@@ -180,7 +180,7 @@ void Reader::read_pragma() {
 
 // .extern .func (.param .b32 result) name (.param .b64 x, …) [.noreturn] ; — vprintf and __assertfail, declared by
 // whatever includes <cassert>. Who calls one is refused there.
-void Reader::read_function(bool external) {
+void Reader::read_external_function() {
   const auto parameters = [&] {
     lexer_.expect('(', "before a function's parameters");
     if (lexer_.take(')')) return;
@@ -196,28 +196,76 @@ void Reader::read_function(bool external) {
   };
   if (lexer_.peek().is('(')) parameters();
   const Token name = lexer_.expect(Token::Kind::kWord, "a function's name");
-  if (!external)
-    throw PtxError(name.line, fmt::format("the function {} is not run, only entries are; __forceinline__ "
-                                          "leaves no function behind",
-                                          shown(name)));
   if (lexer_.peek().is('(')) parameters();
   if (lexer_.peek().is(".noreturn")) lexer_.next();
   lexer_.expect(';', "behind a function that is declared elsewhere");
   declare(name, {Binding::Kind::kFunction});
 }
 
+// .func (.reg .b32 result) name (.param .b64 x, …) { … } or, declared ahead of that, ;. Functions are not run: whoever
+// calls one is refused there, and what stands in it is not looked at.
+void Reader::read_function() {
+  if (lexer_.take('('))
+    while (!lexer_.take(')'))
+      if (lexer_.next().kind == Token::Kind::kEnd) refuse_token(lexer_.peek(), "')' behind a function's results");
+  const Token name = lexer_.expect(Token::Kind::kWord, "a function's name");
+  Binding known;
+  if (!symbols_.find(name.text, known) || known.kind != Binding::Kind::kFunction)
+    declare(name, {Binding::Kind::kFunction, name.line});
+  skip_definition();
+}
+
+// From behind the name of an entry or a function to behind its body, or behind the ';' of one that has none.
+void Reader::skip_definition() {
+  const auto next = [&] {
+    const Token token = lexer_.next();
+    if (token.kind == Token::Kind::kEnd) refuse_token(token, "the '}' that ends a body");
+    return token;
+  };
+  bool pragma = false;  // a .pragma before the body ends in a ';' of its own
+  for (Token token = next(); !token.is('{'); token = next()) {
+    if (token.is(';') && !pragma) return;
+    pragma = token.is(".pragma") || (pragma && !token.is(';'));
+  }
+  for (int open = 1; open > 0;) {
+    const Token token = next();
+    open += token.is('{') ? 1 : token.is('}') ? -1 : 0;
+  }
+}
+
+// What is wrong with one entry concerns nobody who runs another one.
 void Reader::read_entry() {
   const Token name = lexer_.expect(Token::Kind::kWord, "an entry's name");
   declare(name, {Binding::Kind::kFunction});
+  const Lexer behind_name = lexer_;
+  const int depth = symbols_.depth();
   entry_ = &module_.entries.emplace_back();
+  try {
+    read_definition(name);
+  } catch (const PtxError& error) {
+    lexer_ = behind_name;
+    try {
+      skip_definition();
+    } catch (const PtxError&) {
+      throw error;  // nothing says where the next entry begins
+    }
+    *entry_ = {};
+    entry_->refusal = error.message();
+    entry_->refusal_line = error.line();
+  }
+  while (symbols_.depth() > depth) symbols_.leave();
+  entry_->name = name.text;
+  entry_->line = name.line;
+  source_ = {};
+  entry_ = nullptr;
+}
+
+void Reader::read_definition(const Token& name) {
   entry_->name = name.text;
   symbols_.enter();
   if (lexer_.peek().is('(')) read_parameters(*entry_);
   read_performance_directives(*entry_);
   read_body();
-  symbols_.leave();
-  source_ = {};
-  entry_ = nullptr;
 }
 
 void Reader::read_parameters(Entry& entry) {

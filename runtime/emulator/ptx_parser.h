@@ -15,15 +15,20 @@ namespace kernelwright::emulator {
 class PtxError : public Error {
  public:
   PtxError(int line, const std::string& message)
-      : Error("line " + std::to_string(line) + ": " + message), line_(line) {}
+      : Error("line " + std::to_string(line) + ": " + message), line_(line), message_(message) {}
   int line() const { return line_; }
+  /// what() without the line.
+  const std::string& message() const { return message_; }
 
  private:
   int line_;
+  std::string message_;
 };
 
 /// Registers and labels are scoped by braces; branch targets are resolved; .loc lines are attached to the instructions
-/// that follow them. Throws PtxError. Never recurses deeper than the text nests, which is limited.
+/// that follow them. Throws PtxError for what is wrong outside the entries and where an entry has no end. An entry that
+/// cannot be read, for what stands in it or for a function that it calls, keeps the reason (Entry::refusal) and nothing
+/// else; the others are as good as without it. Never recurses deeper than the text nests, which is limited.
 std::unique_ptr<Module> parse_ptx(std::string text);
 
 }  // namespace kernelwright::emulator

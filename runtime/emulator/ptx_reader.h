@@ -46,8 +46,11 @@ class Reader {
   void read_section();
   void read_location();
   void read_pragma();
-  void read_function(bool external);
+  void read_function();
+  void read_external_function();
   void read_entry();
+  void read_definition(const Token& name);
+  void skip_definition();
   void read_parameters(Entry& entry);
   void read_performance_directives(Entry& entry);
   void check_files() const;

@@ -17,8 +17,8 @@ struct Binding {
     kCallArgument,  // a .param of a body: what a call gets or gives
   };
   Kind kind = Kind::kVariable;
-  int index = -1;
-  int depth = 0;  // of the scope that declares it; set by the table
+  int index = -1;  // of a register; of a function, the line that defines it, or -1 if it is declared elsewhere
+  int depth = 0;   // of the scope that declares it; set by the table
 };
 
 class SymbolTable {

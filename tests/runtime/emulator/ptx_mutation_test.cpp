@@ -24,12 +24,12 @@ std::string seed_text(const char* name) {
   return text;
 }
 
-/// Whether `text` is read. Fails the test if it is answered wrongly.
+/// Whether `text` is read, all of its entries too. Fails the test if it is answered wrongly.
 bool is_read(const std::string& text) {
   try {
     const auto module = parse_ptx(text);
     EXPECT_EQ(test::broken_promise(*module), "") << text;
-    return true;
+    return std::ranges::all_of(module->entries, [](const Entry& entry) { return entry.refusal.empty(); });
   } catch (const PtxError& error) {
     const auto lines = 1 + std::count(text.begin(), text.end(), '\n');
     EXPECT_GE(error.line(), 1) << text;

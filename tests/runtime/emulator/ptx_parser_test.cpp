@@ -29,12 +29,20 @@ struct Parsed {
 const char* const kRegisters =
     ".reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<8>; .reg .f32 %f<8>; .reg .b16 %rs<4>;\n";
 
-Parsed body(const std::string& statements) { return {parse_ptx(in_body(kRegisters + statements))}; }
+/// Throws too what an entry is refused for.
+std::unique_ptr<Module> parse_whole(const std::string& text) {
+  auto module = parse_ptx(text);
+  for (const Entry& entry : module->entries)
+    if (!entry.refusal.empty()) throw PtxError(entry.refusal_line, entry.refusal);
+  return module;
+}
+
+Parsed body(const std::string& statements) { return {parse_whole(in_body(kRegisters + statements))}; }
 
 /// What the parser says about `statements`, with lines counted from the first of them; "" if nothing.
 std::string complaint(const std::string& statements) {
   try {
-    parse_ptx(in_body(kRegisters + statements));
+    parse_whole(in_body(kRegisters + statements));
   } catch (const PtxError& error) {
     const std::string what = error.what();
     const std::string line = "line " + std::to_string(error.line());
@@ -46,7 +54,7 @@ std::string complaint(const std::string& statements) {
 
 std::string module_complaint(const std::string& text) {
   try {
-    parse_ptx(text);
+    parse_whole(text);
   } catch (const PtxError& error) {
     return error.what();
   }
@@ -194,8 +202,11 @@ TEST(PtxParser, RefusesDirectivesByName) {
     return what.substr(std::min(what.find(": ") + 2, what.size()));
   };
   EXPECT_EQ(refused(".alias a, b;"), "the directive '.alias' is not modelled");
-  EXPECT_EQ(refused(".func (.param .b32 r) twice(.param .b32 x) { ret; }"),
-            "the function 'twice' is not run, only entries are; __forceinline__ leaves no function behind");
+  EXPECT_EQ(
+      refused(".func (.param .b32 r) twice(.param .b32 x) { ret; } .entry k() { call twice, (); }"),
+      "'twice' is called, the function of line 4; functions are not run, only entries are; __forceinline__ leaves "
+      "no function behind");
+  EXPECT_EQ(refused(".func f() { ret;"), "found the end of the text where the '}' that ends a body was expected");
   EXPECT_EQ(refused(".visible .tex .u32 t;"), "found '.tex' behind .visible, which is not modelled");
   EXPECT_EQ(refused(".entry k() .maxnctas 3 { ret; }"),
             "the directive '.maxnctas' before an entry's body is not modelled");
@@ -346,9 +357,9 @@ TEST(PtxParser, ReadsVectorsPairsSinksAndSpecialRegisters) {
 }
 
 TEST(PtxParser, DeclaresRegistersInRangesAndLists) {
-  const auto module =
-      parse_ptx(in_body(".reg .pred p; .reg .b16 a, b<2>; .reg .f32 %f<3>; .reg .s64 w; .reg .b128 q; .reg .u8 c;\n"
-                        "mov.b32 %f2, %f0; mov.b16 b1, a; mov.b64 w, w; mov.b128 q, q; mov.b16 c, c; mov.pred p, p;"));
+  const auto module = parse_whole(
+      in_body(".reg .pred p; .reg .b16 a, b<2>; .reg .f32 %f<3>; .reg .s64 w; .reg .b128 q; .reg .u8 c;\n"
+              "mov.b32 %f2, %f0; mov.b16 b1, a; mov.b64 w, w; mov.b128 q, q; mov.b16 c, c; mov.pred p, p;"));
   const Entry& entry = module->entries[0];
   using R = RegisterClass;
   EXPECT_THAT(entry.registers,
@@ -497,6 +508,28 @@ TEST(PtxParser, ShowsBytesOutsideAsciiEscapedAndClipped) {
   const std::string what = complaint("mov.u32 %r1, " + std::string(5000, 'x') + ";");
   EXPECT_LT(what.size(), 200u);
 }
+// What one entry holds, and functions that nobody calls, are not in the way of the others.
+TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
+  const auto module = parse_ptx(module_of(R"(.visible .func (.reg .u32 %o) later(.param .b32 a);
+.func (.reg .u32 %o) later(.param .b32 a) { .shared .b32 x; { surprising.u32 %o, {1}; } }
+.entry first(.param .texref t) .pragma "nounroll"; { { .reg .b32 %r<2>; } ret; }
+.entry second() { .reg .b32 %r<2>; mov.u32 %r1, {1, {2}}; }
+.entry third(.param .b64 t) { .reg .b32 %r<2>; .reg .b64 %rd<2>; mov.b32 %r1, 0; ld.param.b64 %rd1, [t]; ret; }
+.entry fourth() { .reg .b32 %r<2>; ret; } .entry fifth() { call later, (); })"));
+  const auto& entries = module->entries;
+  ASSERT_THAT(entries, SizeIs(5));
+  EXPECT_EQ(entries[0].name, "first");
+  EXPECT_EQ(entries[0].refusal, "found '.texref' in a declaration, which is not modelled");
+  EXPECT_EQ(entries[0].refusal_line, test::kLinesBeforeText + 3);
+  EXPECT_THAT(entries[0].parameters, IsEmpty());
+  EXPECT_EQ(entries[1].refusal, "found '{' where a vector's element was expected");
+  EXPECT_EQ(entries[1].line, test::kLinesBeforeText + 4);
+  EXPECT_THAT(entries[1].registers, IsEmpty());
+  for (const std::size_t i : {2, 3}) EXPECT_EQ(entries[i].refusal, "");
+  EXPECT_THAT(entries[2].instructions, SizeIs(3));
+  EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' is called, the function of line 4"));
+}
+
 
 }  // namespace
 }  // namespace kernelwright::emulator

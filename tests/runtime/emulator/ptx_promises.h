@@ -36,6 +36,11 @@ inline std::string broken_promise(const emulator::Module& module) {
   using namespace emulator;
   for (const Entry& entry : module.entries) {
     if (!module.find(entry.name)) return "an entry is not found by its name";
+    if (!entry.refusal.empty()) {
+      if (entry.refusal_line < 1 || entry.refusal.size() > 1000) return "a refusal without a line, or a long one";
+      if (!entry.instructions.empty() || !entry.registers.empty()) return "a refused entry that holds something";
+      continue;
+    }
     const SlotMap map = assign_slots(entry, {});
     if (map.slot.size() != entry.registers.size() || map.bytes % 64 != 0) return "a slot map of the wrong size";
     if (entry.instructions.empty() || falls_through(entry.instructions.back())) return "an entry falls off its end";

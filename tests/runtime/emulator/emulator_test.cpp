@@ -1,0 +1,42 @@
+// Loading and launching PTX that other tools wrote: entries beside refused ones, and registers as they are allocated.
+#include "kernelwright/runtime/emulator/emulator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "runtime/emulator/ptx_text.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+using test::module_of;
+
+TEST(Emulator, RefusesAnEntryWhenItIsLaunchedAndRunsTheOthers) {
+  Emulator emulator;
+  const auto module = emulator.load(module_of(R"(.func helper() { tex.1d.v4.f32.s32 {%f1}, [t, {%r1}]; ret; }
+.visible .entry calls() { call.uni helper; ret; }
+.visible .entry unread() { mov.u32 %nothing, 0; ret; }
+.visible .entry unmodelled() { .reg .f32 %f<2>; wobble.f32 %f1; ret; }
+.visible .entry runs(.param .u64 out) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [out]; st.global.b32 [%rd1], 5; ret; })"));
+  const std::uint64_t out = emulator.memory().allocate(4, "out");
+  const auto parameters = std::as_bytes(std::span(&out, 1));
+  EXPECT_TRUE(emulator.launch(*module, "runs", {}, parameters).completed);
+  EXPECT_EQ(*reinterpret_cast<const std::uint32_t*>(out), 5u);
+  const auto refused = [&](const char* entry) {
+    try {
+      emulator.launch(*module, entry, {}, {});
+    } catch (const PtxError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("calls"),
+            "line 5: in the entry `calls`: 'helper' is called, the function of line 4; functions are not run, only "
+            "entries are; __forceinline__ leaves no function behind");
+  EXPECT_EQ(refused("unread"), "line 6: in the entry `unread`: '%nothing' is not declared, and is no special register");
+  EXPECT_EQ(refused("unmodelled"), "line 7: `wobble.f32`: this instruction is not modelled by the emulator");
+}
+
+}  // namespace
+}  // namespace kernelwright::emulator
