@@ -23,7 +23,8 @@ constexpr std::uint32_t kRoundsPerTurn = 256;  // of a cluster
 // Polls of a whole cluster, with nothing else going on, until it is taken to hang. A poll costs about a microsecond.
 constexpr std::uint32_t kMostIdleRounds = 200'000;
 constexpr std::size_t kLineBytes = 64;
-constexpr int kPattern = 0xcd;  // what shared memory and registers hold before anything is written
+constexpr std::uint32_t kSharedUnit = 128;  // bytes that %total_smem_size counts by, from sm_80 on
+constexpr int kPattern = 0xcd;              // what shared memory and registers hold before anything is written
 
 /// Lanes that wait at a converging instruction. value: those that are here, and above them those that must be.
 bool together(const Warp& warp, const Wait& wait) {
@@ -173,7 +174,9 @@ std::uint64_t ClusterRun::special(const Warp& warp, const SpecialSlot& slot, std
     case Special::kClusterNctarank: return cluster_.ctas.size();
     case Special::kIsExplicitCluster: return shape[0] * shape[1] * shape[2] > 1;
     case Special::kDynamicSharedBytes: return launch_.dynamic_shared_bytes;
-    case Special::kTotalSharedBytes: return launch_.dynamic_shared_bytes + launch_.program->static_shared_bytes;
+    case Special::kTotalSharedBytes:
+      return (launch_.dynamic_shared_bytes + launch_.program->static_shared_bytes + kSharedUnit - 1) / kSharedUnit *
+             kSharedUnit;
     case Special::kSmId: return cluster_.id % static_cast<std::uint32_t>(std::max(1, options_.num_sms));
     case Special::kNsmId: return static_cast<std::uint64_t>(options_.num_sms);
     case Special::kGridId: return launch_.number;

@@ -13,6 +13,7 @@
 #include "kernelwright/runtime/emulator/pattern.h"
 #include "kernelwright/runtime/emulator/ptx_parser.h"
 #include "kernelwright/runtime/emulator/register_slots.h"
+#include "kernelwright/runtime/emulator/shared_layout.h"
 
 namespace kernelwright::emulator {
 
@@ -171,6 +172,7 @@ struct Decoder::State {
 
   Slot place(RegisterClass size) {
     const std::uint32_t bytes = slot_bytes(size), align = std::min<std::uint32_t>(bytes, 64);
+  const SharedLayout& shared;
     next_constant = (next_constant + align - 1) / align * align;
     const Slot slot = next_constant;
     next_constant += bytes;
@@ -216,8 +218,7 @@ struct Decoder::State {
     const std::uint64_t offset = variable->offset + static_cast<std::uint64_t>(operand.offset);
     switch (variable->space) {
       case StateSpace::kShared:
-        return special(Special::kSharedSymbol, wide,
-                       kSharedBase + offset + (variable->dynamic ? program.static_shared_bytes : 0));
+        return special(Special::kSharedSymbol, wide, kSharedBase + shared.offsets.at(operand.name) + offset);
       case StateSpace::kParam:
         if (!wide) decoder.refuse("the address of a parameter takes 64 bits");
         return special(Special::kParameter, wide, offset);
@@ -475,10 +476,10 @@ std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::u
   auto program = std::make_unique<Program>();
   program->module = &module;
   program->entry = &entry;
-  // Dynamic shared memory begins where it is aligned as its variables ask; 128 bytes suit every TMA destination.
-  const std::uint64_t align = std::max<std::uint64_t>(module.shared_alignment, 128);
-  program->static_shared_bytes = static_cast<std::uint32_t>((module.shared_bytes + align - 1) / align * align);
-  Decoder::State state{module, entry, globals, *program, {}, find_pinned(entry), {}, {}, 0, {}, {}, {}};
+  const SharedLayout shared = lay_out_shared(module, entry);
+  program->static_shared_bytes = static_cast<std::uint32_t>(shared.static_bytes);
+  program->dynamic_shared_at = static_cast<std::uint32_t>(shared.dynamic_begin);
+  Decoder::State state{module, entry, globals, shared, *program, {}, find_pinned(entry), {}, {}, 0, {}, {}, {}};
   state.slots = assign_slots(entry, state.pinned);
   program->pinned_bytes = state.slots.pinned_bytes;
   program->constants_at = state.next_constant = (state.slots.bytes + 63) / 64 * 64;

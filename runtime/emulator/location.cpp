@@ -67,7 +67,7 @@ namespace {
 /// The named range that an offset of a CTA's shared memory is in, and where in it; null where nothing is named.
 const LaunchNotes::Range* find_range(const LaunchNotes* notes, const Program& program, std::uint32_t offset,
                                      std::uint32_t& within) {
-  const std::uint32_t base = kSharedBase + program.static_shared_bytes;
+  const std::uint32_t base = kSharedBase + program.dynamic_shared_at;
   if (!notes || offset < base) return nullptr;
   for (const LaunchNotes::Range& range : notes->shared) {
     const std::uint32_t at = offset - base;

@@ -75,7 +75,8 @@ struct Program {
   std::uint32_t constants_at = 0;    // where `constants` go
   std::vector<std::byte> constants;
   std::vector<SpecialSlot> specials;
-  std::uint32_t static_shared_bytes = 0;
+  std::uint32_t static_shared_bytes = 0;  // where the launch's dynamic shared memory begins
+  std::uint32_t dynamic_shared_at = 0;    // where the entry's first dynamic variable begins
   /// Clusters talk to each other through global memory (atomics, acquires, volatile): they run on one thread, so that
   /// what they see depends on the seed alone.
   bool clusters_communicate = false;

@@ -55,25 +55,27 @@ struct Instruction {
   SourceLine source;
 };
 
-/// A named piece of memory. `offset` is within its space: of the entry's parameters, its local memory, the module's
-/// static shared memory or its global and constant memory.
+/// A named piece of memory. `offset` is within its space: of the entry's parameters, its local memory, or the module's
+/// global and constant memory. A shared variable has no offset of its own: each entry has another layout, which
+/// lay_out_shared() makes.
 struct Variable {
   StateSpace space = StateSpace::kGeneric;
   std::uint64_t offset = 0, bytes = 0, alignment = 1;
-  bool dynamic = false;  // extern .shared x[]: begins where static shared memory ends
+  bool dynamic = false;  // extern .shared x[]: its size is what the launch asks for
 };
 
 struct Entry {
   std::string_view name;
-  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
   int line = 0;         // of its name
   std::string refusal;  // why it cannot be run; then it has nothing but its name. "": it can be read
   int refusal_line = 0;
+  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
   std::uint64_t parameter_bytes = 0;
   std::uint64_t local_bytes = 0;  // of one thread
   std::vector<RegisterClass> registers;
   std::vector<Instruction> instructions;           // the last one never falls through: a "ret" is added where it would
   std::map<std::string_view, Variable> variables;  // declared in its body; no name is the module's or a parameter's
+  std::vector<std::string_view> shared;            // those of `variables` that are shared, in order
   int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not said
   int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not said
   int max_registers = 0;                           // .maxnreg; 0: not said
@@ -86,9 +88,8 @@ struct Module {
   std::string version, target;     // "8.8", "sm_90a"
   std::vector<std::string> files;  // of .file, by index; gaps are empty
   std::map<std::string_view, Variable> variables;
-  std::uint64_t shared_bytes = 0;       // static, aligned as its variables ask
-  std::uint64_t shared_alignment = 1;   // the largest that any shared variable asks, dynamic ones too
-  std::vector<std::byte> global_image;  // .global and .const variables with their initial values, zero elsewhere
+  std::vector<std::string_view> shared;  // those of `variables` that are shared, in order
+  std::vector<std::byte> global_image;   // .global and .const variables with their initial values, zero elsewhere
   std::vector<Entry> entries;
 
   /// The entry called `name`, or null.

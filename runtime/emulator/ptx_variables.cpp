@@ -129,13 +129,10 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
                    fmt::format("{} has no size; .extern .shared gives it what the launch asks for", shown(name)));
 
   if (space == StateSpace::kShared) {
-    module_.shared_alignment = std::max(module_.shared_alignment, variable.alignment);
     variable.dynamic = external;
-    if (external) {
-      variable.bytes = 0;
-    } else {
-      place(variable, module_.shared_bytes, kMaxSharedBytes, name);
-    }
+    if (external) variable.bytes = 0;
+    std::uint64_t alone = 0;  // where it lies is for each entry to say
+    place(variable, alone, kMaxSharedBytes, name);
   } else if (space == StateSpace::kLocal) {
     place(variable, entry_->local_bytes, kMaxLocalBytes, name);
   } else {
@@ -151,6 +148,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
   const bool shadows = entry_ && symbols_.find(name.text, outer) && outer.kind == Binding::Kind::kVariable;
   declare(name, {Binding::Kind::kVariable});
   auto& variables = entry_ ? entry_->variables : module_.variables;
+  if (space == StateSpace::kShared) (entry_ ? entry_->shared : module_.shared).push_back(name.text);
   if (shadows || !variables.emplace(name.text, variable).second)
     throw PtxError(name.line, fmt::format("{} names another variable or parameter too; each needs a name of its own",
                                           shown(name)));

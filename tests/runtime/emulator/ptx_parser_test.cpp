@@ -66,7 +66,7 @@ TEST(PtxParser, ReadsThePreamble) {
   EXPECT_EQ(module->version, "8.8");
   EXPECT_EQ(module->target, "sm_90a");
   EXPECT_THAT(module->entries, IsEmpty());
-  EXPECT_EQ(module->shared_bytes, 0u);
+  EXPECT_THAT(module->shared, IsEmpty());
 }
 
 TEST(PtxParser, RefusesATextWithoutItsPreamble) {
@@ -155,12 +155,11 @@ TEST(PtxParser, LaysOutVariablesAndTheirValues) {
   EXPECT_EQ(module->global_image.size(), variables.at("counted").offset + 3);
 
   EXPECT_EQ(variables.at("barrier").bytes, 24u);
-  EXPECT_EQ(variables.at("flag").offset, 24u);
+  EXPECT_EQ(variables.at("barrier").alignment, 128u);
   EXPECT_TRUE(variables.at("dynamic").dynamic);
-  EXPECT_EQ(module->shared_alignment, 1024u);
-  EXPECT_EQ(module->shared_bytes, 33u) << "28 of the module and 5 of the entry";
+  EXPECT_THAT(module->shared, ElementsAre("barrier", "flag", "dynamic"));
   const Entry& entry = module->entries[0];
-  EXPECT_EQ(entry.variables.at("mine").offset, 28u);
+  EXPECT_THAT(entry.shared, ElementsAre("mine"));
   EXPECT_EQ(entry.variables.at("depot").bytes, 20u);
   EXPECT_EQ(entry.variables.at("more").offset, 20u);
   EXPECT_EQ(entry.local_bytes, 22u);
@@ -188,8 +187,8 @@ TEST(PtxParser, RefusesVariablesThatItDoesNotModel) {
   EXPECT_EQ(refused(".global .v4 .f64 x;"), line(": a vector of 4 x .f64 has more than 128 bits"));
   EXPECT_EQ(refused(".global .u32 x; .shared .u32 x;"), line(": 'x' is declared twice"));
   EXPECT_EQ(refused(".global .b8 x[65536][65536];"), line(": an array this large is no GPU's"));
-  EXPECT_EQ(refused(".shared .b8 x[16777216], y;"),
-            line(": 'y' of 1 bytes brings its state space to 16777217; 16777216 is the most"));
+  EXPECT_EQ(refused(".shared .b8 x[16777217];"),
+            line(": 'x' of 16777217 bytes brings its state space to 16777217; 16777216 is the most"));
   EXPECT_EQ(refused(".entry k(.param .b8 x[40000]) { ret; }"),
             line(": 'x' of 40000 bytes brings its state space to 40000; 32764 is the most"));
   EXPECT_EQ(refused(".global .u32 x; .entry k() { .shared .u32 x; ret; }"),
@@ -508,6 +507,7 @@ TEST(PtxParser, ShowsBytesOutsideAsciiEscapedAndClipped) {
   const std::string what = complaint("mov.u32 %r1, " + std::string(5000, 'x') + ";");
   EXPECT_LT(what.size(), 200u);
 }
+
 // What one entry holds, and functions that nobody calls, are not in the way of the others.
 TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   const auto module = parse_ptx(module_of(R"(.visible .func (.reg .u32 %o) later(.param .b32 a);
@@ -529,7 +529,6 @@ TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   EXPECT_THAT(entries[2].instructions, SizeIs(3));
   EXPECT_THAT(entries[4].refusal, testing::HasSubstr("'later' is called, the function of line 4"));
 }
-
 
 }  // namespace
 }  // namespace kernelwright::emulator
