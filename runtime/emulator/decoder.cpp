@@ -25,6 +25,10 @@ constexpr std::string_view kIgnoredHints[] = {
     "L2::256B",         "L2::cache_hint",
 };
 
+bool is_hint(std::string_view part) {
+  return std::find(std::begin(kIgnoredHints), std::end(kIgnoredHints), part) != std::end(kIgnoredHints);
+}
+
 /// The whole table, indexed by the opcode's first part.
 class Table {
  public:
@@ -51,6 +55,13 @@ class Table {
     if (const auto rows = rows_.find(parts.front()); rows != rows_.end())
       for (const auto& row : rows->second)
         if (auto choices = row->pattern.match(parts)) return {row->form, std::move(*choices)};
+    return {};
+  }
+  /// `parts` as some row spells them, if they differ from it in the order of their modifiers alone; else empty.
+  std::vector<std::string_view> respell(std::span<const std::string_view> parts) const {
+    if (const auto rows = rows_.find(parts.front()); rows != rows_.end())
+      for (const auto& row : rows->second)
+        if (auto arranged = row->pattern.arrange(parts)) return std::move(*arranged);
     return {};
   }
   bool knows(std::string_view root) const { return rows_.count(root) != 0; }
@@ -161,6 +172,7 @@ struct Decoder::State {
   const Module& module;
   const Entry& entry;
   std::uint64_t globals;
+  const SharedLayout& shared;
   Program& program;
   SlotMap slots;
   std::vector<bool> pinned;
@@ -172,7 +184,6 @@ struct Decoder::State {
 
   Slot place(RegisterClass size) {
     const std::uint32_t bytes = slot_bytes(size), align = std::min<std::uint32_t>(bytes, 64);
-  const SharedLayout& shared;
     next_constant = (next_constant + align - 1) / align * align;
     const Slot slot = next_constant;
     next_constant += bytes;
@@ -406,9 +417,8 @@ void Decoder::State::decode_one(Decoder& decoder, const Instruction& instruction
   std::vector<std::string_view> parts;
   bool cache_hint = false;
   for (const std::string_view part : instruction.parts) {
-    const bool hint = std::find(std::begin(kIgnoredHints), std::end(kIgnoredHints), part) != std::end(kIgnoredHints);
     cache_hint |= part == "L2::cache_hint";
-    if (!hint) parts.push_back(part);
+    if (!is_hint(part)) parts.push_back(part);
   }
   auto [match, fresh] = memo.try_emplace(instruction.opcode);
   if (fresh) match->second = table().find(parts);
@@ -471,6 +481,45 @@ std::vector<bool> find_pinned(const Entry& entry) {
 }
 
 }  // namespace
+
+namespace {
+
+/// The parts of an opcode in an order that a row of the table has, hints last; empty if they stand so, or no row has
+/// them.
+std::vector<std::string_view> respelt(const std::vector<std::string_view>& parts) {
+  std::vector<std::string_view> plain, hints;
+  for (const std::string_view part : parts) (is_hint(part) ? hints : plain).push_back(part);
+  if (plain.empty() || table().find(plain).form) return {};
+  std::vector<std::string_view> spelt = table().respell(plain);
+  if (!spelt.empty()) spelt.insert(spelt.end(), hints.begin(), hints.end());
+  return spelt;
+}
+
+/// Whether `{%r1}` is to this operand what `%r1` is. ptxas takes neither for the other in any other instruction.
+bool takes_vector_of_one(const Instruction& instruction, std::size_t operand) {
+  const std::string_view root = instruction.parts[0];
+  if (root == "ld" || root == "st" || root == "mov") return true;
+  const auto& parts = instruction.parts;
+  return root == "tcgen05" && operand == 1 && parts.size() > 2 && parts[1] == "ld" && parts[2] == "red";
+}
+
+}  // namespace
+
+void respell(Module& module) {
+  std::unordered_map<std::string_view, std::vector<std::string_view>> known;
+  for (Entry& entry : module.entries)
+    for (Instruction& instruction : entry.instructions) {
+      const auto [found, fresh] = known.try_emplace(instruction.opcode);
+      if (fresh) found->second = respelt(instruction.parts);
+      if (!found->second.empty()) instruction.parts = found->second;
+      for (std::size_t i = 0; i < instruction.operands.size(); ++i) {
+        Operand& operand = instruction.operands[i];
+        if (operand.kind == Operand::Kind::kVector && operand.elements.size() == 1 &&
+            takes_vector_of_one(instruction, i))
+          operand = Operand(operand.elements.front());
+      }
+    }
+}
 
 std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::uint64_t globals) {
   auto program = std::make_unique<Program>();

@@ -27,6 +27,7 @@ constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
 class Loaded : public LoadedModule {
  public:
   Loaded(std::unique_ptr<Module> module, GlobalMemory& memory) : module_(std::move(module)), memory_(memory) {
+    respell(*module_);
     const std::vector<std::byte>& image = module_->global_image;
     globals_ = memory_.allocate(image.size(), "the module's variables");
     if (!image.empty()) std::memcpy(reinterpret_cast<void*>(globals_), image.data(), image.size());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernelwright/runtime/emulator/modifier_order.h"
+
 namespace kernelwright::emulator {
 
 Pattern::Pattern(std::string_view text) {
@@ -48,6 +50,37 @@ bool Pattern::match_from(std::size_t part, std::span<const std::string_view> par
   if (match_from(part + 1, parts, choices)) return true;
   choices.pop_back();
   return false;
+}
+
+/// `named`: how many of `rest` are still of the instruction's name, and so have to come in turn.
+bool Pattern::arrange_from(std::size_t part, std::size_t named, std::vector<std::string_view>& rest,
+                           std::vector<std::string_view>& arranged) const {
+  if (part == parts_.size()) return rest.empty();
+  if (rest.size() > parts_.size() - part) return false;
+  const Part& want = parts_[part];
+  for (std::size_t i = 0; i < (named > 0 ? std::min<std::size_t>(rest.size(), 1) : rest.size()); ++i) {
+    const std::string_view candidate = rest[i];
+    if (std::find(want.alternatives.begin(), want.alternatives.end(), candidate) == want.alternatives.end()) continue;
+    const ModifierGroup group = group_of(candidate);
+    const bool overtakes = std::any_of(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(i), [&](auto before) {
+      return before == candidate || (group != ModifierGroup::kFree && group_of(before) == group);
+    });
+    if (overtakes) continue;
+    rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(i));
+    arranged.push_back(candidate);
+    if (arrange_from(part + 1, named > 0 ? named - 1 : 0, rest, arranged)) return true;
+    arranged.pop_back();
+    rest.insert(rest.begin() + static_cast<std::ptrdiff_t>(i), candidate);
+  }
+  return want.optional && arrange_from(part + 1, named, rest, arranged);
+}
+
+std::optional<std::vector<std::string_view>> Pattern::arrange(std::span<const std::string_view> parts) const {
+  std::vector<std::string_view> rest(parts.begin(), parts.end()), arranged;
+  const std::size_t named = name_length(parts);
+  // A modifier that would make the name longer has to stand in it.
+  if (!arrange_from(0, named, rest, arranged) || name_length(arranged) != named) return std::nullopt;
+  return arranged;
 }
 
 std::optional<std::vector<std::string_view>> Pattern::match(std::span<const std::string_view> parts) const {

@@ -15,6 +15,9 @@ class Pattern {
   explicit Pattern(std::string_view text);
   /// What each choice matched ("" where an optional one is absent), or nothing if `parts` are not spelt so.
   std::optional<std::vector<std::string_view>> match(std::span<const std::string_view> parts) const;
+  /// `parts` in the order that match() takes, if another order of their modifiers (modifier_order.h) is all that keeps
+  /// match() from taking them; else nothing.
+  std::optional<std::vector<std::string_view>> arrange(std::span<const std::string_view> parts) const;
   /// What the first part may be: "ld".
   const std::vector<std::string_view>& roots() const { return parts_.front().alternatives; }
 
@@ -25,6 +28,8 @@ class Pattern {
   };
   bool match_from(std::size_t part, std::span<const std::string_view> parts,
                   std::vector<std::string_view>& choices) const;
+  bool arrange_from(std::size_t part, std::size_t named, std::vector<std::string_view>& rest,
+                    std::vector<std::string_view>& arranged) const;
   std::vector<Part> parts_;
 };
 

@@ -84,8 +84,13 @@ struct Program {
   std::deque<std::vector<std::uint32_t>> target_lists;  // what Op::targets points into
 };
 
-/// Decodes `entry` of `module`, which must outlive the program. `globals` is where module.global_image was put. Throws
-/// PtxError, naming the line, for what is not modelled.
+/// Puts what may be spelt in several ways into the spelling of the decoder's table, so that whoever reads parts and
+/// operands meets one: modifiers in another order that means the same (modifier_order.h), and vectors of one register
+/// where a register would do (`ld.global.b32 {%r1}, [%rd1]`). `opcode` stays as it was written.
+void respell(Module& module);
+
+/// Decodes `entry` of `module`, which respell() has gone over and which must outlive the program. `globals` is where
+/// module.global_image was put. Throws PtxError, naming the line, for what is not modelled.
 std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::uint64_t globals);
 
 }  // namespace kernelwright::emulator

@@ -224,7 +224,7 @@ void Reader::end_instruction(Instruction& instruction) {
   lexer_.expect(';', fmt::format("behind {}", shown(instruction.opcode)));
   if (passes_argument_) {
     const auto& parts = instruction.parts;
-    if (parts.size() < 2 || parts[0] != "st" || parts[1] != "param")
+    if (parts[0] != "st" || std::find(parts.begin(), parts.end(), "param") == parts.end())
       throw PtxError(instruction.line, fmt::format("{} of a .param declared in a body; only st.param of an argument of "
                                                    "__assertfail is modelled",
                                                    shown(instruction.opcode)));
