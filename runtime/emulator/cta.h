@@ -81,7 +81,7 @@ struct Launch {
   std::uint32_t dynamic_shared_bytes = 0;
   std::span<const std::byte> parameters;  // 64-byte aligned, lives for the launch; generic addresses may point into it
   const GlobalMemory::View* memory = nullptr;
-  std::uint32_t registers_per_thread = 0;  // at the beginning, of every warp; for setmaxnreg
+  std::uint32_t registers_per_thread = 0;  // allocated at the beginning, in eights, to every warp; for setmaxnreg
   bool registers_known = false;            // else it is the most that fits
   std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)

@@ -48,9 +48,9 @@ class Loaded : public LoadedModule {
       throw PtxError(
           1, fmt::format("there is no entry `{}`; the module has {}", name, entries.empty() ? "none" : entries));
     }
-    return *programs_.emplace(entry->name, decode(*module_, *entry, globals_)).first->second;
     if (!entry->refusal.empty())
       throw PtxError(entry->refusal_line, fmt::format("in the entry `{}`: {}", name, entry->refusal));
+    return *programs_.emplace(entry->name, decode(*module_, *entry, globals_)).first->second;
   }
 
  private:
@@ -152,9 +152,10 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.parameters = held.bytes();
   launch.memory = view.get();
   launch.registers_known = shape.registers_per_thread != 0;
-  // Registers are allocated in eights, and no thread has more than 255.
-  const std::uint32_t fit = std::min(kRegistersPerSm / ((threads + 31) / 32 * 32) / 8 * 8, 255u);
-  launch.registers_per_thread = launch.registers_known ? shape.registers_per_thread : fit;
+  // A thread names 255 registers at most. They are allocated in eights, so that it then has 256, which setmaxnreg
+  // counts.
+  const std::uint32_t fit = std::min(kRegistersPerSm / ((threads + 31) / 32 * 32) / 8 * 8, 256u);
+  launch.registers_per_thread = launch.registers_known ? (shape.registers_per_thread + 7) / 8 * 8 : fit;
   launch.number = ++state_->launches;
   launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
   launch.depends_on_all = shape.after_unknown;

@@ -38,5 +38,21 @@ TEST(Emulator, RefusesAnEntryWhenItIsLaunchedAndRunsTheOthers) {
   EXPECT_EQ(refused("unmodelled"), "line 7: `wobble.f32`: this instruction is not modelled by the emulator");
 }
 
+// 65536 registers are 256 for each of 256 threads. An instruction names 255 of them at most, and a warp has them all.
+TEST(Emulator, GivesThreadsRegistersInEights) {
+  Emulator emulator;
+  const auto module = emulator.load(module_of(
+      ".visible .entry all() { setmaxnreg.inc.sync.aligned.u32 256; ret; }\n"
+      ".visible .entry less() { setmaxnreg.dec.sync.aligned.u32 248; setmaxnreg.inc.sync.aligned.u32 256; ret; }\n"
+      ".visible .entry more() { setmaxnreg.inc.sync.aligned.u32 240; ret; }\n"));
+  const auto fault = [&](const char* entry, std::uint32_t threads, std::uint32_t registers) {
+    return emulator.launch(*module, entry, {.block = {threads}, .registers_per_thread = registers}, {}).fault;
+  };
+  EXPECT_EQ(fault("all", 256, 0), "");
+  EXPECT_EQ(fault("all", 256, 255), "") << "what ptxas says of a kernel that uses all";
+  EXPECT_EQ(fault("less", 128, 255), "");
+  EXPECT_THAT(fault("more", 384, 168), testing::HasSubstr("registers from the CTA's pool, which has 0"));
+}
+
 }  // namespace
 }  // namespace kernelwright::emulator
