@@ -39,6 +39,19 @@ if(NOT KERNELWRIGHT_CUDA_INCLUDE)
   message(FATAL_ERROR "No cuda.h: set CUDA_HOME, or run scripts/setup.sh --build-dir ${CMAKE_BINARY_DIR} to fetch the headers")
 endif()
 
+# kernelwright_see_cuda(<file>...): lets these sources of the calling folder include cuda.h and nvrtc.h, through a link in
+# the build tree that is named by the version: a toolkit that comes, goes or moves then builds nothing anew, and one of
+# another version builds these files. GCC must not look through the link when it writes depfiles.
+file(STRINGS ${KERNELWRIGHT_CUDA_INCLUDE}/cuda.h cuda_version REGEX "^#define CUDA_VERSION [0-9]+")
+string(REGEX REPLACE "[^0-9]" "" cuda_version "${cuda_version}")
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
+file(CREATE_LINK ${KERNELWRIGHT_CUDA_INCLUDE} ${CMAKE_BINARY_DIR}/include/cuda-${cuda_version} SYMBOLIC)
+set(KERNELWRIGHT_CUDA_OPTIONS -isystem ${CMAKE_BINARY_DIR}/include/cuda-${cuda_version}
+    $<$<CXX_COMPILER_ID:GNU>:-fno-canonical-system-headers>)
+function(kernelwright_see_cuda)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${KERNELWRIGHT_CUDA_OPTIONS})
+endfunction()
+
 find_program(KERNELWRIGHT_CCACHE ccache)
 if(KERNELWRIGHT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   file(REAL_PATH ${CMAKE_CXX_COMPILER} compiler)

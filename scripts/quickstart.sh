@@ -3,26 +3,32 @@
 # shipped config. The kernel is compiled, run and compared with the fp64 reference: on an NVIDIA GPU, else on the emulator,
 # which also looks for races and missing fences, and the kernel is explained. A second run builds and compiles nothing anew.
 #
-#   scripts/quickstart.sh [CONFIG] [--device cuda|emulator] [--hide-toolkit]
+#   scripts/quickstart.sh [CONFIG] [--device cuda|emulator] [--hide-toolkit] [--build-dir DIR]
 #
 #   CONFIG     configs/problems/llama3-8b-prefill.json unless named
 #   --device   cuda: insist on the GPU; emulator: do not look for one
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-config=configs/problems/llama3-8b-prefill.json device=auto build_dir=$root/build
+config=configs/problems/llama3-8b-prefill.json device=auto build_dir=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --device)
       case ${2:-} in cuda | emulator) device=$2 ;; *) die "quickstart.sh: --device takes cuda or emulator, not '${2:-}'" ;; esac
       shift 2 ;;
-    --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 build_dir=$root/build/wheels && shift ;;
+    --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift ;;
+    --build-dir)
+      [ $# -ge 2 ] || die "quickstart.sh: --build-dir needs a value; see --help"
+      mkdir -p "$2" && build_dir=$(cd "$2" && pwd) && shift 2 ;;
     -*) die "quickstart.sh: $1 is not an option here; see --help" ;;
     *) config=$(realpath -m "$1") && shift ;;
   esac
 done
-if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then build_dir=$root/build/wheels; fi
+if [ -z "$build_dir" ]; then
+  build_dir=$root/build
+  if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then build_dir=$root/build/wheels; fi
+fi
 cd "$root"
 [ -f "$config" ] || die "There is no config at $config; the shipped ones are in configs/problems/"
 logs=$build_dir/logs

@@ -8,6 +8,9 @@
 # and hashed PyPI wheels, unpacked into DIR/cuda/{include,lib}: no nvcc and no driver is needed to build or to compile
 # kernels. --hide-toolkit, or KERNELWRIGHT_HIDE_TOOLKIT=1, acts as if no toolkit were installed.
 
+# In an empty environment bash has a PATH of its own that no child would see, and ccache ends with a crash without a HOME.
+export PATH HOME=${HOME:-~}
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/scripts/terminal.sh"
 
@@ -143,6 +146,8 @@ use_wheels() {
       python3 -m zipfile -e "$wheel" "$work/tree" || die "$wheel is damaged; remove it from pip's cache and run this again"
     done
     mv "$work/tree/nvidia/cu13/include" "$work/tree/nvidia/cu13/lib" "$work/"
+    # Older than anything that was built: a toolkit's headers of the same version say the same, and need no second build.
+    find "$work/include" -exec touch -d '2025-01-01' {} +
     # The .alt libraries are the compiler with Windows' integer sizes, and libcudart is never linked: 120 MB of no use.
     rm -rf "$work/tree" "$work/wheels" "$work"/lib/*.alt.* "$work"/lib/libcudart*
     [ -e "$work/include/cuda.h" ] && [ -e "$work/include/nvrtc.h" ] && nvrtc_version "$work/lib" >/dev/null ||
