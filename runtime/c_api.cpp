@@ -340,6 +340,8 @@ using namespace kernelwright;
 
 const char* kernelwright_version(void) { return KERNELWRIGHT_VERSION; }
 
+int32_t kernelwright_version_number(void) { return KERNELWRIGHT_VERSION_NUMBER; }
+
 const char* kernelwright_status_name(kernelwright_status status) {
   switch (status) {
     case KERNELWRIGHT_OK: return "ok";

@@ -25,6 +25,16 @@
 #define KERNELWRIGHT_API
 #endif
 
+/* The version of this header, and the one place that says it. Numbers compare as versions do:
+ *     #if KERNELWRIGHT_VERSION_NUMBER >= KERNELWRIGHT_MAKE_VERSION(0, 2, 0)
+ * kernelwright_version_number() is that of the library which was loaded. docs/abi.md: which of them go together. */
+#define KERNELWRIGHT_VERSION_MAJOR 0
+#define KERNELWRIGHT_VERSION_MINOR 1
+#define KERNELWRIGHT_VERSION_PATCH 0
+#define KERNELWRIGHT_MAKE_VERSION(major, minor, patch) ((major)*1000000 + (minor)*1000 + (patch))
+#define KERNELWRIGHT_VERSION_NUMBER \
+  KERNELWRIGHT_MAKE_VERSION(KERNELWRIGHT_VERSION_MAJOR, KERNELWRIGHT_VERSION_MINOR, KERNELWRIGHT_VERSION_PATCH)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -45,6 +55,8 @@ enum {
 
 /* "0.1.0" */
 KERNELWRIGHT_API const char* kernelwright_version(void);
+/* The same as a number: KERNELWRIGHT_MAKE_VERSION(0, 1, 0). */
+KERNELWRIGHT_API int32_t kernelwright_version_number(void);
 /* "missing": the status' name. */
 KERNELWRIGHT_API const char* kernelwright_status_name(kernelwright_status status);
 /* What went wrong in the last call of this thread that failed; "" before the first one. Valid until the next call of

@@ -206,6 +206,12 @@ TEST_F(CApiTest, AGpuReportsNoHazards) {
 
 TEST(CApiEngine, KnowsItsVersionAndNamesEveryStatus) {
   EXPECT_STREQ(kernelwright_version(), KERNELWRIGHT_TEST_VERSION);
+  EXPECT_EQ(kernelwright_version(), std::to_string(KERNELWRIGHT_VERSION_MAJOR) + "." +
+                                        std::to_string(KERNELWRIGHT_VERSION_MINOR) + "." +
+                                        std::to_string(KERNELWRIGHT_VERSION_PATCH));
+  EXPECT_EQ(kernelwright_version_number(), KERNELWRIGHT_VERSION_NUMBER);
+  static_assert(KERNELWRIGHT_MAKE_VERSION(0, 2, 0) > KERNELWRIGHT_MAKE_VERSION(0, 1, 999) &&
+                KERNELWRIGHT_MAKE_VERSION(1, 0, 0) > KERNELWRIGHT_MAKE_VERSION(0, 999, 999));
   for (int status = KERNELWRIGHT_OK; status <= KERNELWRIGHT_INTERNAL_ERROR; ++status)
     EXPECT_STRNE(kernelwright_status_name(status), "unknown status");
   EXPECT_STREQ(kernelwright_status_name(99), "unknown status");

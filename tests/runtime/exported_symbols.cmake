@@ -1,13 +1,17 @@
-# Lists what LIBRARY exports with NM; fails unless all of it is kernelwright_*, and unless DECLARED (a header) and the list
-# name the same functions.
+# Lists what LIBRARY exports with NM; fails unless all of it is kernelwright_* of a version of ours (runtime/c_api.map), and
+# unless DECLARED (a header) and the list name the same functions.
 execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" lines "${text}")
 set(exported "")
 foreach(line IN LISTS lines)
   string(REGEX REPLACE "^.* " "" symbol "${line}")
-  if(NOT symbol MATCHES "^kernelwright_[a-z_]+$")
+  if(line MATCHES " A KERNELWRIGHT_[0-9.]+$")
+    continue()  # a version's own name
+  endif()
+  if(NOT symbol MATCHES "^kernelwright_[a-z_]+@@KERNELWRIGHT_[0-9]+\\.[0-9]+$")
     message(FATAL_ERROR "${LIBRARY} exports ${symbol}")
   endif()
+  string(REGEX REPLACE "@.*" "" symbol "${symbol}")
   list(APPEND exported ${symbol})
 endforeach()
 file(READ ${DECLARED} header)
