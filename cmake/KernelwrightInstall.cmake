@@ -40,6 +40,20 @@ endforeach()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/kernelwright DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python
         FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 
+# What was agreed to by using it, and by the libraries that are linked or compiled in; the Python module travels alone.
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python/kernelwright)
+
+# pkg-config: kernelwright_c (the shared library) and kernelwright (C++, static). They find their prefix from where they
+# lie, so that a package which was moved still serves. A portable build names libraries of the machine that built it.
+if(NOT KERNELWRIGHT_PORTABLE)
+  file(RELATIVE_PATH KERNELWRIGHT_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+  foreach(name kernelwright kernelwright_c)
+    configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
+    install(FILES ${CMAKE_BINARY_DIR}/package/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  endforeach()
+endif()
+
 set(KERNELWRIGHT_PACKAGE_DEPENDENCIES "find_dependency(Threads)\nfind_dependency(fmt)\n")
 if(NOT KERNELWRIGHT_PORTABLE)  # a portable archive names these as static libraries, by file
   string(APPEND KERNELWRIGHT_PACKAGE_DEPENDENCIES
