@@ -4,12 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/attention_launch.h"
 
@@ -41,10 +43,39 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           resolve(tensors.k_rope_strides, kv_rows, kernel.kv_heads, spec.rope_width, ragged_kv)};
 }
 
+/// Queries of all heads if each sequence had q_len: more are more tiles than a launch has, whatever the kernel, and
+/// fewer leave plan_launch() far from the end of 64 bits.
+inline constexpr std::int64_t kMostPlannedRows = std::int64_t{1} << 40;
+
+/// What an extent breaks of the rules below, for questions that come without tensors.
+inline std::vector<Violation> broken_extent(const AttentionExtent& extent) {
+  std::vector<Violation> broken;
+  if (extent.kv_heads < 1 || extent.q_heads < extent.kv_heads)
+    broken.push_back({"/extent/q_heads", fmt::format("{} query heads of {} key heads are none that a problem has",
+                                                     extent.q_heads, extent.kv_heads)});
+  if (!(CheckedInt(extent.q_tokens) * extent.q_heads).at_most(std::numeric_limits<std::int32_t>::max()))
+    broken.push_back({"/extent/q_tokens", fmt::format("{} rows of {} query heads are more than 2^31 - 1, and no launch "
+                                                      "takes them",
+                                                      extent.q_tokens, extent.q_heads)});
+  else if (!(CheckedInt(extent.batch) * extent.q_len * extent.q_heads).at_most(kMostPlannedRows))
+    broken.push_back({"/extent/q_len", fmt::format("{} sequences of up to {} queries, of {} heads, are more tiles than "
+                                                   "a launch has",
+                                                   extent.batch, extent.q_len, extent.q_heads)});
+  return broken;
+}
+
 /// Rows of ragged keys: AttentionTensors::kv_tokens, or what stands for it; 0 if that is not known.
 inline std::int64_t kv_tokens_of(const AttentionTensors& tensors) noexcept {
   if (tensors.kv_tokens > 0) return tensors.kv_tokens;
   return tensors.kv_offsets == tensors.q_offsets ? tensors.q_tokens : 0;
+}
+
+/// The bits that any stride has.
+inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
+  std::int64_t bits = 0;
+  for (const TensorStrides& s : {strides.q, strides.k, strides.v, strides.o, strides.q_rope, strides.k_rope})
+    bits |= s.batch | s.token | s.head;
+  return static_cast<std::uint64_t>(bits);
 }
 
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
@@ -59,12 +90,16 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
                         std::int64_t rows) noexcept {
   // Branches that always go the same way cost less than flags that are gathered.
   const AttentionSpec& spec = kernel.spec;
-  if ((t.batch | t.q_len | t.kv_len | t.sm_budget) < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len))
-    return false;
+  if (t.sm_budget < 0 || (kernel.max_q_len && t.q_len > kernel.max_q_len)) return false;
   if (t.pdl && !kernel.has_pdl) return false;
-  if (rows < 0 || rows > std::int64_t{t.batch} * t.q_len) return false;
+  // With fewer than 2^22 of each length, and strides of fewer than 2^31 elements, no operand reaches over kMostBytes.
+  // Negative numbers are large ones here.
+  const auto lengths = static_cast<std::uint64_t>(t.batch | t.q_len | t.kv_len | rows | kv_tokens_of(t));
+  if (lengths >> 22 || all_bits(strides) >> 31) return false;
+  if (rows > std::int64_t{t.batch} * t.q_len) return false;
   if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
-  if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & 15)) return false;
+  constexpr DevicePtr kUnusual = std::uint64_t{1} << 63 | 15;
+  if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & kUnusual)) return false;
 
   DevicePtr low_bits = 0;
   unsigned given = 0, bit = 1;
@@ -88,7 +123,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (!fits(t.k_strides, strides.k, ragged_kv, spec.plain_depth(), kernel.kv_step)) return false;
   if (spec.rope_width > 0) {
     constexpr std::int64_t kRopeStep = 8;  // elements in 16 bytes
-    if ((t.q_rope | t.k_rope) & 15) return false;
+    if ((t.q_rope | t.k_rope) & kUnusual) return false;
     if (!fits(t.q_rope_strides, strides.q_rope, ragged_q, spec.rope_width, kRopeStep)) return false;
     if (!fits(t.k_rope_strides, strides.k_rope, ragged_kv, spec.rope_width, kRopeStep)) return false;
   }
@@ -129,16 +164,26 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   });
 
   bad(tensors.kv_tokens < 0, "/kv_tokens", [&] { return fmt::format("{} is negative", tensors.kv_tokens); });
+  constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();  // offsets are of 32 bits
+  bad(ragged_kv & (tensors.kv_tokens > kMostTokens), "/kv_tokens",
+      [&] { return fmt::format("{} is more than 2^31 - 1, to which kv_offsets count", tensors.kv_tokens); });
   bad(kernel.tensor_maps & ragged_kv & (tensors.kv_len > 0) & (kv_tokens_of(tensors) == 0), "/kv_tokens", [] {
     return std::string(
         "is 0, and the kernel has to know how many rows k and v have, lest it reads behind them; give "
         "kv_offsets[batch]");
   });
 
-  const std::int64_t rows = (ragged_q ? tensors.q_tokens : all_queries) * kernel.q_heads;
-  bad(rows > std::numeric_limits<std::int32_t>::max(), "/batch", [&] {
-    return fmt::format("{} rows of {} query heads are more than 2^31 - 1; launch fewer sequences at a time",
-                       rows / kernel.q_heads, kernel.q_heads);
+  const std::int64_t rows = ragged_q ? tensors.q_tokens : all_queries;
+  const bool too_many_rows = !(CheckedInt(rows) * kernel.q_heads).at_most(std::numeric_limits<std::int32_t>::max());
+  bad(too_many_rows, "/batch", [&] {
+    return fmt::format("{} rows of {} query heads are more than 2^31 - 1; launch fewer sequences at a time", rows,
+                       kernel.q_heads);
+  });
+  bad(!too_many_rows & !(CheckedInt(all_queries) * kernel.q_heads).at_most(kMostPlannedRows), "/q_len", [&] {
+    return fmt::format(
+        "{} sequences of up to {} queries, of {} heads, are more tiles than a launch has; give the "
+        "longest sequence as q_len",
+        tensors.batch, tensors.q_len, kernel.q_heads);
   });
 
   const auto operand = [&](const char* path, DevicePtr address, bool needed) {
@@ -153,8 +198,9 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   operand("/o", tensors.o, true);
 
   const bool lengths_fit = (tensors.batch >= 0) & (tensors.q_len >= 0) & (tensors.kv_len >= 0);
-  const auto strided = [&](const char* path, const TensorStrides& stride, DType dtype, std::int64_t head_dim,
-                           std::int64_t batches, std::int64_t tokens, std::int64_t heads, bool written) {
+  const auto strided = [&](const char* path, DevicePtr address, const TensorStrides& stride, DType dtype,
+                           std::int64_t head_dim, std::int64_t batches, std::int64_t tokens, std::int64_t heads,
+                           bool written) {
     const auto fits = [=](std::int64_t value, std::int64_t extent) {
       return (value >= head_dim) | (!written & (value == 0)) | ((extent <= 1) & (value >= 0));
     };
@@ -170,24 +216,46 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
       return fmt::format("strides [batch {}, token {}, head {}] are not multiples of 16 bytes, {} elements",
                          stride.batch, stride.token, stride.head, step);
     });
+    const auto along = [](std::int64_t value, std::int64_t extent) {
+      return CheckedInt(value) * std::max<std::int64_t>(extent - 1, 0);
+    };
+    const CheckedInt each = CheckedInt(std::max({stride.batch, stride.token, stride.head})) * bits_of(dtype);
+    const CheckedInt all =
+        (along(stride.batch, batches) + along(stride.token, tokens) + along(stride.head, heads) + head_dim) *
+        bits_of(dtype);
+    const bool positive = (stride.batch | stride.token | stride.head) >= 0;
+    const bool fits_memory = each.at_most(kMostBytes * 8) && all.in_range() &&
+                             is_span(address, static_cast<std::uint64_t>(all.or_most()) / 8);
+    bad(lengths_fit & positive & !fits_memory, path, [=] {
+      return fmt::format(
+          "strides [batch {}, token {}, head {}] bring {} x {} x {} heads of {} at {:#x} behind what 64-bit "
+          "addresses reach, or to more than {} bytes",
+          stride.batch, stride.token, stride.head, batches, tokens, heads, to_string(dtype), address, kMostBytes);
+    });
   };
   const int q_batches = ragged_q ? 1 : tensors.batch, kv_batches = ragged_kv ? 1 : tensors.batch;
   const std::int64_t q_rows = ragged_q ? tensors.q_tokens : tensors.q_len;
-  strided("/q_strides", strides.q, spec.q, spec.plain_depth(), q_batches, q_rows, kernel.q_heads, false);
-  strided("/k_strides", strides.k, spec.kv, spec.plain_depth(), kv_batches, 2, kernel.kv_heads, false);
-  strided("/v_strides", strides.v, spec.kv, spec.head_dim_v, kv_batches, 2, kernel.kv_heads, false);
+  const std::int64_t kv_rows = paged ? spec.page_size : ragged_kv ? kv_tokens_of(tensors) : tensors.kv_len;
+  // Any sequence may have a key, whatever kv_len says.
+  const std::int64_t kv_extent = std::max<std::int64_t>(2, kv_rows);
+  strided("/q_strides", tensors.q, strides.q, spec.q, spec.plain_depth(), q_batches, q_rows, kernel.q_heads, false);
+  strided("/k_strides", tensors.k, strides.k, spec.kv, spec.plain_depth(), kv_batches, kv_extent, kernel.kv_heads,
+          false);
+  strided("/v_strides", tensors.v, strides.v, spec.kv, spec.head_dim_v, kv_batches, kv_extent, kernel.kv_heads, false);
   const bool rope = spec.rope_width > 0;
   if (rope) {
     operand("/q_rope", tensors.q_rope, true);
     operand("/k_rope", tensors.k_rope, any_keys);
-    strided("/q_rope_strides", strides.q_rope, spec.rope, spec.rope_width, q_batches, q_rows, kernel.q_heads, false);
-    strided("/k_rope_strides", strides.k_rope, spec.rope, spec.rope_width, kv_batches, 2, kernel.kv_heads, false);
+    strided("/q_rope_strides", tensors.q_rope, strides.q_rope, spec.rope, spec.rope_width, q_batches, q_rows,
+            kernel.q_heads, false);
+    strided("/k_rope_strides", tensors.k_rope, strides.k_rope, spec.rope, spec.rope_width, kv_batches, kv_extent,
+            kernel.kv_heads, false);
   }
-  strided("/o_strides", strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);
+  strided("/o_strides", tensors.o, strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);
 
   // A tensor map's strides are above 0: it cannot broadcast.
-  const auto mapped = [&](const char* path, const TensorStrides& stride, std::int64_t batches, std::int64_t tokens,
-                          std::int64_t heads) {
+  const auto mapped = [&](const char* path, const TensorStrides& stride, DType dtype, std::int64_t batches,
+                          std::int64_t tokens, std::int64_t heads, bool packed) {
     const bool broadcasts = ((stride.batch == 0) & (batches > 1)) | ((stride.token == 0) & (tokens > 1)) |
                             ((stride.head == 0) & (heads > 1));
     const bool empty = (batches < 1) | (tokens < 1);
@@ -197,15 +265,25 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
           "maps; copy the operand, or prepare the problem with \"family\": \"portable\"",
           stride.batch, stride.token, stride.head, kernel_name(spec));
     });
+    const auto too_far = [&](CheckedInt value, std::int64_t extent) {
+      return extent > 1 && !(value * bits_of(dtype)).at_most(kTensorMapStrideBytes * 8 - 1);
+    };
+    bad(kernel.tensor_maps && (too_far(stride.batch, batches) || too_far(stride.token, tokens) ||
+                               too_far(CheckedInt(stride.head) * (packed ? spec.group : 1), heads)),
+        path, [=] {
+          return fmt::format(
+              "strides [batch {}, token {}, head {}] of {} reach 2^40 bytes, and tensor maps take less; copy the "
+              "operand, or prepare the problem with \"family\": \"portable\"",
+              stride.batch, stride.token, stride.head, to_string(dtype));
+        });
   };
-  const std::int64_t kv_rows = paged ? spec.page_size : ragged_kv ? kv_tokens_of(tensors) : tensors.kv_len;
-  mapped("/q_strides", strides.q, q_batches, q_rows, kernel.q_heads);
-  mapped("/k_strides", strides.k, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
-  mapped("/v_strides", strides.v, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads);
+  mapped("/q_strides", strides.q, spec.q, q_batches, q_rows, kernel.q_heads, spec.pack_gqa);
+  mapped("/k_strides", strides.k, spec.kv, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads, false);
+  mapped("/v_strides", strides.v, spec.kv, paged ? 2 : kv_batches, kv_rows, kernel.kv_heads, false);
   if (rope) {
-    mapped("/q_rope_strides", strides.q_rope, q_batches, q_rows, kernel.q_heads);
+    mapped("/q_rope_strides", strides.q_rope, spec.rope, q_batches, q_rows, kernel.q_heads, spec.pack_gqa);
     // One for all heads is no broadcast: the kernel counts its heads as one.
-    mapped("/k_rope_strides", strides.k_rope, paged ? 2 : kv_batches, kv_rows, 1);
+    mapped("/k_rope_strides", strides.k_rope, spec.rope, paged ? 2 : kv_batches, kv_rows, 1, false);
   }
 
   const auto extra = [&](const char* path, DevicePtr address, bool taken, bool needed, const char* taker) {

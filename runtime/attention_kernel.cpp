@@ -1,7 +1,9 @@
 #include "kernelwright/runtime/attention_kernel.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "kernelwright/runtime/attention_arguments.h"
 #include "kernelwright/runtime/kernel_slot.h"
 
 namespace kernelwright {
@@ -24,6 +26,7 @@ std::uint64_t AttentionKernel::workspace_bytes(const AttentionExtent& extent) co
   };
   const bool empty = extent.batch <= 0 || extent.q_len <= 0 || extent.q_tokens <= 0 || extent.kv_len < 0;
   if (empty) return 0;  // nothing will be launched
+  if (auto broken = detail::broken_extent(extent); !broken.empty()) throw ConfigError(std::move(broken));
   return std::max(bytes(of.plan), of.fallback_plan ? bytes(*of.fallback_plan) : 0);
 }
 

@@ -110,7 +110,8 @@ class AttentionKernel : public KernelHandle<detail::AttentionKind, AttentionProb
   /// before any launch. Holds nothing between launches, so all kernels of one stream may share one buffer as large as
   /// the largest answer; launches that may overlap (two streams, two branches of a graph) need one each. The answer
   /// grows with batch, q_len and kv_len but not monotonically: ask for the extents that will be launched. Covers the
-  /// fallback as well, so that it holds before and after promotion. Waits if nothing serves yet, as launch().
+  /// fallback as well, so that it holds before and after promotion. Waits if nothing serves yet, as launch(). Throws
+  /// ConfigError for an extent of more rows than any launch takes.
   std::uint64_t workspace_bytes(const AttentionExtent& extent) const;
 
   /// The extent that `tensors` asks for: the argument of workspace_bytes().

@@ -53,8 +53,17 @@ LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
                                   tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes,
                                   launch.queued ? "for the queue of tiles"
                                                 : fmt::format("to merge {} parts of the keys", launch.num_splits)));
-  throw ConfigError("/tensors/workspace",
-                    fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
+  if (tensors.workspace & 15)
+    throw ConfigError("/tensors/workspace",
+                      fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
+  throw ConfigError("/tensors/workspace", fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach",
+                                                      launch.workspace_bytes, tensors.workspace));
+}
+
+[[gnu::cold, noreturn]] void refuse_grid(const AttentionTensors& tensors) {
+  throw ConfigError("/tensors/batch", fmt::format("{} sequences of up to {} queries are more than 2^31 - 1 CTAs, and a "
+                                                  "launch has no more; launch fewer sequences at a time",
+                                                  tensors.batch, tensors.q_len));
 }
 
 AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensors& tensors,
@@ -243,11 +252,14 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
   const AttentionExtent extent{tensors.batch,  kernel.q_heads, kernel.kv_heads,  tensors.q_len,
                                tensors.kv_len, rows,           tensors.sm_budget};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  constexpr std::uint32_t kMostCtas = 0x7fffffff;  // of a grid, along x
+  if (launch.main.grid[0] > kMostCtas) [[unlikely]]
+    refuse_grid(tensors);
   const bool split = launch.num_splits > 1;
   // A queue of tiles is welcome, not needed: without one they are dealt beforehand.
   const bool works_in_memory = launch.workspace_bytes > 0 && !(launch.queued && !tensors.workspace);
-  if (works_in_memory &&
-      (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace || (tensors.workspace & 15))) [[unlikely]]
+  if (works_in_memory && (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace ||
+                          (tensors.workspace & 15) || !is_span(tensors.workspace, launch.workspace_bytes))) [[unlikely]]
     refuse_workspace(tensors, launch);
 
   const AttentionParams params = main_params(kernel, tensors, strides, launch);

@@ -69,9 +69,20 @@ TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t r
 
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
 
+/// For surely_fine(), which has bounded the rows: 2^24 of them, 2^30 elements of 4 bytes apart, are the most bytes that
+/// there are.
 bool fits(const Matrix& matrix, bool aligned) {
+  constexpr std::int64_t kStride = std::int64_t{1} << 30;
+  if (matrix.stride < matrix.columns || matrix.stride > kStride || matrix.address >> 63) return false;
   const DevicePtr low = matrix.address | static_cast<DevicePtr>(matrix.rows > 1 ? matrix.stride_bytes() : 0);
-  return matrix.address && matrix.stride >= matrix.columns && (!aligned || (low & (kRowAlignment - 1)) == 0);
+  return matrix.address && (!aligned || (low & (kRowAlignment - 1)) == 0);
+}
+
+std::string beyond_memory(const Matrix& matrix) {
+  return fmt::format(
+      "{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
+      "reach, or to more than {} bytes",
+      matrix.stride, to_string(matrix.dtype), matrix.rows, matrix.address, kMostBytes);
 }
 
 /// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
@@ -92,6 +103,18 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
           "pad rows to a multiple of {}",
           matrix.stride, to_string(matrix.dtype), step);
     });
+    bad(matrix.stride >= matrix.columns && !matrix.fits_memory(), stride, [&] { return beyond_memory(matrix); });
+  };
+  // Of what a kernel reads or writes through a tensor map.
+  const auto mapped_stride = [&](const char* path, std::int64_t rows, CheckedInt stride, int bytes) {
+    const std::int64_t apart = (stride * bytes).or_most();
+    bad(rows > 1 && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
+      return fmt::format("brings rows {} bytes apart, and tensor maps take less than {}; pad rows less", apart,
+                         kTensorMapStrideBytes);
+    });
+  };
+  const auto mapped_rows = [&](const char* path, const Matrix& matrix) {
+    mapped_stride(path, matrix.rows, matrix.stride_bytes(), 1);
   };
   bad(t.m < 0, "/m", [&] { return fmt::format("{} is negative", t.m); });
   bad(t.m > most_rows(spec), "/m", [&] {
@@ -119,6 +142,10 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   }
   const bool mapped = spec.family != Family::kPortable;  // that one stores elements
   matrix("d", of.d, mapped);
+  if (mapped) {
+    if (kernel.k > 0) mapped_rows("/a_stride", of.a), mapped_rows("/b_stride", of.b);
+    mapped_rows("/d_stride", of.d);
+  }
   bad(!mapped && t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0, "/d", [&] {
     return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", t.d, bits_of(spec.d) / 8);
   });
@@ -141,13 +168,27 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   if (spec.adds_c && t.c) {
     bad(of.c.stride < of.c.columns, "/c_stride",
         [&] { return fmt::format("{} is less than the {} elements of a row", of.c.stride, of.c.columns); });
+    bad(of.c.stride >= of.c.columns && !of.c.fits_memory(), "/c_stride", [&] { return beyond_memory(of.c); });
     const bool same = of.c.address == of.d.address && of.c.stride_bytes() == of.d.stride_bytes() &&
                       bits_of(of.c.dtype) == bits_of(of.d.dtype);
     bad(of.d.overlaps(of.c) && !same, "/d",
         [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
   }
+  const auto scales_fit = [&](const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {
+    const CheckedInt apart = CheckedInt(stride) * bytes;
+    const auto all = static_cast<std::uint64_t>((apart * std::max<std::int64_t>(rows, 1)).or_most());
+    bad(stride > 0 && !is_span(address, all), path, [&] {
+      return fmt::format(
+          "{} brings {} rows of scales at {:#x} behind what 64-bit addresses reach, or to more than {} "
+          "bytes",
+          stride, rows, address, kMostBytes);
+    });
+    if (mapped) mapped_stride(path, rows, stride, bytes);
+  };
   if (blocks) {
     const std::int64_t k_blocks = (kernel.k + 127) / 128;
+    scales_fit("/scale_a_stride", t.scale_a, k_blocks, of.scale_a_stride, 4);
+    scales_fit("/scale_b_stride", t.scale_b, (kernel.n + 127) / 128, of.scale_b_stride, 4);
     bad(of.scale_a_stride < t.m || of.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
       return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of.scale_a_stride, t.m,
                          (std::int64_t{t.m} + 3) / 4 * 4);
@@ -160,6 +201,10 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
   }
   if (atoms) {
     const std::int64_t needed = scale_atoms_of_row(kernel.k, spec.a);
+    constexpr std::int64_t kRows = contract::kScaleAtomRows;
+    constexpr int kBytes = contract::kScaleAtomBytes;
+    scales_fit("/scale_a_stride", t.scale_a, (t.m + kRows - 1) / kRows, of.scale_a_stride, kBytes);
+    scales_fit("/scale_b_stride", t.scale_b, (kernel.n + kRows - 1) / kRows, of.scale_b_stride, kBytes);
     const auto operand = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
       bad((address & (kRowAlignment - 1)) != 0, path,
           [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", address); });
@@ -187,6 +232,8 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
     });
     bad((t.workspace & (kRowAlignment - 1)) != 0, "/workspace",
         [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", t.workspace); });
+    bad(!is_span(t.workspace, needed), "/workspace",
+        [&] { return fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", needed, t.workspace); });
   }
 }
 

@@ -32,7 +32,8 @@ struct QuantizeTensors {
 /// Of a row: as many as a GEMM's k may be.
 constexpr int kMostQuantizedElements = 1 << 24;
 
-/// Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. rows below 2^31, k as above at most.
+/// Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. Throws ConfigError unless rows are 0 to
+/// 2^31 - 1 and k is 0 to kMostQuantizedElements.
 std::int64_t quantize_scale_bytes(DType to, std::int64_t rows, int k);
 
 /// A handle to the kernel of one QuantizeProblem.

@@ -363,6 +363,56 @@ INSTANTIATE_TEST_SUITE_P(
                     "/tensors/scale: inf is not finite"},
         BadArgument{"lengths", [](AttentionTensors& t) { t.kv_lengths = 0x90002; },
                     "/tensors/kv_lengths: address 0x90002 is not a multiple of 4"},
+        BadArgument{"stride_that_wraps_to_nothing",  // 2^60 elements of 16 bits are 2^64 bits
+                    [](AttentionTensors& t) {
+                      t.q_strides = {std::int64_t{1} << 60, 1024, 128};
+                    },
+                    "/tensors/q_strides: strides [batch 1152921504606846976, token 1024, head 128] bring 2 x 100 x 8 "
+                    "heads of bf16 at 0x10000 behind what 64-bit addresses reach, or to more than 72057594037927936 "
+                    "bytes"},
+        BadArgument{"stride_of_one_token",
+                    [](AttentionTensors& t) {
+                      t.k_strides = {300 * 256, std::int64_t{1} << 62, 128};
+                      t.kv_len = 1;
+                    },
+                    "/tensors/k_strides: strides [batch 76800, token 4611686018427387904, head 128] bring 2 x 2 x 2 "
+                    "heads of bf16 at 0x20000 behind what 64-bit addresses reach, or to more than 72057594037927936 "
+                    "bytes"},
+        BadArgument{"least_stride",  // less a head it would be a large one
+                    [](AttentionTensors& t) {
+                      t.v_strides = {std::numeric_limits<std::int64_t>::min(), 256, 128};
+                    },
+                    "/tensors/v_strides: strides [batch -9223372036854775808, token 256, head 128] are below a head of "
+                    "128 elements; give 0 to broadcast, or at least a head"},
+        BadArgument{"keys_that_no_memory_has",  // contiguous
+                    [](AttentionTensors& t) {
+                      t.batch = 1 << 22;
+                      t.q_len = 1;
+                      t.kv_len = std::numeric_limits<int>::max();
+                    },
+                    "/tensors/k_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "x 2 heads of bf16 at 0x20000 behind what 64-bit addresses reach, or to more than "
+                    "72057594037927936 bytes\n"
+                    "/tensors/v_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "x 2 heads of bf16 at 0x30000 behind what 64-bit addresses reach, or to more than "
+                    "72057594037927936 bytes"},
+        BadArgument{"end_of_addresses", [](AttentionTensors& t) { t.o = ~DevicePtr{0} - 4095; },
+                    "/tensors/o_strides: strides [batch 102400, token 1024, head 128] bring 2 x 100 x 8 heads of bf16 "
+                    "at 0xfffffffffffff000 behind what 64-bit addresses reach, or to more than 72057594037927936 "
+                    "bytes"},
+        BadArgument{"rows_that_wrap",  // times 8 heads they are 2^65
+                    [](AttentionTensors& t) {
+                      t.batch = t.q_len = std::numeric_limits<int>::max();
+                      t.kv_len = 0;
+                    },
+                    "/tensors/batch: 4611686014132420609 rows of 8 query heads are more than 2^31 - 1; launch fewer "
+                    "sequences at a time\n"
+                    "/tensors/q_strides: strides [batch 2199023254528, token 1024, head 128] bring 2147483647 x "
+                    "2147483647 x 8 heads of bf16 at 0x10000 behind what 64-bit addresses reach, or to more than "
+                    "72057594037927936 bytes\n"
+                    "/tensors/o_strides: strides [batch 2199023254528, token 1024, head 128] bring 2147483647 x "
+                    "2147483647 x 8 heads of bf16 at 0x40000 behind what 64-bit addresses reach, or to more than "
+                    "72057594037927936 bytes"},
         BadArgument{"rows",
                     [](AttentionTensors& t) {
                       t.batch = 1 << 20;
@@ -404,6 +454,60 @@ TEST_F(LaunchTest, MoreQueriesThanTheProblemBoundsAreRefused) {
   EXPECT_THAT(refusal(decode_problem(), tensors), HasSubstr("/tensors/q_len: 2 is above the problem's max_q_len of 1"));
 }
 
+TEST_F(LaunchTest, LengthsOfRaggedRowsAreBoundedBeforeTilesAreCounted) {
+  AttentionProblem problem = prefill_problem();
+  problem.q_layout = QLayout::kRagged;
+  problem.kv_layout.kind = KvLayoutKind::kRagged;
+  AttentionTensors tensors = some_tensors();
+  tensors.q_offsets = tensors.kv_offsets = 0x70000;
+  tensors.q_tokens = 5;
+  tensors.batch = tensors.q_len = std::numeric_limits<int>::max();
+  EXPECT_EQ(refusal(problem, tensors),
+            "/tensors/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more tiles than a "
+            "launch has; give the longest sequence as q_len");
+  tensors.batch = 1 << 20;
+  tensors.q_len = 1 << 17;  // 2^40 rows, and a tile has 128 at most
+  EXPECT_EQ(refusal(problem, tensors),
+            "/tensors/batch: 1048576 sequences of up to 131072 queries are more than 2^31 - 1 CTAs, and a launch has "
+            "no more; launch fewer sequences at a time");
+  tensors = some_tensors();
+  tensors.q_offsets = tensors.kv_offsets = 0x70000;
+  tensors.q_tokens = 5;
+  tensors.kv_tokens = std::int64_t{1} << 62;
+  EXPECT_THAT(refusal(problem, tensors), HasSubstr("/tensors/kv_tokens: 4611686018427387904 is more than 2^31 - 1, to "
+                                                   "which kv_offsets count"));
+}
+
+TEST_F(LaunchTest, NoWorkspaceIsCountedForExtentsThatNoLaunchTakes) {
+  const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
+  const auto refused = [&](AttentionExtent extent) {
+    return message_of<ConfigError>([&] { kernel.workspace_bytes(extent); });
+  };
+  AttentionExtent extent = kernel.extent(decode_tensors());
+  EXPECT_EQ(refused(extent), "nothing was thrown");
+  extent.q_tokens = std::int64_t{1} << 60;
+  EXPECT_EQ(refused(extent),
+            "/extent/q_tokens: 1152921504606846976 rows of 8 query heads are more than 2^31 - 1, and "
+            "no launch takes them");
+  extent.q_tokens = 1;
+  extent.batch = extent.q_len = std::numeric_limits<int>::max();
+  EXPECT_EQ(refused(extent),
+            "/extent/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more "
+            "tiles than a launch has");
+  extent = kernel.extent(decode_tensors());
+  extent.kv_heads = std::numeric_limits<int>::max();
+  EXPECT_THAT(refused(extent), HasSubstr("/extent/q_heads: 8 query heads of 2147483647 key heads"));
+}
+
+TEST_F(LaunchTest, AWorkspaceEndsWhereAddressesDo) {
+  AttentionTensors tensors = decode_tensors();
+  tensors.workspace = ~DevicePtr{0} - 15;
+  tensors.workspace_bytes = std::numeric_limits<std::uint64_t>::max();
+  tensors.lse = 0x90000;
+  EXPECT_THAT(refusal(decode_problem(), tensors, four_parts()),
+              HasSubstr("bytes at 0xfffffffffffffff0 end behind what 64-bit addresses reach"));
+}
+
 // The hot path trusts surely_fine(); whatever it lets through must break no rule.
 TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
   std::mt19937 random(7);
@@ -411,6 +515,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     const auto list = std::array{static_cast<std::int64_t>(values)...};
     return list[random() % list.size()];
   };
+  constexpr std::int64_t kFar = std::int64_t{1} << 58, kLeast = std::numeric_limits<std::int64_t>::min();
   int passed = 0, refused = 0;
   for (int round = 0; round < 200'000; ++round) {
     AttentionSpec spec;
@@ -444,13 +549,14 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     t.k_scale = rarely(spec.scales != ScaleKind::kNone), t.v_scale = rarely(spec.scales != ScaleKind::kNone);
     t.batch = static_cast<int>(any(1, 2, 3, 4, 1 << 20, -1));
     t.q_len = static_cast<int>(any(1, 2, 2, 3, 1 << 10, -1));
-    t.kv_len = static_cast<int>(any(64, 100, 128, 0, -1));
+    t.kv_len = static_cast<int>(any(64, 100, 128, 0, -1, 64, 100, 0x7fffffff));
     t.q_tokens = any(1, 1, 2, 3, 1 << 30, -1);
     t.kv_tokens = any(0, 0, 100, 100, -1);
     t.page_table_stride = static_cast<int>(any(1, 2, 2, 2, 0, -1));
     for (TensorStrides* strides : {&t.q_strides, &t.k_strides, &t.v_strides, &t.o_strides})
       if (any(0, 0, 0, 1))
-        *strides = {any(4096, 0, 64, -128), any(1024, 128, 0, 1028, -128), any(128, 128, 256, 0, 132)};
+        *strides = {any(4096, 0, 64, -128, kFar, kFar << 2, kLeast), any(1024, 128, 0, 1028, -128, kFar << 4),
+                    any(128, 128, 256, 0, 132, kFar << 1)};
     if (any(0, 0, 0, 0, 1)) t.scale = any(0, 1) ? std::numeric_limits<float>::infinity() : 1.f;
     if (any(0, 0, 0, 0, 1)) t.softcap = static_cast<float>(any(-1, 0, 30));
     if (any(0, 0, 0, 0, 1)) t.window = Window{.left = static_cast<int>(any(-2, -1, 7)), .right = 0};

@@ -5,6 +5,7 @@
 #include <climits>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "contract/gemm_params.h"
@@ -272,6 +273,53 @@ TEST_F(GemmLaunchTest, EveryBrokenRuleIsSaidAtOnce) {
                     HasSubstr("/tensors/d_stride: 100 is less than the 512 elements of a row"),
                     HasSubstr("/tensors/bias: is given, and nothing reads it"),
                     HasSubstr("/tensors/sm_budget: -1 is negative; 0 takes all SMs")));
+}
+
+TEST_F(GemmLaunchTest, StridesThatNoMemoryHasAreRefused) {
+  const auto with = [&](std::int64_t GemmTensors::*stride, std::int64_t value) {
+    GemmTensors tensors = some_operands();
+    tensors.*stride = value;
+    return refusal(mlp(), tensors);
+  };
+  for (const auto& [name, stride, address] :
+       {std::tuple("a", &GemmTensors::a_stride, 0x100000), std::tuple("b", &GemmTensors::b_stride, 0x200000),
+        std::tuple("d", &GemmTensors::d_stride, 0x400000)}) {
+    SCOPED_TRACE(name);
+    // Of 16 bits each, 2^60 elements are 2^64 bits.
+    for (const int power : {54, 60, 62})
+      EXPECT_THAT(with(stride, std::int64_t{1} << power),
+                  HasSubstr(fmt::format("/tensors/{}_stride: {} elements of bf16 from one row to the next bring", name,
+                                        std::int64_t{1} << power)));
+    EXPECT_THAT(with(stride, std::numeric_limits<std::int64_t>::min()),
+                HasSubstr(fmt::format("/tensors/{}_stride: -9223372036854775808 is less than the", name)));
+    EXPECT_THAT(with(stride, std::int64_t{1} << 39),
+                HasSubstr(fmt::format("/tensors/{}_stride: brings rows 1099511627776 bytes apart, and tensor maps take "
+                                      "less than 1099511627776; pad rows less",
+                                      name)));
+  }
+  EXPECT_EQ(with(&GemmTensors::d_stride, std::int64_t{1} << 38), "nothing was thrown");
+  GemmTensors tensors = some_operands();
+  tensors.a = ~DevicePtr{0} - 4095;
+  EXPECT_THAT(refusal(mlp(), tensors),
+              HasSubstr("/tensors/a_stride: 256 elements of bf16 from one row to the next bring 100 rows at "
+                        "0xfffffffffffff000 behind what 64-bit addresses reach"));
+  GemmProblem residual = mlp();
+  residual.epilogue = "acc + c";
+  tensors = some_operands();
+  tensors.c = 0x800000;
+  tensors.c_stride = std::int64_t{1} << 60;
+  EXPECT_THAT(refusal(residual, tensors), HasSubstr("/tensors/c_stride: 1152921504606846976 elements of bf16"));
+
+  GemmProblem scaled = mlp();
+  scaled.dtype.a = scaled.dtype.b = DType::kE4m3;
+  scaled.scales = ScaleKind::kPerBlock;
+  tensors = some_operands();
+  tensors.scale_a = 0x500000, tensors.scale_b = 0x600000;
+  tensors.scale_a_stride = std::int64_t{1} << 62, tensors.scale_b_stride = std::int64_t{1} << 61;
+  EXPECT_THAT(
+      refusal(scaled, tensors),
+      AllOf(HasSubstr("/tensors/scale_a_stride: 4611686018427387904 brings 2 rows of scales at 0x500000 behind"),
+            HasSubstr("/tensors/scale_b_stride: 2305843009213693952 brings 4 rows of scales at 0x600000")));
 }
 
 TEST_F(GemmLaunchTest, OverlapsAreRefused) {

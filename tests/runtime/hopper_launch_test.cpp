@@ -396,6 +396,17 @@ TEST_F(HopperLaunchTest, RefusesInputsThatBroadcast) {
   EXPECT_THAT(refused(prefill_problem(), no_keys), IsEmpty()) << "contiguous strides of nothing are 0";
 }
 
+TEST_F(HopperLaunchTest, RefusesStridesThatNoTensorMapTakes) {
+  AttentionTensors tensors = some_tensors();
+  tensors.k_strides = {std::int64_t{1} << 39, 256, 128};  // of two bytes
+  EXPECT_THAT(refused(prefill_problem(), tensors),
+              ElementsAre("/tensors/k_strides: strides [batch 549755813888, token 256, head 128] of bf16 reach 2^40 "
+                          "bytes, and tensor maps take less; copy the operand, or prepare the problem with \"family\": "
+                          "\"portable\""));
+  tensors.batch = 1;
+  EXPECT_THAT(refused(prefill_problem(), tensors), IsEmpty()) << "nothing is that far apart";
+}
+
 TEST_F(HopperLaunchTest, AsksForTheRowsOfRaggedKeys) {
   AttentionProblem problem = prefill_problem();
   problem.q_layout = QLayout::kRagged;
