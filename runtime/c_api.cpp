@@ -60,6 +60,13 @@ T& not_null(T* pointer, const char* name) {
   return *pointer;
 }
 
+/// Whether some version of T may have that size: a compiler makes it whole multiples of the alignment, so that no field
+/// is cut.
+template <class T>
+bool may_be_size(std::size_t size, std::size_t first_version_bytes) {
+  return size >= first_version_bytes && size <= 4096 && size % alignof(T) == 0;
+}
+
 /// The caller's struct as this library knows it: fields that the caller's header lacks are zero, fields that only the
 /// caller's header has must be.
 template <class T>
@@ -68,7 +75,7 @@ T read_struct(const T* given, const char* name, std::size_t first_version_bytes)
   known.struct_size = sizeof(T);
   if (!given) return known;
   const std::size_t size = given->struct_size;
-  if (size < first_version_bytes || size > 4096)
+  if (!may_be_size<T>(size, first_version_bytes))
     throw ConfigError(fmt::format("/{}/struct_size", name),
                       fmt::format("is {}; set it to sizeof(kernelwright_{}), {} here", size, name, sizeof(T)));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
@@ -88,7 +95,7 @@ T read_struct(const T* given, const char* name, std::size_t first_version_bytes)
 template <class T>
 void write_struct(const T& result, T* to, const char* name, std::size_t first_version_bytes) {
   const std::size_t size = not_null(to, name).struct_size;
-  if (size < first_version_bytes || size > 4096)
+  if (!may_be_size<T>(size, first_version_bytes))
     throw ConfigError(fmt::format("/{}/struct_size", name),
                       fmt::format("is {}; set it to sizeof(kernelwright_{}), {} here", size, name, sizeof(T)));
   constexpr std::size_t kAfterSize = sizeof(std::size_t);
@@ -639,10 +646,6 @@ kernelwright_status kernelwright_quantize_scale_bytes(const char* to, int64_t ro
     DType format{};
     read_word(&not_null(to, "to"), "/to", format);
     if (!is_block_scaled(format)) throw ConfigError("/to", fmt::format("\"{}\" has no scales of blocks", to));
-    if (rows < 0 || rows > std::numeric_limits<int32_t>::max())
-      throw ConfigError("/rows", fmt::format("{} is negative, or more than 31 bits hold", rows));
-    if (k < 0 || k > kMostQuantizedElements)
-      throw ConfigError("/k", fmt::format("{} is outside [0, {}]", k, kMostQuantizedElements));
     out = static_cast<uint64_t>(quantize_scale_bytes(format, rows, k));
   });
 }

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/driver.h"
 #include "kernelwright/runtime/nvml.h"
@@ -124,6 +125,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   DevicePtr allocate(std::size_t bytes) override {
     if (bytes == 0) return 0;
+    require_span(0, bytes);
     const ContextScope scope(*driver_, primary());
     const RelaxedCapture relaxed(*driver_);
     CUdeviceptr address = 0;
@@ -142,6 +144,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
+    require_span(to, bytes);
     const ContextScope scope(*driver_, primary());
     const auto what = [&] { return fmt::format("copying {} bytes to the device at {:#x}", bytes, to); };
     check(driver_->cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD", what);
@@ -152,6 +155,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   void copy_to_host(void* to, DevicePtr from, std::size_t bytes) override {
     if (bytes == 0) return;
+    require_span(from, bytes);
     const ContextScope scope(*driver_, primary());
     check(driver_->cuMemcpyDtoH(to, from, bytes), "cuMemcpyDtoH",
           [&] { return fmt::format("copying {} bytes from the device at {:#x}", bytes, from); });
@@ -159,6 +163,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) override {
     if (bytes == 0) return;
+    require_span(address, bytes);
     const ContextScope scope(*driver_, primary());
     check(driver_->cuMemsetD8Async(address, byte, bytes, stream), "cuMemsetD8Async",
           [&] { return fmt::format("filling {} bytes at {:#x}", bytes, address); });

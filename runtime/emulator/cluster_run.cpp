@@ -125,7 +125,8 @@ void ClusterRun::make_cta(std::uint32_t rank) {
     warp.live = lanes == 32 ? kAllLanes : (LaneMask{1} << lanes) - 1;
     warp.splits.push_back({.lanes = warp.live});
     warp.local.resize(32 * ((program.entry->local_bytes + 15) / 16 * 16), std::byte{kPattern});
-    std::memcpy(warp.registers + program.constants_at, program.constants.data(), program.constants.size());
+    if (!program.constants.empty())
+      std::memcpy(warp.registers + program.constants_at, program.constants.data(), program.constants.size());
     fill_specials(warp);
     cluster_.live_threads += lanes;
     warps_.push_back(&warp);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/cta.h"
 #include "kernelwright/runtime/emulator/fault.h"
@@ -20,6 +21,7 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::uint32_t kRegistersPerSm = 65536, kMostThreads = 1024, kMostClusterCtas = 16;
+constexpr std::uint64_t kMostCtas = 0x7fffffff;  // it numbers them in 32 bits; a GPU has as many along x alone
 constexpr std::uint32_t kMostSharedBytes =
     227 * 1024;                                  // sm_90, opt-in; what a smaller architecture has its caller checks
 constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
@@ -65,10 +67,11 @@ class Loaded : public LoadedModule {
 void check_shape(const LaunchShape& shape, const Program& program, std::size_t parameter_bytes) {
   std::vector<Violation> wrong;
   const auto add = [&](const char* field, std::string message) { wrong.push_back({field, std::move(message)}); };
-  std::uint64_t threads = 1, ctas = 1;
+  CheckedSize all_threads = 1, all_ctas = 1, all_grid = 1;
   for (int i = 0; i < 3; ++i) {
-    threads *= shape.block[i];
-    ctas *= shape.cluster[i];
+    all_threads *= shape.block[i];
+    all_ctas *= shape.cluster[i];
+    all_grid *= shape.grid[i];
     if (shape.grid[i] == 0 || shape.block[i] == 0 || shape.cluster[i] == 0)
       add("", "a dimension of the launch is 0");
     else if (shape.grid[i] % shape.cluster[i] != 0)
@@ -77,6 +80,8 @@ void check_shape(const LaunchShape& shape, const Program& program, std::size_t p
     if (required != 0 && shape.cluster[i] != static_cast<std::uint32_t>(required))
       add("/cluster", fmt::format("{} where the entry was compiled for {}", shape.cluster[i], required));
   }
+  const std::uint64_t threads = all_threads.or_most(), ctas = all_ctas.or_most(), grid = all_grid.or_most();
+  if (grid > kMostCtas) add("/grid", fmt::format("{} CTAs; the emulator runs at most {}", grid, kMostCtas));
   if (threads > kMostThreads) add("/block", fmt::format("{} threads; a CTA has at most {}", threads, kMostThreads));
   if (program.entry->max_threads != 0 && threads > static_cast<std::uint64_t>(program.entry->max_threads))
     add("/block",

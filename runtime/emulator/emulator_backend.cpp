@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/program.h"
@@ -145,12 +147,19 @@ class EmulatedDevice final : public Device {
   int ordinal() const override { return 0; }
 
   DevicePtr allocate(std::size_t bytes) override {
+    require_span(0, bytes);
+    const auto refuse = [&](const std::string& why) {
+      throw DeviceError(fmt::format("allocating {} bytes on {}: {}", bytes, info_.name, why), kOutOfMemory);
+    };
+    // The host would promise more than it has, and end this process when the promise falls due.
+    const std::size_t live = machine_->memory().allocated_bytes(), most = info_.memory_bytes;
+    if (most > 0 && bytes > most - std::min(live, most))
+      refuse(fmt::format("this machine has {} bytes, of which {} are taken", most, live));
     try {
       return machine_->memory().allocate(bytes);
     } catch (const std::bad_alloc&) {
-      throw DeviceError(
-          fmt::format("allocating {} bytes on {}: this machine has no memory for them", bytes, info_.name),
-          kOutOfMemory);
+      refuse("this machine has no memory for them");
+      throw;
     }
   }
   void free(DevicePtr address) noexcept override {
@@ -163,16 +172,19 @@ class EmulatedDevice final : public Device {
   }
   void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
+    require_span(to, bytes);
     require_memory(to, bytes, "copying to");
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   }
   void copy_to_host(void* to, DevicePtr from, std::size_t bytes) override {
     if (bytes == 0) return;
+    require_span(from, bytes);
     require_memory(from, bytes, "copying from");
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
   }
   void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) override {
     if (bytes == 0) return;
+    require_span(address, bytes);
     require_memory(address, bytes, "filling");
     enqueue(stream, [this, address, byte, bytes] {
       require_memory(address, bytes, "filling");  // a replay may come after free()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/runtime/emulator/cta.h"
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/warp.h"
@@ -40,10 +41,10 @@ GlobalMemory::~GlobalMemory() = default;
 
 std::uint64_t GlobalMemory::allocate(std::size_t bytes, std::string what) {
   if (bytes == 0) return 0;
+  require_span(0, bytes);  // what follows adds to it
   auto allocation = std::make_shared<Allocation>();
   const std::size_t whole = bytes + 2 * kGuardBytes + kAlignment;
-  allocation->bytes.reset(new (std::nothrow) std::byte[whole]);
-  if (!allocation->bytes) throw Fault(fmt::format("out of memory for an allocation of {} bytes", bytes));
+  allocation->bytes.reset(new std::byte[whole]);
   const auto host = reinterpret_cast<std::uint64_t>(allocation->bytes.get());
   allocation->begin = (host + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment;
   allocation->end = allocation->begin + bytes;
@@ -137,9 +138,9 @@ const GlobalMemory::Allocation* GlobalMemory::View::find(std::uint64_t address) 
 std::string GlobalMemory::View::describe(std::uint64_t address, std::uint64_t bytes) const {
   if (const Allocation* at = find(address)) {
     if (at->freed) return fmt::format("address {:#x} is in {} that has been freed", address, at->what);
-    if (address + bytes > at->end)
-      return fmt::format("{} bytes at address {:#x} reach {} bytes past the end of {}", bytes, address,
-                         address + bytes - at->end, at->what);
+    if (const std::uint64_t left = at->end - address; bytes > left)
+      return fmt::format("{} bytes at address {:#x} reach {} bytes past the end of {}", bytes, address, bytes - left,
+                         at->what);
     return fmt::format("address {:#x} is byte {} of {}, which is read-only", address, address - at->begin, at->what);
   }
   const auto after = std::upper_bound(sorted_.begin(), sorted_.end(), address,

@@ -56,8 +56,10 @@ class GlobalMemory {
 
   GlobalMemory();
   ~GlobalMemory();
-  std::uint64_t allocate(std::size_t bytes, std::string what = {});  // 256-byte aligned; 0 bytes give 0
-  void free(std::uint64_t address);                                  // throws Fault if it is no live allocation
+  /// 256-byte aligned; 0 bytes give 0. Throws ConfigError if no memory can have so many bytes, std::bad_alloc if this
+  /// machine has not.
+  std::uint64_t allocate(std::size_t bytes, std::string what = {});
+  void free(std::uint64_t address);  // throws Fault if it is no live allocation
   /// Makes memory that the caller keeps alive readable to kernels, until forget().
   std::uint64_t lend(const void* bytes, std::size_t size, bool writable, std::string what);
   void forget(std::uint64_t address);

@@ -63,7 +63,7 @@ inline void find_places(WarpPlaces& places, const Address* base, Address to_offs
     const Address begin = start + shift;
     if (apart == 0) {
       places.found = places.contiguous = begin < size && 32 * bytes <= size - begin && (begin + low) % bytes == 0;
-      places.first = places.base + begin;
+      if (places.found) places.first = places.base + begin;
       return;
     }
   }

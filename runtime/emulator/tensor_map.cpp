@@ -106,8 +106,6 @@ inline void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizz
   }
 }
 
-constexpr std::size_t kMaxRowBytes = 256 * 8;
-
 void fill_nan(std::byte* to, std::size_t bytes, TensorElement element) {
   // All ones but the sign: what the hardware writes, of the element's width.
   std::memset(to, 0xff, bytes);
@@ -237,7 +235,7 @@ std::uint32_t TensorMapDescription::pitch_bytes() const { return std::max(row_by
 void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
               std::uint32_t offset) {
   const std::uint32_t bytes = map.row_bytes();
-  std::byte row_buffer[kMaxRowBytes];
+  std::byte row_buffer[kMostRowBytes];
   const auto assemble = [&](const BoxRow& row, std::byte* to) {
     const bool nan = map.fill_nan;
     const auto fill = [&](std::uint32_t begin, std::uint32_t end) {
@@ -273,7 +271,7 @@ template <class Take>
 void take_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
               std::uint32_t offset, bool whole_units, Take&& take) {
   const std::uint32_t bytes = map.row_bytes();
-  std::byte row_buffer[kMaxRowBytes];
+  std::byte row_buffer[kMostRowBytes];
   visit_box_rows(map, coordinates, [&](const BoxRow& row) {
     if (row.begin == row.end) return;
     const std::byte* from = shared + offset + row.offset;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/enums.h"
 #include "kernelwright/runtime/backend.h"
 
@@ -86,6 +87,10 @@ struct BoxRow {
   std::uint64_t address = 0;         // of byte `begin` in global memory
 };
 
+/// The address of a row that lies behind the last one there is: in no allocation, and a multiple of 16.
+inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0} << 16;
+inline constexpr std::uint64_t kMostRowBytes = 256 * 8;  // of a box
+
 /// Calls `visit(row)` for each row of the box at `coordinates` (elements, may be negative).
 template <class Visit>
 void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], Visit&& visit) {
@@ -97,31 +102,31 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
   const bool any = begin < end;
   const auto row_begin = static_cast<std::uint32_t>(any ? begin * size : 0);
   const auto row_end = static_cast<std::uint32_t>(any ? end * size : 0);
-  const std::uint64_t corner = map.address + static_cast<std::uint64_t>((first + begin) * size);
+  const CheckedSize corner = CheckedSize(map.address) + static_cast<std::uint64_t>((first + begin) * size);
   const std::uint32_t step = map.pitch_bytes();
   // The index of the row in dimension d, its address and whether it is in the tensor, outermost dimension first.
-  const auto inside = [&](int d, std::uint32_t i, std::uint64_t& address) {
+  const auto inside = [&](int d, std::uint32_t i, CheckedSize& address) {
     const std::int64_t index = coordinates[d] + static_cast<std::int64_t>(i) * map.element_strides[d];
     if (index < 0 || index >= static_cast<std::int64_t>(map.dims[d])) return false;
-    if (d < map.rank) address += static_cast<std::uint64_t>(index) * map.strides_bytes[d - 1];
+    if (d < map.rank) address += CheckedSize(static_cast<std::uint64_t>(index)) * map.strides_bytes[d - 1];
     return true;
   };
   const std::uint32_t n1 = map.rows(1), n2 = map.rows(2), n3 = map.rows(3), n4 = map.rows(4);
   for (std::uint32_t i4 = 0; i4 < n4; ++i4) {
-    std::uint64_t at4 = corner;
+    CheckedSize at4 = corner;
     const bool in4 = inside(4, i4, at4) && any;
     for (std::uint32_t i3 = 0; i3 < n3; ++i3) {
-      std::uint64_t at3 = at4;
+      CheckedSize at3 = at4;
       const bool in3 = inside(3, i3, at3) && in4;
       for (std::uint32_t i2 = 0; i2 < n2; ++i2) {
-        std::uint64_t at2 = at3;
+        CheckedSize at2 = at3;
         const bool in2 = inside(2, i2, at2) && in3;
         for (std::uint32_t i1 = 0; i1 < n1; ++i1) {
-          std::uint64_t at1 = at2;
+          CheckedSize at1 = at2;
           const bool in1 = inside(1, i1, at1) && in2;
           row.begin = in1 ? row_begin : 0;
           row.end = in1 ? row_end : 0;
-          row.address = at1;
+          row.address = (at1 + kMostRowBytes).in_range() ? at1.or_most() : kNowhere;
           visit(row);
           row.offset += step;
         }

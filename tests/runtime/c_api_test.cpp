@@ -67,6 +67,20 @@ TEST_F(CApiTest, Quantises) {
   for (const auto& [rows, k] : {std::pair<int64_t, int32_t>{-1, 32}, {int64_t{1} << 31, 32}, {1, -32}, {1, 0x7fffffe0}})
     EXPECT_EQ(kernelwright_quantize_scale_bytes("mxfp8", rows, k, &bytes), KERNELWRIGHT_INVALID_ARGUMENT) << rows << k;
   EXPECT_STREQ(kernelwright_last_error(), "/k: 2147483616 is outside [0, 16777216]");
+  EXPECT_THROW(quantize_scale_bytes(DType::kMxfp8, int64_t{1} << 40, 32), ConfigError);
+  tensors.k = 64;
+  tensors.elements_stride = int64_t{1} << 60;
+  EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_THAT(kernelwright_last_error(), HasSubstr("/tensors/elements_stride: 1152921504606846976 elements of nvfp4"));
+  tensors.elements_stride = 0;
+  tensors.x_stride = INT64_MIN;
+  EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_THAT(kernelwright_last_error(), HasSubstr("/tensors/x_stride: -9223372036854775808 is less than"));
+  tensors.x_stride = 0;
+  tensors.scales = ~uint64_t{0} - 15;
+  EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(),
+               "/tensors/scales: 512 bytes at 0xfffffffffffffff0 end behind what 64-bit addresses reach");
   tensors.k = 0x7fffffe0;
   EXPECT_EQ(kernelwright_launch_quantize(kernel, &tensors, nullptr), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_STREQ(kernelwright_last_error(), "/tensors/k: 2147483616 is more than a GEMM takes, 16777216");
@@ -152,6 +166,27 @@ TEST_F(CApiEmulator, IsChosenByNameAndGivesMemory) {
   EXPECT_EQ(kernelwright_device_write(engine, 0, address, nullptr, 8), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_EQ(kernelwright_device_free(engine, 0, address), KERNELWRIGHT_OK);
   EXPECT_EQ(kernelwright_device_read(engine, 0, &read, address, 8), KERNELWRIGHT_DEVICE_ERROR);
+}
+
+TEST_F(CApiEmulator, MemoryThatNobodyHasIsRefused) {
+  ASSERT_EQ(create(), KERNELWRIGHT_OK) << kernelwright_last_error();
+  std::uint64_t address = 7;
+  // With its guard bands it would be a few hundred bytes, modulo 2^64.
+  EXPECT_EQ(kernelwright_device_allocate(engine, 0, ~std::uint64_t{0} - 5, &address), KERNELWRIGHT_INVALID_ARGUMENT);
+  EXPECT_STREQ(kernelwright_last_error(),
+               "/bytes: 18446744073709551610 bytes are more than any memory has; 72057594037927936 are the most");
+  // What a device may have, and this machine has not.
+  EXPECT_EQ(kernelwright_device_allocate(engine, 0, std::uint64_t{1} << 55, &address), KERNELWRIGHT_DEVICE_ERROR);
+  EXPECT_THAT(kernelwright_last_error(),
+              HasSubstr("allocating 36028797018963968 bytes on emulated sm_86: this machine has "));
+  EXPECT_EQ(address, 7u) << "a call that fails writes no result";
+  ASSERT_EQ(kernelwright_device_allocate(engine, 0, 64, &address), KERNELWRIGHT_OK);
+  std::uint64_t word = 0;
+  for (const std::uint64_t bytes : {~std::uint64_t{0}, ~std::uint64_t{0} - address + 1, std::uint64_t{1} << 60}) {
+    EXPECT_EQ(kernelwright_device_write(engine, 0, address, &word, bytes), KERNELWRIGHT_INVALID_ARGUMENT);
+    EXPECT_EQ(kernelwright_device_read(engine, 0, &word, address, bytes), KERNELWRIGHT_INVALID_ARGUMENT);
+    EXPECT_THAT(kernelwright_last_error(), HasSubstr("/bytes: "));
+  }
 }
 
 TEST_F(CApiEmulator, OptionsThatAreNoWordsAreRefused) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "kernelwright/generator/error.h"
@@ -241,6 +242,18 @@ TEST_F(StubBackend, CopiesAndFills) {
   device().free(0);
   EXPECT_EQ(state().allocations, 1);
   EXPECT_EQ(state().frees, 1);
+}
+
+TEST_F(StubBackend, AsksNobodyForMemoryThatCannotBe) {
+  const auto refused = [](const std::function<void()>& call) { return message_of<ConfigError>(call); };
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  char byte = 0;
+  EXPECT_EQ(refused([&] { device().allocate(kMost - 5); }),
+            "/bytes: 18446744073709551610 bytes are more than any memory has; 72057594037927936 are the most");
+  EXPECT_THAT(refused([&] { device().copy_to_device(kMost - 7, &byte, 16); }), StartsWith("/bytes: 16 bytes are more"));
+  EXPECT_THAT(refused([&] { device().copy_to_host(&byte, 16, kMost - 7); }), StartsWith("/bytes: "));
+  EXPECT_THAT(refused([&] { device().fill(kMost, 0, 2, nullptr); }), StartsWith("/bytes: "));
+  EXPECT_EQ(state().allocations + state().copies + state().fills + state().retains, 0);
 }
 
 TEST_F(StubBackend, TellsTheStatesOfCapture) {

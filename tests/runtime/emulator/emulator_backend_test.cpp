@@ -161,6 +161,27 @@ TEST_F(EmulatorBackendTest, MemoryIsCheckedAndAFreedOneIsNamed) {
   EXPECT_EQ(refused([&] { device.copy_to_device(data, words.data(), 4); }).code(), 1);
 }
 
+TEST_F(EmulatorBackendTest, DimensionsOfALaunchAreMultipliedWithoutWrapping) {
+  const std::string text = kAdd;
+  const auto module = backend->emulator().load(text);
+  const auto params = bytes_of({upload(iota(0)), 1});
+  const auto refusal = [&](const emulator::LaunchShape& shape) -> std::string {
+    try {
+      backend->emulator().launch(*module, "add", shape, params);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "launched";
+  };
+  constexpr std::uint32_t kHalf = 1u << 31;
+  EXPECT_THAT(refusal({.block = {kHalf, kHalf, 4}}),  // 2^64 threads, which are none modulo 2^64
+              HasSubstr("/block: 18446744073709551615 threads; a CTA has at most 1024"));
+  EXPECT_THAT(refusal({.grid = {kHalf, kHalf, 4}, .block = {32, 1, 1}, .cluster = {kHalf, kHalf, 4}}),
+              HasSubstr("/cluster: 18446744073709551615 CTAs; a cluster has at most 16"));
+  EXPECT_THAT(refusal({.grid = {kHalf, 2, 1}, .block = {32, 1, 1}}),  // 2^32 clusters
+              HasSubstr("/grid: 4294967296 CTAs; the emulator runs at most 2147483647"));
+}
+
 TEST_F(EmulatorBackendTest, AnAccessOutsideOfMemoryEndsTheLaunch) {
   const auto kernel = load(kAdd, "add");
   const DevicePtr data = upload(Words(32));  // 64 threads

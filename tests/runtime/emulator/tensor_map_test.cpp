@@ -90,6 +90,18 @@ TEST(TensorMap, ReplacesFieldsAndChecksThemWhenUsed) {
   EXPECT_THROW(decode_tensor_map(map.bytes), Fault);
 }
 
+TEST(TensorMap, RowsBehindTheLastAddressAreNowhere) {
+  TensorMapDescription map = small_map();
+  map.dims[1] = std::uint64_t{1} << 32;
+  map.strides_bytes[0] = (std::uint64_t{1} << 40) - 16;  // the last rows are 2^72 bytes away
+  const std::int32_t far[5] = {0, 0x7fffff00};
+  visit_box_rows(map, far, [&](const BoxRow& row) { EXPECT_EQ(row.address, kNowhere); });
+  map = small_map();
+  map.address = ~std::uint64_t{0} - 15;  // the row itself passes the end
+  const std::int32_t here[5] = {};
+  visit_box_rows(map, here, [&](const BoxRow& row) { EXPECT_EQ(row.address, kNowhere); });
+}
+
 /// Element by element, from the words of the ISA.
 TEST(TensorMap, CopiesBoxesLikeAnElementwiseLoop) {
   std::mt19937 random(1);
