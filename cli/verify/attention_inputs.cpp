@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kernelwright/verify/float_formats.h"
@@ -14,6 +16,8 @@
 
 namespace kernelwright {
 namespace {
+
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
 enum Stream : std::uint64_t { kQueries = 1, kKeys, kValues, kPages, kScales, kSinks, kQueryRope, kKeyRope };
 
@@ -129,6 +133,36 @@ void fill_rope(AttentionCase& call, const InputOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// Before anything is added up or allocated: whether offsets and page numbers hold the tokens, and memory the operands.
+void check_sizes(const AttentionCase& call, const AttentionShape& shape, const InputOptions& options) {
+  const std::string at = "/shapes/" + shape.name;
+  const std::int64_t page = call.problem.kv_layout.page_size;
+  const bool paged = call.problem.kv_layout.kind == KvLayoutKind::kPaged && page > 0;
+  CheckedInt pages = options.unused_pages;
+  for (const int length : call.kv_lens)
+    if (paged) pages += (length + page - 1) / page;
+  if (!pages.at_most(kMostTokens))
+    throw ConfigError(at, fmt::format("its keys take more than the {} pages that a table numbers", kMostTokens));
+  CheckedInt keys = CheckedInt(call.batch) * (CheckedInt(call.kv_len) + options.padding_tokens);
+  if (call.problem.kv_layout.kind == KvLayoutKind::kRagged)
+    keys = CheckedInt(call.kv_offsets.back()) + options.padding_tokens;
+  if (paged) keys = pages * (CheckedInt(page) + options.padding_tokens);
+  const auto [qk, v] = call.problem.head_dim;
+  const auto& heads = call.problem.heads;
+  const struct {
+    const char* name;
+    CheckedInt elements;
+  } operands[] = {{"queries", CheckedInt(call.q_tokens) * heads.q * std::max(qk, v)},
+                  {"keys", keys * heads.kv * (qk + v)}};
+  for (const auto& [name, elements] : operands)
+    if (!(elements * 4).at_most(kMostBytes))
+      throw ConfigError(at, fmt::format("its {} take more than {} bytes, which no memory has", name, kMostBytes));
+}
+
+}  // namespace
+
 AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& shape) {
   AttentionCase call;
   call.problem = problem;
@@ -147,6 +181,16 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
   };
   if (problem.q_layout == QLayout::kPadded && differ(call.q_lens))
     throw ConfigError("/shapes/" + shape.name + "/q_lens", "padded queries have one length; q_layout ragged would do");
+  for (const auto& [lengths, field, ragged] :
+       {std::tuple(&call.q_lens, "q_lens", problem.q_layout == QLayout::kRagged),
+        std::tuple(&call.kv_lens, "kv_lens", problem.kv_layout.kind == KvLayoutKind::kRagged)}) {
+    CheckedInt sum = 0;
+    for (const int length : *lengths) sum += length;
+    if (ragged && !sum.at_most(kMostTokens))
+      throw ConfigError("/shapes/" + shape.name + "/" + field,
+                        fmt::format("{} sequences are {} tokens, and offsets count to {}", lengths->size(),
+                                    sum.or_most(), kMostTokens));
+  }
   lay_out(call);
   call.scale = 1 / std::sqrt(static_cast<float>(problem.head_dim.qk));
   call.softcap = static_cast<float>(problem.score_mod.cap);
@@ -168,6 +212,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   AttentionCase call = shape_only(problem, shape);
   if (options.interleave_kv && problem.head_dim.qk != problem.head_dim.v)
     throw ConfigError("/problem/head_dim", "keys and values of different sizes cannot be interleaved");
+  check_sizes(call, shape, options);
   give_memory(call.q, call.q_tokens * problem.heads.q * call.q.head_dim);
   if (problem.rope.width > 0) give_memory(call.q_rope, call.q_tokens * problem.heads.q * problem.rope.width);
   switch (problem.kv_layout.kind) {

@@ -295,5 +295,33 @@ TEST(AttentionReference, CountsRotaryPartsAndMultipliesWithScalesOfTokens) {
   EXPECT_NEAR(row.lse, std::log(std::exp(first) + std::exp(second)), 1e-12);
 }
 
+TEST(AttentionInputs, ShapesThatNoMemoryHasAreRefusedBeforeAnythingIsCounted) {
+  const auto refusal = [](const AttentionProblem& problem, const AttentionShape& shape) -> std::string {
+    try {
+      make_inputs(problem, shape);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "made";
+  };
+  // As large as configs may say. 2^20 x 2^24 x 2^12 heads x 2^10 elements are 2^66.
+  const AttentionProblem large = problem_of(1024, 4096, 4096);
+  EXPECT_EQ(refusal(large, shape_of(1 << 20, 1 << 24, 1)),
+            "/shapes/shape: its queries take more than 72057594037927936 bytes, which no memory has");
+  EXPECT_EQ(refusal(large, shape_of(1 << 20, 1, 1 << 24)),
+            "/shapes/shape: its keys take more than 72057594037927936 bytes, which no memory has");
+  AttentionProblem ragged = problem_of(64);
+  ragged.q_layout = QLayout::kRagged;
+  EXPECT_EQ(refusal(ragged, shape_of(256, 1 << 24, 1)),
+            "/shapes/shape/q_lens: 256 sequences are 4294967296 tokens, and offsets count to 2147483647");
+  ragged.kv_layout.kind = KvLayoutKind::kRagged;
+  EXPECT_EQ(refusal(ragged, shape_of(256, 1, 1 << 24)),
+            "/shapes/shape/kv_lens: 256 sequences are 4294967296 tokens, and offsets count to 2147483647");
+  AttentionProblem paged = problem_of(64);
+  paged.kv_layout = {KvLayoutKind::kPaged, 1};
+  EXPECT_EQ(refusal(paged, shape_of(256, 1, 1 << 24)),
+            "/shapes/shape: its keys take more than the 2147483647 pages that a table numbers");
+}
+
 }  // namespace
 }  // namespace kernelwright
