@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import operator
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 
@@ -225,14 +226,22 @@ def _destroy(library, handle, _callback):
     library.dll.kernelwright_engine_destroy(handle)
 
 
+MOST_BYTES = 1 << 56  # kMostBytes of generator/checked.h
+
+
 class Array:
     """Contiguous device memory of an engine: what the emulator computes on, and enough for scripts on a GPU."""
 
     def __init__(self, engine, shape, dtype, device):
         if dtype not in ITEM_BYTES:
             raise ConfigError(f'dtype: "{dtype}" is not one of {", ".join(ITEM_BYTES)}')
+        if any(not hasattr(extent, "__index__") or extent < 0 for extent in shape):
+            raise ConfigError(f"shape: {list(shape)} has an extent that is no whole number from 0 on")
+        shape = tuple(map(operator.index, shape))
         self.engine, self.shape, self.dtype, self.device = engine, shape, dtype, device
         self.bytes = View(0, shape, None, dtype).bytes
+        if self.bytes > MOST_BYTES:
+            raise ConfigError(f"shape: {list(shape)} takes {self.bytes} bytes of {dtype}, and no memory has more than {MOST_BYTES}")
         address = c_uint64()
         engine._lib.device_allocate(engine._live(), device, self.bytes, byref(address))
         self.address = address.value

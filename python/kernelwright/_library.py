@@ -43,8 +43,39 @@ class InternalError(KernelwrightError):
 BY_STATUS = {1: ConfigError, 2: CompileError, 3: MissingError, 4: DeviceError, 5: NotReadyError, 6: InternalError}
 
 
-class Struct(ctypes.Structure):
+def _limits(kind):
+    """The least and the largest number of an integer field; None for other fields."""
+    signed = kind in (c_int32, c_int64)
+    if not signed and kind not in (c_uint32, c_uint64, c_size_t):
+        return None
+    bits = 8 * ctypes.sizeof(kind) - signed
+    return (-(1 << bits) if signed else 0), (1 << bits) - 1
+
+
+class Checked(ctypes.Structure):
+    """A struct whose integers are refused where the field would cut them, as ctypes does without a word."""
+
+    def __init__(self, **fields):
+        super().__init__()
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        cls._ranges = {name: limits for name, kind in cls._fields_ if (limits := _limits(kind))}
+
+    def __setattr__(self, name, value):
+        if isinstance(value, int) and name in self._ranges:
+            low, high = self._ranges[name]
+            if not low <= value <= high:
+                raise ConfigError(f"{name}: {value} is outside [{low}, {high}]")
+        super().__setattr__(name, value)
+
+
+class Struct(Checked):
     """A sized struct of the C ABI: zero, but for its size and what is given."""
+
+    _fields_ = []
 
     def __init__(self, **fields):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
@@ -116,8 +147,11 @@ class KernelInfo(Struct):
                 ("cubin_bytes", c_uint64), ("key", c_char_p)]
 
 
-class Strides(ctypes.Structure):
+class Strides(Checked):
     _fields_ = [("batch", c_int64), ("token", c_int64), ("head", c_int64)]
+
+    def __init__(self, batch=0, token=0, head=0):
+        super().__init__(batch=batch, token=token, head=head)
 
 
 ADDRESSES = ("q", "k", "v", "o", "lse", "q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks", "k_scale", "v_scale",

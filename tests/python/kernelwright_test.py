@@ -267,6 +267,19 @@ class OnTheEmulator(unittest.TestCase):
         with self.assertRaisesRegex(ConfigError, "stream: a str is no stream"):
             self.kernel.launch(**tensors, stream="default")
 
+    def test_shapes_that_no_memory_has_are_named(self):
+        for shape in ((-1, 3), (3, -1), (2, 1.5)):
+            with self.assertRaisesRegex(ConfigError, rf"shape: \[{shape[0]}, {shape[1]}\] has an extent that is no whole number"):
+                self.engine.empty(shape, "f32")
+        with self.assertRaisesRegex(ConfigError, r"shape: \[4294967296, 1073741825\] takes 18446744090889420800 bytes of f32"):
+            self.engine.empty((1 << 32, (1 << 30) + 1), "f32")  # 2^34 bytes, modulo 2^64
+        self.assertEqual(self.engine.empty((0, 3), "f32").bytes, 0)
+        tensors, *_ = self.operands()
+        for name, number in (("q_len", (1 << 32) + 5), ("batch", -(1 << 31) - 1), ("q_tokens", 1 << 63), ("sm_budget", 1 << 31)):
+            given = {operand: tensors[operand].address for operand in tensors} | dict(batch=1, q_len=5, kv_len=9)
+            with self.assertRaisesRegex(ConfigError, f"{name}: {number} is outside"):
+                self.kernel.launch(**given | {name: number}) if name != "q_tokens" else _library.AttentionTensors(q_tokens=number)
+
     def test_statuses_are_exceptions_with_the_library_s_words(self):
         with self.assertRaisesRegex(ConfigError, "/problem/head_dim/qk") as caught:
             self.engine.prepare({"problem": problem() | {"head_dim": {"qk": 63, "v": HEAD}}})
