@@ -153,6 +153,9 @@ DrawnCall draw_call(const AttentionProblem& problem, const CallLimits& limits, s
   for (int b = 0; b < shape.batch; ++b) {
     if (problem.q_layout == QLayout::kRagged) shape.q_lens.push_back(draw.length(most_queries));
     shape.kv_lens.push_back(same_offsets ? shape.q_lens.back() : draw.length(most_keys));
+    // Keys are the cache's and the prompt's, so that each query has one of its own.
+    const int queries = shape.q_lens.empty() ? shape.q_len : shape.q_lens.back();
+    if (problem.cache_length == CacheLength::kPrompt) shape.kv_lens.back() = std::max(shape.kv_lens.back(), queries);
   }
   InputOptions& options = call.options;
   options.seed = seed ^ (number << 20);

@@ -1,0 +1,27 @@
+/// Every pair of values of every two fields of a problem and its schedule, as a list of configs that a kernel exists
+/// for: attention and GEMM. A fault that needs two unusual choices at once is met by such a list and by no shipped
+/// config.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "end_to_end/random_calls.h"
+#include "kernelwright/generator/config.h"
+#include "support/pairwise.h"
+
+namespace kernelwright {
+
+/// One kernel for each row; the same on every machine.
+struct AttentionPairs {
+  std::vector<DrawnKernel> kernels;
+  test::Covering covering;
+};
+struct GemmPairs {
+  std::vector<GemmConfig> configs;
+  test::Covering covering;
+};
+AttentionPairs attention_pairs(Arch arch);
+GemmPairs gemm_pairs(Arch arch);
+
+}  // namespace kernelwright
