@@ -14,6 +14,7 @@ some rows alone. Exit status: 0, 1 if an output was wrong (with --strict: or a t
 needed, 4 if a kernel hung or broke the device: the rows before it are written.
 """
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -22,9 +23,10 @@ import shlex
 import sys
 import time
 
+FORMER = "former"
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "python")]
-from kernelwright import KernelwrightError, MissingError  # noqa: E402
+from kernelwright import MissingError  # noqa: E402
 from peers import anchors, report, rows, stats  # noqa: E402
 
 
@@ -37,6 +39,8 @@ def parse_arguments():
     parser.add_argument("--schedules", metavar="FILE.jsonl", help="more of them, one a line")
     parser.add_argument("--peers", default="cudnn", help="of cudnn, fa2; rows with peers of their own have those too")
     parser.add_argument("--fa3", metavar="PATH", help="a shared object with FlashAttention-3's fa3_fwd")
+    parser.add_argument("--former", metavar="FOLDER", help="an earlier build of ours, as a peer named former: python/kernelwright and "
+                        "lib/libkernelwright_c.so in FOLDER; alone with --peers ''")
     parser.add_argument("--anchors", action="store_true", help="add ours/FA3 through cuDNN, from the recorded rows")
     parser.add_argument("--seconds-per-row", type=float, default=1.5, help="of timing; setting up comes on top")
     parser.add_argument("--hang-seconds", type=float, default=10, help="a kernel that takes longer is given up, and the run with it")
@@ -57,6 +61,17 @@ def parse_arguments():
     return args
 
 
+def former_module(folder):
+    """The Python module of another build, beside ours: with its own structs, for its own library."""
+    package = pathlib.Path(folder, "python", "kernelwright")
+    spec = importlib.util.spec_from_file_location("kernelwright_former", package / "__init__.py",
+                                                  submodule_search_locations=[str(package)])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def prepare_all(engine, chosen, arms, arms_of):
     """{(row name, arm name): Kernel or the error that refused it}: compiled on all cores, and done before anything is timed."""
     begin = time.monotonic()
@@ -67,13 +82,13 @@ def prepare_all(engine, chosen, arms, arms_of):
                 continue
             try:
                 kernels[row.name, arm.name] = engine.prepare(arms_of(row).config(row, arm.schedule), background=True)
-            except KernelwrightError as error:
+            except RuntimeError as error:  # KernelwrightError of either build
                 kernels[row.name, arm.name] = error
     for key, kernel in kernels.items():
         try:
             if not isinstance(kernel, Exception):
                 kernel.wait()
-        except KernelwrightError as error:
+        except RuntimeError as error:
             kernels[key] = error
     print(f"{len(kernels)} kernels in {time.monotonic() - begin:.1f} s", file=sys.stderr)
     return kernels
@@ -89,6 +104,10 @@ class Run:
         self.kinds = {"attention": arms, "gemm": gemm}
         torch.manual_seed(0)
         self.engine = arms.kernelwright.Engine("cuda", library=args.library)
+        self.former_engine, self.former_kernels = None, {}
+        if args.former:
+            library = str(pathlib.Path(args.former, "lib", "libkernelwright_c.so"))
+            self.former_engine = former_module(args.former).Engine("cuda", library=library)
         self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
         self.clock = timing.SmClock()
         self.recorded = anchors.read() if args.anchors else {}
@@ -113,7 +132,11 @@ class Run:
         ours = list(graphs)
         if not ours:
             return
-        for peer, refuses in rows.peers_of(row, self.args.peers):
+        if (row.name, FORMER) in self.former_kernels:
+            kernel = self.former_kernels[row.name, FORMER]
+            self.add(row, "", FORMER, lambda: self.our_arm(arms, FORMER, kernel, case), truth, graphs, made)
+        alone = self.args.former and not self.args.peers
+        for peer, refuses in () if alone else rows.peers_of(row, self.args.peers):
             if refuses:
                 self.out.failure(row, "", peer, "cannot", refuses)
             else:
@@ -147,7 +170,7 @@ class Run:
             out = arm.call()
             self.timing.wait(self.args.hang_seconds)
             error = None
-            if out is not None and (not peer or peer in self.arms_of(row).COMPARED):
+            if out is not None and (not peer or peer == FORMER or peer in self.arms_of(row).COMPARED):
                 error = truth.error(self.arms_of(row).shaped(row, out))
                 if not error <= 1:
                     return self.out.failure(row, arm_name, peer, "wrong", f"off by {error:.3g} of its bound", error)
@@ -181,6 +204,8 @@ def main():
         except MissingError as error:
             return report.complain(error, 3)
         kernels = prepare_all(run.engine, chosen, args.arms, run.arms_of)
+        if run.former_engine:
+            run.former_kernels = prepare_all(run.former_engine, chosen, [report.Schedule(FORMER, "auto", "")], run.arms_of)
         broken = None
         for row in chosen:
             try:
