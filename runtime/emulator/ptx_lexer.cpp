@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "kernelwright/runtime/emulator/ptx_parser.h"
@@ -111,6 +112,26 @@ void Lexer::skip_blanks() {
       return;
     }
   }
+}
+
+void Lexer::skip_definition() {
+  at_ = static_cast<std::size_t>(ahead_.text.data() - text_.data());
+  line_ = ahead_.line;
+  bool pragma = false;  // a .pragma before the body ends in a ';' of its own
+  for (int open = 0;;) {
+    skip_blanks();
+    if (at_ == text_.size()) refuse_token({Token::Kind::kEnd, {}, line_}, "the '}' that ends a body");
+    const char c = text_[at_];
+    if (c == '"') at_ = std::min(text_.find_first_of("\"\n", at_ + 1), text_.size() - 1);
+    if (open == 0 && text_.compare(at_, 7, ".pragma") == 0) pragma = true;
+    if (text_[at_] != '\n') ++at_;
+    open += c == '{' ? 1 : c == '}' ? -1 : 0;
+    if (c == '}' && open <= 0) break;
+    if (c != ';' || open > 0) continue;
+    if (!pragma) break;
+    pragma = false;
+  }
+  scan();
 }
 
 void Lexer::scan() {

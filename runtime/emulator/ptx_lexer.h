@@ -47,6 +47,11 @@ class Lexer {
   Token expect(char sign, std::string_view what);
   Token expect(Token::Kind kind, std::string_view what);
 
+  /// From the lookahead, somewhere behind an entry's or a function's name, to behind its body, or behind the ';' of one
+  /// that has none. What is passed over need not be tokens, so that what this parser does not know is no obstacle; only
+  /// comments, strings and braces are looked at. Throws PtxError if the text ends first.
+  void skip_definition();
+
   /// An unsigned integer of at most `limit`; `what` names it.
   std::uint64_t integer(std::uint64_t limit, std::string_view what);
   /// An integer with an optional minus, in 64 bits.

@@ -212,25 +212,7 @@ void Reader::read_function() {
   Binding known;
   if (!symbols_.find(name.text, known) || known.kind != Binding::Kind::kFunction)
     declare(name, {Binding::Kind::kFunction, name.line});
-  skip_definition();
-}
-
-// From behind the name of an entry or a function to behind its body, or behind the ';' of one that has none.
-void Reader::skip_definition() {
-  const auto next = [&] {
-    const Token token = lexer_.next();
-    if (token.kind == Token::Kind::kEnd) refuse_token(token, "the '}' that ends a body");
-    return token;
-  };
-  bool pragma = false;  // a .pragma before the body ends in a ';' of its own
-  for (Token token = next(); !token.is('{'); token = next()) {
-    if (token.is(';') && !pragma) return;
-    pragma = token.is(".pragma") || (pragma && !token.is(';'));
-  }
-  for (int open = 1; open > 0;) {
-    const Token token = next();
-    open += token.is('{') ? 1 : token.is('}') ? -1 : 0;
-  }
+  lexer_.skip_definition();
 }
 
 // What is wrong with one entry concerns nobody who runs another one.
@@ -245,7 +227,7 @@ void Reader::read_entry() {
   } catch (const PtxError& error) {
     lexer_ = behind_name;
     try {
-      skip_definition();
+      lexer_.skip_definition();
     } catch (const PtxError&) {
       throw error;  // nothing says where the next entry begins
     }

@@ -50,7 +50,6 @@ class Reader {
   void read_external_function();
   void read_entry();
   void read_definition(const Token& name);
-  void skip_definition();
   void read_parameters(Entry& entry);
   void read_performance_directives(Entry& entry);
   void check_files() const;

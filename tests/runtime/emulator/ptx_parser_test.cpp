@@ -513,7 +513,7 @@ TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   const auto module = parse_ptx(module_of(R"(.visible .func (.reg .u32 %o) later(.param .b32 a);
 .func (.reg .u32 %o) later(.param .b32 a) { .shared .b32 x; { surprising.u32 %o, {1}; } }
 .entry first(.param .texref t) .pragma "nounroll"; { { .reg .b32 %r<2>; } ret; }
-.entry second() { .reg .b32 %r<2>; mov.u32 %r1, {1, {2}}; }
+.entry second() { .reg .b32 %r<2>; mov.u32 %r1, {1, {2}}; /* } */ .pragma "}"; ~x*`; }
 .entry third(.param .b64 t) { .reg .b32 %r<2>; .reg .b64 %rd<2>; mov.b32 %r1, 0; ld.param.b64 %rd1, [t]; ret; }
 .entry fourth() { .reg .b32 %r<2>; ret; } .entry fifth() { call later, (); })"));
   const auto& entries = module->entries;
