@@ -66,6 +66,7 @@ void Reader::close_scope() {
 }
 
 void Reader::read_body_directive() {
+  read_leading_alignment();
   const Token directive = lexer_.next();
   if (directive.is(".reg")) {
     read_registers();

@@ -27,6 +27,7 @@ std::unique_ptr<Module> parse_ptx(std::string text) {
 void Reader::read() {
   read_preamble();
   for (;;) {
+    read_leading_alignment();
     const Token token = lexer_.next();
     if (token.kind == Token::Kind::kEnd) break;
     if (token.is(';')) continue;
@@ -34,6 +35,7 @@ void Reader::read() {
     // What may stand before a variable, an entry or a function says how it is linked; here nothing is.
     const bool links = token.is(".visible") || token.is(".weak") || token.is(".common");
     const bool external = token.is(".extern");
+    if (links || external) read_leading_alignment();
     const Token what = links || external ? lexer_.expect(Token::Kind::kDirective, "what is linked") : token;
     if (what.is(".global")) {
       read_variables(StateSpace::kGlobal, external);
@@ -185,6 +187,7 @@ void Reader::read_external_function() {
     lexer_.expect('(', "before a function's parameters");
     if (lexer_.take(')')) return;
     do {
+      read_leading_alignment();
       const Token space = lexer_.expect(Token::Kind::kDirective, ".param");
       if (!space.is(".param")) refuse_token(space, ".param");
       read_declaration(/*parameter=*/true);
@@ -254,6 +257,7 @@ void Reader::read_parameters(Entry& entry) {
   lexer_.expect('(', "before an entry's parameters");
   if (lexer_.take(')')) return;
   do {
+    read_leading_alignment();
     const Token space = lexer_.expect(Token::Kind::kDirective, ".param");
     if (!space.is(".param")) refuse_token(space, ".param");
     const Declaration declaration = read_declaration(/*parameter=*/true);

@@ -58,9 +58,11 @@ class Reader {
   struct Declaration {  // what stands between the state space and the name
     Type type;
     int vector = 1;
-    std::uint64_t alignment = 0;  // 0: the type's own
+    std::uint64_t alignment = 0;  // at least the type's own
     std::uint64_t element_bytes() const { return static_cast<std::uint64_t>(type.bits / 8); }
   };
+  void read_leading_alignment();
+  std::uint64_t read_alignment();
   Declaration read_declaration(bool parameter);
   std::vector<std::uint64_t> read_dimensions(bool& open);
   void read_variables(StateSpace space, bool external);
@@ -125,7 +127,8 @@ class Reader {
   SymbolTable symbols_;
   Entry* entry_ = nullptr;  // whose header or body is being read
   SourceLine source_;
-  std::vector<int> file_lines_;  // by file: the first line of the text that names it in a .loc, or 0
+  std::vector<int> file_lines_;          // by file: the first line of the text that names it in a .loc, or 0
+  std::uint64_t leading_alignment_ = 0;  // of the declaration that follows; 0: none was said
   std::uint64_t global_bytes_ = 0;
   std::uint64_t registers_ = 0;  // of all entries so far
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernelwright/runtime/emulator/ptx_parser.h"
 #include "kernelwright/runtime/emulator/ptx_reader.h"
@@ -26,18 +27,35 @@ Type type_of(std::string_view directive) {
   return at == std::end(kTypes) ? Type{} : *at;
 }
 
+std::uint64_t Reader::read_alignment() {
+  const Token number = lexer_.peek();
+  const std::uint64_t alignment = lexer_.integer(kMaxAlignment, "an alignment");
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) refuse_token(number, "a power of two as alignment");
+  return alignment;
+}
+
+// .align may stand before the state space too: .align 16 .shared .b8 x[4]
+void Reader::read_leading_alignment() {
+  leading_alignment_ = 0;
+  if (!lexer_.peek().is(".align")) return;
+  lexer_.next();
+  leading_alignment_ = read_alignment();
+  const Token& space = lexer_.peek();
+  if (!space.is(".shared") && !space.is(".global") && !space.is(".const") && !space.is(".local") && !space.is(".param"))
+    refuse_token(space, "a state space behind .align");
+}
+
 Reader::Declaration Reader::read_declaration(bool parameter) {
   Declaration declaration;
+  declaration.alignment = std::exchange(leading_alignment_, 0);
   bool pointer = false;
   const Token first = lexer_.peek();
   while (lexer_.peek().kind == Token::Kind::kDirective) {
     const Token token = lexer_.next();
     if (token.is(".align")) {
-      const Token number = lexer_.peek();
-      const std::uint64_t alignment = lexer_.integer(kMaxAlignment, "an alignment");
-      if (alignment == 0 || (alignment & (alignment - 1)) != 0) refuse_token(number, "a power of two as alignment");
+      const std::uint64_t alignment = read_alignment();
       // Behind .ptr it is that of the memory pointed to.
-      if (!pointer) declaration.alignment = alignment;
+      if (!pointer) declaration.alignment = std::max(declaration.alignment, alignment);
     } else if (token.is(".v2") || token.is(".v4")) {
       declaration.vector = token.is(".v2") ? 2 : 4;
     } else if (parameter && token.is(".ptr")) {
@@ -54,8 +72,9 @@ Reader::Declaration Reader::read_declaration(bool parameter) {
   if (declaration.type.bits * declaration.vector > 128)
     throw PtxError(first.line, fmt::format("a vector of {} x .{} has more than 128 bits", declaration.vector,
                                            declaration.type.name));
-  if (declaration.alignment == 0)
-    declaration.alignment = declaration.element_bytes() * static_cast<std::uint64_t>(declaration.vector);
+  // ptxas takes the largest of those said and the type's own.
+  declaration.alignment =
+      std::max(declaration.alignment, declaration.element_bytes() * static_cast<std::uint64_t>(declaration.vector));
   return declaration;
 }
 

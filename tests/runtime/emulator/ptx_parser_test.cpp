@@ -165,6 +165,27 @@ TEST(PtxParser, LaysOutVariablesAndTheirValues) {
   EXPECT_EQ(entry.local_bytes, 22u);
 }
 
+// As ptxas: the largest of the alignments said, before the state space or behind it, and of the type's own.
+TEST(PtxParser, AlignsVariablesAsMuchAsAnythingAsks) {
+  const auto module =
+      parse_whole(module_of(R"(.align 16 .shared .align 32 .b8 a[3]; .align 64 .shared .align 32 .b8 b[3];
+.shared .align 2 .b32 c[3]; .shared .align 4 .v4 .b32 d; .extern .align 256 .shared .b8 e[]; .visible .align 8 .global .b8 g;
+.entry k(.param .u32 x, .param .align 4 .u64 y, .align 32 .param .b8 z[4]) { .align 128 .shared .b8 f[4]; ret; })"));
+  const auto alignment = [&](const char* name) { return module->variables.at(name).alignment; };
+  EXPECT_EQ(alignment("a"), 32u);
+  EXPECT_EQ(alignment("b"), 64u);
+  EXPECT_EQ(alignment("c"), 4u);
+  EXPECT_EQ(alignment("d"), 16u);
+  EXPECT_EQ(alignment("e"), 256u);
+  EXPECT_EQ(alignment("g"), 8u);
+  const Entry& entry = module->entries[0];
+  EXPECT_EQ(entry.variables.at("f").alignment, 128u);
+  EXPECT_EQ(entry.parameters[1].second.offset, 8u);
+  EXPECT_EQ(entry.parameters[2].second.offset, 32u);
+  EXPECT_EQ(module_complaint(module_of(".align 8 .visible .global .b8 g;")),
+            "line 4: found '.visible' where a state space behind .align was expected");
+}
+
 TEST(PtxParser, RefusesVariablesThatItDoesNotModel) {
   const auto refused = [](const std::string& text) { return module_complaint(module_of(text)); };
   const auto line = [](const std::string& rest) { return "line " + std::to_string(test::kLinesBeforeText + 1) + rest; };
