@@ -59,7 +59,8 @@ TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t r
   map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, atoms));
   map.dims[2] = static_cast<std::uint64_t>((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
   map.strides_bytes[0] = kAtom;
-  map.strides_bytes[1] = static_cast<std::uint64_t>(stride) * kAtom;
+  // Of one row: any legal stride.
+  map.strides_bytes[1] = (map.dims[2] > 1 ? static_cast<std::uint64_t>(stride) : map.dims[1]) * kAtom;
   map.l2_promotion_bytes = 128;
   map.box[0] = kAtom / 4;
   map.box[1] = static_cast<std::uint32_t>(box_atoms);
@@ -297,7 +298,7 @@ GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, 
     const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
     maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
     // Whole 16 bytes: what follows the last scale is the row's padding.
-    maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
+    if (scales.rows > 1) maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
   }
   return maps;
 }

@@ -322,6 +322,19 @@ TEST_F(GemmLaunchTest, StridesThatNoMemoryHasAreRefused) {
             HasSubstr("/tensors/scale_b_stride: 2305843009213693952 brings 4 rows of scales at 0x600000")));
 }
 
+TEST_F(GemmLaunchTest, TheStrideOfOneRowOfScalesIsNobodys) {
+  GemmProblem scaled = mlp();
+  scaled.k = 128;  // one block
+  scaled.dtype.a = scaled.dtype.b = DType::kE4m3;
+  scaled.scales = ScaleKind::kPerBlock;
+  GemmTensors tensors = some_operands();
+  tensors.scale_a = 0x500000, tensors.scale_b = 0x600000;
+  tensors.scale_a_stride = std::int64_t{1} << 40;
+  EXPECT_EQ(refusal(scaled, tensors), "nothing was thrown");
+  const GemmParams params = launched();
+  EXPECT_LT(device().tensor_map(&params.scales).strides_bytes[0], std::uint64_t{1} << 40);
+}
+
 TEST_F(GemmLaunchTest, OverlapsAreRefused) {
   GemmTensors tensors = some_operands();
   tensors.d = tensors.a + 1024;
