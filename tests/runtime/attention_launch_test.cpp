@@ -388,14 +388,18 @@ INSTANTIATE_TEST_SUITE_P(
                     [](AttentionTensors& t) {
                       t.batch = 1 << 22;
                       t.q_len = 1;
-                      t.kv_len = std::numeric_limits<int>::max();
+                      t.kv_len = 1 << 30;
                     },
-                    "/tensors/k_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "/tensors/k_strides: strides [batch 274877906944, token 256, head 128] bring 4194304 x 1073741824 "
                     "x 2 heads of bf16 at 0x20000 behind what 64-bit addresses reach, or to more than "
                     "72057594037927936 bytes\n"
-                    "/tensors/v_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "/tensors/v_strides: strides [batch 274877906944, token 256, head 128] bring 4194304 x 1073741824 "
                     "x 2 heads of bf16 at 0x30000 behind what 64-bit addresses reach, or to more than "
                     "72057594037927936 bytes"},
+        BadArgument{"keys_that_kernels_cannot_count",  // to the end of a tile
+                    [](AttentionTensors& t) { t.kv_len = std::numeric_limits<int>::max() - 5; },
+                    "/tensors/kv_len: 2147483642 is more than 2^30 keys, to which kernels count in 32 bits; give the "
+                    "longest sequence's"},
         BadArgument{"end_of_addresses", [](AttentionTensors& t) { t.o = ~DevicePtr{0} - 4095; },
                     "/tensors/o_strides: strides [batch 102400, token 1024, head 128] bring 2 x 100 x 8 heads of bf16 "
                     "at 0xfffffffffffff000 behind what 64-bit addresses reach, or to more than 72057594037927936 "
@@ -405,6 +409,8 @@ INSTANTIATE_TEST_SUITE_P(
                       t.batch = t.q_len = std::numeric_limits<int>::max();
                       t.kv_len = 0;
                     },
+                    "/tensors/q_len: 2147483647 queries of 4 heads are more than 2^30 rows, to which kernels count in "
+                    "32 bits; give the longest sequence's\n"
                     "/tensors/batch: 4611686014132420609 rows of 8 query heads are more than 2^31 - 1; launch fewer "
                     "sequences at a time\n"
                     "/tensors/q_strides: strides [batch 2199023254528, token 1024, head 128] bring 2147483647 x "
@@ -462,9 +468,9 @@ TEST_F(LaunchTest, LengthsOfRaggedRowsAreBoundedBeforeTilesAreCounted) {
   tensors.q_offsets = tensors.kv_offsets = 0x70000;
   tensors.q_tokens = 5;
   tensors.batch = tensors.q_len = std::numeric_limits<int>::max();
-  EXPECT_EQ(refusal(problem, tensors),
-            "/tensors/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more tiles than a "
-            "launch has; give the longest sequence as q_len");
+  EXPECT_THAT(refusal(problem, tensors),
+              HasSubstr("/tensors/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more tiles "
+                        "than a launch has; give the longest sequence as q_len"));
   tensors.batch = 1 << 20;
   tensors.q_len = 1 << 17;  // 2^40 rows, and a tile has 128 at most
   EXPECT_EQ(refusal(problem, tensors),
