@@ -94,7 +94,7 @@ typedef struct kernelwright_engine_options {
   const char* cache_directory; /* NULL: found as docs/cache.md says */
   const char* const* read_only_layers;
   size_t num_read_only_layers;
-  uint64_t max_cache_bytes;  /* 0: the default */
+  uint64_t max_cache_bytes;  /* 0: the cache directory's own limit, else 2 GiB */
   const char* nvrtc_path;    /* NULL: found */
   int32_t memory_only_cache; /* 1: the disk is not touched */
   int32_t compile_threads;   /* 0: as many as cores */

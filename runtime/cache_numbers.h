@@ -31,7 +31,7 @@ int write_numbers(int directory, const std::string& name, const Numbers& numbers
 
 /// Adds to the numbers of `name`; a file with a fault is begun anew. Additions of other processes and threads are not
 /// lost where the file system has flock. `first` is what a new file begins with. False if nothing was added: the
-/// directory cannot be written, or another process is at it (which takes it a tenth of a millisecond) and still is
+/// directory cannot be written, or another process is at it (which takes it a fifth of a millisecond) and still is
 /// after `patience_ms`.
 bool add_numbers(int directory, const std::string& name, Trust trust, const Numbers& added, const Numbers& first,
                  int patience_ms);
