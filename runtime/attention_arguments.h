@@ -136,7 +136,8 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)
     return false;
   if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
-  return !(std::abs(t.scale) > std::numeric_limits<float>::max()) && std::isnan(t.softcap) && !t.window;
+  if (t.num_pages < 0 || (t.num_pages > 0 && spec.kv_layout != KvLayoutKind::kPaged)) return false;
+  return (!t.scale || std::isfinite(*t.scale)) && !t.softcap && !t.window;
 }
 
 /// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
@@ -328,14 +329,18 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
                        tensors.page_table_stride, spec.page_size, tensors.kv_len);
   });
 
-  const auto finite = [](float value) { return std::abs(value) <= std::numeric_limits<float>::max(); };
-  bad(std::isinf(tensors.scale), "/scale", [&] { return fmt::format("{} is not finite", tensors.scale); });
+  bad(tensors.num_pages < 0, "/num_pages",
+      [&] { return fmt::format("{} is negative; give the pages that k and v have", tensors.num_pages); });
+  bad(!paged & (tensors.num_pages > 0), "/num_pages",
+      [] { return std::string("is given, and the problem does not have paged keys; leave it 0"); });
+
+  const float scale = tensors.scale.value_or(1.f), softcap = tensors.softcap.value_or(1.f);
+  bad(!std::isfinite(scale), "/scale", [&] { return fmt::format("{} is not finite", scale); });
   const bool softcapped = spec.score_mod == ScoreModKind::kSoftcap;
-  const bool has_cap = !std::isnan(tensors.softcap);
-  bad(has_cap & softcapped & !(finite(tensors.softcap) & (tensors.softcap > 0)), "/softcap",
-      [&] { return fmt::format("{} is not a finite number above 0", tensors.softcap); });
-  bad(has_cap & !softcapped, "/softcap",
-      [] { return std::string("is given, and the problem's score_mod is not softcap; leave it NaN"); });
+  bad(softcapped & !(std::isfinite(softcap) & (softcap > 0)), "/softcap",
+      [&] { return fmt::format("{} is not a finite number above 0", softcap); });
+  bad(tensors.softcap.has_value() & !softcapped, "/softcap",
+      [] { return std::string("is given, and the problem's score_mod is not softcap; leave it absent"); });
   bad(tensors.window.has_value() & !kernel.takes_window, "/window",
       [] { return std::string("is given, and the problem's mask is not sliding_window; leave it absent"); });
   bad(tensors.window && (tensors.window->left < -1 || tensors.window->right < -1), "/window", [&] {

@@ -16,6 +16,7 @@
 #include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
+#include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/launch.cuh"
@@ -132,6 +133,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
   const WorkItem item(params, blockIdx.x);
   if (item.num_rows <= 0) return;  // the whole CTA
   const Mask mask = item.template mask<Mask>(params);
@@ -143,10 +146,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   const int kv_head = item.row_map.kv_head();
   const int32_t* const pages = tile::page_line<KvRows>(params, item.coord.batch);
-  const KvRows key_rows =
-      tile::kv_rows<KvRows>(params.k, params.k_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
-  const KvRows value_rows =
-      tile::kv_rows<KvRows>(params.v, params.v_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
+  const KvRows key_rows = tile::kv_rows<KvRows>(params, params.k, params.k_strides, pages, item.coord.batch,
+                                                item.sequence.kv_start, kv_head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params, params.v, params.v_strides, pages, item.coord.batch,
+                                                  item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
   const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};

@@ -103,9 +103,10 @@ class KvBuffer {
         thread_column_(thread % kRowLoads),
         fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read;
-  /// the other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole
-  /// tile, none for a row: the loop around carries its accumulators across every one.
+  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read,
+  /// and of those only such as lie on a page that exists; the other rows become zeros: a key that nobody sees may hold
+  /// a NaN, and 0 * NaN is NaN. One branch for the whole tile, none for a row: the loop around carries its accumulators
+  /// across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
@@ -119,33 +120,38 @@ class KvBuffer {
   /// The same without the look at the whole tile: one copy of the code, three instructions more a row.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
-    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A
-    // cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    // A look at the page table, and a register load of keys without pages, happen whether or not the key is inside: one
+    // that is stands in. A cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
     constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
-    constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always;
+    constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always && !Rows::is_paged;
     // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
     const StorageT* even = nullptr;
     const StorageT* stand_in = nullptr;
     const int known = bound.nearest(first_key);
-    if constexpr (kEvenlySpaced && kEvenRows)
-      even = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known) + thread_column_ * kSimdWidth;
-    if constexpr (kEvenlySpaced && kStandIn) stand_in = rows.row(known);
+    bool exists = true;  // the page of a tile that lies in one
+    if constexpr (kEvenlySpaced && kEvenRows) {
+      const auto place = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known);
+      even = place.at + thread_column_ * kSimdWidth;
+      exists = place.exists;
+    }
+    if constexpr (kEvenlySpaced && kStandIn) stand_in = rows.row(known).at;
 #pragma unroll kUnroll
     for (int i = 0; i < kThreadLoads; ++i) {
       const int load = i * kNumThreads + odd_thread;
       if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
       const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
       const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
-      const bool inside = bound.holds(key);
+      bool inside = bound.holds(key) && exists;
       const StorageT* source = even;
-      if constexpr (!kEvenlySpaced) {
-        source = rows.row(bound.nearest(static_cast<int>(ptx::opaque(key)))) + column;
-      } else if constexpr (!kEvenRows) {
-        source = rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key, known) + column;
+      if constexpr (!kEvenlySpaced || !kEvenRows) {
+        const auto place = kEvenlySpaced ? rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key, known)
+                                         : rows.row(bound.nearest(static_cast<int>(ptx::opaque(key))));
+        source = place.at + column;
+        inside = inside && place.exists;
       }
       if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
-      fetch(source, inside, i, stage);
+      fetch<Rows::is_paged>(source, inside, i, stage);
       if constexpr (kEvenlySpaced && kEvenRows) even += kPassRows * rows.token_stride;
     }
   }
@@ -193,7 +199,9 @@ class KvBuffer {
   }
 
  private:
-  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`.
+  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`. kMayLack: if not `inside`,
+  /// `source` may point anywhere.
+  template <bool kMayLack>
   __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage) {
 #pragma unroll
     for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
@@ -201,6 +209,8 @@ class KvBuffer {
       if constexpr (kForm == KvForm::kCpAsync) {
         ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
                             inside ? 16 : 0);
+      } else if constexpr (kMayLack) {
+        registers_[chunk][i] = ptx::ld_global_once_v4_if(from, inside);
       } else {
         ptx::Vector16 loaded = ptx::ld_global_once_v4(from);
 #pragma unroll

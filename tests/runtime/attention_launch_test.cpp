@@ -358,9 +358,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadArgument{"window", [](AttentionTensors& t) { t.window = Window{}; },
                     "/tensors/window: is given, and the problem's mask is not sliding_window; leave it absent"},
         BadArgument{"softcap", [](AttentionTensors& t) { t.softcap = 30; },
-                    "/tensors/softcap: is given, and the problem's score_mod is not softcap; leave it NaN"},
+                    "/tensors/softcap: is given, and the problem's score_mod is not softcap; leave it absent"},
         BadArgument{"scale", [](AttentionTensors& t) { t.scale = std::numeric_limits<float>::infinity(); },
                     "/tensors/scale: inf is not finite"},
+        BadArgument{"nan_scale", [](AttentionTensors& t) { t.scale = std::numeric_limits<float>::quiet_NaN(); },
+                    "/tensors/scale: nan is not finite"},
+        BadArgument{"num_pages", [](AttentionTensors& t) { t.num_pages = 5; },
+                    "/tensors/num_pages: is given, and the problem does not have paged keys; leave it 0"},
+        BadArgument{"negative_num_pages", [](AttentionTensors& t) { t.num_pages = -1; },
+                    "/tensors/num_pages: -1 is negative; give the pages that k and v have"},
         BadArgument{"lengths", [](AttentionTensors& t) { t.kv_lengths = 0x90002; },
                     "/tensors/kv_lengths: address 0x90002 is not a multiple of 4"},
         BadArgument{"stride_that_wraps_to_nothing",  // 2^60 elements of 16 bits are 2^64 bits
@@ -563,8 +569,12 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
       if (any(0, 0, 0, 1))
         *strides = {any(4096, 0, 64, -128, kFar, kFar << 2, kLeast), any(1024, 128, 0, 1028, -128, kFar << 4),
                     any(128, 128, 256, 0, 132, kFar << 1)};
-    if (any(0, 0, 0, 0, 1)) t.scale = any(0, 1) ? std::numeric_limits<float>::infinity() : 1.f;
+    if (any(0, 0, 0, 0, 1))
+      t.scale = any(0, 1)   ? std::numeric_limits<float>::infinity()
+                : any(0, 1) ? std::numeric_limits<float>::quiet_NaN()
+                            : 1.f;
     if (any(0, 0, 0, 0, 1)) t.softcap = static_cast<float>(any(-1, 0, 30));
+    t.num_pages = static_cast<int>(any(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, -1));
     if (any(0, 0, 0, 0, 1)) t.window = Window{.left = static_cast<int>(any(-2, -1, 7)), .right = 0};
 
     const detail::ResolvedStrides strides = detail::resolve_strides(kernel, t);
