@@ -178,6 +178,32 @@ class KvBuffer {
     }
   }
 
+  /// Whether of what this thread has brought to `stage` something is an infinity or a NaN. Behind its own wait, or
+  /// copy_to_shared(): no other thread's bytes are looked at.
+  __device__ __forceinline__ bool holds_non_finite(int stage) const {
+    uint32_t sum = 0;  // of products with 0: of what is finite, 0
+    for_each_own_piece(stage, [&](uint32_t at) {
+      const ptx::Vector16 piece = ptx::ld_shared_v4(at);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) sum = Element<kComputed>::fma_pair(piece.word[w], 0, sum);
+    });
+    return sum != 0;
+  }
+
+  /// Puts zeros in place of what holds_non_finite() found. The threads synchronise before and after.
+  __device__ __forceinline__ void clear_non_finite(int stage) const {
+    for_each_own_piece(stage, [&](uint32_t at) {
+      ptx::Vector16 piece = ptx::ld_shared_v4(at);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t bad = Element<kComputed>::non_finite_bits(piece.word[w]);
+        if (bad & 0x8000u) piece.word[w] &= 0xffff0000u;
+        if (bad & 0x80000000u) piece.word[w] &= 0xffffu;
+      }
+      ptx::st_shared_v4(at, piece);
+    });
+  }
+
   /// What load_from_shared takes for the tile in `stage`.
   __device__ uint32_t fragment_base(int stage) const {
     return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
@@ -199,6 +225,20 @@ class KvBuffer {
   }
 
  private:
+  /// The 16-byte pieces of the shared tile that this thread's loads become.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_own_piece(int stage, const Visit& visit) const {
+#pragma unroll kUnroll
+    for (int i = 0; i < kThreadLoads; ++i) {
+      if (!kEvenRows && i * kNumThreads + thread_ >= kTileLoads) break;
+#pragma unroll
+      for (int chunk = 0; chunk < Trait::num_chunks; ++chunk)
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece)
+          visit(shared_ + (num_slots > 1 ? stage * slot_bytes : 0) + chunk * chunk_bytes + piece_offset(i, piece));
+    }
+  }
+
   /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`. kMayLack: if not `inside`,
   /// `source` may point anywhere.
   template <bool kMayLack>

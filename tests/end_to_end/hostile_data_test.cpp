@@ -293,5 +293,67 @@ TEST(HostileData, IsToldByRowAndValue) {
                   "attention_portable: page_table[1, 3] is -5, which is no page; its keys are read as zeros"));
 }
 
+// ---- NaN and infinities ----
+
+struct HiddenCase {
+  const char* name;
+  AttentionProblem problem;
+  int rows_from;  // key `key` is seen by no query of [rows_from, rows_to), and by others of the same tile
+  int rows_to;
+  int key;
+};
+
+const std::vector<HiddenCase>& hidden_cases() {
+  static const std::vector<HiddenCase> cases{
+      {"causal", causal(small()), 0, 60, 160},  // q_len 100, kv_len 200
+      {"causal_f16_d256", causal(heads(dims(default_problem(DType::kF16), 256, 256), 2, 1)), 0, 60, 160},
+      {"window", windowed(small(128), 40, 3), 60, 100, 119},
+      {"converted", causal(fp8(small(), ScaleKind::kPerTensor, DType::kE5m2)), 0, 60, 160},
+  };
+  return cases;
+}
+
+class HiddenValuesOnTheEmulator : public test::OnTheEmulator<std::size_t> {};
+
+TEST_P(HiddenValuesOnTheEmulator, ReachNoRowThatDoesNotSeeThem) {
+  const HiddenCase& test = hidden_cases()[GetParam()];
+  Engine engine = make_checking_engine(4, emulator::Completion::kRandom, 3, Arch::kSm80);
+  const AttentionCase clean = make_inputs(test.problem, shape_of(1, 100, 200));
+  const AttentionKernel kernel = engine.prepare(test.problem, on(Family::kPortable));
+  const auto run = [&](const AttentionCase& call) {
+    DeviceCase on_device(engine.device(0), call, kernel);
+    on_device.poison();
+    on_device.launch();
+    return on_device.download();
+  };
+  const AttentionOutput without = run(clean);
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), INFINITY}) {
+    AttentionCase call = clean;
+    call.v.buffer = std::make_shared<std::vector<std::byte>>(*clean.v.buffer);
+    call.random_values = false;
+    for (int h = 0; h < test.problem.heads.kv; ++h) {  // every other column
+      const std::size_t depth = static_cast<std::size_t>(test.problem.head_dim.v);
+      std::vector<double> row(depth);
+      decode_row(call.v.dtype, call.v_row(0, test.key, h), depth, row.data());
+      std::vector<float> spoilt(row.begin(), row.end());
+      for (std::size_t i = 1; i < depth; i += 2) spoilt[i] = value;
+      encode_row(call.v.dtype, spoilt, call.v_row(0, test.key, h));
+    }
+    const AttentionOutput output = run(call);
+    expect_right(call, output);  // who sees them has them
+    const std::size_t bytes = static_cast<std::size_t>(test.problem.head_dim.v) * bytes_of(test.problem.dtype.out);
+    for (int query = test.rows_from; query < test.rows_to; ++query)
+      for (int h = 0; h < test.problem.heads.q; ++h) {
+        const std::size_t at = call.o_index(0, query, h) * bytes_of(test.problem.dtype.out);
+        EXPECT_EQ(std::memcmp(output.o.data() + at, without.o.data() + at, bytes), 0)
+            << "query " << query << " of head " << h << " with " << value;
+      }
+  }
+  expect_no_reports(engine);
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, HiddenValuesOnTheEmulator, testing::Range<std::size_t>(0, 4),
+                         [](const auto& info) { return std::string(hidden_cases()[info.param].name); });
+
 }  // namespace
 }  // namespace kernelwright
