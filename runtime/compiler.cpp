@@ -27,6 +27,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compiler_identity.h"
 #include "kernelwright/runtime/elf_file.h"
+#include "kernelwright/runtime/failed_sources.h"
 #include "kernelwright/runtime/nvrtc_path.h"
 #include "kernelwright/runtime/ptxas_log.h"
 
@@ -95,35 +96,6 @@ void open_builtins(const void* inside, const std::string& nvrtc_path, int major,
 }
 
 std::string version_words(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
-
-const char* or_temp_dir(const std::string& dir) {
-  if (!dir.empty()) return dir.c_str();
-  const char* chosen = std::getenv("TMPDIR");
-  return chosen && *chosen ? chosen : "/tmp";
-}
-
-/// Writes `text` to a new file that only this user can read; "" if that fails. Nothing depends on it.
-std::string keep(const std::string& dir, std::string stem, std::string_view text) noexcept {
-  try {
-    if (stem.size() > 100) stem.resize(100);
-    for (char& c : stem)
-      if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') c = '_';
-    if (!dir.empty()) mkdir(dir.c_str(), 0700);
-    std::string path = fmt::format("{}/kernelwright-{}-XXXXXX.cu", or_temp_dir(dir), stem);
-    const int file = mkostemps(path.data(), 3, O_CLOEXEC);  // O_EXCL, 0600
-    if (file < 0) return {};
-    while (!text.empty()) {
-      const ssize_t written = write(file, text.data(), text.size());
-      if (written <= 0) break;
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    close(file);
-    if (text.empty()) return path;
-    unlink(path.c_str());
-  } catch (const std::exception&) {
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -251,7 +223,7 @@ class Program {
 /// What a person needs to compile a failed source by hand, kept with it. Best effort: "" if it could not be written.
 std::string keep_source(const std::string& dir, const SourceUnit& unit, const std::string& compiler) noexcept {
   try {
-    return keep(dir, unit.entry, unit.flattened() + fmt::format("\n// rejected by {}\n", compiler));
+    return keep_failed_source(dir, unit.entry, unit.flattened() + fmt::format("\n// rejected by {}\n", compiler));
   } catch (const std::exception&) {
     return {};
   }

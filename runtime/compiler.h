@@ -15,7 +15,7 @@ namespace kernelwright {
 class Compiler {
  public:
   /// `nvrtc_path` "": found as find_nvrtc() does. Opens nothing yet.
-  /// `failed_source_dir` "": sources of failed compiles are kept below the system's folder for temporary files.
+  /// `failed_source_dir`: where sources of failed compiles are kept, as keep_failed_source() does.
   explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {});
   ~Compiler();
   Compiler(const Compiler&) = delete;

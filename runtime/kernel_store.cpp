@@ -8,8 +8,17 @@
 
 namespace kernelwright {
 
+namespace {
+
+/// failed/ in the cache directory; "" where nothing is kept on disk.
+std::string failed_sources_beside(const CubinCache& cache) {
+  return cache.directory().empty() ? "" : cache.directory() + "/failed";
+}
+
+}  // namespace
+
 KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path)
-    : cache_(std::move(cache)), compiler_(std::move(nvrtc_path)) {}
+    : cache_(std::move(cache)), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_)) {}
 
 KernelStore::~KernelStore() = default;
 
