@@ -18,13 +18,8 @@ EngineOptions engine_options(const Options& options, Arch arch) {
   engine.backend = options.device;
   engine.cache = cache_options(options);
   engine.emulator = emulator_options(options, arch);
-  engine.tuned_dir = options.tuned_dir;
-  if (options.no_tuned_rows) engine.custom_rows = std::make_shared<const TunedTable>();
+  engine.custom_rows = std::make_shared<const TunedTable>(options.no_tuned_rows ? TunedTable() : tuned_rows(options));
   engine.sink = [](const Event& event) {
-    if (event.kind == EventKind::kTunedRow) {
-      fmt::print(stderr, "kernelwright: tuned row {}: {}\n", event.name, event.detail);
-      return;
-    }
     if (event.kind != EventKind::kDevice) return;
     fmt::print(stderr, "kernelwright: {}\n", event.detail.substr(0, event.detail.find(';')));
   };

@@ -101,8 +101,9 @@ std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, cons
 
 TunedTable tuned_rows(const Options& options) {
   TunedTable rows = TunedTable::from_environment(options.tuned_dir);
-  for (const SkippedRow& row : rows.skipped())
-    fmt::print(stderr, "kernelwright: tuned row {}: {}\n", row.name, row.reason);
+  std::vector<Violation> violations;
+  for (const SkippedRow& row : rows.skipped()) violations.push_back({"tuned row " + row.name, row.reason});
+  if (!violations.empty()) throw ConfigError(std::move(violations));
   return rows;
 }
 

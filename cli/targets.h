@@ -41,8 +41,8 @@ struct PlannedKernel {
 /// All of them, "main" first.
 std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
 
-/// The library's rows under those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. What is set aside there is told on
-/// standard error.
+/// The library's rows under those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. Throws ConfigError with every row that
+/// cannot be used there, and for a folder that is missing or not to be trusted: who names one means it.
 TunedTable tuned_rows(const Options& options);
 
 }  // namespace kernelwright::cli

@@ -13,8 +13,12 @@
 #include <utility>
 
 #include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/trusted_files.h"
 
 namespace kernelwright {
 namespace detail {
@@ -196,41 +200,68 @@ TunedTable TunedTable::of(std::vector<std::pair<std::string, AnyTunedRow>> rows)
   return table;
 }
 
+namespace {
+
+/// A reason of trusted_files.h without the path that it begins with.
+std::string without_path(std::string reason, const std::string& path) {
+  if (!reason.starts_with(path)) return reason;
+  reason.erase(0, path.size());
+  return reason.substr(reason.find_first_not_of(": "));
+}
+
+/// Throws ConfigError for a row whose schedule does not fit the very problem that it is for.
+void require_usable(const AnyTunedRow& any) {
+  std::visit([](const auto& row) { plan_by_model(row.problem, row.schedule, row.arch); }, any);
+}
+
+}  // namespace
+
 TunedTable TunedTable::with_overlay(const std::string& directory) {
   if (directory.empty()) return shipped();
   TunedTable table;
   table.directory_ = directory;
-  const auto skip = [&](const fs::path& path, const std::string& reason) {
-    table.skipped_.push_back({path.string(), reason});
+  const auto skip = [&](const std::string& path, const std::string& reason) {
+    table.skipped_.push_back({path, reason});
   };
-  std::error_code code;
-  if (!fs::is_directory(directory, code)) skip(directory, code ? code.message() : "is no directory");
+  const TrustedDirectory root = open_trusted_directory(directory, /*create=*/false, Trust::kOwnOrRoot);
+  if (!root.fd) skip(directory, without_path(root.reason, directory));
   for (const auto& [arch, word] : EnumTable<Arch>::entries) {
-    const fs::path folder = fs::path(directory) / word;
-    if (!fs::is_directory(folder, code)) continue;
-    std::vector<fs::path> files;
-    for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code))
-      if (at->path().extension() == ".json") files.push_back(at->path());
-    if (code) skip(folder, code.message());
-    std::sort(files.begin(), files.end());  // the order of a directory is nobody's choice
-    for (const fs::path& path : files) try {
-        auto entry = std::make_shared<Entry>(path.string(), read_tuned_row(read_small_file(path.string())));
+    if (!root.fd) break;
+    const std::string path = (fs::path(directory) / word).string();
+    const TrustedDirectory folder =
+        open_trusted_subdirectory(root.fd.get(), std::string(word), /*create=*/false, Trust::kOwnOrRoot);
+    if (!folder.fd && !folder.absent) skip(path, without_path(folder.reason, std::string(word)));
+    if (!folder.fd) continue;
+    std::vector<std::string> names = names_in(folder.fd.get());
+    std::erase_if(names, [](const std::string& name) { return fs::path(name).extension() != ".json"; });
+    std::sort(names.begin(), names.end());  // the order of a directory is nobody's choice
+    for (const std::string& name : names) {
+      const std::string file = (fs::path(path) / name).string();
+      const FileBytes bytes = read_trusted_file(folder.fd.get(), name, Trust::kOwnOrRoot, JsonValue::kMaxBytes);
+      if (bytes.status != FileBytes::Status::kRead) {
+        skip(file, bytes.status == FileBytes::Status::kAbsent ? "is gone" : bytes.reason);
+        continue;
+      }
+      try {
+        const std::string text(reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
+        auto entry = std::make_shared<Entry>(file, read_tuned_row(text));
         if (entry->arch != arch) {
-          skip(path, "/arch: the row is for " + std::string(to_string(entry->arch)) + " and lies in the folder of " +
+          skip(file, "/arch: the row is for " + std::string(to_string(entry->arch)) + " and lies in the folder of " +
                          std::string(word));
           continue;
         }
         const auto twin = std::find_if(table.entries_.begin(), table.entries_.end(),
                                        [&](const auto& other) { return replaces(*other->known, *entry->known); });
         if (twin != table.entries_.end()) {
-          skip(path, "/problem: " + (*twin)->name + " has a row for it already");
+          skip(file, "/problem: " + (*twin)->name + " has a row for it already");
           continue;
         }
+        require_usable(*entry->known);
         table.add(std::move(entry));
       } catch (const ConfigError& error) {
-        // What cannot be opened names the file as its place already.
-        skip(path, error.what());
+        skip(file, error.what());
       }
+    }
   }
   for (const auto& entry : shipped().entries_) table.add(entry);
   table.skipped_.insert(table.skipped_.end(), shipped().skipped_.begin(), shipped().skipped_.end());
@@ -299,7 +330,13 @@ std::string write_tuned_file(const std::string& directory, const std::string& na
   const Arch arch = std::visit([](const auto& any) { return any.arch; }, row);
   const fs::path folder = fs::path(directory) / to_string(arch);
   std::error_code code;
-  fs::create_directories(folder, code);
+  // What others may write is not read again, and a umask of 002 is common.
+  const auto keep_to_owner = [](const fs::path& path) {
+    std::error_code ignored;
+    fs::permissions(path, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove, ignored);
+  };
+  for (const fs::path& path : {fs::path(directory), folder})
+    if (!fs::exists(path, code) && fs::create_directories(path, code)) keep_to_owner(path);
   if (!fs::is_directory(folder)) throw ConfigError(folder.string(), "cannot be made a folder: " + code.message());
   fs::path path = folder / (name + ".json");
   if (fs::exists(path, code)) try {
@@ -316,6 +353,7 @@ std::string write_tuned_file(const std::string& directory, const std::string& na
     out << std::visit([](const auto& any) { return write_tuned_row(any); }, row);
     if (!out.flush()) throw ConfigError(fresh.string(), "cannot be written");
   }
+  keep_to_owner(fresh);
   fs::rename(fresh, path, code);
   if (code) {
     std::error_code ignored;

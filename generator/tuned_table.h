@@ -49,7 +49,8 @@ class TunedTable {
 
   /// Those under the rows of `directory`/<arch>/*.json: a row there takes the place of a shipped one for the same
   /// problem, architecture and family (of a GEMM also SM count and rows). "" is no directory. Never throws for what it
-  /// finds: an unreadable directory or file is in skipped(), and so is the later of two files with one problem.
+  /// finds: an unreadable directory or file is in skipped(), and so is one that belongs to another user (but root) or
+  /// that others may write, the later of two files with one problem, and a row that cannot be planned for its own.
   static TunedTable with_overlay(const std::string& directory);
 
   /// with_overlay() of `directory`, or where that is "" of $KERNELWRIGHT_TUNED_DIR.

@@ -1,78 +1,14 @@
-/// File-system steps that the cache and its locks share, each with the checks that make it safe: nothing is read from,
-/// or written into, a place that another user could have prepared.
+/// File-system steps that the cache and its locks share: those of generator/trusted_files.h, and writing.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
+
+#include "kernelwright/generator/trusted_files.h"
 
 namespace kernelwright {
 
-/// An owned file descriptor.
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.take()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  int get() const { return fd_; }
-  int take() { return std::exchange(fd_, -1); }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-enum class Trust {
-  kOwnOnly,    // owned by the effective user
-  kOwnOrRoot,  // or by root: read-only layers come with an image
-};
-
-struct TrustedDirectory {
-  Fd fd;
-  bool absent = false;  // nothing is there (and `create` was not asked for)
-  std::string reason;   // why there is no fd: "/x is writable by others (mode 0777); chmod go-w it"
-};
-
-/// Opens a directory that nobody else can write: not a symbolic link, right owner, no group or other write permission.
-/// With `create`, makes it and its missing parents (0700).
-TrustedDirectory open_trusted_directory(const std::string& path, bool create, Trust trust);
-
-/// The same for one level below an open directory; no parents are made.
-TrustedDirectory open_trusted_subdirectory(int parent, const std::string& name, bool create, Trust trust);
-
-struct FileBytes {
-  enum class Status { kRead, kAbsent, kRefused, kUnreadable } status = Status::kAbsent;
-  std::vector<std::byte> bytes;  // from the start; all, or as many as were needed
-  std::uint64_t file_bytes = 0;
-  std::string reason;  // for kRefused (the file must not be trusted) and kUnreadable (an I/O error)
-  std::uint64_t inode = 0;
-  std::int64_t modified_s = 0;
-  Fd fd;
-};
-
-/// How much of a file to read, from its first bytes and its size.
-struct ReadPlan {
-  std::size_t prefix_bytes = 0;                                                                // read first
-  std::size_t (*needed)(std::span<const std::byte> prefix, std::size_t file_bytes) = nullptr;  // then so many in all
-};
-
-/// Reads a regular file of a trusted owner that nobody else can write, of at most `max_bytes`, whole or as `plan` says.
-/// Never follows a symbolic link in `name`, never blocks on a pipe.
-FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,
-                            const ReadPlan& plan = {});
-
 /// All of `bytes`, or errno's number.
 int write_all(int fd, std::span<const std::byte> bytes);
-
-/// The names in a directory, without "." and "..", in no order.
-std::vector<std::string> names_in(int directory);
-
-/// "No space left on device (ENOSPC)"-like text for errno's number.
-std::string error_text(int error);
 
 }  // namespace kernelwright

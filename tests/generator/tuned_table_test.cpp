@@ -224,6 +224,37 @@ TEST_F(Overlay, AFolderThatIsNotThereIsReportedAndNothingElse) {
   EXPECT_NO_THROW(plan_attention(prefill_of(), {}, Arch::kSm90a, table));
 }
 
+TEST_F(Overlay, WhatOthersCouldHaveWrittenIsNotTrusted) {
+  namespace fs = std::filesystem;
+  const std::string file = write_tuned_file(folder_, "row", row_for(prefill_of())), arch = folder_ + "/sm_90a";
+  const fs::path link = folder_ + "-link";
+  for (const std::string& path : {folder_, arch, file}) {
+    const fs::perms before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
+    const TunedTable table = TunedTable::with_overlay(folder_);
+    fs::permissions(path, before);
+    ASSERT_EQ(table.skipped().size(), 1u) << path;
+    EXPECT_EQ(table.skipped()[0].name, path);
+    EXPECT_THAT(table.skipped()[0].reason, HasSubstr("is writable by others"));
+    EXPECT_THAT(table.matches(prefill_of(), Arch::kSm90a),
+                ::testing::Each(::testing::Field(&TunedMatch::name, ::testing::Not(file))));
+  }
+  EXPECT_TRUE(TunedTable::with_overlay(folder_).skipped().empty());
+  fs::create_symlink(folder_, link);
+  EXPECT_THAT(TunedTable::with_overlay(link).skipped().at(0).reason, HasSubstr("symbolic link"));
+  fs::remove(link);
+}
+
+TEST_F(Overlay, ARowThatCannotBePlannedForItsOwnProblemIsSetAside) {
+  TunedRow row = row_for(prefill_of());
+  row.schedule.num_stages = 32;  // more than shared memory
+  const std::string file = write_tuned_file(folder_, "row", row);
+  const TunedTable table = TunedTable::with_overlay(folder_);
+  ASSERT_EQ(table.skipped().size(), 1u);
+  EXPECT_EQ(table.skipped()[0].name, file);
+  EXPECT_THAT(table.skipped()[0].reason, HasSubstr("/schedule/"));
+}
+
 TEST_F(Overlay, AFileOfAnotherProblemIsNotOverwritten) {
   const std::string first = write_tuned_file(folder_, "name", row_for(prefill_of()));
   const std::string again = write_tuned_file(folder_, "name", row_for(prefill_of()));
