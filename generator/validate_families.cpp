@@ -1,6 +1,7 @@
 // Attention: which kernel family judges a config.
 #include <iterator>
 
+#include "kernelwright/generator/advice.h"
 #include "kernelwright/generator/families.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/generator/validate_rules.h"
@@ -43,6 +44,11 @@ std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arc
   Violations violations = contradictions(config);
   check_target(config.schedule, arch, violations);
   Violations found = fewest_lacks(config, arch);
+  if (violations.empty())
+    advise(
+        config.schedule, arch,
+        [&](Family family, const AttentionSchedule& schedule, Arch) { return lacks(family, config.problem, schedule); },
+        found);
   violations.insert(violations.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   return violations;  // shared memory and registers are judged on the resolved Spec by the planner
 }

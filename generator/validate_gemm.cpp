@@ -1,6 +1,7 @@
 // GEMM: which fields contradict each other; and the entry points that take either kind of config.
 #include "kernelwright/generator/validate.h"
 
+#include "kernelwright/generator/advice.h"
 #include "kernelwright/generator/epilogue.h"
 #include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/validate_rules.h"
@@ -117,8 +118,18 @@ std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> ar
     const std::optional<Arch> target = arch                             ? arch
                                        : config.schedule.arch.is_auto() ? std::nullopt
                                                                         : std::optional(config.schedule.arch.value());
-    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target,
-               violations);
+    Violations found;
+    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target, found);
+    if (violations.empty())
+      advise(
+          config.schedule, target,
+          [&](Family family, const GemmSchedule& schedule, Arch on) {
+            Violations lacks;
+            check_gemm(family, config.problem, schedule, on, lacks);
+            return lacks;
+          },
+          found);
+    violations.insert(violations.end(), found.begin(), found.end());
   }
   return violations;
 }

@@ -253,9 +253,9 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
     return refused([&](AttentionProblem& changed, AttentionSchedule&) { change(changed); });
   };
   EXPECT_THAT(problem([](auto& p) { p.dtype.kv = DType::kE4m3; }),
-              ElementsAre(lacks("/problem/dtype/kv: \"e4m3\"", "bf16")));
+              ElementsAre(lacks("/problem/dtype/kv: \"e4m3\"", "bf16; the portable family takes this problem")));
   EXPECT_THAT(problem([](auto& p) { p.dtype.out = DType::kF16; }),
-              ElementsAre(lacks("/problem/dtype/out: \"f16\"", "bf16, f32")));
+              ElementsAre(lacks("/problem/dtype/out: \"f16\"", "bf16, f32; the portable family takes this problem")));
   EXPECT_THAT(problem([](auto& p) {
                 p.dtype = {DType::kE4m3, DType::kE5m2, DType::kBf16};
                 p.head_dim = {128, 72};
@@ -264,14 +264,16 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
               ElementsAre(lacks("/problem/dtype/kv: \"e5m2\"", "e4m3"),
                           lacks("/problem/head_dim/v: 72", "multiples of 16 from 16 to 128"),
                           lacks("/problem/scales: \"per_block\"", "none, per_tensor, per_head, per_token")));
-  EXPECT_THAT(problem([](auto& p) {
-                p.head_dim = {200, 128};
-              }),
-              ElementsAre(lacks("/problem/head_dim/qk: 200", "multiples of 8 from 16 to 192")));
-  EXPECT_THAT(problem([](auto& p) {
-                p.head_dim = {192, 136};
-              }),
-              ElementsAre(lacks("/problem/head_dim/v: 136", "multiples of 8 from 16 to 128")));
+  EXPECT_THAT(
+      problem([](auto& p) {
+        p.head_dim = {200, 128};
+      }),
+      ElementsAre(lacks("/problem/head_dim/qk: 200", "multiples of 8 from 16 to 192; sm_90a takes this problem")));
+  EXPECT_THAT(
+      problem([](auto& p) {
+        p.head_dim = {192, 136};
+      }),
+      ElementsAre(lacks("/problem/head_dim/v: 136", "multiples of 8 from 16 to 128; sm_90a takes this problem")));
   EXPECT_THAT(problem([](auto& p) {
                 p.head_dim = {128, 100};
               }),
@@ -279,7 +281,8 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
   EXPECT_THAT(problem([](auto& p) {
                 p.head_dim = {64, 128};
               }),
-              ElementsAre(lacks("/problem/head_dim/v: 128", "values no wider than keys, 64")));
+              ElementsAre(lacks("/problem/head_dim/v: 128",
+                                "values no wider than keys, 64; the portable family takes this problem")));
   EXPECT_THAT(problem([](auto& p) { p.mask.kind = MaskKind::kBits; }),
               ElementsAre(lacks("/problem/mask/kind: \"bits\"",
                                 "none, causal, sliding_window, chunked, padding, and, "

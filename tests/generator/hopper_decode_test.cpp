@@ -100,7 +100,7 @@ TEST(HopperDecodePlan, RefusesWhatItLacksByName) {
   EXPECT_THAT(
       refused(problem, schedule),
       ElementsAre("/problem/head_dim/qk: 72 is not built yet for the hopper family; it has multiples of 16 from "
-                  "16 to 256",
+                  "16 to 256; the hopper family takes this problem, with a schedule of its own",
                   "/problem/head_dim/v: 72 is not built yet for the hopper family; it has multiples of 16 from "
                   "16 to 256"));
   schedule.math_warpgroups = 2;

@@ -257,9 +257,10 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.head_dim = {64, 128};
       }),
       ElementsAre("/problem/head_dim/v: 128 is not built yet for the hopper family; it has values no wider than "
-                  "keys, 64"));
+                  "keys, 64; the portable family takes this problem"));
   EXPECT_THAT(refused([](auto& problem, auto&) { problem.rope.width = 64; }),
-              ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part"));
+              ElementsAre("/problem/rope/width: 64 is not built yet for the hopper family; it has 0, no rotary part; "
+                          "sm_100a and sm_103a take this problem"));
 }
 
 TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {

@@ -269,7 +269,7 @@ TEST(ValidateGemm, Fp8NeedsAnArchitectureThatHasIt) {
   EXPECT_THAT(
       texts(config, Arch::kSm86),
       ElementsAre("/problem/dtype/a: \"e4m3\" operands have no product on sm_86; sm_89, sm_90a, sm_100a, sm_103a, "
-                  "sm_120a have one",
+                  "sm_120a have one; sm_89, sm_90a, sm_100a, sm_103a and sm_120a take this problem",
                   "/problem/dtype/d: sm_86 does not round to \"e4m3\"; sm_89, sm_90a, sm_100a, sm_103a, sm_120a do"));
 }
 
@@ -330,9 +330,9 @@ TEST(ValidateGemm, LayoutsSayWhichRowsLieOnBoundaries) {
   config.problem.k = 8;
   EXPECT_THAT(texts(config, Arch::kSm90a), IsEmpty()) << "portable stores elements";
   config.schedule.family = Family::kHopper;
-  EXPECT_THAT(
-      texts(config, Arch::kSm90a),
-      ElementsAre("/problem/n: 100 leaves rows of d, bf16, off their 16-byte boundaries; it takes a multiple of 8"));
+  EXPECT_THAT(texts(config, Arch::kSm90a),
+              ElementsAre("/problem/n: 100 leaves rows of d, bf16, off their 16-byte boundaries; it takes a multiple "
+                          "of 8; the portable family takes this problem"));
 }
 
 TEST(ValidateGemm, AsksForScalesWhereTheFormatHasThem) {
