@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "cold_launches.h"
 #include "kernelwright/generator/config_json_value.h"
@@ -23,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShareOfChecks = 0.5;       // of the budget: compiling and checking end then, whoever is left
-constexpr std::size_t kBatch = 16;           // kernels that are compiled ahead of the one that is checked
+constexpr std::size_t kMostAhead = 16;       // kernels that are compiled ahead of the one that is checked
 constexpr double kGraphMicroseconds = 2000;  // a graph holds launches of about so long in all
 constexpr int kMostPerGraph = 10;
 
@@ -210,21 +211,19 @@ class Tuning final : private Stopwatch {
     std::vector<typename Of::Case> cases;
     for (const auto& shape : checks_) cases.push_back(inputs_of(config_, shape, options_.seed));
     Progress progress("checking", todo.size());
-    for (std::size_t from = 0; from < todo.size(); from += kBatch) {
-      const std::size_t to = std::min(todo.size(), from + kBatch);
-      if (options_.interrupted() || (from > 0 && !time_is_left())) {
-        result_.left += todo.size() - from;
+    // As many as there are cores to compile them: what is under way when the time is over is waited for.
+    const std::size_t ahead = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, kMostAhead);
+    std::size_t posted = 0;
+    for (std::size_t at = 0; at < todo.size(); ++at) {
+      if (options_.interrupted() || (at > 1 && !time_is_left())) {
+        result_.left += todo.size() - at;
         return;
       }
-      for (std::size_t at = from; at < to; ++at) prepare_candidate(todo[at]);
-      for (std::size_t at = from; at < to; ++at) {
-        if (options_.interrupted() || (at > 1 && !time_is_left())) {
-          result_.left += todo.size() - at;
-          return;
-        }
-        check(todo[at], cases);
-        progress.step(fmt::format("{} {}", named_.name(), at));
-      }
+      for (; posted < std::min(todo.size(), at + ahead) && (posted < 2 || time_is_left()); ++posted)
+        prepare_candidate(todo[posted]);
+      if (posted == at) continue;  // the time was over just now, and the next look says so
+      check(todo[at], cases);
+      progress.step(fmt::format("{} {}", named_.name(), at));
     }
   }
 
@@ -279,6 +278,7 @@ class Tuning final : private Stopwatch {
                    fmt::format("round {}, pass {}, {} in", round + 1, pass + 1, in));
     };
     result_.race = race(0, others, result_.shapes.size(), *this, race_options);
+    result_.left += result_.race.left;
     settle_standings();
     if (const Standing* best = result_.race.best())
       if (const auto binary = binary_of(kernels_[best->entrant])) result_.compiler = binary->compiler;

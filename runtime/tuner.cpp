@@ -42,16 +42,16 @@ class Runner {
   }
 
   Race run() {
-    const double began = stopwatch_.now_s();
-    const int rounds = rounds_needed();
-    for (int round = 0; round < rounds && !race_.interrupted; ++round) {
-      const bool last = round + 1 == rounds;
-      const double until = began + options_.budget_s * (round + 1) / rounds;
+    began_ = stopwatch_.now_s();
+    deadline_ = began_ + options_.budget_s;
+    for (int round = 0, more = 1; more > 0 && !race_.interrupted; ++round) {
+      if (round > 0 && stopwatch_.now_s() >= deadline_) keep_two(round - 1);
       first_pass_ = race_.standings[0].samples.empty() ? 0 : race_.standings[0].samples[0].size();
-      measure_round(round, until, last ? options_.min_final_passes : options_.min_passes);
+      measure_round(round);
       sort_in();
       report(round);
-      if (!last && !race_.interrupted) halve(round);
+      more = rounds_needed() - 1;  // the first round may have left some out
+      if (more > 0 && !race_.interrupted) halve(round);
       ++race_.rounds;
     }
     finish();
@@ -69,9 +69,37 @@ class Runner {
   /// The baseline and the better half of the others, but no fewer than the finalists.
   std::size_t kept_of(std::size_t in) const { return std::max(finalists(), 1 + in / 2); }
 
-  void measure_round(int round, double until, int least) {
+  /// How many of those in, at least two, a race has time for if the `measured` first samples took `seconds`. Later ones
+  /// are taken to cost as much: they cost less where a first one makes something ready.
+  std::size_t room_for(double seconds, std::size_t measured) const {
+    const double pass = seconds / static_cast<double>(measured) * static_cast<double>(shapes_);  // of one entrant
+    const double finals = pass * options_.min_final_passes * static_cast<double>(std::min(in_.size(), finalists()));
+    const double each = pass * 2 * options_.min_passes;  // half of them go on to each next round
+    const double room = (deadline_ - stopwatch_.now_s() + seconds - finals) / each;
+    return room >= static_cast<double>(in_.size()) ? in_.size() : static_cast<std::size_t>(std::max(2.0, room));
+  }
+
+  /// Out of time: the baseline and the best of the others go on alone.
+  void keep_two(int round) {
+    if (in_.size() <= 2) return;
+    sort_in();
+    const std::size_t best = in_[0] == 0 ? in_[1] : in_[0];
+    for (const std::size_t i : in_)
+      if (i != 0 && i != best) race_.standings[i].out_in_round = round;
+    in_ = {0, best};
+  }
+
+  void measure_round(int round) {
     for (int pass = 0; pass < options_.max_passes; ++pass) {
-      if (pass >= least && stopwatch_.now_s() >= until) return;
+      const int more = rounds_needed() - 1;  // it may have become the last one
+      const bool last = more == 0;
+      const int least = last ? options_.min_final_passes : options_.min_passes;
+      const double until = began_ + options_.budget_s * (round + 1) / (round + 1 + more), now = stopwatch_.now_s();
+      if (pass >= least && now >= until) return;
+      if (pass > 0 && now >= deadline_) {
+        if (!last) return;  // the next one is
+        keep_two(round);
+      }
       // Half a pass would leave samples without a partner: an interruption drops it.
       std::vector<std::vector<double>> samples(in_.size(), std::vector<double>(shapes_));
       for (std::size_t shape = 0; shape < shapes_; ++shape)
@@ -82,6 +110,12 @@ class Runner {
           }
           const std::size_t at = pass % 2 ? in_.size() - 1 - i : i;
           samples[at][shape] = stopwatch_.measure(race_.standings[in_[at]].entrant, shape);
+          if (round == 0 && pass == 0 && shape == 0 && i >= 1 && i + 1 < in_.size()) {
+            const std::size_t room = std::max(i + 1, room_for(stopwatch_.now_s() - now, i + 1));
+            race_.left += in_.size() - std::min(room, in_.size());
+            in_.resize(std::min(room, in_.size()));
+            samples.resize(in_.size());
+          }
         }
       for (std::size_t i = 0; i < in_.size(); ++i)
         for (std::size_t shape = 0; shape < shapes_; ++shape)
@@ -137,6 +171,7 @@ class Runner {
   Race race_;
   std::vector<std::size_t> in_;  // indices of standings; the baseline is 0
   std::size_t first_pass_ = 0;   // of the round under way
+  double began_ = 0, deadline_ = 0;
 };
 
 }  // namespace

@@ -6,6 +6,10 @@
 /// slower half is out, by the geometric mean over shapes of each shape's median over all passes so far. Each round has
 /// the same share, so that the time for one entrant doubles. The baseline (the choice to beat) is never out: the last
 /// round pairs it with the finalists pass by pass.
+///
+/// The budget is kept as far as single measurements allow: of entrants that are too many for it the last ones are never
+/// measured, and once it is over the baseline and the best of the others have the rest of their least passes alone.
+/// These two are measured whatever the budget.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +41,7 @@ struct Standing {
 };
 
 struct RaceOptions {
-  double budget_s = 120;
+  double budget_s = 120;     // from the call on
   int finalists = 3;         // entrants of the last round, beside the baseline
   int min_passes = 2;        // of a round, whatever the budget
   int min_final_passes = 8;  // of the last round: an interval of 95 % needs six pairs
@@ -62,6 +66,7 @@ struct Race {
   std::vector<std::size_t> order;   // indices of standings: those still in by mean, then the others, the last out first
   Ratio best_over_baseline;         // of the fastest entrant that is not the baseline
   std::size_t rounds = 0;
+  std::size_t left = 0;  // entrants that the budget had no room for; they have no samples, and are not in `order`
   bool interrupted = false;
   /// The fastest entrant but the baseline, and whether it is faster beyond noise: the interval lies above 1 and the
   /// median is at least `least_gain`.

@@ -80,6 +80,32 @@ TEST(Race, TheLastRoundIsLongEnoughForAnIntervalWhateverTheBudget) {
   EXPECT_TRUE(result.baseline_is_beaten());
 }
 
+TEST(Race, KeepsItsBudgetWithinAFifthHoweverLongMeasurementsTake) {
+  for (const double cost_s : {0.001, 0.1, 0.5, 1.0}) {
+    FakeStopwatch watch;
+    watch.cost_s = cost_s;
+    for (std::size_t e = 0; e <= 63; ++e) watch.times[e] = 100 + static_cast<double>(e);
+    watch.times[1] = 90;
+    const Race result = race(0, numbers(1, 63), 2, watch, {.budget_s = 30});
+    EXPECT_LE(watch.now_s(), 100 + 30 * 1.2) << cost_s;
+    ASSERT_NE(result.best(), nullptr) << cost_s;
+    EXPECT_EQ(result.best()->entrant, 1u) << cost_s;
+    EXPECT_GE(result.best_over_baseline.pairs, 8u) << cost_s;
+    EXPECT_TRUE(result.baseline_is_beaten()) << cost_s;
+    EXPECT_EQ(result.order.size() + result.left, 64u) << "who was not measured is told";
+    EXPECT_EQ(result.left > 0, cost_s > 0.05) << cost_s;
+  }
+}
+
+TEST(Race, TwoAreMeasuredWhateverTheBudget) {
+  FakeStopwatch watch;
+  watch.cost_s = 10;
+  for (std::size_t e = 0; e <= 9; ++e) watch.times[e] = 100 - static_cast<double>(e);
+  const Race result = race(0, numbers(1, 9), 1, watch, {.budget_s = 1});
+  EXPECT_EQ(result.left, 8u);
+  EXPECT_EQ(result.best_over_baseline.pairs, 8u);
+}
+
 TEST(Race, NoiseAloneBeatsNobody) {
   int beaten = 0;
   for (int seed = 0; seed < 20; ++seed) {
@@ -105,7 +131,7 @@ TEST(Race, AClockThatDriftsFavoursNobody) {
 TEST(Race, APassAsksEveryoneOnEveryShapeAndTurnsTheOrderRound) {
   FakeStopwatch watch;
   watch.times = {{0, 3}, {5, 2}, {9, 1}};
-  race(0, {5, 9}, 2, watch, {.budget_s = 0.01});
+  race(0, {5, 9}, 2, watch, {.budget_s = 1});
   using Asked = std::vector<std::pair<std::size_t, std::size_t>>;
   EXPECT_EQ(Asked(watch.asked.begin(), watch.asked.begin() + 12),
             (Asked{{0, 0}, {5, 0}, {9, 0}, {0, 1}, {5, 1}, {9, 1}, {9, 0}, {5, 0}, {0, 0}, {9, 1}, {5, 1}, {0, 1}}));
