@@ -11,7 +11,6 @@
 
 #include "kernelwright/runtime/cache_directory.h"
 #include "kernelwright/runtime/cache_names.h"
-#include "kernelwright/runtime/cubin_cache.h"
 
 namespace kernelwright {
 namespace {
@@ -20,7 +19,6 @@ constexpr std::int64_t kStaleTempS = 3600;        // a publish takes millisecond
 constexpr std::int64_t kQuarantineS = 7 * 86400;  // long enough to be looked at
 constexpr std::size_t kQuarantineFiles = 64;
 constexpr std::int64_t kNoAge = -1;
-constexpr const char *kLimitName = "limit", *kMaxBytes = "max_bytes", *kStatsName = "stats";
 
 bool is_shard(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -155,69 +153,49 @@ void CacheDirectory::sweep(const Root& root) {
   }
 }
 
-std::uint64_t CacheDirectory::max_bytes(const Root& root) {
-  const NumbersFile file = root ? read_numbers(root->get(), kLimitName, trust_) : NumbersFile{};
-  if (!file.fault.empty() && !told_of_limit_.exchange(true))
-    hooks_.report({EventKind::kCacheDegraded, "", path_,
-                   fmt::format("its file limit {}, so the limit that it kept does not hold; kernelwright cache "
-                               "--max-size sets it anew",
-                               file.fault)});
-  const auto own = file.numbers.find(kMaxBytes);
-  if (own == file.numbers.end()) return bounds_.bytes.value_or(kDefaultCacheBytes);
-  return std::min(own->second, bounds_.bytes.value_or(own->second));
-}
-
-std::uint64_t CacheDirectory::max_bytes() { return max_bytes(root(/*create=*/false)); }
-
-std::string CacheDirectory::set_max_bytes(std::optional<std::uint64_t> bytes) {
-  const Root at = root(/*create=*/true);
-  if (!at || !writable()) {
-    std::lock_guard hold(mutex_);
-    return refused_ ? refusal_ : path_ + " cannot be made or written";
-  }
-  int error = 0;
-  if (bytes)
-    error = write_numbers(at->get(), kLimitName, {{kMaxBytes, *bytes}});
-  else if (unlinkat(at->get(), kLimitName, 0) != 0 && errno != ENOENT)
-    error = errno;
-  return error == 0 ? "" : fmt::format("{}/{} cannot be written: {}", path_, kLimitName, error_text(error));
-}
-
-NumbersFile CacheDirectory::stats() {
-  const Root at = root(/*create=*/false);
-  return at ? read_numbers(at->get(), kStatsName, trust_) : NumbersFile{};
-}
-
-bool CacheDirectory::add_stats(const Numbers& added, int patience_ms) {
-  const Root at = root(/*create=*/false);
-  if (!at || !writable()) return false;
-  const Numbers first{{"since_s", static_cast<std::uint64_t>(std::time(nullptr))}};
-  return add_numbers(at->get(), kStatsName, trust_, added, first, patience_ms);
-}
-
 void CacheDirectory::maintain(const Root& root) {
   sweep(root);
   const bool readable = index_.refresh(root->get());
-  const Limits limits{max_bytes(root), bounds_.entries};
-  const bool full = index_.total_bytes() > limits.bytes || index_.size() > limits.entries;
+  const bool full = index_.total_bytes() > limits_.bytes || index_.size() > limits_.entries;
   if (readable && !full && !index_.wants_compaction()) return;
   FileLock lock;
   const LockOutcome outcome = lock.acquire(hooks_.locks(), upkeep_lock_name(root->get()), /*timeout_ms=*/0);
   if (outcome == LockOutcome::kTimedOut) return;  // another process is at it
   if (!readable || index_.wants_compaction()) rebuild_index(root);
   lock.release();
-  if (full || index_.total_bytes() > limits.bytes || index_.size() > limits.entries) {
+  if (full || index_.total_bytes() > limits_.bytes || index_.size() > limits_.entries) {
     // A tenth below the bound, so that a full cache does not evict on every publish.
-    evict({limits.bytes - limits.bytes / 10, limits.entries - limits.entries / 10}, kNoAge);
+    evict({limits_.bytes - limits_.bytes / 10, limits_.entries - limits_.entries / 10}, kNoAge);
   }
 }
 
-std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s) {
+std::string CacheDirectory::refusal() const {
+  std::lock_guard hold(mutex_);
+  if (!refused_) return mode_ == Mode::kReadOnly ? path_ + " is a read-only layer" : "";
+  return refusal_;
+}
+
+bool CacheDirectory::remove_file(const Root& root, const File& file, std::string* failure) const {
+  const std::string path = file.shard + "/" + file.name;
+  if (unlinkat(root->get(), path.c_str(), 0) == 0) return true;
+  const int error = errno;
+  if (error == ENOENT) return true;  // another process was first
+  if (failure && failure->empty())
+    *failure = fmt::format("{}/{} cannot be removed: {}", path_, path, error_text(error));
+  return false;
+}
+
+std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s, std::string* failure) {
   const Root at = root(/*create=*/false);
-  if (!at || !writable()) return 0;
-  FileLock lock;
-  if (lock.acquire(hooks_.locks(), upkeep_lock_name(at->get()), /*timeout_ms=*/1000) == LockOutcome::kTimedOut)
+  if (!at || !writable()) {
+    if (failure) *failure = refusal();
     return 0;
+  }
+  FileLock lock;
+  if (lock.acquire(hooks_.locks(), upkeep_lock_name(at->get()), /*timeout_ms=*/1000) == LockOutcome::kTimedOut) {
+    if (failure) *failure = path_ + " is being tidied by another process; once more would do";
+    return 0;
+  }
   if (!index_.refresh(at->get())) rebuild_index(at);
   const IndexItems uses = index_.items();
   std::vector<std::pair<std::int64_t, File>> by_use;
@@ -232,16 +210,19 @@ std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s) 
   const std::int64_t now = std::time(nullptr);
   std::size_t removed = 0, left = by_use.size();
   IndexItems items = uses;
+  std::set<Digest> present;  // of those, when all is done
   for (const auto& [used_s, file] : by_use) {
     const bool old = max_age_s >= 0 && now - used_s > max_age_s;
     if (!old && bytes <= limits.bytes && left <= limits.entries) break;
-    const std::string path = file.shard + "/" + file.name;
-    if (unlinkat(at->get(), path.c_str(), 0) == 0) ++removed;
-    items.erase(file.digest);
+    if (remove_file(at, file, failure)) {
+      ++removed;
+      items.erase(file.digest);
+    } else {
+      present.insert(file.digest);
+    }
     bytes -= file.bytes;
     --left;
   }
-  std::set<Digest> present;
   for (std::size_t i = by_use.size() - left; i < by_use.size(); ++i) present.insert(by_use[i].second.digest);
   std::erase_if(items, [&](const auto& item) { return !present.contains(item.first); });
   if (removed > 0) remove_lone_aliases(at->get(), trust_);
@@ -250,14 +231,16 @@ std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s) 
   return removed;
 }
 
-std::size_t CacheDirectory::clear() {
+std::size_t CacheDirectory::clear(std::string* failure) {
   const Root at = root(/*create=*/false);
-  if (!at || !writable()) return 0;
+  if (!at || !writable()) {
+    if (failure) *failure = refusal();
+    return 0;
+  }
   std::size_t removed = 0;
-  for (const File& file : files(at))
-    if (unlinkat(at->get(), (file.shard + "/" + file.name).c_str(), 0) == 0) ++removed;
+  for (const File& file : files(at)) removed += remove_file(at, file, failure);
   remove_lone_aliases(at->get(), trust_);
-  for (const char* folder : {"tmp", "quarantine"})
+  for (const char* folder : {"tmp", "quarantine", "failed"})
     if (const auto opened = open_trusted_subdirectory(at->get(), folder, false, trust_); opened.fd)
       remove_old(opened.fd.get(), AgeOf::kWrite, kNoAge, 0);
   unlinkat(at->get(), "index", 0);
