@@ -37,6 +37,7 @@ struct Options {
   int num_sms = 132;       // with max_ctas_per_sm: how many CTAs are resident at once
   int max_ctas_per_sm = 1;
   std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
+  double timeout_s = 0;                // of a launch, likewise; looked at every few million instructions
   bool timeline = false;               // keep LaunchReport::trace
   std::uint32_t timeline_cta = 0;      // of this CTA's cluster: its number in the grid, x first
 };

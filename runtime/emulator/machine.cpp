@@ -128,6 +128,13 @@ class Grid {
 
   /// Throws Fault once the launch is taken to hang. A turn is a few million instructions at most.
   void count(std::uint64_t instructions) {
+    if (options_.timeout_s > 0) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
+      if (seconds.count() > options_.timeout_s)
+        throw Fault(fmt::format("it has run for {:.3g} s and the limit is {:g} s: the launch is taken to hang",
+                                seconds.count(), options_.timeout_s),
+                    HazardKind::kDeadlock);
+    }
     if (options_.max_instructions == 0) return;
     const std::uint64_t all = executed_.fetch_add(instructions, std::memory_order_relaxed) + instructions;
     if (all > options_.max_instructions)
@@ -156,6 +163,7 @@ class Grid {
   const LaunchNotes* notes_;
   HazardLog* log_;
   std::vector<std::uint32_t> order_;  // clusters, as they begin
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::atomic<std::uint32_t> next_{0};
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> executed_{0};
