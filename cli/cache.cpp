@@ -1,9 +1,9 @@
 // kernelwright cache: lists, checks and bounds what is kept of compiled kernels, and says why one was not found.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
-#include "cache_stats.h"
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/planner.h"
@@ -28,8 +28,9 @@ int list(CubinCache& cache, bool json) {
     std::tm parts{};
     if (used > 0 && ::gmtime_r(&used, &parts)) std::strftime(day, sizeof day, "%Y-%m-%d", &parts);
     const bool faulty = !entry.fault.empty();
-    table.row({entry.name.substr(0, 12), faulty ? style.bad(entry.fault) : entry.key.entry_stem, entry.key.arch,
-               size_text(static_cast<double>(entry.file_bytes)), day, entry.binary.compiler});
+    if (rows.elements().size() < kMostLines)
+      table.row({entry.name.substr(0, 12), faulty ? style.bad(entry.fault) : entry.key.entry_stem, entry.key.arch,
+                 size_text(static_cast<double>(entry.file_bytes)), day, entry.binary.compiler});
     JsonValue row = JsonValue::object();
     row.set("key", entry.name).set("bytes", entry.file_bytes).set("last_used_s", entry.last_used_s);
     if (faulty)
@@ -48,9 +49,9 @@ int list(CubinCache& cache, bool json) {
                            .set("entries", std::move(rows))
                            .dump());
   else
-    fmt::print("{}{} {}: {} kernel{}, {}\n", entries.empty() ? "" : table.text(style), style.dim("cache"),
-               cache.directory(), entries.size(), entries.size() == 1 ? "" : "s",
-               size_text(static_cast<double>(bytes)));
+    fmt::print("{}{}{} {}: {} kernel{}, {}\n", entries.empty() ? "" : table.text(style),
+               more_text(style, entries.size()), style.dim("cache"), cache.directory(), entries.size(),
+               entries.size() == 1 ? "" : "s", size_text(static_cast<double>(bytes)));
   return kDone;
 }
 
@@ -68,7 +69,9 @@ int check(CubinCache& cache, bool json) {
                            .set("verdict", report.bad.empty() ? "ok" : "failed")
                            .dump());
   else {
-    for (const auto& [name, reason] : report.bad) fmt::print("  {}  {}\n", name.substr(0, 12), style.bad(reason));
+    for (std::size_t i = 0; i < std::min(report.bad.size(), kMostLines); ++i)
+      fmt::print("  {}  {}\n", report.bad[i].first.substr(0, 12), style.bad(report.bad[i].second));
+    fmt::print("{}", more_text(style, report.bad.size()));
     fmt::print("{} {} kernel{}, {} in {}{}\n", style.verdict(report.bad.empty()), report.checked,
                report.checked == 1 ? "" : "s", size_text(static_cast<double>(report.bytes)), cache.directory(),
                report.bad.empty() ? "" : fmt::format("; {} set aside, to be built anew", report.bad.size()));
@@ -76,7 +79,14 @@ int check(CubinCache& cache, bool json) {
   return report.bad.empty() ? kDone : kMismatch;
 }
 
-int removed(CubinCache& cache, bool json, std::size_t count) {
+/// `failure`: why not all of it went.
+int removed(CubinCache& cache, bool json, std::size_t count, std::string failure) {
+  if (failure.empty() && cache.directory().empty())
+    failure = "no cache directory is named; --cache-dir or KERNELWRIGHT_CACHE_DIR would do";
+  if (!failure.empty()) {
+    if (count > 0) failure += fmt::format("; {} kernel{} removed before", count, count == 1 ? " was" : "s were");
+    throw ConfigError("cache", failure);
+  }
   if (json)
     fmt::print("{}\n", JsonValue::object().set("directory", cache.directory()).set("removed", count).dump());
   else
@@ -109,23 +119,21 @@ int why(const Options& options) {
 }  // namespace
 
 int cache(const Options& options) {
-  if (options.cache_verb.empty() && options.max_size.empty())
-    throw ConfigError(
-        "cache", "names no VERB; ls, stats, verify, prune, clear and why CONFIG are, and --max-size SIZE stands alone");
-  if (!options.cache_verb.empty() && !options.max_size.empty())
-    throw ConfigError("--max-size", fmt::format("stands alone; cache {} does not take it", options.cache_verb));
   if (options.cache_verb == "why") return why(options);
   if (!options.configs.empty())
     throw ConfigError("command line", fmt::format("cache {} takes no CONFIG; only cache why does", options.cache_verb));
   CubinCache cache(cache_options(options));
-  if (!options.max_size.empty()) return cache_limit(cache, options.max_size, options.json);
-  if (options.cache_verb == "stats") return cache_stats(cache, options.json);
   if (options.cache_verb == "ls") return list(cache, options.json);
   if (options.cache_verb == "verify") return check(cache, options.json);
-  if (options.cache_verb == "clear") return removed(cache, options.json, cache.clear());
+  std::string failure;
+  if (options.cache_verb == "clear") {
+    const std::size_t count = cache.clear(&failure);
+    return removed(cache, options.json, count, failure);
+  }
   PruneLimits limits{options.max_bytes, options.max_entries, std::nullopt};
   if (options.max_age_days) limits.max_age_s = static_cast<std::int64_t>(*options.max_age_days * 86400);
-  return removed(cache, options.json, cache.prune(limits));
+  const std::size_t count = cache.prune(limits, &failure);
+  return removed(cache, options.json, count, failure);
 }
 
 }  // namespace kernelwright::cli

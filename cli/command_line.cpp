@@ -141,6 +141,9 @@ void CommandLine::add_emulate() {
        "WORDS")
       ->delimiter(',');
   whole(verb, "--bytes", options_.buffer_bytes, "Bytes of each buffer", 1, std::uint64_t{1} << 36);
+  whole(verb, "--max-instructions", options_.max_instructions,
+        "Warp instructions before the launch is taken to hang: 1000000000; 0 for no limit", 0, kAnyWhole);
+  word(verb, "--timeout", options_.timeout, "Time before it is, likewise: 30s, 5m, 1h; else none", "TIME");
   verb->add_option("--fill", options_.fill, "What buffers hold: zero, or pattern, which differs by byte")
       ->check(CLI::IsMember({"zero", "pattern"}));
   seed(verb);
@@ -162,12 +165,11 @@ void CommandLine::add_trace() {
 
 void CommandLine::add_cache() {
   CLI::App* verb = add("cache", "What is kept of compiled kernels", cache);
-  verb->add_option("VERB", options_.cache_verb, "ls, stats, verify, prune, clear, or why CONFIG")
-      ->check(CLI::IsMember({"ls", "stats", "verify", "prune", "clear", "why"}));
+  verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
+      ->required()
+      ->check(CLI::IsMember({"ls", "verify", "prune", "clear", "why"}));
   word(verb, "CONFIG", options_.configs, "For why: the config whose kernel is looked for", "FILE");
   archs(verb);
-  word(verb, "--max-size", options_.max_size,
-       "Without a VERB: what the directory may take from now on, 512MB, 2GiB; none: the default", "SIZE");
   whole(verb, "--max-bytes", options_.max_bytes, "prune: bytes to keep", 0, kAnyWhole);
   whole(verb, "--max-entries", options_.max_entries, "prune: entries to keep", 0, kAnyWhole);
   finite(verb, "--max-age-days", options_.max_age_days, "prune: age to keep, since the last use", 1e6);

@@ -1,6 +1,7 @@
 // kernelwright compile: every kernel of every config for every architecture, on all cores, through the cache.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -42,12 +43,33 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// A config of a folder whose schedule is for other architectures than those asked for is skipped, as one that has no
-/// kernel is.
+/// The first of what is wrong, without the file.
+std::string first_of(const NamedConfig& named, const std::vector<Violation>& violations) {
+  std::string text = violations.at(0).text();
+  if (const std::string file = named.path + ": "; text.starts_with(file)) text.erase(0, file.size());
+  if (violations.size() > 1) text += fmt::format(" (and {} more)", violations.size() - 1);
+  return text;
+}
+
+/// Two configs of one name would write to the same files.
+void require_names_apart(const Configs& configs) {
+  std::map<std::string, std::string> paths;
+  for (const NamedConfig& named : configs.usable)
+    if (const auto [first, is_new] = paths.emplace(named.name(), named.path); !is_new)
+      throw ConfigError(named.path + ": /name",
+                        fmt::format("{} is the name of {} too, and --outputs names its files by it; another name, or "
+                                    "another folder for each, would do",
+                                    named.name(), first->second));
+}
+
+/// Configs that are passed over go to configs.skipped, by name. In a folder that is a config whose schedule is for
+/// other architectures, and on one architecture what another one of them takes; of architectures that nobody named,
+/// each that does not take it. What none of them takes is refused.
 std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;
   const TunedTable rows = tuned_rows(options);
+  const bool archs_are_named = !options.archs.empty();
   for (const NamedConfig& named : configs.usable) {
     std::vector<Arch> archs = choose_archs(named, options);
     std::optional<SkippedConfig> skipped;
@@ -58,12 +80,20 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
       return true;
     });
     if (archs.empty() && skipped) configs.skipped.push_back(std::move(*skipped));
+    std::vector<std::pair<Arch, std::vector<Violation>>> refusals;
     for (const Arch arch : archs) try {
         for (PlannedKernel& kernel : kernels_for(named, arch, rows))
           jobs.push_back({&named, arch, std::move(kernel.role), std::move(kernel.spec), nullptr});
       } catch (const ConfigError& error) {
-        violations.insert(violations.end(), error.violations().begin(), error.violations().end());
+        refusals.emplace_back(arch, error.violations());
       }
+    const bool taken = refusals.size() < archs.size();
+    for (const auto& [arch, why] : refusals)
+      if (taken && (named.in_folder || !archs_are_named))
+        configs.skipped.push_back(
+            {named.path, named.name(), fmt::format("not for {}: {}", to_string(arch), first_of(named, why))});
+      else
+        violations.insert(violations.end(), why.begin(), why.end());
   }
   if (!violations.empty()) throw ConfigError(std::move(violations));
   return jobs;
@@ -124,6 +154,7 @@ JsonValue to_json(const Job& job) {
 
 int compile(const Options& options) {
   Configs configs = read_configs(options.configs);
+  if (!options.outputs.empty()) require_names_apart(configs);
   std::vector<Job> jobs = plan_jobs(configs, options);
   KernelStore store(cache_options(options));
   // Configs that differ in shapes alone share a kernel: build each Spec once.
@@ -177,6 +208,7 @@ int compile(const Options& options) {
     const Style style(stdout);
     Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
     for (const Job& job : jobs) {
+      if (&job >= jobs.data() + kMostLines && job.binary) continue;  // what failed is always shown
       if (!job.binary) {
         table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), "-", "-", "-", "-",
                    style.verdict(false)});
@@ -189,9 +221,11 @@ int compile(const Options& options) {
                  size_text(static_cast<double>(job.binary->cubin.size())),
                  job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
     }
-    if (!jobs.empty()) fmt::print("{}", table.text(style));
-    for (const SkippedConfig& config : configs.skipped)
-      fmt::print("  {} {}: {}\n", style.dim("skipped"), config.path, config.reason);
+    const std::size_t hidden = static_cast<std::size_t>(
+        std::count_if(jobs.begin() + static_cast<std::ptrdiff_t>(std::min(jobs.size(), kMostLines)), jobs.end(),
+                      [](const Job& job) { return job.binary != nullptr; }));
+    if (!jobs.empty()) fmt::print("{}{}", table.text(style), more_text(style, jobs.size(), jobs.size() - hidden));
+    print_skipped(configs.skipped);
     fmt::print("{} kernel{}, {} compiled in {}\n", groups.size(), groups.size() == 1 ? "" : "s", compiled,
                duration_text(total_ms));
   }

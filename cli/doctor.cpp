@@ -159,6 +159,13 @@ void find_tuned_rows(const Options& options, std::vector<Finding>& findings, Jso
   for (const SkippedRow& row : unusable) findings.push_back({"", true, row.name + ": " + row.reason, ""});
 }
 
+/// What a machine without a compiler does all the same.
+std::vector<std::string> works_without_compiler(bool can_run) {
+  return {can_run ? "run and bench of kernels in the cache"
+                  : "run and trace of kernels in the cache, with --device emulator",
+          "explain", "source", "emulate", "cache"};
+}
+
 }  // namespace
 
 int doctor(const Options& options) {
@@ -179,6 +186,12 @@ int doctor(const Options& options) {
                       "the CUDA toolkit has both; CUDA_HOME or PATH would name them"});
   object.set("disassembler", disassembler ? JsonValue(disassembler->path) : JsonValue());
   object.set("can_compile", can_compile).set("can_run", can_run);
+  const std::vector<std::string> works = can_compile ? std::vector<std::string>{} : works_without_compiler(can_run);
+  if (!can_compile) {
+    JsonValue list = JsonValue::array();
+    for (const std::string& what : works) list.push(what);
+    object.set("works_without_compiler", std::move(list));
+  }
 
   const int code = can_compile || can_run ? kDone : kMissing;
   if (options.json) {
@@ -196,7 +209,8 @@ int doctor(const Options& options) {
   fmt::print("{}\n", can_run && can_compile ? "Can compile and run kernels."
                      : can_compile          ? "Can compile kernels, and run them on the emulator."
                      : can_run              ? "Can run cached kernels; cannot compile new ones."
-                                            : "Can neither compile nor run kernels.");
+                                            : "Can neither compile kernels nor run them on a GPU.");
+  if (!works.empty()) fmt::print("What works without a compiler: {}.\n", fmt::join(works, "; "));
   return code;
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "exit_code.h"
 #include "hazards.h"
@@ -28,9 +30,9 @@ std::string read_text(const std::string& path) {
 }
 
 const emulator::Entry& choose_entry(const emulator::Module& module, const Options& options) {
-  std::string names;
-  for (const emulator::Entry& entry : module.entries)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  std::vector<std::string> all;
+  for (const emulator::Entry& entry : module.entries) all.emplace_back(entry.name);
+  const std::string names = listed(all);
   if (options.entry.empty()) {
     if (module.entries.size() == 1) return module.entries[0];
     throw ConfigError(
@@ -53,6 +55,12 @@ std::vector<std::byte> contents(const Options& options) {
   return bytes;
 }
 
+/// Whether the bits of an integer of `bytes` bytes, signed or not, hold a magnitude.
+bool fits(std::uint64_t magnitude, bool negative, std::uint64_t bytes) {
+  if (bytes >= 8) return !negative || magnitude <= std::uint64_t{1} << 63;
+  return magnitude <= (negative ? std::uint64_t{1} << (8 * bytes - 1) : (std::uint64_t{1} << (8 * bytes)) - 1);
+}
+
 /// The bits of an integer, or of a float for a word that has a point. Throws ConfigError for other words.
 std::uint64_t number(const std::string& word, std::uint64_t bytes) {
   const char *begin = word.data(), *end = begin + word.size();
@@ -63,6 +71,8 @@ std::uint64_t number(const std::string& word, std::uint64_t bytes) {
       throw ConfigError("--params", fmt::format("{} is no float for a parameter of {} bytes", word, bytes));
     std::uint64_t bits = 0;
     const auto narrow = static_cast<float>(value);
+    if (bytes == 4 && !std::isfinite(narrow))
+      throw ConfigError("--params", fmt::format("{} is too large for a float of 4 bytes", word));
     if (bytes == 4)
       std::memcpy(&bits, &narrow, 4);
     else
@@ -75,6 +85,8 @@ std::uint64_t number(const std::string& word, std::uint64_t bytes) {
   if (error != std::errc() || stop != end)
     throw ConfigError(
         "--params", fmt::format("{} is no number; an integer, a float with a point or the word buffer would do", word));
+  if (!fits(value, negative, bytes))
+    throw ConfigError("--params", fmt::format("{} is too large for a parameter of {} bytes", word, bytes));
   return negative ? 0 - value : value;
 }
 
@@ -118,6 +130,18 @@ void copy_dimensions(const std::vector<std::uint32_t>& from, emulator::Dim3& to)
   for (std::size_t i = 0; i < from.size(); ++i) to[static_cast<int>(i)] = from[i];
 }
 
+/// What a GPU takes of the grid; above, its number of CTAs would not fit 32 bits either.
+void check_grid(const emulator::LaunchShape& shape) {
+  constexpr std::uint32_t kMostOfYZ = 65535;
+  for (const int axis : {1, 2})
+    if (shape.grid[axis] > kMostOfYZ)
+      throw ConfigError("--grid",
+                        fmt::format("{} of {} is outside [1, {}]", shape.grid[axis], axis == 1 ? "Y" : "Z", kMostOfYZ));
+  const double ctas = static_cast<double>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+  if (ctas > std::numeric_limits<std::int32_t>::max())
+    throw ConfigError("--grid", fmt::format("{:.4g} CTAs are more than the 2^31 - 1 that are run here", ctas));
+}
+
 int run_entry(const Options& options, const std::string& text) {
   const EmulatorBackendOptions how = emulator_options(options, Arch::kSm90a);
   emulator::Options machine_options;
@@ -125,6 +149,8 @@ int run_entry(const Options& options, const std::string& text) {
   machine_options.completion = how.completion;
   machine_options.seed = how.seed;
   machine_options.shuffle = how.seed != 0;
+  machine_options.max_instructions = options.max_instructions;
+  if (!options.timeout.empty()) machine_options.timeout_s = parse_seconds("--timeout", options.timeout);
   emulator::Emulator machine(machine_options);
   const auto module = machine.load(text);
   const emulator::Entry& entry = choose_entry(module->module(), options);
@@ -136,6 +162,7 @@ int run_entry(const Options& options, const std::string& text) {
   copy_dimensions(options.grid, shape.grid);
   copy_dimensions(options.block, shape.block);
   copy_dimensions(options.cluster, shape.cluster);
+  check_grid(shape);
   shape.dynamic_shared_bytes = options.shared_bytes;
   const emulator::LaunchReport report = [&] {
     const SlowNotice notice(fmt::format("{} is still running", entry.name));
@@ -165,8 +192,10 @@ int run_entry(const Options& options, const std::string& text) {
              static_cast<double>(ran.warp_instructions), duration_text(ran.seconds * 1e3),
              static_cast<double>(ran.warp_instructions) / std::max(ran.seconds, 1e-9) / 1e6,
              static_cast<double>(ran.mma_operations), size_text(static_cast<double>(ran.copied_bytes)));
-  for (const Buffer& buffer : buffers)
-    fmt::print("  {}: {} of {} bytes changed\n", buffer.parameter, changed_bytes(buffer), buffer.before.size());
+  for (std::size_t i = 0; i < std::min(buffers.size(), kMostLines); ++i)
+    fmt::print("  {}: {} of {} bytes changed\n", buffers[i].parameter, changed_bytes(buffers[i]),
+               buffers[i].before.size());
+  fmt::print("{}", more_text(style, buffers.size()));
   if (!report.completed) fmt::print("  {}\n", style.bad(report.fault));
   fmt::print("{}", hazards_text(hazards));
   return code;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "terminal.h"
 
 namespace kernelwright::cli {
@@ -34,12 +36,13 @@ std::string hazards_text(const std::vector<emulator::KernelHazard>& hazards) {
   const Style style(stdout);
   std::string text =
       "  " + style.bad(fmt::format("{} hazard{}", hazards.size(), hazards.size() == 1 ? "" : "s")) + "\n";
-  for (const auto& [kernel, report] : hazards) {
+  for (std::size_t i = 0; i < std::min(hazards.size(), kMostLines); ++i) {
+    const auto& [kernel, report] = hazards[i];
     std::string lines = report.text();
     for (std::size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 5) lines.replace(at, 1, "\n    ");
     text += fmt::format("    {}\n      {}   {}\n", lines, style.dim("in"), kernel);
   }
-  return text;
+  return text + more_text(style, hazards.size());
 }
 
 JsonValue to_json(const emulator::Statistics& statistics) {

@@ -22,7 +22,7 @@ namespace {
 int fail(const Options& options, ExitCode code, const std::string& message,
          const std::vector<Violation>& violations = {}) {
   const Style style(stderr);
-  fmt::print(stderr, "{} {}\n", style.bad("kernelwright:"), message);
+  fmt::print(stderr, "{} {}\n", style.bad("kernelwright:"), first_lines_of(message));
   if (!options.json) return code;
   JsonValue list = JsonValue::array();
   for (const Violation& violation : violations)

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/validate.h"
+#include "terminal.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -67,6 +70,13 @@ Configs read_configs(const std::vector<std::string>& paths) {
   return configs;
 }
 
+void print_skipped(const std::vector<SkippedConfig>& skipped) {
+  const Style style(stdout);
+  for (std::size_t i = 0; i < std::min(skipped.size(), kMostLines); ++i)
+    fmt::print("  {} {}: {}\n", style.dim("skipped"), skipped[i].path, skipped[i].reason);
+  fmt::print("{}", more_text(style, skipped.size()));
+}
+
 NamedConfig read_one_config(const std::vector<std::string>& paths) {
   if (paths.size() != 1) throw ConfigError("CONFIG", fmt::format("{} are named; one would do", paths.size()));
   std::error_code code;
@@ -107,7 +117,7 @@ std::vector<std::size_t> choose_shapes(const std::string& path, const std::vecto
     if (found == labels.end()) {
       std::vector<std::string> known;
       for (const ShapeLabel& label : labels) known.push_back(label.name);
-      throw ConfigError("--shape", fmt::format("{} is no shape of {}; it has {}", name, path, fmt::join(known, ", ")));
+      throw ConfigError("--shape", fmt::format("{} is no shape of {}; it has {}", name, path, listed(known)));
     }
     chosen.push_back(static_cast<std::size_t>(found - labels.begin()));
   }
@@ -131,6 +141,17 @@ EmulatorBackendOptions emulator_options(const Options& options, Arch arch) {
   emulator.timeline = options.timeline;
   emulator.timeline_cta = options.cta;
   return emulator;
+}
+
+double parse_seconds(const char* option, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, fault] = std::from_chars(text.data(), end, value);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const double factor = unit == "" || unit == "s" ? 1 : unit == "m" || unit == "min" ? 60 : unit == "h" ? 3600 : 0;
+  if (fault != std::errc() || factor == 0 || !(value > 0) || value * factor > 1e6)
+    throw ConfigError(option, quoted_for_message(text) + " is no time; 120s, 5m or 1h would do");
+  return value * factor;
 }
 
 CacheOptions cache_options(const Options& options) {

@@ -29,8 +29,7 @@ struct Options {
   std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;         // bench
   double minimum = 0;           // bench: TFLOP/s or GB/s below which a target is missed
-  std::string cache_verb;       // cache: ls, stats, verify, prune, clear, why; or none, and max_size
-  std::string max_size;
+  std::string cache_verb;       // cache: ls, verify, prune, clear, why
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
   // tune
@@ -45,6 +44,8 @@ struct Options {
   std::uint32_t shared_bytes = 0;
   std::uint64_t buffer_bytes = 1 << 20;
   std::vector<std::string> parameters;
+  std::string timeout;  // "": none
+  std::uint64_t max_instructions = 1'000'000'000;
   // trace
   bool timeline = false;  // set by the verb
   std::uint32_t cta = 0;
@@ -106,11 +107,14 @@ void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
 CacheOptions cache_options(const Options& options);
 
-/// "120s", "5m", "1h" or a number of seconds. Throws ConfigError.
-double parse_seconds(const std::string& text);
+/// "120s", "5m", "1h" or a number of seconds, which `option` gave. Throws ConfigError.
+double parse_seconds(const char* option, const std::string& text);
 
 /// How the emulator runs, as what `arch`.
 EmulatorBackendOptions emulator_options(const Options& options, Arch arch);
+
+/// A line for each on standard output, of the first kMostLines.
+void print_skipped(const std::vector<SkippedConfig>& skipped);
 
 /// A copy of `error` whose paths are led by `file`: "FILE: /problem/heads".
 ConfigError in_file(const std::string& file, const ConfigError& error);

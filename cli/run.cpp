@@ -259,9 +259,7 @@ int run(const Options& options) {
                              .dump());
     }
   } else {
-    const Style style(stdout);
-    for (const SkippedConfig& config : configs.skipped)
-      fmt::print("{} {}: {}\n", style.dim("skipped"), config.path, config.reason);
+    print_skipped(configs.skipped);
   }
   return passed ? kDone : kMismatch;
 }

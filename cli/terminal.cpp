@@ -150,6 +150,29 @@ SlowNotice::~SlowNotice() {
   state_->thread.join();
 }
 
+std::string more_text(const Style& style, std::size_t count, std::size_t shown) {
+  if (count <= shown) return {};
+  return "  " + style.dim(fmt::format("and {} more; --json has all", count - shown)) + "\n";
+}
+
+std::string first_lines_of(const std::string& text) {
+  std::size_t end = 0, lines = 0;
+  while (lines < kMostLines && end != text.npos && end < text.size())
+    if (end = text.find('\n', end); end != text.npos) ++end, ++lines;
+  if (end == text.npos || end >= text.size()) return text;
+  const auto more = 1 + std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end() - 1, '\n');
+  return fmt::format("{}and {} line{} more; --json has all", text.substr(0, end), more, more == 1 ? "" : "s");
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 12;
+  const std::size_t shown = std::min(names.size(), kMost);
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
 std::string duration_text(double milliseconds) {
   if (milliseconds < 1) return fmt::format("{:.1f} us", milliseconds * 1e3);
   if (milliseconds < 1e3) return fmt::format("{:.2f} ms", milliseconds);

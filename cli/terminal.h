@@ -68,6 +68,18 @@ class SlowNotice {
   std::unique_ptr<State> state_;
 };
 
+/// Most lines of a list that people are shown; --json has all of them.
+inline constexpr std::size_t kMostLines = 40;
+
+/// "  and 960 more; --json has all"; "" where `count` lines were few enough. `count` of them, `shown` were printed.
+std::string more_text(const Style& style, std::size_t count, std::size_t shown = kMostLines);
+
+/// The first kMostLines lines of `text`, and how many more there are.
+std::string first_lines_of(const std::string& text);
+
+/// "a, b, c"; of many the first twelve, "and 30 more".
+std::string listed(const std::vector<std::string>& names);
+
 /// "1.23 ms", "45.6 us"
 std::string duration_text(double milliseconds);
 /// "12.3 KB", "4.5 MB"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -14,6 +13,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/validate.h"
+#include "kernelwright/runtime/cache_files.h"
 #include "kernelwright/runtime/cuda_backend.h"
 #include "targets.h"
 #include "terminal.h"
@@ -78,21 +78,6 @@ std::string row_folder(const Options& options) {
                     "for rows; --output DIR would do");
 }
 
-}  // namespace
-
-double parse_seconds(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, fault] = std::from_chars(text.data(), end, value);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  const double factor = unit == "" || unit == "s" ? 1 : unit == "m" || unit == "min" ? 60 : unit == "h" ? 3600 : 0;
-  if (fault != std::errc() || factor == 0 || !(value > 0) || value * factor > 1e6)
-    throw ConfigError("--budget", quoted_for_message(text) + " is no time; 120s, 5m or 1h would do");
-  return value * factor;
-}
-
-namespace {
-
 /// What one config is tuned on: groups of shapes, a row for each, and shapes to check with.
 template <class KindOfConfig>
 struct Work {
@@ -151,6 +136,19 @@ bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& 
   return false;
 }
 
+/// tune/NAME.tune.jsonl in the cache directory. Throws ConfigError where there is none that can be written.
+std::string default_log(const Options& options, const NamedConfig& named) {
+  const std::string directory = CubinCache(cache_options(options)).directory();
+  if (directory.empty())
+    throw ConfigError("--log", "is not given, and no cache directory is named for it; --log FILE would do");
+  const std::string folder = directory + "/tune";
+  // Asked for one by one: neither is read from, or written into, if another user could have prepared it.
+  for (const std::string& path : {directory, folder})
+    if (const TrustedDirectory opened = open_trusted_directory(path, /*create=*/true, Trust::kOwnOnly); !opened.fd)
+      throw ConfigError("--log", opened.reason + "; --log FILE would do");
+  return folder + "/" + named.name() + ".tune.jsonl";
+}
+
 /// One config, its budget shared among its groups.
 template <class KindOfConfig>
 bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& work) {
@@ -162,7 +160,7 @@ bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& wo
                            session.folder.empty() ? "writes no row" : "writes a row because --output asks for it"));
   TuneOptions tune_options = session.tune;
   tune_options.budget_s /= static_cast<double>(work.groups.size());
-  tune_options.log = session.options.log.empty() ? work.named->name() + ".tune.jsonl" : session.options.log;
+  tune_options.log = session.options.log.empty() ? default_log(session.options, *work.named) : session.options.log;
   for (const auto& shapes : work.groups)
     if (!tune_group(session, place, work, shapes, tune_options)) return false;
   return true;
@@ -176,8 +174,8 @@ int tune(const Options& options) {
   for (const NamedConfig& named : configs.usable)
     std::visit([&](const auto& config) { work.push_back(work_of(named, config, options)); }, named.config);
   if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
-  Session session{options, row_folder(options), TunedTable::from_environment(options.tuned_dir), {}};
-  session.tune.budget_s = parse_seconds(options.budget);
+  Session session{options, row_folder(options), tuned_rows(options), {}};
+  session.tune.budget_s = parse_seconds("--budget", options.budget);
   session.tune.seed = options.seed;
   session.tune.resume = options.resume;
   if (options.candidates > 0) session.tune.candidates = static_cast<std::size_t>(options.candidates);
@@ -207,8 +205,7 @@ int tune(const Options& options) {
     fmt::print("{}\n",
                results.size() == 1 ? results[0].dump() : JsonValue::object().set("configs", session.results).dump());
   else
-    for (const SkippedConfig& config : configs.skipped)
-      fmt::print("{} {}: {}\n", Style(stdout).dim("skipped"), config.path, config.reason);
+    print_skipped(configs.skipped);
   return session.code;
 }
 

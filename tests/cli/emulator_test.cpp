@@ -160,5 +160,29 @@ TEST_F(OnEmulator, EmulateRefusesWhatItCannotRun) {
   expect_refused({"emulate", file, "--grid", "0"}, {"--grid"});
 }
 
+TEST_F(OnEmulator, EmulateEndsAnEndlessLoop) {
+  const std::string file = ptx("again: add.u32 %r3, %r3, 1;\n  bra again;");
+  const CommandResult counted = run({"emulate", file, "--bytes", "256", "--max-instructions", "5000000"});
+  EXPECT_EQ(counted.exit_code, 1) << counted.err;
+  EXPECT_THAT(counted.out,
+              HasSubstr("warp instructions have run and the limit is 5000000: the launch is taken to hang"));
+  const CommandResult timed =
+      run({"emulate", file, "--bytes", "256", "--max-instructions", "0", "--timeout", "0.5s", "--json"});
+  EXPECT_EQ(timed.exit_code, 1) << timed.err;
+  EXPECT_FALSE(json(timed).at("/completed").as_bool());
+  EXPECT_THAT(json(timed).at("/fault").as_string(), HasSubstr("the limit is 0.5 s: the launch is taken to hang"));
+  EXPECT_THAT(run({"emulate", "--help"}).out, HasSubstr("is taken to hang: 1000000000; 0 for no limit"));
+  expect_refused({"emulate", file, "--timeout", "never"}, {"--timeout: \"never\" is no time"});
+}
+
+TEST_F(OnEmulator, EmulateRefusesNumbersThatDoNotFit) {
+  const std::string file = ptx("");
+  expect_refused({"emulate", file, "--params", "buffer,4294967296"}, {"4294967296 is too large for a parameter of 4"});
+  expect_refused({"emulate", file, "--params=buffer,-2147483649"}, {"-2147483649 is too large for a parameter of 4"});
+  expect_refused({"emulate", file, "--params", "buffer,1.0e300"}, {"1.0e300 is too large for a float of 4 bytes"});
+  expect_refused({"emulate", file, "--grid", "1,65536"}, {"--grid: 65536 of Y is outside [1, 65535]"});
+  expect_refused({"emulate", file, "--grid", "2147483647,2"}, {"--grid: ", "are more than the 2^31 - 1"});
+}
+
 }  // namespace
 }  // namespace kernelwright

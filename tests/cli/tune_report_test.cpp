@@ -216,12 +216,12 @@ TEST(GroupsOf, PutsShapesOfOneRangeTogether) {
 }
 
 TEST(ParseSeconds, TakesUnits) {
-  EXPECT_DOUBLE_EQ(parse_seconds("90"), 90);
-  EXPECT_DOUBLE_EQ(parse_seconds("120s"), 120);
-  EXPECT_DOUBLE_EQ(parse_seconds("1.5m"), 90);
-  EXPECT_DOUBLE_EQ(parse_seconds("2h"), 7200);
+  EXPECT_DOUBLE_EQ(parse_seconds("--budget", "90"), 90);
+  EXPECT_DOUBLE_EQ(parse_seconds("--budget", "120s"), 120);
+  EXPECT_DOUBLE_EQ(parse_seconds("--budget", "1.5m"), 90);
+  EXPECT_DOUBLE_EQ(parse_seconds("--budget", "2h"), 7200);
   for (const char* bad : {"", "s", "12 s", "0", "-3s", "nan", "1e9", "5 minutes"})
-    EXPECT_THROW(parse_seconds(bad), ConfigError) << bad;
+    EXPECT_THROW(parse_seconds("--budget", bad), ConfigError) << bad;
 }
 
 }  // namespace

@@ -185,13 +185,19 @@ TEST_F(Tune, AGemmsRowReachesItsKernelsAndExplainSaysTuned) {
   EXPECT_EQ(json(run({"doctor", "--json", "--tuned-dir", path("rows")})).at("/tuned/unusable").elements().size(), 0u);
 }
 
-TEST_F(Tune, ABadOverlayFileIsAWarningAndDoctorShowsIt) {
+TEST_F(Tune, ABadOverlayIsAnErrorAndDoctorShowsIt) {
   std::filesystem::create_directories(path("rows/sm_90a"));
   const std::string bad = write("rows/sm_90a/bad.json", "{}");
-  const CommandResult explained = run({"explain", tiny(), "--arch", "sm_90a", "--tuned-dir", path("rows")},
-                                      {"KERNELWRIGHT_NVRTC=/nonexistent/libnvrtc.so"});
-  EXPECT_EQ(explained.exit_code, 0) << explained.err;
-  EXPECT_THAT(explained.err, HasSubstr("kernelwright: tuned row " + bad + ": /version: is missing"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"explain", tiny(), "--arch", "sm_90a"},
+                                                {"run", tiny(), "--device", "emulator"},
+                                                {"tune", tiny(), "--device", "emulator"},
+                                                {"compile", tiny(), "--arch", "sm_90a"}}) {
+    std::vector<std::string> with = words, missing = words;
+    with.insert(with.end(), {"--tuned-dir", path("rows")});
+    expect_refused(with, {"kernelwright: tuned row " + bad + ": /version: is missing"});
+    missing.insert(missing.end(), {"--tuned-dir", path("none")});
+    expect_refused(missing, {"tuned row " + path("none") + ": No such file or directory"});
+  }
   const CommandResult doctor = run({"doctor", "--json", "--tuned-dir", path("rows")});
   EXPECT_EQ(json(doctor).at("/tuned/unusable/0/row").as_string(), bad);
   EXPECT_THAT(run({"doctor", "--tuned-dir", path("rows")}).out, HasSubstr(bad + ": /version: is missing"));
@@ -210,6 +216,23 @@ TEST_F(Tune, RefusesWhatItCannotUseBeforeAnythingIsMeasured) {
   expect_refused({"tune", tiny(), "--device", "emulator", "--budget", "soon"}, {"--budget: \"soon\" is no time"});
   expect_refused({"tune", tiny(), "--device", "emulator", "--budget", "-1s"}, {"--budget"});
   expect_refused({"tune", tiny(), "--device", "emulator", "--log", path("none/log")}, {"cannot be written"});
+}
+
+TEST_F(Tune, KeepsItsLogInTheCacheAndItsBudgetWithinAFifth) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  using Clock = std::chrono::steady_clock;
+  auto began = Clock::now();
+  ASSERT_EQ(run({"compile", tiny(), "--arch", "sm_90a", "--cache-dir", path("other")}).exit_code, 0);
+  const std::chrono::duration<double> compile = Clock::now() - began;  // what is under way at the end is waited for
+  began = Clock::now();
+  const CommandResult result =
+      run({"tune", tiny(), "--device", "emulator", "--budget", "8s", "--candidates", "40", "--json"});
+  const std::chrono::duration<double> took = Clock::now() - began;
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(took.count(), 8 * 1.2 + 2 * compile.count());
+  EXPECT_GE(json(result).at("/best_over_model/pairs").as_int(), 8);
+  EXPECT_TRUE(std::filesystem::exists(path("cache/tune/tiny.tune.jsonl")));
+  EXPECT_FALSE(std::filesystem::exists("tiny.tune.jsonl"));
 }
 
 TEST_F(Tune, AutoWantsAGpu) {

@@ -1,4 +1,6 @@
 // What the verbs print, with and without a GPU and a compiler.
+#include <sys/stat.h>
+
 #include <set>
 
 #include "cli/command_fixture.h"
@@ -80,6 +82,72 @@ TEST_F(Verbs, CompileSkipsByNameWhatIsForAnotherArchitecture) {
   EXPECT_THAT(result.out, HasSubstr("skipped " + path("configs/b.json") + ": its schedule is for sm_90a alone"));
   EXPECT_THAT(result.out, HasSubstr("skipped " + path("configs/gemm.json") + ": its schedule is for sm_90a alone"));
   EXPECT_THAT(result.out, HasSubstr("tiny"));
+}
+
+TEST_F(Verbs, CompileGoesOnPastWhatOneArchitectureCannotTakeAndRefusesWhatNoneTakes) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  std::filesystem::create_directory(path("configs"));
+  write("configs/a.json", config());
+  const std::string fp8 = config(R"(, "dtype": {"q": "e4m3", "kv": "e4m3"})");
+  write("configs/fp8.json", fp8);
+  const CommandResult both = run({"compile", path("configs"), "--arch", "sm_80", "--arch", "sm_100a"});
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("skipped " + path("configs/fp8.json") + ": not for sm_80: /problem/dtype"));
+  EXPECT_THAT(both.out, HasSubstr("attention_sm100"));
+  const CommandResult none = run({"compile", path("configs"), "--arch", "sm_80"});
+  EXPECT_EQ(none.exit_code, 2) << none.out;
+  EXPECT_THAT(none.err, HasSubstr("configs/fp8.json: /problem/dtype"));
+  EXPECT_THAT(none.err, HasSubstr("sm_100a and sm_103a take this problem"));
+  expect_refused({"compile", write("fp8.json", fp8), "--arch", "sm_80", "--arch", "sm_100a"},
+                 {"fp8.json: /problem/dtype"});  // named itself, with both of them
+}
+
+TEST_F(Verbs, CompileDoesNotWriteTwoConfigsOfOneNameToOneFile) {
+  const std::string a = write("a.json", config()), b = write("b.json", config(R"(, "lse": true)"));
+  expect_refused({"compile", a, b, "--arch", "sm_80", "--outputs", path("out")},
+                 {"b.json: /name: tiny is the name of " + a + " too", "another name"});
+}
+
+TEST_F(Verbs, LongListsAreCappedForPeopleAndWholeAsJson) {
+  std::filesystem::create_directories(path("cache/aa"));
+  std::filesystem::permissions(path("cache"), std::filesystem::perms::owner_all);
+  const auto fill = [this] {  // what is no entry is listed, and set aside
+    for (int i = 0; i < 45; ++i)
+      write("cache/aa/" + std::string(60, '0') + std::to_string(10 + i) + ".kw2", "no entry");
+  };
+  fill();
+  const CommandResult listed = run({"cache", "ls"});
+  EXPECT_EQ(std::count(listed.out.begin(), listed.out.end(), '\n'), 43) << "a head, 40 entries, the rest, the sum";
+  EXPECT_THAT(listed.out, HasSubstr("and 5 more; --json has all"));
+  fill();
+  EXPECT_EQ(JsonValue::parse(run({"cache", "ls", "--json"}).out).at("/entries").elements().size(), 45u);
+  std::string unknown;
+  for (int i = 0; i < 60; ++i) unknown += ", \"no_field_" + std::to_string(i) + "\": 1";
+  const CommandResult refused = run({"explain", write("a.json", config(unknown))});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 41);
+  EXPECT_THAT(refused.err, HasSubstr("and 20 lines more; --json has all"));
+}
+
+TEST_F(Verbs, CacheThatCannotBeWrittenIsNeitherClearedNorPruned) {
+  std::filesystem::create_directory(path("cache"));
+  ::chmod(path("cache").c_str(), 0777);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"cache", "clear"}, {"cache", "prune", "--max-entries", "0"}}) {
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2) << result.out;
+    EXPECT_THAT(result.err, HasSubstr("is writable by others (mode 0777); chmod go-w it"));
+  }
+  ::chmod(path("cache").c_str(), 0700);
+  std::filesystem::create_directories(
+      path("cache/aa/" + std::string(62, '0') + ".kw2/in the way"));  // no unlink() does
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"cache", "clear"}, {"cache", "prune", "--max-entries", "0"}}) {
+    const CommandResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2) << result.out;
+    EXPECT_THAT(result.err, HasSubstr(".kw2 cannot be removed: Is a directory (EISDIR)"));
+  }
+  EXPECT_EQ(run_command({"cache", "clear"}, {"KERNELWRIGHT_CACHE_DIR=", "XDG_CACHE_HOME=", "HOME="}).exit_code, 2);
 }
 
 TEST_F(Verbs, OutputThatIsNoTerminalIsPlain) {
@@ -229,6 +297,24 @@ TEST_F(Verbs, DoctorWithoutCompilerAndGpuIsExit3) {
       run({"doctor", "--json"}, {"KERNELWRIGHT_NVRTC=/nowhere/libnvrtc.so", "CUDA_HOME=/nowhere"});
   EXPECT_EQ(result.exit_code, 3) << result.out;
   EXPECT_EQ(JsonValue::parse(result.out).at("/verdict").as_string(), "missing");
+}
+
+TEST_F(Verbs, DoctorWithoutACompilerSaysWhatStillWorksAndItDoes) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  const std::string file = write("a.json", config());
+  ASSERT_EQ(run({"compile", file, "--arch", "sm_80"}).exit_code, 0);
+  const std::vector<std::string> none{"KERNELWRIGHT_NVRTC=/nowhere/libnvrtc.so", "CUDA_HOME=/nowhere"};
+  const CommandResult text = run({"doctor"}, none);
+  EXPECT_THAT(text.out, HasSubstr("What works without a compiler: "));
+  const JsonValue object = JsonValue::parse(run({"doctor", "--json"}, none).out);
+  const std::vector<JsonValue>& works = object.at("/works_without_compiler").elements();
+  ASSERT_EQ(works.size(), 5u);
+  EXPECT_THAT(works[0].as_string(), HasSubstr("kernels in the cache"));
+  EXPECT_EQ(run({"run", file, "--device", "emulator", "--arch", "sm_80"}, none).exit_code, 0);
+  EXPECT_EQ(run({"trace", file, "--arch", "sm_80", "--out", path("t.json")}, none).exit_code, 0);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"explain", file}, {"source", file}, {"cache", "ls"}})
+    EXPECT_EQ(run(words, none).exit_code, 0) << words[0];
 }
 
 TEST_F(Verbs, EveryShippedConfigIsPlanned) {
