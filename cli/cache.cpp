@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "cache_stats.h"
 #include "exit_code.h"
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/planner.h"
@@ -119,10 +120,17 @@ int why(const Options& options) {
 }  // namespace
 
 int cache(const Options& options) {
+  if (options.cache_verb.empty() && options.max_size.empty())
+    throw ConfigError(
+        "cache", "names no VERB; ls, stats, verify, prune, clear and why CONFIG are, and --max-size SIZE stands alone");
+  if (!options.cache_verb.empty() && !options.max_size.empty())
+    throw ConfigError("--max-size", fmt::format("stands alone; cache {} does not take it", options.cache_verb));
   if (options.cache_verb == "why") return why(options);
   if (!options.configs.empty())
     throw ConfigError("command line", fmt::format("cache {} takes no CONFIG; only cache why does", options.cache_verb));
   CubinCache cache(cache_options(options));
+  if (!options.max_size.empty()) return cache_limit(cache, options.max_size, options.json);
+  if (options.cache_verb == "stats") return cache_stats(cache, options.json);
   if (options.cache_verb == "ls") return list(cache, options.json);
   if (options.cache_verb == "verify") return check(cache, options.json);
   std::string failure;

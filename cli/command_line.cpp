@@ -165,11 +165,12 @@ void CommandLine::add_trace() {
 
 void CommandLine::add_cache() {
   CLI::App* verb = add("cache", "What is kept of compiled kernels", cache);
-  verb->add_option("VERB", options_.cache_verb, "ls, verify, prune, clear, or why CONFIG")
-      ->required()
-      ->check(CLI::IsMember({"ls", "verify", "prune", "clear", "why"}));
+  verb->add_option("VERB", options_.cache_verb, "ls, stats, verify, prune, clear, or why CONFIG")
+      ->check(CLI::IsMember({"ls", "stats", "verify", "prune", "clear", "why"}));
   word(verb, "CONFIG", options_.configs, "For why: the config whose kernel is looked for", "FILE");
   archs(verb);
+  word(verb, "--max-size", options_.max_size,
+       "Without a VERB: what the directory may take from now on, 512MB, 2GiB; none: the default", "SIZE");
   whole(verb, "--max-bytes", options_.max_bytes, "prune: bytes to keep", 0, kAnyWhole);
   whole(verb, "--max-entries", options_.max_entries, "prune: entries to keep", 0, kAnyWhole);
   finite(verb, "--max-age-days", options_.max_age_days, "prune: age to keep, since the last use", 1e6);

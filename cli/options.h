@@ -29,7 +29,8 @@ struct Options {
   std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;         // bench
   double minimum = 0;           // bench: TFLOP/s or GB/s below which a target is missed
-  std::string cache_verb;       // cache: ls, verify, prune, clear, why
+  std::string cache_verb;       // cache: ls, stats, verify, prune, clear, why; or none, and max_size
+  std::string max_size;
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
   // tune

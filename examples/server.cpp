@@ -101,7 +101,7 @@ void serve() {
   Model model(engine);
   std::deque<std::string> waiting;
   std::string text;  // of a line that has not ended
-  for (bool open = true; open || !waiting.empty();) {
+  for (bool open = true; (open &= !stopping) || !waiting.empty();) {
     // What came while the last step ran. An idle server looks every 20 ms, and one with too much to do reads no more.
     pollfd input{STDIN_FILENO, POLLIN, 0};
     while (open && waiting.size() < 1000 && poll(&input, 1, waiting.empty() ? 20 : 0) > 0) {
@@ -118,8 +118,8 @@ void serve() {
         else
           waiting.push_back(line);
       }
+      text.resize(std::min(text.size(), kMostTokens + 1));  // of a line that is too long, enough to refuse it
     }
-    open &= !stopping;
     std::vector<std::string> batch;
     for (std::size_t tokens = 0; !waiting.empty() && batch.size() < kMostRequests; waiting.pop_front()) {
       if ((tokens += waiting.front().size()) > kMostTokens) break;

@@ -71,9 +71,12 @@ while [ "$count" -lt 40 ]; do
   echo 'one two one t'
   count=$((count + 1))
 done >"$folder/requests"
+head -c 20000 /dev/zero | tr '\0' a >>"$folder/requests"
+echo >>"$folder/requests"
 printf 'the last line has no en' >>"$folder/requests"
 "$server" <"$folder/requests" >"$folder/out" 2>"$folder/err" || fail "it ended with status $? after the end of its input"
 [ "$(grep -c '^one two one t -> w (1.00)$' "$folder/out")" -eq 40 ] || fail 'it did not answer 40 requests'
+[ "$(grep -c '^refused: ' "$folder/out")" -eq 1 ] || fail 'it did not refuse a line that is too long'
 expect '^the last line has no en -> . (0.50)$'
 [ "$(tail -n 1 "$folder/out")" = drained ] || fail 'it was not drained'
 ! grep -q '^compile: ' "$folder/err" || fail 'it compiled what is cached'

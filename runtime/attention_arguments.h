@@ -47,6 +47,9 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
 /// fewer leave plan_launch() far from the end of 64 bits.
 inline constexpr std::int64_t kMostPlannedRows = std::int64_t{1} << 40;
 
+/// Kernels count keys, and queries times the heads of a group, in 32 bits, up to the end of the last tile.
+inline constexpr std::int64_t kMostKeys = std::int64_t{1} << 30;
+
 /// What an extent breaks of the rules below, for questions that come without tensors.
 inline std::vector<Violation> broken_extent(const AttentionExtent& extent) {
   std::vector<Violation> broken;
@@ -96,7 +99,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   // Negative numbers are large ones here.
   const auto lengths = static_cast<std::uint64_t>(t.batch | t.q_len | t.kv_len | rows | kv_tokens_of(t));
   if (lengths >> 22 || all_bits(strides) >> 31) return false;
-  if (rows > std::int64_t{t.batch} * t.q_len) return false;
+  if (rows > std::int64_t{t.batch} * t.q_len || std::int64_t{t.q_len} * kernel.q_heads > kMostKeys) return false;
   if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
   constexpr DevicePtr kUnusual = std::uint64_t{1} << 63 | 15;
   if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & kUnusual)) return false;
@@ -133,7 +136,8 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)
     return false;
   if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
-  return !(std::abs(t.scale) > std::numeric_limits<float>::max()) && std::isnan(t.softcap) && !t.window;
+  if (t.num_pages < 0 || (t.num_pages > 0 && spec.kv_layout != KvLayoutKind::kPaged)) return false;
+  return (!t.scale || std::isfinite(*t.scale)) && !t.softcap && !t.window;
 }
 
 /// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
@@ -147,6 +151,16 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   bad(tensors.batch < 0, "/batch", [&] { return fmt::format("{} is negative", tensors.batch); });
   bad(tensors.q_len < 0, "/q_len", [&] { return fmt::format("{} is negative", tensors.q_len); });
   bad(tensors.kv_len < 0, "/kv_len", [&] { return fmt::format("{} is negative", tensors.kv_len); });
+  bad(tensors.kv_len > kMostKeys, "/kv_len", [&] {
+    return fmt::format("{} is more than 2^30 keys, to which kernels count in 32 bits; give the longest sequence's",
+                       tensors.kv_len);
+  });
+  bad(std::int64_t{tensors.q_len} * spec.group > kMostKeys, "/q_len", [&] {
+    return fmt::format(
+        "{} queries of {} heads are more than 2^30 rows, to which kernels count in 32 bits; give the "
+        "longest sequence's",
+        tensors.q_len, spec.group);
+  });
   bad((kernel.max_q_len > 0) & (tensors.q_len > kernel.max_q_len), "/q_len",
       [&] { return fmt::format("{} is above the problem's max_q_len of {}", tensors.q_len, kernel.max_q_len); });
   bad(tensors.sm_budget < 0, "/sm_budget",
@@ -315,14 +329,18 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
                        tensors.page_table_stride, spec.page_size, tensors.kv_len);
   });
 
-  const auto finite = [](float value) { return std::abs(value) <= std::numeric_limits<float>::max(); };
-  bad(std::isinf(tensors.scale), "/scale", [&] { return fmt::format("{} is not finite", tensors.scale); });
+  bad(tensors.num_pages < 0, "/num_pages",
+      [&] { return fmt::format("{} is negative; give the pages that k and v have", tensors.num_pages); });
+  bad(!paged & (tensors.num_pages > 0), "/num_pages",
+      [] { return std::string("is given, and the problem does not have paged keys; leave it 0"); });
+
+  const float scale = tensors.scale.value_or(1.f), softcap = tensors.softcap.value_or(1.f);
+  bad(!std::isfinite(scale), "/scale", [&] { return fmt::format("{} is not finite", scale); });
   const bool softcapped = spec.score_mod == ScoreModKind::kSoftcap;
-  const bool has_cap = !std::isnan(tensors.softcap);
-  bad(has_cap & softcapped & !(finite(tensors.softcap) & (tensors.softcap > 0)), "/softcap",
-      [&] { return fmt::format("{} is not a finite number above 0", tensors.softcap); });
-  bad(has_cap & !softcapped, "/softcap",
-      [] { return std::string("is given, and the problem's score_mod is not softcap; leave it NaN"); });
+  bad(softcapped & !(std::isfinite(softcap) & (softcap > 0)), "/softcap",
+      [&] { return fmt::format("{} is not a finite number above 0", softcap); });
+  bad(tensors.softcap.has_value() & !softcapped, "/softcap",
+      [] { return std::string("is given, and the problem's score_mod is not softcap; leave it absent"); });
   bad(tensors.window.has_value() & !kernel.takes_window, "/window",
       [] { return std::string("is given, and the problem's mask is not sliding_window; leave it absent"); });
   bad(tensors.window && (tensors.window->left < -1 || tensors.window->right < -1), "/window", [&] {

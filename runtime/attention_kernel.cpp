@@ -13,6 +13,8 @@ void AttentionKernel::launch(const AttentionTensors& tensors, Stream stream) con
   const detail::LoadedAttention* kernel = target.serving.load(std::memory_order_acquire);
   if (!kernel) [[unlikely]]
     kernel = &target.await_serving(stream);
+  if (const auto& check = target.shared->check_data) [[unlikely]]
+    check(*kernel, tensors, stream);
   if (kernel->watched) [[unlikely]]
     return target.watched_launch(*kernel, [&] { detail::launch_attention(*kernel, tensors, stream); });
   detail::launch_attention(*kernel, tensors, stream);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +34,11 @@ struct TensorStrides {
 ///   k, v  [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
 ///         [pages, page_size, kv_heads, head_dim]
 /// The buffers must outlive the work that launch() queues.
+///
+/// What the buffers hold is not trusted with memory: no length, offset or page that a kernel finds there makes it leave
+/// the tensors that are described here. A length is read as the nearest of [0, kv_len], a page as num_pages says. An
+/// offset that is negative or past the end of the rows (q_tokens, kv_tokens) is read as the end, and of a sequence of
+/// ragged queries at most q_len are computed. EngineOptions::check_data tells which of them were wrong.
 struct AttentionTensors {
   DevicePtr q = 0, k = 0, v = 0, o = 0;
   DevicePtr lse = 0;         // [batch, q_heads, q_len] or [q_tokens, q_heads] f32; needed if the problem has "lse"
@@ -43,7 +47,7 @@ struct AttentionTensors {
   /// [batch] i32, padded and paged keys: of each sequence, or with cache_length "prompt", which needs it, those ahead
   /// of the keys of its own queries. 0: every sequence has kv_len keys.
   DevicePtr kv_lengths = 0;
-  DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys
+  DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys; see num_pages
   DevicePtr sinks = 0;                 // [q_heads] f32
   DevicePtr k_scale = 0, v_scale = 0;  // [1] or [kv_heads] f32
   /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
@@ -73,8 +77,8 @@ struct AttentionTensors {
   /// itself launched so must have waited, in every CTA, as those of this library do. Refused below sm_90.
   bool pdl = false;
 
-  float scale = std::numeric_limits<float>::quiet_NaN();    // of Q K^T; NaN: 1 / sqrt(head_dim.qk)
-  float softcap = std::numeric_limits<float>::quiet_NaN();  // NaN: the problem's
+  std::optional<float> scale;    // of Q K^T, a finite number; absent: 1 / sqrt(head_dim.qk)
+  std::optional<float> softcap;  // absent: the problem's
   /// [q_heads] f32, for score_mod alibi; 0: the geometric series, 2^(-8 (head + 1) / q_heads) where q_heads is a power
   /// of two (docs/config.md).
   DevicePtr alibi_slopes = 0;
@@ -87,6 +91,16 @@ struct AttentionTensors {
   /// Scales "per_token": f32, as q without its last dimension, contiguous. k_scale is then as k without its last
   /// dimension, and v_scale [1].
   DevicePtr q_scale = 0;
+
+  /// Pages that k and v have, paged keys. Give it: an entry of page_table that names none of them, be it negative or
+  /// too large, then stands for a page of zeros, keys and values both. 0: not known, and every entry that is not
+  /// negative is taken for a page; a wrong one makes the kernel read what is not its own.
+  int num_pages = 0;
+
+  /// Rows of ragged o and lse that belong to no sequence, ahead of q_offsets[0] and from q_offsets[batch] on, as
+  /// batches that are padded to the size of a graph have them. True: the launch makes them zeros, and their LSE -inf.
+  /// False: it leaves them as they are.
+  bool zero_padding = false;
 };
 
 /// A handle to the kernel of one attention problem.

@@ -1,5 +1,6 @@
 #include "kernelwright/runtime/attention_launch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -70,7 +71,11 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
                             const ResolvedStrides& strides, const AttentionLaunch& launch) {
   const bool split = launch.num_splits > 1;
   const Window window = tensors.window.value_or(kernel.window);
-  const float scale = std::isnan(tensors.scale) ? kernel.scale : tensors.scale;
+  const float scale = tensors.scale.value_or(kernel.scale);
+  const auto extent = [](std::int64_t rows) {  // of rows that kernels count in 32 bits; 0: not known
+    return static_cast<std::int32_t>(rows > 0 ? std::min<std::int64_t>(rows, contract::kUnknownExtent)
+                                              : contract::kUnknownExtent);
+  };
   return {
       .q = pointer<const void>(tensors.q),
       .k = pointer<const void>(tensors.k),
@@ -95,7 +100,7 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .o_strides = packed(strides.o),
       .scale = scale,
       .exponent_scale = (scale == 0 ? 1.f : std::abs(scale)) * 1.4426950408889634f,
-      .softcap = std::isnan(tensors.softcap) ? kernel.softcap : tensors.softcap,
+      .softcap = tensors.softcap.value_or(kernel.softcap),
       .batch = tensors.batch,
       .q_heads = kernel.q_heads,
       .kv_heads = kernel.kv_heads,
@@ -109,7 +114,11 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .head_section = launch.head_section,
       .alibi_slopes = pointer<const float>(tensors.alibi_slopes),
       .chunk_reach = kernel.chunk_reach,
+      .num_pages = extent(tensors.num_pages),
       .q_scale = pointer<const float>(tensors.q_scale),
+      .q_tokens = extent(tensors.q_tokens),
+      .kv_tokens = extent(kv_tokens_of(tensors)),
+      .zero_padding = tensors.zero_padding ? 1 : 0,
   };
 }
 
@@ -279,6 +288,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
       .rows = static_cast<std::int32_t>(rows * kernel.q_heads),
       .q_heads = kernel.q_heads,
       .q_len = ragged ? 0 : tensors.q_len,
+      .batch = tensors.batch,
+      .q_offsets = params.q_offsets,
   };
   // Its wait ends with the kernel above, and that one has waited for what was ahead of both.
   kernel.device->launch(*kernel.combine, config_of(launch.combine, kernel.has_pdl), &combine, sizeof combine, stream);

@@ -8,8 +8,8 @@
 namespace kernelwright::detail {
 namespace {
 
-// How many pages there are is not known to a launch, and need not be: a box lies within the page that the page table
-// names.
+// Where the caller does not tell how many pages there are. A box lies within the page that the page table names; with
+// num_pages, one that names none is filled with zeros.
 constexpr std::int64_t kAnyNumberOfPages = std::int64_t{1} << 31;
 
 struct Operand {
@@ -71,7 +71,8 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   const std::int64_t q_batches = ragged_q ? 1 : tensors.batch;
   std::int64_t kv_rows = tensors.kv_len, kv_batches = tensors.batch;
   if (spec.kv_layout == KvLayoutKind::kRagged) kv_rows = kv_tokens_of(tensors), kv_batches = 1;
-  if (spec.kv_layout == KvLayoutKind::kPaged) kv_rows = spec.page_size, kv_batches = kAnyNumberOfPages;
+  if (spec.kv_layout == KvLayoutKind::kPaged)
+    kv_rows = spec.page_size, kv_batches = tensors.num_pages > 0 ? tensors.num_pages : kAnyNumberOfPages;
   // What one warp loads of a tile, or one CTA of a cluster.
   const int tile_rows = spec.block_n / (spec.token_gen ? spec.num_warps : spec.multicast);
   // A pair of CTAs shares K's rows, and V's columns.

@@ -210,7 +210,9 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .k_rope = c.k_rope,
                            .q_rope_strides = strides(c.q_rope_strides),
                            .k_rope_strides = strides(c.k_rope_strides),
-                           .q_scale = c.q_scale};
+                           .q_scale = c.q_scale,
+                           .num_pages = c.num_pages,
+                           .zero_padding = c.zero_padding != 0};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",
                       fmt::format("{:#x} has bits that mean nothing here", c.overrides));
@@ -326,6 +328,7 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
                       fmt::format("{} is none of debug (0), info (1), warning (2) and error (3)", c.event_level));
   options.sink_level = static_cast<EventLevel>(c.event_level);
   options.launch_sampling = c.launch_sampling;
+  options.check_data = c.check_data != 0;
   if (c.event_callback)
     options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
       const kernelwright_event out{.struct_size = sizeof(kernelwright_event),

@@ -94,7 +94,7 @@ typedef struct kernelwright_engine_options {
   const char* cache_directory; /* NULL: found as docs/cache.md says */
   const char* const* read_only_layers;
   size_t num_read_only_layers;
-  uint64_t max_cache_bytes;  /* 0: the default */
+  uint64_t max_cache_bytes;  /* 0: the cache directory's own limit, else 2 GiB */
   const char* nvrtc_path;    /* NULL: found */
   int32_t memory_only_cache; /* 1: the disk is not touched */
   int32_t compile_threads;   /* 0: as many as cores */
@@ -110,6 +110,9 @@ typedef struct kernelwright_engine_options {
   const char* tuned_dir;
   int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
   uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
+  /* For debugging, 1: each attention launch waits for its stream and looks at its lengths, offsets and page table; what
+   * its tensors do not bear out is an event, "bad data". With `hazards` an emulator looks in any case. */
+  int32_t check_data;
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
@@ -328,6 +331,10 @@ typedef struct kernelwright_attention_tensors {
   uint64_t q_rope, k_rope; /* the rotary part of a head, if the problem has one */
   kernelwright_strides q_rope_strides, k_rope_strides;
   uint64_t q_scale; /* scales "per_token" */
+  /* Pages that paged k and v have: an entry of page_table that names none of them stands for a page of zeros. Give it.
+   * 0: not known, and a wrong entry makes the kernel read what is not its own. */
+  int32_t num_pages;
+  int32_t zero_padding; /* 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone */
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

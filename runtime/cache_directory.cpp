@@ -21,11 +21,11 @@ std::atomic<std::uint64_t> temp_number{0};
 
 }  // namespace
 
-CacheDirectory::CacheDirectory(std::string path, Mode mode, Limits limits, Payload payload, Hooks hooks)
+CacheDirectory::CacheDirectory(std::string path, Mode mode, Bounds bounds, Payload payload, Hooks hooks)
     : path_(std::move(path)),
       mode_(mode),
       trust_(mode == Mode::kReadOnly ? Trust::kOwnOrRoot : Trust::kOwnOnly),
-      limits_(limits),
+      bounds_(bounds),
       payload_(payload),
       hooks_(std::move(hooks)) {
   root(/*create=*/false);  // so that a directory that cannot be used is known, and said, from the start

@@ -2,7 +2,8 @@
 ///   aa/<62 hex>.kw2      an entry; together the hex digits are its key's digest
 ///   any/aa/<62 hex>.kw2  a hard link to the newest entry by the digest without the compiler
 ///   index                what is there and when it was used (cache_index.h)
-///   tmp/                 entries being written
+///   stats, limit         what its users did over runs, and its bound (cache_numbers.h)
+///   tmp/                 files being written
 ///   quarantine/          what failed its checks, for people to look at
 ///   failed/              sources that the compiler rejected (failed_sources.h); tune/ has tuning logs
 /// An entry appears whole, by rename, or not at all; every read proves what it reads.
@@ -20,6 +21,7 @@
 #include "kernelwright/runtime/cache_files.h"
 #include "kernelwright/runtime/cache_index.h"
 #include "kernelwright/runtime/cache_layer.h"
+#include "kernelwright/runtime/cache_numbers.h"
 #include "kernelwright/runtime/events.h"
 #include "kernelwright/runtime/file_lock.h"
 #include "kernelwright/runtime/fork_guard.h"
@@ -31,6 +33,10 @@ class CacheDirectory : public CacheLayer {
   enum class Mode { kReadWrite, kReadOnly };
   struct Limits {
     std::uint64_t bytes, entries;
+  };
+  struct Bounds {
+    std::optional<std::uint64_t> bytes;  // absent: the directory's own, else kDefaultCacheBytes
+    std::uint64_t entries;
   };
   struct Hooks {
     std::function<void(const Event&)> report;  // must be set
@@ -45,7 +51,7 @@ class CacheDirectory : public CacheLayer {
   };
 
   /// find() gives what `payload` says: the whole Binary, or one without PTX.
-  CacheDirectory(std::string path, Mode mode, Limits limits, Payload payload, Hooks hooks);
+  CacheDirectory(std::string path, Mode mode, Bounds bounds, Payload payload, Hooks hooks);
 
   std::string status() const override;
   std::optional<Binary> find(const CacheKey& key) override;
@@ -68,6 +74,15 @@ class CacheDirectory : public CacheLayer {
   std::size_t clear(std::string* failure = nullptr);
   std::uint64_t evicted() const { return evicted_; }
 
+  /// The bound that holds now; reads the directory's own.
+  std::uint64_t max_bytes();
+  /// "", or why it could not be kept.
+  std::string set_max_bytes(std::optional<std::uint64_t> bytes);
+  /// What was added over runs, and what is wrong with it.
+  NumbersFile stats();
+  /// False if it could not be done now. Makes no directory.
+  bool add_stats(const Numbers& added, int patience_ms);
+
  private:
   using Root = std::shared_ptr<const Fd>;
   Root root(bool create);
@@ -82,6 +97,7 @@ class CacheDirectory : public CacheLayer {
                  const std::string& reason);
   int write_entry(const Root& root, const CacheKey& key, std::span<const std::byte> bytes);
   void touch(const Root& root, const FileBytes& file, const CacheKey& key);
+  std::uint64_t max_bytes(const Root& root);
   void maintain(const Root& root);
   void rebuild_index(const Root& root);
   void sweep(const Root& root);
@@ -92,10 +108,10 @@ class CacheDirectory : public CacheLayer {
   const std::string path_;
   const Mode mode_;
   const Trust trust_;
-  const Limits limits_;
+  const Bounds bounds_;
   const Payload payload_;
   const Hooks hooks_;
-  std::atomic<bool> refused_{false};
+  std::atomic<bool> refused_{false}, told_of_limit_{false};
   std::atomic<std::uint64_t> evicted_{0};
   std::atomic<std::int64_t> swept_s_{0};
   CacheIndex index_;

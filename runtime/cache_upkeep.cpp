@@ -11,6 +11,7 @@
 
 #include "kernelwright/runtime/cache_directory.h"
 #include "kernelwright/runtime/cache_names.h"
+#include "kernelwright/runtime/cubin_cache.h"
 
 namespace kernelwright {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::int64_t kStaleTempS = 3600;        // a publish takes millisecond
 constexpr std::int64_t kQuarantineS = 7 * 86400;  // long enough to be looked at
 constexpr std::size_t kQuarantineFiles = 64;
 constexpr std::int64_t kNoAge = -1;
+constexpr const char *kLimitName = "limit", *kMaxBytes = "max_bytes", *kStatsName = "stats";
 
 bool is_shard(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -153,19 +155,60 @@ void CacheDirectory::sweep(const Root& root) {
   }
 }
 
+std::uint64_t CacheDirectory::max_bytes(const Root& root) {
+  const NumbersFile file = root ? read_numbers(root->get(), kLimitName, trust_) : NumbersFile{};
+  if (!file.fault.empty() && !told_of_limit_.exchange(true))
+    hooks_.report({EventKind::kCacheDegraded, "", path_,
+                   fmt::format("its file limit {}, so the limit that it kept does not hold; kernelwright cache "
+                               "--max-size sets it anew",
+                               file.fault)});
+  const auto own = file.numbers.find(kMaxBytes);
+  if (own == file.numbers.end()) return bounds_.bytes.value_or(kDefaultCacheBytes);
+  return std::min(own->second, bounds_.bytes.value_or(own->second));
+}
+
+std::uint64_t CacheDirectory::max_bytes() { return max_bytes(root(/*create=*/false)); }
+
+std::string CacheDirectory::set_max_bytes(std::optional<std::uint64_t> bytes) {
+  const Root at = root(/*create=*/true);
+  if (!at || !writable()) {
+    std::lock_guard hold(mutex_);
+    return refused_ ? refusal_ : path_ + " cannot be made or written";
+  }
+  int error = 0;
+  if (bytes)
+    error = write_numbers(at->get(), kLimitName, {{kMaxBytes, *bytes}});
+  else if (unlinkat(at->get(), kLimitName, 0) != 0 && errno != ENOENT)
+    error = errno;
+  return error == 0 ? "" : fmt::format("{}/{} cannot be written: {}", path_, kLimitName, error_text(error));
+}
+
+NumbersFile CacheDirectory::stats() {
+  const Root at = root(/*create=*/false);
+  return at ? read_numbers(at->get(), kStatsName, trust_) : NumbersFile{};
+}
+
+bool CacheDirectory::add_stats(const Numbers& added, int patience_ms) {
+  const Root at = root(/*create=*/false);
+  if (!at || !writable()) return false;
+  const Numbers first{{"since_s", static_cast<std::uint64_t>(std::time(nullptr))}};
+  return add_numbers(at->get(), kStatsName, trust_, added, first, patience_ms);
+}
+
 void CacheDirectory::maintain(const Root& root) {
   sweep(root);
   const bool readable = index_.refresh(root->get());
-  const bool full = index_.total_bytes() > limits_.bytes || index_.size() > limits_.entries;
+  const Limits limits{max_bytes(root), bounds_.entries};
+  const bool full = index_.total_bytes() > limits.bytes || index_.size() > limits.entries;
   if (readable && !full && !index_.wants_compaction()) return;
   FileLock lock;
   const LockOutcome outcome = lock.acquire(hooks_.locks(), upkeep_lock_name(root->get()), /*timeout_ms=*/0);
   if (outcome == LockOutcome::kTimedOut) return;  // another process is at it
   if (!readable || index_.wants_compaction()) rebuild_index(root);
   lock.release();
-  if (full || index_.total_bytes() > limits_.bytes || index_.size() > limits_.entries) {
+  if (full || index_.total_bytes() > limits.bytes || index_.size() > limits.entries) {
     // A tenth below the bound, so that a full cache does not evict on every publish.
-    evict({limits_.bytes - limits_.bytes / 10, limits_.entries - limits_.entries / 10}, kNoAge);
+    evict({limits.bytes - limits.bytes / 10, limits.entries - limits.entries / 10}, kNoAge);
   }
 }
 

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -46,6 +48,13 @@ struct Flight {
   }
 };
 
+constexpr auto kAddEvery = std::chrono::seconds(1);
+constexpr int kPatienceMs = 50;
+constexpr const char* kStatNames[] = {"runs",       "memory_hits",      "disk_hits",   "layer_hits",
+                                      "compiles",   "compile_failures", "saved_us",    "compile_us",
+                                      "bytes_read", "bytes_written",    "quarantined", "evicted"};
+constexpr std::size_t kNumStats = std::size(kStatNames);
+
 struct Failure {
   std::exception_ptr error;
   Clock::time_point forget_at;
@@ -79,6 +88,21 @@ struct CubinCache::Impl {
       remembered_failures{0}, joined{0}, lock_waits{0}, lock_timeouts{0}, writes{0}, write_failures{0}, quarantined{0};
 
   LatencyHistogram compile_times{kFirstStepNs};
+
+  // The directory's statistics: what was done since this cache added to them last. docs/cache.md
+  std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0}, saved_us{0}, compile_us{0};
+  std::atomic<Clock::rep> next_addition{(Clock::now() + kAddEvery).time_since_epoch().count()};
+  std::array<std::uint64_t, kNumStats> added{};                     // guarded by the mutex below
+  mutable ForkSafeMutex added_mutex{[this] { added = so_far(); }};  // what the parent did is the parent's to add
+  std::array<std::uint64_t, kNumStats> so_far() const;
+  void add_stats(int patience_ms) noexcept;
+  void add_stats_now_and_then() noexcept;
+  void count_hit(std::atomic<std::uint64_t>& counter, const Binary& binary) {
+    ++counter;
+    bytes_read += binary.cubin.size() + binary.ptx.size();
+    if (binary.compile_ms > 0 && binary.compile_ms < 1e9)
+      saved_us += static_cast<std::uint64_t>(binary.compile_ms * 1e3);
+  }
 
   // The lock directory is made and probed at the first miss, not at start: hits need none.
   ForkSafeMutex locks_mutex;
@@ -128,9 +152,10 @@ struct CubinCache::Impl {
   std::optional<Binary> from_layers(const CacheKey& key, const Digest& digest, CacheSource& source) {
     const auto start = Clock::now();
     auto hit = [&](std::atomic<std::uint64_t>& counter, const Binary& binary) {
-      ++counter;
+      count_hit(counter, binary);
       const std::chrono::duration<double, std::milli> spent = Clock::now() - start;
       if (options.sink) tell({EventKind::kCacheHit, digest.hex(), binary.entry, "", spent.count()});
+      add_stats_now_and_then();
     };
     if (directory)
       if (auto binary = directory->find(key)) {
@@ -149,7 +174,13 @@ struct CubinCache::Impl {
 
   void publish(const CacheKey& key, const Binary& binary) {
     if (!directory) return;
-    ++(directory->publish(key, binary) ? writes : write_failures);
+    if (directory->publish(key, binary)) {
+      ++writes;
+      bytes_written += binary.cubin.size() + binary.ptx.size();
+    } else {
+      ++write_failures;
+    }
+    add_stats_now_and_then();
   }
 
   Shared compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight);
@@ -161,7 +192,7 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
   FileLock()
       .release();  // makes the table of held locks now: a fork in the midst of making it would leave a child without
   const CacheOptions& wanted = impl.options;
-  const CacheDirectory::Limits limits{wanted.max_bytes, wanted.max_entries};
+  const CacheDirectory::Bounds bounds{wanted.max_bytes, wanted.max_entries};
   const CacheDirectory::Hooks hooks{[&impl](const Event& event) { impl.tell(event); }, wanted.publish_observer,
                                     [&impl]() -> const LockDirectory& { return impl.locks(); }};
   const Payload payload = wanted.ptx ? Payload::kUnpack : Payload::kCubinOnly;
@@ -171,18 +202,94 @@ CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
     impl.directory_path = wanted.directory ? *wanted.directory : environment_directory(impl.no_directory);
     if (wanted.directory && wanted.directory->empty()) impl.no_directory = "the directory's name is empty";
     if (!impl.directory_path.empty())
-      impl.directory = std::make_unique<CacheDirectory>(impl.directory_path, CacheDirectory::Mode::kReadWrite, limits,
+      impl.directory = std::make_unique<CacheDirectory>(impl.directory_path, CacheDirectory::Mode::kReadWrite, bounds,
                                                         payload, hooks);
     else
       impl.tell({EventKind::kCacheDegraded, "", "", impl.no_directory + "; kernels stay in memory"});
   }
   for (const std::string& path : wanted.read_only_layers)
     impl.layers.push_back(
-        std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, limits, payload, hooks));
+        std::make_shared<CacheDirectory>(path, CacheDirectory::Mode::kReadOnly, bounds, payload, hooks));
   for (const auto& layer : wanted.more_layers) impl.layers.push_back(layer);
 }
 
-CubinCache::~CubinCache() = default;
+CubinCache::~CubinCache() { impl_->add_stats(kPatienceMs); }
+
+std::array<std::uint64_t, kNumStats> CubinCache::Impl::so_far() const {
+  std::array<std::uint64_t, kNumStats> now{
+      0,        memory_hits, disk_hits,  layer_hits,    compiles,    compile_failures,
+      saved_us, compile_us,  bytes_read, bytes_written, quarantined, directory ? directory->evicted() : 0};
+  now[0] = std::any_of(now.begin(), now.end(), [](std::uint64_t value) { return value > 0; });
+  return now;
+}
+
+// A hint, as the index is: whatever goes wrong here costs counts and nothing else.
+void CubinCache::Impl::add_stats(int patience_ms) noexcept {
+  if (!directory || !directory->writable()) return;
+  try {
+    std::array<std::uint64_t, kNumStats> delta;
+    {
+      std::lock_guard hold(added_mutex);
+      const auto now = so_far();
+      for (std::size_t i = 0; i < kNumStats; ++i) delta[i] = now[i] - added[i];
+      added = now;
+    }
+    Numbers numbers;
+    for (std::size_t i = 0; i < kNumStats; ++i)
+      if (delta[i] > 0) numbers[kStatNames[i]] = delta[i];
+    if (numbers.empty()) return;
+    if (directory->add_stats(numbers, patience_ms)) return;
+    std::lock_guard hold(added_mutex);
+    for (std::size_t i = 0; i < kNumStats; ++i) added[i] -= delta[i];  // the next addition has them
+  } catch (...) {
+  }
+}
+
+void CubinCache::Impl::add_stats_now_and_then() noexcept {
+  const auto now = Clock::now();
+  Clock::rep due = next_addition.load(std::memory_order_relaxed);
+  if (now.time_since_epoch().count() < due) return;
+  if (next_addition.compare_exchange_strong(due, (now + kAddEvery).time_since_epoch().count())) add_stats(0);
+}
+
+CacheStats CubinCache::stats() const {
+  CacheStats stats;
+  Numbers numbers;
+  impl_->add_stats(kPatienceMs);
+  if (impl_->directory) {
+    NumbersFile file = impl_->directory->stats();
+    numbers = std::move(file.numbers);
+    stats.fault = std::move(file.fault);
+  }
+  {  // what could not be added yet
+    std::lock_guard hold(impl_->added_mutex);
+    const auto now = impl_->so_far();
+    for (std::size_t i = 0; i < kNumStats; ++i) numbers[kStatNames[i]] += now[i] - impl_->added[i];
+  }
+  const auto seconds = [&](const char* name) { return static_cast<double>(numbers[name]) * 1e-6; };
+  stats.runs = numbers["runs"];
+  stats.memory_hits = numbers["memory_hits"];
+  stats.disk_hits = numbers["disk_hits"];
+  stats.layer_hits = numbers["layer_hits"];
+  stats.compiles = numbers["compiles"];
+  stats.compile_failures = numbers["compile_failures"];
+  stats.saved_s = seconds("saved_us");
+  stats.compile_s = seconds("compile_us");
+  stats.bytes_read = numbers["bytes_read"];
+  stats.bytes_written = numbers["bytes_written"];
+  stats.quarantined = numbers["quarantined"];
+  stats.evicted = numbers["evicted"];
+  stats.since_s = static_cast<std::int64_t>(numbers["since_s"]);
+  return stats;
+}
+
+std::uint64_t CubinCache::max_bytes() const {
+  return impl_->directory ? impl_->directory->max_bytes() : impl_->options.max_bytes.value_or(kDefaultCacheBytes);
+}
+
+std::string CubinCache::set_max_bytes(std::optional<std::uint64_t> bytes) {
+  return impl_->directory ? impl_->directory->set_max_bytes(bytes) : "no cache directory: " + impl_->no_directory;
+}
 
 std::string_view to_string(CacheSource source) {
   switch (source) {
@@ -302,7 +409,7 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
     }
     // Whoever held the lock, or took it and let go between our look and our lock, has published by now.
     if (auto binary = directory->find(key)) {
-      ++disk_hits;
+      count_hit(disk_hits, *binary);
       flight.source = CacheSource::kDisk;
       return serve(std::move(*binary));
     }
@@ -322,6 +429,7 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
   flight.source = CacheSource::kCompiled;
   const auto took = Clock::now() - start;
   compile_times.add(took);
+  compile_us += static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
   const std::chrono::duration<double, std::milli> spent = took;
   if (options.sink) tell({EventKind::kCompile, digest.hex(), binary.entry, "", spent.count()});
   const Shared kept = serve(std::move(binary));
@@ -403,7 +511,7 @@ VerifyReport CubinCache::verify() {
 std::size_t CubinCache::prune(const PruneLimits& limits, std::string* failure) {
   if (failure) failure->clear();
   if (!impl_->directory) return 0;
-  const CacheDirectory::Limits bounds{limits.max_bytes.value_or(impl_->options.max_bytes),
+  const CacheDirectory::Limits bounds{limits.max_bytes ? *limits.max_bytes : max_bytes(),
                                       limits.max_entries.value_or(impl_->options.max_entries)};
   return impl_->directory->evict(bounds, limits.max_age_s.value_or(-1), failure);
 }

@@ -25,6 +25,8 @@
 
 namespace kernelwright {
 
+inline constexpr std::uint64_t kDefaultCacheBytes = std::uint64_t{2} << 30;
+
 struct CacheOptions {
   /// Where entries are kept; else $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
   /// $HOME/.cache/kernelwright, else memory only.
@@ -33,7 +35,9 @@ struct CacheOptions {
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
   bool disk = true;                                      // false: memory only, silently
   bool ptx = true;  // false: binaries found on disk come without PTX, which is then neither read nor proven
-  std::uint64_t max_bytes = std::uint64_t{2} << 30;
+  /// Of entries in `directory`. Absent: what set_max_bytes() has kept in the directory, else kDefaultCacheBytes; where
+  /// both are there, the smaller one holds.
+  std::optional<std::uint64_t> max_bytes;
   std::uint64_t max_entries = 50'000;
   std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that nobody but the cache holds any more
   int lock_timeout_ms = 60'000;               // how long another process' compilation of the same key is waited for
@@ -64,6 +68,20 @@ struct CacheCounters {
   std::uint64_t writes = 0, write_failures = 0;
   std::uint64_t quarantined = 0;
   std::uint64_t evicted = 0;
+};
+
+/// What all users of a cache directory did, over runs. A process adds to it about once a second while it asks for
+/// binaries, and at its end; what a killed one did last may lack.
+struct CacheStats {
+  std::uint64_t runs = 0;                                        // caches that did anything
+  std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // as in CacheCounters
+  std::uint64_t compiles = 0, compile_failures = 0;              // what nobody had; together the misses
+  double compile_s = 0;                                          // that the compiles took
+  double saved_s = 0;  // that the binaries of disk and layer hits took when they were compiled
+  std::uint64_t bytes_read = 0, bytes_written = 0;  // of the code in those hits, and in entries that were written
+  std::uint64_t quarantined = 0, evicted = 0;
+  std::int64_t since_s = 0;  // Unix time of the first addition; 0: there was none
+  std::string fault;         // what is wrong with the file, which is begun anew; ""
 };
 
 /// One entry on disk.
@@ -110,11 +128,19 @@ class CubinCache {
   void put(const CacheKey& key, Binary binary);
 
   CacheCounters counters() const;
+  /// The directory's, with all that this cache has done.
+  CacheStats stats() const;
   /// Of `compile` alone: neither lookups nor waits for others are in it.
   LatencySnapshot compile_latency() const;
 
   /// A line per layer: what is on, and why the others are not.
   std::string status() const;
+
+  /// Bytes that entries in the directory may take, now: see CacheOptions::max_bytes.
+  std::uint64_t max_bytes() const;
+  /// Keeps a limit in the directory, which is made if it is absent, for all caches that use it from now on; without a
+  /// value removes it. "", or why it could not be kept. prune() then brings the directory below it.
+  std::string set_max_bytes(std::optional<std::uint64_t> bytes);
 
   /// The directory in use or wanted; "" where none could be named.
   const std::string& directory() const;

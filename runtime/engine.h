@@ -62,6 +62,11 @@ struct EngineOptions {
   /// A folder of tuned rows, <arch>/*.json, that lies over those of the library; "": $KERNELWRIGHT_TUNED_DIR, else
   /// none. What cannot be used there is told to the sink (kTunedRow) and changes nothing else.
   std::string tuned_dir;
+  /// For debugging: each attention launch first waits for its stream and copies its lengths, offsets and page table to
+  /// the host. What of them the tensors do not bear out is told to the sink (kBadData), by row and value, and on the
+  /// emulator reported (EmulatorBackend::take_reports()); the launch goes on, and reads them as AttentionTensors says.
+  /// Launches that are captured are not looked at. An emulator with hazards looks in any case.
+  bool check_data = false;
   int compile_threads = 0;                        // of the background; 0: as many as cores. Started when first needed
   OnMiss on_miss = OnMiss::kBlock;                // of kernels that attention() prepares by itself
   std::uint32_t launch_sampling = 0;              // about one launch in so many is timed: latencies(). 0: none

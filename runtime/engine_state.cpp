@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/validate.h"
+#include "kernelwright/runtime/attention_data.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/kernel_notes.h"
 
@@ -132,6 +133,16 @@ Engine::State::State(EngineOptions given)
                   .key = "",
                   .name = backend->device(0).info().name,
                   .detail = "kernels run on the emulator: " + why_not_cuda});
+  auto* const emulated = dynamic_cast<EmulatorBackend*>(backend.get());
+  if (options.check_data || (emulated && options.emulator.hazards))
+    shared.check_data = [this, emulated](const detail::LoadedAttention& kernel, const AttentionTensors& tensors,
+                                         Stream stream) {
+      for (const std::string& what : detail::find_bad_data(kernel, tensors, stream)) {
+        const std::string name(kernel_name(kernel.spec));
+        if (emulated) emulated->add_report({name, {.kind = emulator::HazardKind::kData, .what = what}});
+        if (options.sink) options.sink({.kind = EventKind::kBadData, .key = "", .name = name, .detail = what});
+      }
+    };
   if (options.sink)
     for (const SkippedRow& row : rows->skipped())
       options.sink({.kind = EventKind::kTunedRow, .key = "", .name = row.name, .detail = row.reason});

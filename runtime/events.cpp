@@ -16,6 +16,7 @@ std::string_view to_string(EventKind kind) {
     case EventKind::kSealedMiss: return "sealed miss";
     case EventKind::kFailure: return "failure";
     case EventKind::kDevice: return "device";
+    case EventKind::kBadData: return "bad data";
     case EventKind::kTunedRow: return "tuned row";
   }
   return "?";
@@ -31,6 +32,7 @@ EventLevel level_of(EventKind kind) {
     case EventKind::kCacheDegraded:
     case EventKind::kLockTimeout:
     case EventKind::kDevice:
+    case EventKind::kBadData:
     case EventKind::kTunedRow: return EventLevel::kWarning;
     case EventKind::kSealedMiss:
     case EventKind::kFailure: return EventLevel::kError;

@@ -19,7 +19,8 @@ enum class EventKind {
   kSealedMiss,       // a kernel was asked for after seal()
   kFailure,          // a background compile failed; `detail` has the error
   kDevice,           // backend "auto" found no GPU and took the emulator; `detail` says what is missing
-  kTunedRow,         // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
+  kBadData,   // a length, offset or page of a launch is none of its tensors'; `name` is the kernel, `detail` the row
+  kTunedRow,  // a tuned row, or a folder of them, was set aside; `name` is its file, `detail` says why
 };
 
 /// How much an event asks of an operator, ascending.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "contract/blackwell_gemm.h"
@@ -130,6 +131,8 @@ void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t,
                        items, spec.swap_ab ? spec.block_n : spec.block_m, spec.swap_ab ? spec.block_m : spec.block_n,
                        spec.split_k > 1 ? fmt::format(" in {} parts of k", spec.split_k) : "", kMostItems);
   });
+  bad(!std::isfinite(t.alpha), "/alpha", [&] { return fmt::format("{} is not finite", t.alpha); });
+  bad(!std::isfinite(t.beta), "/beta", [&] { return fmt::format("{} is not finite", t.beta); });
   bad(t.sm_budget < 0, "/sm_budget", [&] { return fmt::format("{} is negative; 0 takes all SMs", t.sm_budget); });
   bad(t.pdl && !kernel.has_pdl, "/pdl", [&] {
     return fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
@@ -265,6 +268,7 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
   if (t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0) return false;
   if (of.d.overlaps(of.a) || of.d.overlaps(of.b)) return false;
   if (spec.takes_turns() || (t.sm_budget > 0 && takes_all_sms(spec))) return false;
+  if (!std::isfinite(t.alpha) || !std::isfinite(t.beta)) return false;
   return !t.c && !t.bias && !t.scale_a && !t.scale_b && !spec.adds_c && !spec.bias && spec.scales == ScaleKind::kNone;
 }
 

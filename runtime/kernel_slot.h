@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,8 @@ struct SlotShared {
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
   std::uint32_t launch_sampling = 0;  // EngineOptions', fixed before any slot is made
   LatencyHistogram launches{kFirstLaunchNs};
+  /// Looks at the data of a launch before it is queued (EngineOptions::check_data); empty: nobody does. Set once.
+  std::function<void(const LoadedAttention&, const AttentionTensors&, Stream)> check_data;
 };
 
 /// What the engine is told by a kind of problem; attention_launch.h, gemm_launch.h and

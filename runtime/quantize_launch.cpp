@@ -42,10 +42,11 @@ std::vector<Violation> broken_rules(const LoadedQuantize& kernel, const Quantize
         fmt::format("address {:#x} is not a multiple of {}; give an aligned one", of.address, alignment));
     bad(of.stride < of.columns, stride_path,
         fmt::format("{} is less than the {} elements of a row", of.stride, of.columns));
-    bad(of.stride >= of.columns && !of.fits_memory(), stride_path,
-        fmt::format("{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
-                    "reach, or to more than {} bytes",
-                    of.stride, to_string(of.dtype), of.rows, of.address, kMostBytes));
+    if (of.stride >= of.columns && !of.fits_memory())
+      bad(true, stride_path,
+          fmt::format("{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
+                      "reach, or to more than {} bytes",
+                      of.stride, to_string(of.dtype), of.rows, of.address, kMostBytes));
   };
   matrix("/tensors/x", "/tensors/x_stride", x, bits_of(x.dtype) / 8);
   matrix("/tensors/elements", "/tensors/elements_stride", elements, kRowBytes);
@@ -58,8 +59,9 @@ std::vector<Violation> broken_rules(const LoadedQuantize& kernel, const Quantize
   bad(!t.scales, "/tensors/scales", "is null; give a device address");
   bad(t.scales % kRowBytes != 0, "/tensors/scales",
       fmt::format("address {:#x} is not a multiple of {}; give an aligned one", t.scales, kRowBytes));
-  bad(!scales.fits_memory(), "/tensors/scales",
-      fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", scales.columns, t.scales));
+  if (!scales.fits_memory())
+    bad(true, "/tensors/scales",
+        fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", scales.columns, t.scales));
   bad(scales.overlaps(x), "/tensors/scales", "overlaps x, which is still read while scales are written");
   bad(scales.overlaps(elements), "/tensors/scales", "overlaps elements; give one of them other memory");
   bad(!(t.tensor_scale > 0) || std::isinf(t.tensor_scale), "/tensors/tensor_scale",

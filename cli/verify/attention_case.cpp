@@ -140,6 +140,11 @@ std::size_t AttentionCase::o_elems() const {
   return static_cast<std::size_t>(q_tokens) * problem.heads.q * problem.head_dim.v;
 }
 
+int AttentionCase::num_pages() const {
+  const auto page_bytes = static_cast<std::size_t>(k.strides.batch) * bytes_of(k.dtype);
+  return page_bytes == 0 ? 0 : static_cast<int>((k.buffer->size() - k.offset_bytes + page_bytes - 1) / page_bytes);
+}
+
 std::size_t AttentionCase::lse_elems() const { return static_cast<std::size_t>(q_tokens) * problem.heads.q; }
 
 double AttentionCase::operations() const {

@@ -71,6 +71,8 @@ struct AttentionCase {
   std::size_t o_index(int sequence, int query, int head) const;  // of the first element
   std::size_t lse_index(int sequence, int query, int head) const;
   std::size_t o_elems() const;
+  /// Of paged keys: as many as the memory of k holds.
+  int num_pages() const;
   std::size_t lse_elems() const;
   /// The whole head, rotary part and all: head_dim.qk values.
   void decode_query(int sequence, int query, int head, double* to) const;

@@ -57,6 +57,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.kv_lengths = upload(call.kv_lengths);
     tensors_.page_table = upload(call.page_table);
     tensors_.page_table_stride = call.page_table_stride;
+    if (problem.kv_layout.kind == KvLayoutKind::kPaged) tensors_.num_pages = call.num_pages();
     tensors_.sinks = upload(call.sinks);
     tensors_.alibi_slopes = upload(call.alibi_slopes);
     tensors_.k_scale = upload(call.k_scale);

@@ -60,12 +60,13 @@ class Arguments:
         self.problem, self.device, self.own_memory = problem, device, own_memory
         self.views = {}
 
-    def build(self, tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes, scale, softcap,
-              window):
+    def build(self, tensors, batch, q_len, kv_len, q_tokens, kv_tokens, num_pages, page_table_stride, workspace_bytes, scale,
+              softcap, window):
         self.views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in self.views.items():
             check_place(name, view, self.device, self.own_memory)
-        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens}
+        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens,
+                 "num_pages": num_pages}
         c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
         for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
             if name in self.views and self.views[name].shape is not None:
@@ -112,6 +113,8 @@ class Arguments:
             self.settle(known, "q_tokens", shape[0], name)
         elif kind == "ragged":
             self.settle(known, "kv_tokens", shape[0], name)
+        else:
+            self.settle(known, "num_pages", shape[0], name)
         # Of an extent of one a framework may say any stride; the library wants a sound one. Zero of all: contiguous.
         if is_contiguous(view):
             return lib.Strides()
@@ -192,6 +195,7 @@ class Arguments:
                 raise ConfigError(f"{name}: is missing; give the number, {why}")
             setattr(c, name, known[name])
         c.kv_tokens = known["kv_tokens"] or 0
+        c.num_pages = known["num_pages"] or 0
         set_workspace_bytes(c, self.views.get("workspace"), workspace_bytes)
 
     @staticmethod

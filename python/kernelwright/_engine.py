@@ -49,7 +49,7 @@ class Engine:
     def __init__(self, backend="auto", *, library=None, cache_directory=None, read_only_layers=(), max_cache_bytes=0,
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
-                 tuned_dir=None, event_level="debug", launch_sampling=0):
+                 tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -58,7 +58,7 @@ class Engine:
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
             emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir), event_level=LEVELS.index(event_level),
-            launch_sampling=launch_sampling)
+            launch_sampling=launch_sampling, check_data=check_data)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
@@ -321,25 +321,26 @@ class Kernel(_Handle):
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
-             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None):
+             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
         attention_kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
         kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...]. What shapes do not tell must be given: q_len
         (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses
-        (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q). sm_budget bounds the SMs that a
-        persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets it start while the kernel ahead of it in the
-        stream ends. q_rope and k_rope are a head's rotary part, where the problem has one; q_scale and k_scale go with scales
-        per_token, as q and k without their last dimension.
+        (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q, and num_pages, the pages of k and v,
+        past which no entry of page_table is followed). sm_budget bounds the SMs that a persistent kernel takes; 0: all. pdl,
+        programmatic dependent launch, lets it start while the kernel ahead of it in the stream ends. q_rope and k_rope are a
+        head's rotary part, where the problem has one; q_scale and k_scale go with scales per_token, as q and k without their
+        last dimension. zero_padding makes rows of ragged o that are no sequence's zeros; else they are left alone.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
                        page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
                        workspace=workspace, q_rope=q_rope, k_rope=k_rope, q_scale=q_scale)
         arguments = Arguments(self._problem, self.device, self._own_memory)
-        built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, page_table_stride, workspace_bytes,
-                                scale, softcap, window)
-        built.sm_budget, built.pdl = sm_budget, pdl
+        built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, num_pages, page_table_stride,
+                                workspace_bytes, scale, softcap, window)
+        built.sm_budget, built.pdl, built.zero_padding = sm_budget, pdl, zero_padding
         return Launch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):

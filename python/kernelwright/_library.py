@@ -95,7 +95,8 @@ class EngineOptions(Struct):
                 ("nvrtc_path", c_char_p), ("memory_only_cache", c_int32), ("compile_threads", c_int32),
                 ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
                 ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
-                ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32)]
+                ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32),
+                ("check_data", c_int32)]
 
 
 class Counters(Struct):
@@ -166,7 +167,8 @@ class AttentionTensors(Struct):
                    ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32),
                    ("kv_tokens", c_int64), ("sm_budget", c_int32),
                    ("alibi_slopes", c_uint64), ("pdl", c_int32), ("q_rope", c_uint64), ("k_rope", c_uint64),
-                   ("q_rope_strides", Strides), ("k_rope_strides", Strides), ("q_scale", c_uint64)])
+                   ("q_rope_strides", Strides), ("k_rope_strides", Strides), ("q_scale", c_uint64),
+                   ("num_pages", c_int32), ("zero_padding", c_int32)])
 
 
 SET_SCALE, SET_SOFTCAP, SET_WINDOW = 1, 2, 4

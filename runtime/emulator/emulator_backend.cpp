@@ -287,6 +287,13 @@ class EmulatedDevice final : public Device {
     reports_.clear();
     return all;
   }
+  void add_report(const KernelHazard& hazard) {
+    {
+      const std::lock_guard lock(mutex_);
+      add_locked(hazard);
+    }
+    if (options_.on_report) options_.on_report(hazard);
+  }
   std::vector<std::shared_ptr<const emulator::Trace>> take_traces() {
     const std::lock_guard lock(mutex_);
     return std::exchange(traces_, {});
@@ -310,6 +317,15 @@ class EmulatedDevice final : public Device {
   };
   void run(const Launch& launch);
   void keep(const std::string& entry, const emulator::LaunchReport& report);
+  /// With mutex_ held. Of data the sentences tell reports apart, of all else the lines.
+  void add_locked(const KernelHazard& hazard) {
+    const HazardReport& report = hazard.report;
+    const auto [known, fresh] =
+        reports_.try_emplace({hazard.kernel, report.kind, report.first.ptx_line, report.second.ptx_line,
+                              report.kind == HazardKind::kData ? report.what : ""},
+                             hazard);
+    if (!fresh) known->second.report.count += report.count;
+  }
 
   /// With mutex_ held. Null is the default stream, which has no state; throws for an unknown one.
   EmulatedStream* find(Stream stream) {
@@ -351,7 +367,7 @@ class EmulatedDevice final : public Device {
   mutable std::mutex mutex_;  // guards what follows; never held while a launch runs
   std::map<Stream, std::unique_ptr<EmulatedStream>> streams_;
   std::map<DeviceEvent*, std::unique_ptr<HostEvent>> events_;
-  std::map<std::tuple<std::string, HazardKind, int, int>, KernelHazard> reports_;
+  std::map<std::tuple<std::string, HazardKind, int, int, std::string>, KernelHazard> reports_;
   std::vector<std::shared_ptr<const emulator::Trace>> traces_;
   Statistics statistics_;
   Stream last_stream_ = nullptr;  // of the launch before
@@ -464,11 +480,7 @@ void EmulatedDevice::keep(const std::string& entry, const emulator::LaunchReport
       if (traces_.size() == kMostTraces) traces_.erase(traces_.begin());
       traces_.push_back(report.trace);
     }
-    for (const HazardReport& hazard : report.hazards) {
-      const auto [known, fresh] = reports_.try_emplace(
-          {entry, hazard.kind, hazard.first.ptx_line, hazard.second.ptx_line}, KernelHazard{entry, hazard});
-      if (!fresh) known->second.report.count += hazard.count;
-    }
+    for (const HazardReport& hazard : report.hazards) add_locked({entry, hazard});
   }
   if (options_.on_report)
     for (const HazardReport& hazard : report.hazards) options_.on_report({entry, hazard});
@@ -484,6 +496,7 @@ class Emulated final : public EmulatorBackend {
     return device_;
   }
   std::vector<KernelHazard> take_reports() override { return device_.take_reports(); }
+  void add_report(KernelHazard hazard) override { device_.add_report(hazard); }
   std::vector<std::shared_ptr<const emulator::Trace>> take_traces() override { return device_.take_traces(); }
   Statistics statistics() const override { return device_.statistics(); }
   emulator::Emulator& emulator() override { return device_.machine(); }

@@ -36,6 +36,8 @@ class EmulatorBackend : public Backend {
   /// The reports of all launches since the last call, equal ones counted. A report never makes a launch throw; what
   /// ended a launch that threw is among them.
   virtual std::vector<emulator::KernelHazard> take_reports() = 0;
+  /// Takes in a report that something else has found, as one of the next launch.
+  virtual void add_report(emulator::KernelHazard hazard) = 0;
   /// With EmulatorBackendOptions::timeline: the traces of the launches since the last call, of which it keeps the last
   /// 16.
   virtual std::vector<std::shared_ptr<const emulator::Trace>> take_traces() = 0;

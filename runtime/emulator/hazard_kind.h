@@ -20,6 +20,7 @@ enum class HazardKind : std::uint8_t {
   kGridDependency,  // an access before griddepcontrol.wait that the launch ahead conflicts with
   kTensorMemory,    // unallocated or leaked columns, a lane that a warp cannot reach, alloc after relinquish
   kTensorFence,     // ordered, but no tcgen05.fence or tcgen05.wait around the synchronisation
+  kData,            // a length, offset or page that the launch's tensors do not have; found by the engine
   kOutOfBounds,
   kDeadlock,
   kFault,  // anything else that ends a launch

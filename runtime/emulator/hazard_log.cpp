@@ -21,6 +21,7 @@ std::string_view name_of(HazardKind kind) {
     case HazardKind::kGridDependency: return "missing griddepcontrol.wait";
     case HazardKind::kTensorMemory: return "tensor memory";
     case HazardKind::kTensorFence: return "missing tcgen05 fence";
+    case HazardKind::kData: return "bad data";
     case HazardKind::kOutOfBounds: return "out of bounds";
     case HazardKind::kDeadlock: return "deadlock";
     case HazardKind::kFault: return "fault";

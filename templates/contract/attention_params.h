@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 5;
+constexpr int kContractVersion = 6;
 
 /// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
 struct Strides {
@@ -14,6 +14,10 @@ struct Strides {
 };
 
 /// attention_portable and attention_decode_portable.
+///
+/// What lies in device memory is not trusted: kernels bound what they read of offsets, lengths and pages by q_tokens,
+/// kv_tokens, q_len, kv_len and num_pages (policy/attention_item.cuh, tile/kv_rows.cuh), so that whatever is there, no
+/// access leaves the tensors.
 ///   q    [batch, q_len, q_heads, head_dim.qk] or [tokens, q_heads, head_dim.qk]
 ///   k, v [batch, kv_len, kv_heads, head_dim], [tokens, kv_heads, head_dim] or [pages, page_size, kv_heads, head_dim]
 ///   o    as q with head_dim.v;  lse [batch, q_heads, q_len] or [tokens, q_heads], f32
@@ -31,9 +35,9 @@ struct AttentionParams {
   const int32_t* q_offsets;   // [batch + 1], ragged queries
   const int32_t* kv_offsets;  // [batch + 1], ragged keys
   // [batch]; null: kv_len for all. Padded and paged keys. CacheLength::kPrompt: never null, and without the sequence's
-  // own queries, whose keys lie behind those that are counted.
+  // own queries, whose keys lie behind those that are counted. Read as the nearest number of [0, kv_len].
   const int32_t* kv_lengths;
-  const int32_t* page_table;  // [batch, page_table_stride]
+  const int32_t* page_table;  // [batch, page_table_stride]; keys of a page outside of [0, num_pages) are zeros
   const float* sinks;         // [q_heads]
   const float* k_scale;       // [1] or [kv_heads]; per_token: as k without its last dimension, contiguous
   const float* v_scale;       // [1] or [kv_heads]; per_token: [1]
@@ -44,7 +48,7 @@ struct AttentionParams {
   int32_t batch;
   int32_t q_heads, kv_heads;
   int32_t q_len;                      // queries of a sequence; the longest one if ragged
-  int32_t kv_len;                     // keys of a sequence if kv_lengths is null and keys are not ragged
+  int32_t kv_len;                     // keys of a sequence, or of the longest one; of ragged keys nobody reads it
   int32_t window_left, window_right;  // sliding_window and chunked; -1 is unbounded
   int32_t page_table_stride;
   int32_t num_splits;         // parts that each sequence's keys are cut into
@@ -52,8 +56,15 @@ struct AttentionParams {
   int32_t head_section;       // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
   const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/alibi.cuh
   int32_t chunk_reach;        // chunked: keys left of the diagonal that are seen across the chunk's start
+  int32_t num_pages;          // that k and v have; kUnknownExtent: every number that is not negative is a page
   const float* q_scale;       // per_token: as q without its last dimension, contiguous
+  int32_t q_tokens;           // rows of ragged q and o
+  int32_t kv_tokens;          // rows of ragged k and v, or kUnknownExtent
+  int32_t zero_padding;       // 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone
 };
+
+/// An extent that the caller did not tell.
+constexpr int32_t kUnknownExtent = 0x7fffffff;
 
 constexpr int kMaxSplits = 256;
 
@@ -67,7 +78,9 @@ struct CombineParams {
   int32_t num_splits;
   int32_t rows;  // (batch * q_len or tokens) * q_heads, the heads fastest
   int32_t q_heads;
-  int32_t q_len;  // padded: queries of a sequence; ragged: 0
+  int32_t q_len;             // padded: queries of a sequence; ragged: 0
+  int32_t batch;             // sequences
+  const int32_t* q_offsets;  // [batch + 1], ragged: rows that are no sequence's are left alone
 };
 
 }  // namespace kernelwright::contract

@@ -3,6 +3,7 @@
 
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
+#include "policy/attention_item.cuh"
 #include "policy/merge_parts.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/launch.cuh"
@@ -18,10 +19,15 @@ extern "C" __global__ void __launch_bounds__(128)
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
-  const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV,
-                                                  params.partial_lse + row, params.rows, params.num_splits, lane);
   const int q_head = row % params.q_heads;
   const int64_t token = row / params.q_heads;  // over the whole batch
+  if (params.q_len == 0) {                     // parts have no row that is no sequence's
+    const policy::RaggedRows owned = policy::all_rows(params.q_offsets, params.batch, params.rows / params.q_heads);
+    if (token < owned.start || token >= owned.start + owned.count) return;
+  }
+
+  const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + static_cast<int64_t>(row) * spec::kHeadDimV,
+                                                  params.partial_lse + row, params.rows, params.num_splits, lane);
   const int64_t batch = params.q_len > 0 ? token / params.q_len : 0;
   const int64_t query = token - batch * params.q_len;
   const int64_t offset =

@@ -30,6 +30,7 @@
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/merge_parts.cuh"
+#include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/launch.cuh"
@@ -77,6 +78,8 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   Stream::prepare(operands, shared, warp, lane);
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
   const WorkItem item(params, blockIdx.x);
   const policy::TileCoord& coord = item.coord;
   if (item.num_rows <= 0) return;

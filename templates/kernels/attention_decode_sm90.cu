@@ -42,7 +42,8 @@ class Pages {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
     const int tile = tiles_.begin + box / kBoxes;
     const int key = tile * spec::kBlockN + warp_ * kWarpKeys + box % kBoxes * kBoxRows;
-    // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
+    // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros: the map
+    // has as many as there are, so that a wrong entry of the table needs no look here.
     const bool seen = tile < tiles_.end && key < tiles_.keys.high && key + kBoxRows > tiles_.keys.low;
     return seen ? table_[key / kPage] : -1;  // no __ldg: ptx/launch.cuh
   }

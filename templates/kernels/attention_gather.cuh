@@ -3,7 +3,8 @@
 ///
 /// They fill the rings that TMA would fill, each lane for itself: its copies arrive on a slot's full barrier when they
 /// are done, so that all free slots are on their way at once. A row outside of what the item sees becomes zeros, and
-/// its page is not looked up. attention_sm90_gather.cuh and attention_sm100_load.cuh have the walk over tiles.
+/// its page is not looked up; a row on a page that there is not becomes zeros too. attention_sm90_gather.cuh and
+/// attention_sm100_load.cuh have the walk over tiles.
 #pragma once
 
 #include "kernels/attention_mapped.cuh"
@@ -50,8 +51,10 @@ class RowGather {
       uint64_t k = 0, v = 0;
       if (key >= tile.low && key < tile.high) {
         const int64_t page = ptx::ld_global_settled_s32(tile.pages + static_cast<uint32_t>(key) / kPage);
-        k = address(params_.k, params_.k_strides, page, static_cast<uint32_t>(key) % kPage, tile.head);
-        v = address(params_.v, params_.v_strides, page, static_cast<uint32_t>(key) % kPage, tile.head);
+        if (static_cast<uint32_t>(page) < static_cast<uint32_t>(params_.num_pages)) {
+          k = address(params_.k, params_.k_strides, page, static_cast<uint32_t>(key) % kPage, tile.head);
+          v = address(params_.v, params_.v_strides, page, static_cast<uint32_t>(key) % kPage, tile.head);
+        }
       }
       const uint32_t entry = (i % 4 * kGroups + i / 4) * kAddressBytes;
       ptx::st_shared_u64(key_table() + entry, k);

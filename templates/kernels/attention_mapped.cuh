@@ -143,7 +143,8 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
 #pragma unroll 1
     for (int row = 0; row < Part::kRows; row += kBoxRows) {
       const int key = tile.first_key + first_row + row;
-      // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros.
+      // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros: the
+      // map has as many as there are, so that a wrong entry of the table needs no look here.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {

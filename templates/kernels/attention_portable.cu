@@ -16,6 +16,7 @@
 #include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
+#include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/launch.cuh"
@@ -59,6 +60,9 @@ using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
 using Scores = float[kRowTiles][spec::kBlockN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
+// Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times what is not finite
+// NaN.
+constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
 /// scores = Q K^T for the warp's rows and the keys of `stage`.
@@ -121,6 +125,39 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
   }
 }
 
+/// Infinities and NaNs of V, for the rows that see them: the products had zeros in their place. `first_row`: the
+/// thread's first row. Rare, and slow.
+__device__ __forceinline__ void add_non_finite_values(Accumulator& output, const AttentionParams& params,
+                                                      const WorkItem& item, int first_row, int lane) {
+  const Mask mask = item.template mask<Mask>(params);
+  const policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  const KvRows rows =
+      tile::kv_rows<KvRows>(params, params.v, params.v_strides, tile::page_line<KvRows>(params, item.coord.batch),
+                            item.coord.batch, item.sequence.kv_start, item.row_map.kv_head());
+#pragma unroll 1
+  for (int key = tiles.keys.low; key < tiles.keys.high; ++key) {
+    if (!tiles.is_partial(key / spec::kBlockN)) continue;  // nothing of it was replaced
+    const auto place = rows.row(key);
+    if (!place.exists) continue;
+    bool sees[Softmax::kRows];
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r) {
+      const policy::KeyRange range = mask.visible(item.query(first_row + r / 2 * 16 + r % 2 * 8));
+      sees[r] = key >= range.low && key < range.high;
+    }
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n) {
+      float values[2];
+      tile::load_non_finite<spec::kKvDType>(values, place.at + n * 8 + lane % 4 * 2);
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (sees[r] && values[e] != 0) output[r / 2][n][r % 2 * 2 + e] += values[e];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kernelwright
 
@@ -132,6 +169,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
 
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
   const WorkItem item(params, blockIdx.x);
   if (item.num_rows <= 0) return;  // the whole CTA
   const Mask mask = item.template mask<Mask>(params);
@@ -143,10 +182,10 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   const int kv_head = item.row_map.kv_head();
   const int32_t* const pages = tile::page_line<KvRows>(params, item.coord.batch);
-  const KvRows key_rows =
-      tile::kv_rows<KvRows>(params.k, params.k_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
-  const KvRows value_rows =
-      tile::kv_rows<KvRows>(params.v, params.v_strides, pages, item.coord.batch, item.sequence.kv_start, kv_head);
+  const KvRows key_rows = tile::kv_rows<KvRows>(params, params.k, params.k_strides, pages, item.coord.batch,
+                                                item.sequence.kv_start, kv_head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params, params.v, params.v_strides, pages, item.coord.batch,
+                                                  item.sequence.kv_start, kv_head);
   Keys keys(shared + kLayout.keys, thread);
   Values values(shared + kLayout.values, thread);
   const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
@@ -223,6 +262,17 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
   };
 
+  // Once V has landed: all threads wait for each other, and in a tile that some rows see in part nothing of it is left
+  // that is not finite.
+  bool replaced = false;
+  const auto await_values = [&](int key_tile, int stage) {
+    if (!kRowsDiffer || !tiles.is_partial(key_tile)) return __syncthreads();
+    if (!__syncthreads_or(values.holds_non_finite(stage))) return;
+    values.clear_non_finite(stage);
+    replaced = true;
+    __syncthreads();
+  };
+
   const int last = tiles.end - 1;
   /// Once, when Q and the first keys have landed.
   const auto begin = [&] {
@@ -248,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       score(exponentials, key_tile, 0);
       ptx::cp_async_wait_group<0>();
       values.copy_to_shared();
-      __syncthreads();  // V has landed, and nobody reads this tile's K
+      await_values(key_tile, 0);  // and nobody reads this tile's K
       if (key_tile > tiles.begin) load(keys, key_rows, key_tile - 1, 0);
       ptx::cp_async_commit_group();
       multiply_values(output, exponentials, values, 0);
@@ -269,7 +319,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     int stage = 0;
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<spec::kNumStages - 2>();
-      __syncthreads();  // the tile has landed, and nobody reads the slot that is loaded next
+      await_values(key_tile, stage);  // K too, and nobody reads the slot that is loaded next
       load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
       Exponentials exponentials;
       score(exponentials, key_tile, stage);
@@ -288,6 +338,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   if constexpr (spec::kScales != ScaleKind::kNone)
     value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
   softmax.finish();
+  if (kRowsDiffer && replaced) add_non_finite_values(output, params, done, end_row + end_lane / 4, end_lane);
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
     const float factor = softmax.inverse(r) * value_scale;

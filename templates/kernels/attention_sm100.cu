@@ -101,6 +101,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   ptx::griddepcontrol_wait();  // lengths and offsets are read at once, and every thread needs them
   Extent own{};
   if constexpr (!kQueued) {
+    fill_padding(params.attention, blockIdx.x, threadIdx.x / 32, contract::kBlackwellThreads / 32);
     const Work work(params.attention, ptx::opaque(blockIdx.x));
     // Both CTAs of a pair, which have the same tiles, before either has met the other.
     if (work.tiles.empty()) return end_without_keys(params.attention, shared, work);
@@ -134,6 +135,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     ptx::setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxBefore before;
     for_each_item<false>(shared, [&](const auto& items) {
+      if constexpr (kQueued) fill_padding(params.attention, items.block(), warp, 2 * kRoleWarps);
       SoftmaxThread(params.attention, shared, tensor, items.block(), before).run();
     });
   } else if (warp < 3 * kRoleWarps) {

@@ -4,6 +4,7 @@
 #include "kernels/attention_gather.cuh"
 #include "kernels/attention_sm100_tiles.cuh"
 #include "kernels/attention_sm100_walk.cuh"
+#include "policy/padding_rows.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
@@ -151,14 +152,17 @@ __device__ __forceinline__ void gather(const contract::AttentionParams& params, 
   rings.drain();  // no copy, and no commit of a product, arrives at a CTA that is gone
 }
 
-/// Where the scale of a key and head lies: as k without its last dimension.
+/// Where the scale of a key and head lies: as k without its last dimension. Below 0: the key's page is none, and the
+/// key zeros.
 __device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& params, const WorkItem& work, int key,
                                                int head) {
   int64_t token = work.sequence.kv_start + key;
   if constexpr (kPaged) {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
     const int64_t entry = static_cast<int64_t>(work.coord.batch) * params.page_table_stride + key / kPage;
-    token = static_cast<int64_t>(params.page_table[entry]) * kPage + key % kPage;
+    const int page = params.page_table[entry];
+    if (static_cast<uint32_t>(page) >= static_cast<uint32_t>(params.num_pages)) return -1;
+    token = static_cast<int64_t>(page) * kPage + key % kPage;
   } else if constexpr (spec::kKvLayout == KvLayoutKind::kPadded) {
     token = static_cast<int64_t>(work.coord.batch) * params.kv_len + key;
   }
@@ -181,7 +185,8 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
     for (int i = lane; i < spec::kBlockN; i += 32) {
       const int key = first_key + i;
       // Keys that no row sees may lie behind the tensor, or have no page.
-      const float scale = key >= low && key < high ? params.k_scale[scale_index(params, work.item, key, head)] : 0;
+      const int64_t at = key >= low && key < high ? scale_index(params, work.item, key, head) : -1;
+      const float scale = at >= 0 ? params.k_scale[at] : 0;
       ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
     }
     __syncwarp();
@@ -222,6 +227,13 @@ class Cleaner {
     if constexpr (kQueued) ++cleaned_;
   }
 };
+
+/// By warp `warp` of the `warps` of CTA `block` of the grid, or of the CTA that took that one's item.
+__device__ __forceinline__ void fill_padding(const contract::AttentionParams& params, uint32_t block, uint32_t warp,
+                                             uint32_t warps) {
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, block * warps + warp, gridDim.x * warps, static_cast<int>(threadIdx.x % 32));
+}
 
 /// By all warps of a CTA whose rows see no key.
 __device__ __forceinline__ void fill_unseen(const contract::AttentionParams& params, const WorkItem& work) {

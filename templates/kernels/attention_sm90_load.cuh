@@ -5,6 +5,7 @@
 #include "kernels/attention_sm90_gather.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
+#include "policy/padding_rows.cuh"
 #include "ptx/launch.cuh"
 #include "ptx/mbarrier.cuh"
 
@@ -71,12 +72,14 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
 
 // ---- a warp for rows that no key is seen from ----
 
-/// Outputs of the items that have no key tiles. Everyone else
+/// Outputs of the items that have no key tiles, and of rows that are no sequence's. Everyone else
 /// skips them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
 __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
   ptx::griddepcontrol_wait();
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(attention, blockIdx.x,
+                                                                                          gridDim.x, lane);
   auto walk = walk_of<Walks::Static>(params);  // few items: nobody waits for their even share
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {

@@ -33,23 +33,52 @@ struct TileCoord {
   }
 };
 
-/// Lengths of one sequence, and the offsets of its first query and key in ragged tensors.
+/// Rows [start, start + count) of a ragged tensor of `tokens` rows, of which `offsets` has the ends for each sequence.
+/// Whatever the offsets are, these are rows that there are: an offset below 0 or past the end counts as the end, and a
+/// sequence that ends before it begins has none.
+struct RaggedRows {
+  int start, count;
+  __device__ RaggedRows(const int32_t* offsets, int batch, int tokens)
+      : RaggedRows(offsets[batch], offsets[batch + 1], tokens) {}
+  __device__ RaggedRows(int begin, int end, int tokens)
+      : start(bounded(begin, tokens)), count(max(bounded(end, tokens) - start, 0)) {}
+  __device__ static int bounded(int offset, int tokens) {
+    return static_cast<int>(min(static_cast<unsigned>(offset), static_cast<unsigned>(tokens)));
+  }
+};
+
+/// Those of all `batch` sequences.
+__device__ inline RaggedRows all_rows(const int32_t* offsets, int batch, int tokens) {
+  return {offsets[0], offsets[batch], tokens};
+}
+
+/// Ragged queries of a sequence: those behind q_len are not computed, for the launch was not made for them.
+__device__ inline RaggedRows ragged_queries(const contract::AttentionParams& params, int batch) {
+  RaggedRows rows(params.q_offsets, batch, params.q_tokens);
+  rows.count = min(rows.count, params.q_len);
+  return rows;
+}
+
+/// Lengths of one sequence, and the offsets of its first query and key in ragged tensors: bounded by what the tensors
+/// have, whatever device memory says.
 template <QLayout kQLayout, KvLayoutKind kKvLayout, CacheLength kCacheLength>
 struct Sequence {
   int q_len, kv_len;
   int64_t q_start = 0, kv_start = 0;
   __device__ Sequence(const contract::AttentionParams& params, int batch) : q_len(params.q_len), kv_len(params.kv_len) {
     if constexpr (kQLayout == QLayout::kRagged) {
-      q_start = params.q_offsets[batch];
-      q_len = params.q_offsets[batch + 1] - params.q_offsets[batch];
+      const RaggedRows rows = ragged_queries(params, batch);
+      q_start = rows.start;
+      q_len = rows.count;
     }
     if constexpr (kKvLayout == KvLayoutKind::kRagged) {
-      kv_start = params.kv_offsets[batch];
-      kv_len = params.kv_offsets[batch + 1] - params.kv_offsets[batch];
+      const RaggedRows rows(params.kv_offsets, batch, params.kv_tokens);
+      kv_start = rows.start;
+      kv_len = rows.count;
     } else if constexpr (kCacheLength == CacheLength::kPrompt) {  // the queries' own keys lie behind those of the cache
-      kv_len = params.kv_lengths[batch] + q_len;
+      kv_len = min(max(min(params.kv_lengths[batch], params.kv_len - q_len), 0) + q_len, params.kv_len);
     } else if (params.kv_lengths != nullptr) {
-      kv_len = params.kv_lengths[batch];
+      kv_len = max(min(params.kv_lengths[batch], params.kv_len), 0);
     }
   }
 };
@@ -109,8 +138,8 @@ struct WorkItem {
   }
   /// Rows of each part of split keys, [batch * q_len or tokens, q_heads]; and which of them a row of the tile is.
   __device__ static int64_t partial_rows(const contract::AttentionParams& params) {
-    const int64_t tokens = kQLayout == QLayout::kRagged ? params.q_offsets[params.batch]
-                                                        : static_cast<int64_t>(params.batch) * params.q_len;
+    const int64_t tokens =
+        kQLayout == QLayout::kRagged ? params.q_tokens : static_cast<int64_t>(params.batch) * params.q_len;
     return tokens * params.q_heads;
   }
   __device__ int64_t partial_row(const contract::AttentionParams& params, int row) const {

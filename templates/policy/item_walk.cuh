@@ -82,12 +82,12 @@ class ItemWalk {
 /// Of ragged queries only the tiles that there are, sequence after sequence.
 template <class RowMapT, int kBlockM, int kCluster>
 class RaggedItems {
-  const int32_t* offsets_;
+  const contract::AttentionParams& params_;
   int heads_;
 
   __device__ int tiles(int batch) const {
     constexpr int kRows = kBlockM * kCluster;
-    return (RowMapT::rows(offsets_[batch + 1] - offsets_[batch]) + kRows - 1) / kRows;
+    return (RowMapT::rows(ragged_queries(params_, batch).count) + kRows - 1) / kRows;
   }
 
  protected:
@@ -95,7 +95,7 @@ class RaggedItems {
   int batch_ = 0, begin_ = 0;  // a sequence and its first item
 
   __device__ RaggedItems(const contract::HopperAttentionParams& params, int heads, unsigned item)
-      : offsets_(params.attention.q_offsets), heads_(heads), item_(static_cast<int>(item)) {}
+      : params_(params.attention), heads_(heads), item_(static_cast<int>(item)) {}
 
   __device__ int count(const contract::HopperAttentionParams& params) const {
     int items = 0;

@@ -39,6 +39,17 @@ __device__ __forceinline__ Vector16 ld_global_once_v4(const void* address) {
   return value;
 }
 
+/// The same where `exists`; elsewhere nothing is read, and the value is zeros.
+__device__ __forceinline__ Vector16 ld_global_once_v4_if(const void* address, bool exists) {
+  Vector16 value;
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
+      "@p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(value.word[0]), "=&r"(value.word[1]), "=&r"(value.word[2]), "=&r"(value.word[3])
+      : "l"(address), "r"(static_cast<uint32_t>(exists)));
+  return value;
+}
+
 /// ld.global of what no thread of the grid writes: like __ldg it may be moved among other accesses, so that several are
 /// on their way at once, but it is not .nc (ptx/launch.cuh). `address` comes from opaque(), behind the wait.
 __device__ __forceinline__ int32_t ld_global_settled_s32(const int32_t* address) {

@@ -14,11 +14,23 @@ template <>
 struct Element<DType::kF16> {
   using Storage = uint16_t;
   __device__ static uint32_t pack(float low, float high) { return ptx::cvt_rn_f16x2_f32(low, high); }
+  __device__ static uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) { return ptx::fma_rn_f16x2(a, b, c); }
+  /// The sign bit of each half that is an infinity or a NaN.
+  __device__ static uint32_t non_finite_bits(uint32_t pair) {
+    return ((pair & 0x7fff7fffu) + 0x04000400u) & 0x80008000u;
+  }
+  /// `bits` of an infinity or a NaN as f32.
+  __device__ static float non_finite(uint32_t bits) { return ptx::cvt_f32_f16(static_cast<uint16_t>(bits)); }
 };
 template <>
 struct Element<DType::kBf16> {
   using Storage = uint16_t;
   __device__ static uint32_t pack(float low, float high) { return ptx::cvt_rn_bf16x2_f32(low, high); }
+  __device__ static uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c) { return ptx::fma_rn_bf16x2(a, b, c); }
+  __device__ static uint32_t non_finite_bits(uint32_t pair) {
+    return ((pair & 0x7fff7fffu) + 0x00800080u) & 0x80008000u;
+  }
+  __device__ static float non_finite(uint32_t bits) { return __uint_as_float(bits << 16); }
 };
 template <>
 struct Element<DType::kE4m3> {
@@ -57,6 +69,22 @@ __device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int
            uint32_t{fp8_pair<kTo>(values[first + 2], values[first + 3])} << 16;
   } else {
     return Element<kTo>::pack(values[first], values[first + 1]);
+  }
+}
+
+/// Two neighbours at `from`: an infinity or a NaN as f32, 0 in place of what is finite.
+template <DType kDType>
+__device__ __forceinline__ void load_non_finite(float (&values)[2], const Storage<kDType>* from) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t bits = from[i];
+    if constexpr (kDType == DType::kE4m3) {
+      values[i] = (bits & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : 0.f;
+    } else if constexpr (kDType == DType::kE5m2) {  // the upper byte of an f16
+      values[i] = (bits & 0x7cu) == 0x7cu ? Element<DType::kF16>::non_finite(bits << 8) : 0.f;
+    } else {
+      values[i] = Element<kDType>::non_finite_bits(bits) != 0 ? Element<kDType>::non_finite(bits) : 0.f;
+    }
   }
 }
 

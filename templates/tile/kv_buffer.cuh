@@ -103,9 +103,10 @@ class KvBuffer {
         thread_column_(thread % kRowLoads),
         fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read;
-  /// the other rows become zeros: a key that nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole
-  /// tile, none for a row: the loop around carries its accumulators across every one.
+  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read,
+  /// and of those only such as lie on a page that exists; the other rows become zeros: a key that nobody sees may hold
+  /// a NaN, and 0 * NaN is NaN. One branch for the whole tile, none for a row: the loop around carries its accumulators
+  /// across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
@@ -119,33 +120,38 @@ class KvBuffer {
   /// The same without the look at the whole tile: one copy of the code, three instructions more a row.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
-    // A register load and a look at the page table happen whether or not the key is inside: one that is stands in. A
-    // cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    // A look at the page table, and a register load of keys without pages, happen whether or not the key is inside: one
+    // that is stands in. A cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
     constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
-    constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always;
+    constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always && !Rows::is_paged;
     // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
     const StorageT* even = nullptr;
     const StorageT* stand_in = nullptr;
     const int known = bound.nearest(first_key);
-    if constexpr (kEvenlySpaced && kEvenRows)
-      even = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known) + thread_column_ * kSimdWidth;
-    if constexpr (kEvenlySpaced && kStandIn) stand_in = rows.row(known);
+    bool exists = true;  // the page of a tile that lies in one
+    if constexpr (kEvenlySpaced && kEvenRows) {
+      const auto place = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known);
+      even = place.at + thread_column_ * kSimdWidth;
+      exists = place.exists;
+    }
+    if constexpr (kEvenlySpaced && kStandIn) stand_in = rows.row(known).at;
 #pragma unroll kUnroll
     for (int i = 0; i < kThreadLoads; ++i) {
       const int load = i * kNumThreads + odd_thread;
       if (kTileLoads % kNumThreads != 0 && load >= kTileLoads) break;
       const int key = first_key + (kEvenRows ? thread_row_ + i * kPassRows : load / kRowLoads);
       const int column = (kEvenRows ? thread_column_ : load % kRowLoads) * kSimdWidth;
-      const bool inside = bound.holds(key);
+      bool inside = bound.holds(key) && exists;
       const StorageT* source = even;
-      if constexpr (!kEvenlySpaced) {
-        source = rows.row(bound.nearest(static_cast<int>(ptx::opaque(key)))) + column;
-      } else if constexpr (!kEvenRows) {
-        source = rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key, known) + column;
+      if constexpr (!kEvenlySpaced || !kEvenRows) {
+        const auto place = kEvenlySpaced ? rows.template tile_row<Trait::btile_dim0>(first_key, key - first_key, known)
+                                         : rows.row(bound.nearest(static_cast<int>(ptx::opaque(key))));
+        source = place.at + column;
+        inside = inside && place.exists;
       }
       if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
-      fetch(source, inside, i, stage);
+      fetch<Rows::is_paged>(source, inside, i, stage);
       if constexpr (kEvenlySpaced && kEvenRows) even += kPassRows * rows.token_stride;
     }
   }
@@ -172,6 +178,32 @@ class KvBuffer {
     }
   }
 
+  /// Whether of what this thread has brought to `stage` something is an infinity or a NaN. Behind its own wait, or
+  /// copy_to_shared(): no other thread's bytes are looked at.
+  __device__ __forceinline__ bool holds_non_finite(int stage) const {
+    uint32_t sum = 0;  // of products with 0: of what is finite, 0
+    for_each_own_piece(stage, [&](uint32_t at) {
+      const ptx::Vector16 piece = ptx::ld_shared_v4(at);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) sum = Element<kComputed>::fma_pair(piece.word[w], 0, sum);
+    });
+    return sum != 0;
+  }
+
+  /// Puts zeros in place of what holds_non_finite() found. The threads synchronise before and after.
+  __device__ __forceinline__ void clear_non_finite(int stage) const {
+    for_each_own_piece(stage, [&](uint32_t at) {
+      ptx::Vector16 piece = ptx::ld_shared_v4(at);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const uint32_t bad = Element<kComputed>::non_finite_bits(piece.word[w]);
+        if (bad & 0x8000u) piece.word[w] &= 0xffff0000u;
+        if (bad & 0x80000000u) piece.word[w] &= 0xffffu;
+      }
+      ptx::st_shared_v4(at, piece);
+    });
+  }
+
   /// What load_from_shared takes for the tile in `stage`.
   __device__ uint32_t fragment_base(int stage) const {
     return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
@@ -193,7 +225,23 @@ class KvBuffer {
   }
 
  private:
-  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`.
+  /// The 16-byte pieces of the shared tile that this thread's loads become.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_own_piece(int stage, const Visit& visit) const {
+#pragma unroll kUnroll
+    for (int i = 0; i < kThreadLoads; ++i) {
+      if (!kEvenRows && i * kNumThreads + thread_ >= kTileLoads) break;
+#pragma unroll
+      for (int chunk = 0; chunk < Trait::num_chunks; ++chunk)
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece)
+          visit(shared_ + (num_slots > 1 ? stage * slot_bytes : 0) + chunk * chunk_bytes + piece_offset(i, piece));
+    }
+  }
+
+  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`. kMayLack: if not `inside`,
+  /// `source` may point anywhere.
+  template <bool kMayLack>
   __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage) {
 #pragma unroll
     for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
@@ -201,6 +249,8 @@ class KvBuffer {
       if constexpr (kForm == KvForm::kCpAsync) {
         ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
                             inside ? 16 : 0);
+      } else if constexpr (kMayLack) {
+        registers_[chunk][i] = ptx::ld_global_once_v4_if(from, inside);
       } else {
         ptx::Vector16 loaded = ptx::ld_global_once_v4(from);
 #pragma unroll

@@ -19,6 +19,13 @@ struct KvRows {
   int64_t token_stride;  // elements
   int64_t page_stride;   // elements; paged only
   const int32_t* pages;
+  unsigned num_pages;
+
+  /// Where a row lies; not `exists`: on a page that there is not, and what `at` points to must not be read.
+  struct Place {
+    const StorageT* at;
+    bool exists;
+  };
 
   /// Whether a tile of kTokens, aligned to its size, lies in one page: its rows are evenly spaced.
   template <int kTokens>
@@ -27,23 +34,27 @@ struct KvRows {
   /// Row `row` of the tile of kTokens that starts at `first`. `known` is a token of the sequence: one of the tile's if
   /// it holds any, or else the tile is somewhere in that token's page, and nothing of it may be looked at.
   template <int kTokens>
-  __device__ const StorageT* tile_row(int first, int row, int known) const {
+  __device__ Place tile_row(int first, int row, int known) const {
     if constexpr (one_page<kTokens>) {
-      return origin + ptx::ld_global_settled_s32(pages + known / kPageSize) * page_stride +
-             (first % kPageSize + row) * token_stride;
+      const int page = ptx::ld_global_settled_s32(pages + known / kPageSize);
+      return {origin + page * page_stride + (first % kPageSize + row) * token_stride, is_page(page)};
     } else {
       return this->row(first + row);
     }
   }
 
-  __device__ const StorageT* row(int token) const {
+  __device__ Place row(int token) const {
     if constexpr (is_paged) {
       const int page = ptx::ld_global_settled_s32(pages + token / kPageSize);
-      return origin + page * page_stride + (token % kPageSize) * token_stride;
+      return {origin + page * page_stride + (token % kPageSize) * token_stride, is_page(page)};
     } else {
-      return origin + token * token_stride;
+      return {origin + token * token_stride, true};
     }
   }
+
+ private:
+  /// A negative number is none either.
+  __device__ bool is_page(int page) const { return static_cast<unsigned>(page) < num_pages; }
 };
 
 }  // namespace kernelwright::tile

@@ -101,14 +101,15 @@ __device__ const int32_t* page_line(const contract::AttentionParams& params, int
 
 /// The KV rows of one sequence and head.
 template <class Rows>
-__device__ Rows kv_rows(const void* base, const contract::Strides& strides, const int32_t* pages, int batch,
-                        int64_t start, int kv_head) {
+__device__ Rows kv_rows(const contract::AttentionParams& params, const void* base, const contract::Strides& strides,
+                        const int32_t* pages, int batch, int64_t start, int kv_head) {
   using Pointer = decltype(Rows::origin);
   Rows rows;
   rows.origin = static_cast<Pointer>(base) + kv_head * strides.head + start * strides.token;
   rows.token_stride = strides.token;
   rows.page_stride = strides.batch;
   rows.pages = pages;
+  rows.num_pages = static_cast<unsigned>(params.num_pages);
   if constexpr (!Rows::is_paged) rows.origin += batch * strides.batch;
   return rows;
 }

@@ -151,6 +151,17 @@ class OnTheEmulator(unittest.TestCase):
         want, _ = attention(nested(q, 1, 2, HEAD), nested(k, kv_len, 1, HEAD), nested(v, kv_len, 1, HEAD), causal=False)
         self.assert_near(self.values(tensors["o"]), flat(want), max(map(abs, v)), "o")
 
+        # Pages come with the shape of k: one past them is a page of zeros, and a length past kv_len is kv_len.
+        tensors.update(page_table=self.array((1, 3), [4, 6, 3], "i", "i32"), kv_lengths=self.array((1,), [25], "i", "i32"))
+        kernel.launch(**tensors, kv_len=kv_len, workspace=self.engine.empty((need,), "u8"))
+        k[page * HEAD:2 * page * HEAD] = v[page * HEAD:2 * page * HEAD] = [0.0] * (page * HEAD)
+        want, _ = attention(nested(q, 1, 2, HEAD), nested(k, kv_len, 1, HEAD), nested(v, kv_len, 1, HEAD), causal=False)
+        self.assert_near(self.values(tensors["o"]), flat(want), max(map(abs, v)), "o")
+        with self.assertRaisesRegex(ConfigError, "num_pages"):
+            kernel.bind(**tensors, num_pages=7)
+        with self.assertRaisesRegex(ConfigError, "/tensors/scale: nan is not finite"):
+            kernel.launch(**tensors, scale=math.nan, workspace=self.engine.empty((need,), "u8"))
+
     def test_a_gemm_adds_parts_of_k_in_a_workspace(self):
         engine = kernelwright.Engine("emulator", hazards=True, emulator_arch="sm_100a")
         rows, n, k = 5, 24, 136

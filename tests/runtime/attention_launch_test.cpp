@@ -358,9 +358,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadArgument{"window", [](AttentionTensors& t) { t.window = Window{}; },
                     "/tensors/window: is given, and the problem's mask is not sliding_window; leave it absent"},
         BadArgument{"softcap", [](AttentionTensors& t) { t.softcap = 30; },
-                    "/tensors/softcap: is given, and the problem's score_mod is not softcap; leave it NaN"},
+                    "/tensors/softcap: is given, and the problem's score_mod is not softcap; leave it absent"},
         BadArgument{"scale", [](AttentionTensors& t) { t.scale = std::numeric_limits<float>::infinity(); },
                     "/tensors/scale: inf is not finite"},
+        BadArgument{"nan_scale", [](AttentionTensors& t) { t.scale = std::numeric_limits<float>::quiet_NaN(); },
+                    "/tensors/scale: nan is not finite"},
+        BadArgument{"num_pages", [](AttentionTensors& t) { t.num_pages = 5; },
+                    "/tensors/num_pages: is given, and the problem does not have paged keys; leave it 0"},
+        BadArgument{"negative_num_pages", [](AttentionTensors& t) { t.num_pages = -1; },
+                    "/tensors/num_pages: -1 is negative; give the pages that k and v have"},
         BadArgument{"lengths", [](AttentionTensors& t) { t.kv_lengths = 0x90002; },
                     "/tensors/kv_lengths: address 0x90002 is not a multiple of 4"},
         BadArgument{"stride_that_wraps_to_nothing",  // 2^60 elements of 16 bits are 2^64 bits
@@ -388,14 +394,18 @@ INSTANTIATE_TEST_SUITE_P(
                     [](AttentionTensors& t) {
                       t.batch = 1 << 22;
                       t.q_len = 1;
-                      t.kv_len = std::numeric_limits<int>::max();
+                      t.kv_len = 1 << 30;
                     },
-                    "/tensors/k_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "/tensors/k_strides: strides [batch 274877906944, token 256, head 128] bring 4194304 x 1073741824 "
                     "x 2 heads of bf16 at 0x20000 behind what 64-bit addresses reach, or to more than "
                     "72057594037927936 bytes\n"
-                    "/tensors/v_strides: strides [batch 549755813632, token 256, head 128] bring 4194304 x 2147483647 "
+                    "/tensors/v_strides: strides [batch 274877906944, token 256, head 128] bring 4194304 x 1073741824 "
                     "x 2 heads of bf16 at 0x30000 behind what 64-bit addresses reach, or to more than "
                     "72057594037927936 bytes"},
+        BadArgument{"keys_that_kernels_cannot_count",  // to the end of a tile
+                    [](AttentionTensors& t) { t.kv_len = std::numeric_limits<int>::max() - 5; },
+                    "/tensors/kv_len: 2147483642 is more than 2^30 keys, to which kernels count in 32 bits; give the "
+                    "longest sequence's"},
         BadArgument{"end_of_addresses", [](AttentionTensors& t) { t.o = ~DevicePtr{0} - 4095; },
                     "/tensors/o_strides: strides [batch 102400, token 1024, head 128] bring 2 x 100 x 8 heads of bf16 "
                     "at 0xfffffffffffff000 behind what 64-bit addresses reach, or to more than 72057594037927936 "
@@ -405,6 +415,8 @@ INSTANTIATE_TEST_SUITE_P(
                       t.batch = t.q_len = std::numeric_limits<int>::max();
                       t.kv_len = 0;
                     },
+                    "/tensors/q_len: 2147483647 queries of 4 heads are more than 2^30 rows, to which kernels count in "
+                    "32 bits; give the longest sequence's\n"
                     "/tensors/batch: 4611686014132420609 rows of 8 query heads are more than 2^31 - 1; launch fewer "
                     "sequences at a time\n"
                     "/tensors/q_strides: strides [batch 2199023254528, token 1024, head 128] bring 2147483647 x "
@@ -462,9 +474,9 @@ TEST_F(LaunchTest, LengthsOfRaggedRowsAreBoundedBeforeTilesAreCounted) {
   tensors.q_offsets = tensors.kv_offsets = 0x70000;
   tensors.q_tokens = 5;
   tensors.batch = tensors.q_len = std::numeric_limits<int>::max();
-  EXPECT_EQ(refusal(problem, tensors),
-            "/tensors/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more tiles than a "
-            "launch has; give the longest sequence as q_len");
+  EXPECT_THAT(refusal(problem, tensors),
+              HasSubstr("/tensors/q_len: 2147483647 sequences of up to 2147483647 queries, of 8 heads, are more tiles "
+                        "than a launch has; give the longest sequence as q_len"));
   tensors.batch = 1 << 20;
   tensors.q_len = 1 << 17;  // 2^40 rows, and a tile has 128 at most
   EXPECT_EQ(refusal(problem, tensors),
@@ -557,8 +569,12 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
       if (any(0, 0, 0, 1))
         *strides = {any(4096, 0, 64, -128, kFar, kFar << 2, kLeast), any(1024, 128, 0, 1028, -128, kFar << 4),
                     any(128, 128, 256, 0, 132, kFar << 1)};
-    if (any(0, 0, 0, 0, 1)) t.scale = any(0, 1) ? std::numeric_limits<float>::infinity() : 1.f;
+    if (any(0, 0, 0, 0, 1))
+      t.scale = any(0, 1)   ? std::numeric_limits<float>::infinity()
+                : any(0, 1) ? std::numeric_limits<float>::quiet_NaN()
+                            : 1.f;
     if (any(0, 0, 0, 0, 1)) t.softcap = static_cast<float>(any(-1, 0, 30));
+    t.num_pages = static_cast<int>(any(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, -1));
     if (any(0, 0, 0, 0, 1)) t.window = Window{.left = static_cast<int>(any(-2, -1, 7)), .right = 0};
 
     const detail::ResolvedStrides strides = detail::resolve_strides(kernel, t);

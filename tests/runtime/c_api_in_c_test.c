@@ -3,6 +3,7 @@
 #include "runtime/c_api_in_c_test.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 #define CHECK(condition)                                                                                          \
@@ -108,6 +109,10 @@ int c_reports_errors(kernelwright_engine* engine) {
   tensors = some_tensors();
   tensors.overrides = 8;
   CHECK(kernelwright_launch(kernel, &tensors, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+  tensors.overrides = KERNELWRIGHT_SET_SCALE;
+  tensors.scale = NAN;
+  CHECK(kernelwright_launch(kernel, &tensors, NULL) == KERNELWRIGHT_INVALID_ARGUMENT);
+  CHECK(strcmp(kernelwright_last_error(), "/tensors/scale: nan is not finite") == 0);
 
   CHECK(kernelwright_engine_seal(engine) == KERNELWRIGHT_OK);
   problem.mask = "none";

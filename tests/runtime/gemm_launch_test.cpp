@@ -265,6 +265,8 @@ TEST_F(GemmLaunchTest, EveryBrokenRuleIsSaidAtOnce) {
   tensors.d_stride = 100;
   tensors.bias = 0x700000;
   tensors.sm_budget = -1;
+  tensors.alpha = std::numeric_limits<float>::quiet_NaN();
+  tensors.beta = -std::numeric_limits<float>::infinity();
   EXPECT_THAT(refusal(mlp(), tensors),
               AllOf(HasSubstr("/tensors/a: address 0x100004 is not a multiple of 16; give an aligned one"),
                     HasSubstr("/tensors/a_stride: 257 elements of bf16 put rows off their 16-byte boundaries, from "
@@ -272,6 +274,7 @@ TEST_F(GemmLaunchTest, EveryBrokenRuleIsSaidAtOnce) {
                     HasSubstr("/tensors/b: is null; give a device address"),
                     HasSubstr("/tensors/d_stride: 100 is less than the 512 elements of a row"),
                     HasSubstr("/tensors/bias: is given, and nothing reads it"),
+                    HasSubstr("/tensors/alpha: nan is not finite"), HasSubstr("/tensors/beta: -inf is not finite"),
                     HasSubstr("/tensors/sm_budget: -1 is negative; 0 takes all SMs")));
 }
 
