@@ -97,7 +97,7 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (t.pdl && !kernel.has_pdl) return false;
   // With fewer than 2^22 of each length, and strides of fewer than 2^31 elements, no operand reaches over kMostBytes.
   // Negative numbers are large ones here.
-  const auto lengths = static_cast<std::uint64_t>(t.batch | t.q_len | t.kv_len | rows | kv_tokens_of(t));
+  const auto lengths = static_cast<std::uint64_t>(t.batch | t.q_len | t.kv_len | t.num_pages | rows | kv_tokens_of(t));
   if (lengths >> 22 || all_bits(strides) >> 31) return false;
   if (rows > std::int64_t{t.batch} * t.q_len || std::int64_t{t.q_len} * kernel.q_heads > kMostKeys) return false;
   if (rows * kernel.q_heads > std::numeric_limits<std::int32_t>::max()) return false;
@@ -252,17 +252,18 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
   const std::int64_t kv_rows = paged ? spec.page_size : ragged_kv ? kv_tokens_of(tensors) : tensors.kv_len;
   // Any sequence may have a key, whatever kv_len says.
   const std::int64_t kv_extent = std::max<std::int64_t>(2, kv_rows);
+  const std::int64_t kv_blocks = paged && tensors.num_pages > 0 ? tensors.num_pages : kv_batches;
   strided("/q_strides", tensors.q, strides.q, spec.q, spec.plain_depth(), q_batches, q_rows, kernel.q_heads, false);
-  strided("/k_strides", tensors.k, strides.k, spec.kv, spec.plain_depth(), kv_batches, kv_extent, kernel.kv_heads,
+  strided("/k_strides", tensors.k, strides.k, spec.kv, spec.plain_depth(), kv_blocks, kv_extent, kernel.kv_heads,
           false);
-  strided("/v_strides", tensors.v, strides.v, spec.kv, spec.head_dim_v, kv_batches, kv_extent, kernel.kv_heads, false);
+  strided("/v_strides", tensors.v, strides.v, spec.kv, spec.head_dim_v, kv_blocks, kv_extent, kernel.kv_heads, false);
   const bool rope = spec.rope_width > 0;
   if (rope) {
     operand("/q_rope", tensors.q_rope, true);
     operand("/k_rope", tensors.k_rope, any_keys);
     strided("/q_rope_strides", tensors.q_rope, strides.q_rope, spec.rope, spec.rope_width, q_batches, q_rows,
             kernel.q_heads, false);
-    strided("/k_rope_strides", tensors.k_rope, strides.k_rope, spec.rope, spec.rope_width, kv_batches, kv_extent,
+    strided("/k_rope_strides", tensors.k_rope, strides.k_rope, spec.rope, spec.rope_width, kv_blocks, kv_extent,
             kernel.kv_heads, false);
   }
   strided("/o_strides", tensors.o, strides.o, spec.out, spec.head_dim_v, q_batches, q_rows, kernel.q_heads, true);

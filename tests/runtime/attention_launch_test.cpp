@@ -490,6 +490,21 @@ TEST_F(LaunchTest, LengthsOfRaggedRowsAreBoundedBeforeTilesAreCounted) {
                                                    "which kv_offsets count"));
 }
 
+TEST_F(LaunchTest, PagesEndWhereMemoryDoes) {
+  AttentionProblem problem = prefill_problem();
+  problem.kv_layout = {KvLayoutKind::kPaged, 64};
+  AttentionTensors tensors = some_tensors();
+  tensors.page_table = 0x70000;
+  tensors.page_table_stride = 8;
+  tensors.num_pages = std::numeric_limits<int>::max();
+  launched(problem, tensors);  // of 32 KB each
+  tensors.k_strides = {std::int64_t{1} << 30, 256, 128};
+  EXPECT_EQ(
+      refusal(problem, tensors),
+      "/tensors/k_strides: strides [batch 1073741824, token 256, head 128] bring 2147483647 x 64 x 2 heads of bf16 "
+      "at 0x20000 behind what 64-bit addresses reach, or to more than 72057594037927936 bytes");
+}
+
 TEST_F(LaunchTest, NoWorkspaceIsCountedForExtentsThatNoLaunchTakes) {
   const AttentionKernel kernel = engine.prepare(decode_problem(), four_parts());
   const auto refused = [&](AttentionExtent extent) {
