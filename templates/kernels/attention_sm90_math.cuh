@@ -116,7 +116,7 @@ class MathWarpgroup {
     walk_ = item_.walk();
     walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
              ptx::uniform(walk_.full_end)};
-    if constexpr (!kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
+    if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
     items_.step();
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
 #pragma unroll
@@ -324,7 +324,11 @@ class MathWarpgroup {
     }
     return values;
   }
-  __device__ __forceinline__ void note_last_keys() { last_keys_ = foreign_keys() ? posted_keys_ : spec::kBlockN; }
+  /// Read late, except where warpgroups may have no rows: there the read would stand behind that condition.
+  __device__ __forceinline__ void note_last_keys() {
+    const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys());
+    last_keys_ = foreign_keys() ? keys : spec::kBlockN;
+  }
   /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
   /// who gathers rows with zeros for all others.
   __device__ __forceinline__ bool foreign_keys() const {

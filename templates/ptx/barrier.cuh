@@ -41,12 +41,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 ///
 /// Never call uniform() behind a condition, `&&` and `?:` included. ptxas turns a short conditional block into
 /// predicated instructions, and ptxas 12.9 and 13.0 then overwrite the guard of REDUX with its complement, if they need
-/// both: the reduction is skipped, and its result is whatever the uniform register held (13.5 is right). `volatile`
-/// keeps the compiler from moving the reduction behind a condition that follows.
-__device__ __forceinline__ int uniform(int value) {
-  int same;
-  asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(value));
-  return same;
-}
+/// both: the reduction is skipped, and its result is whatever the uniform register held (13.5 is right). No compiler
+/// moves the call behind a condition: it is convergent.
+__device__ __forceinline__ int uniform(int value) { return __reduce_max_sync(0xffffffff, value); }
 
 }  // namespace kernelwright::ptx
