@@ -14,8 +14,10 @@ using detail::found;
 using detail::ViolationList;
 
 constexpr std::int64_t kVersion = 1;
-const std::vector<std::string_view> kFields = {"version", "kind", "name", "problem", "schedule", "shapes"};
-const std::vector<std::string_view> kKinds = {"attention", "gemm"};
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kFields =
+    *new std::vector<std::string_view>{"version", "kind", "name", "problem", "schedule", "shapes"};
+const std::vector<std::string_view>& kKinds = *new std::vector<std::string_view>{"attention", "gemm"};
 
 /// Whether a rule that speaks of `path` may rest on a value that could not be read: one in the object that `path` is a
 /// member of, or one that holds it.

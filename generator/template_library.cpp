@@ -45,7 +45,8 @@ void collect(const std::string& path, std::set<std::string>& seen, std::vector<T
 
 const TemplateClosure& template_closure(std::string_view path) {
   static std::mutex mutex;
-  static std::map<std::string, TemplateClosure, std::less<>> closures;
+  using Closures = std::map<std::string, TemplateClosure, std::less<>>;
+  static Closures& closures = *new Closures;  // never destroyed: compile threads read it while the process exits
   const std::lock_guard lock(mutex);
   if (const auto found = closures.find(path); found != closures.end()) return found->second;
   TemplateClosure closure;

@@ -174,7 +174,8 @@ struct TunedTable::Entry {
 };
 
 const TunedTable& TunedTable::shipped() {
-  static const TunedTable table = [] {
+  // Never destroyed: compile threads plan while the process exits.
+  static const TunedTable& table = *new TunedTable([] {
     TunedTable rows;
     for (std::size_t i = 0; i < detail::embedded_row_count; ++i) {
       const detail::EmbeddedRow& embedded = detail::embedded_rows[i];
@@ -190,7 +191,7 @@ const TunedTable& TunedTable::shipped() {
       rows.add(std::move(entry));
     }
     return rows;
-  }();
+  }());
   return table;
 }
 

@@ -11,10 +11,11 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
-const std::vector<std::string_view> kBlackwellFields = {
-    "arch",     "family", "block_m", "block_n",   "num_kv_stages", "num_qk_stages",
-    "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
-    "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kBlackwellFields =
+    *new std::vector<std::string_view>{"arch",     "family", "block_m", "block_n",   "num_kv_stages", "num_qk_stages",
+                                       "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
+                                       "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
 constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
 constexpr int kMostRope = 64;
 constexpr int kMinKeys = 64, kMaxKeys = 192;

@@ -12,7 +12,8 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
-const std::vector<std::string_view> kBlackwellFields = {
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::string_view>{
     "arch",      "family",  "block_m", "block_n",    "block_k", "stages",    "store_stages", "k_group",
     "cluster",   "swizzle", "swap_ab", "split_mode", "split_k", "scheduler", "cta_group",    "accumulator_stages",
     "clc_depth", "raster"};

@@ -14,7 +14,8 @@ using Violations = std::vector<Violation>;
 
 constexpr int kMostParts = 16;  // that take turns
 
-const std::vector<std::string_view> kHopperFields = {
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
     "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
     "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
 

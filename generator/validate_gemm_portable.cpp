@@ -10,8 +10,9 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
-const std::vector<std::string_view> kPortableFields = {"arch",    "family", "block_m", "block_n",
-                                                       "block_k", "stages", "swizzle", "raster"};
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
+    "arch", "family", "block_m", "block_n", "block_k", "stages", "swizzle", "raster"};
 
 bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 

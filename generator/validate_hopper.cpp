@@ -13,13 +13,14 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
-const std::vector<std::string_view> kHopperFields = {
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
     "arch",          "family",        "block_m",  "block_n",         "token_gen", "q_stages",
     "num_kv_stages", "num_qk_stages", "kv_ring",  "math_warpgroups", "overlap",   "swizzle",
     "cluster",       "scheduler",     "pack_gqa", "splits",          "rescale"};
-const std::vector<std::string_view> kDecodeFields = {"arch",      "family",    "block_m",    "block_n",
-                                                     "token_gen", "num_warps", "num_stages", "swizzle",
-                                                     "pack_gqa",  "splits",    "merge",      "rescale"};
+const std::vector<std::string_view>& kDecodeFields =
+    *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
+                                       "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
 constexpr int kMaxHeadDim = 256;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {

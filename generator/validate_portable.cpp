@@ -15,10 +15,11 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-const std::vector<std::string_view> kPortableFields = {"arch",       "family",    "block_m",   "block_n",   "block_k",
-                                                       "num_stages", "token_gen", "num_warps", "scheduler", "swizzle",
-                                                       "pack_gqa",   "splits",    "merge",     "rescale"};
-const std::vector<int> kHeadDims = {64, 80, 96, 128, 192, 256};
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
+    "arch",      "family",    "block_m", "block_n",  "block_k", "num_stages", "token_gen",
+    "num_warps", "scheduler", "swizzle", "pack_gqa", "splits",  "merge",      "rescale"};
+const std::vector<int>& kHeadDims = *new std::vector<int>{64, 80, 96, 128, 192, 256};
 
 }  // namespace
 

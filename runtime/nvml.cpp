@@ -37,7 +37,7 @@ struct Nvml {
 
 const Nvml& opened(const std::string& path) {
   static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<Nvml>> libraries;
+  static auto& libraries = *new std::map<std::string, std::unique_ptr<Nvml>>;  // never destroyed: as the libraries
   const std::lock_guard lock(mutex);
   std::unique_ptr<Nvml>& library = libraries[path];
   if (!library) library = std::make_unique<Nvml>(path);

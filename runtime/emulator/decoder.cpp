@@ -75,7 +75,7 @@ class Table {
 };
 
 const Table& table() {
-  static const Table made;
+  static const Table& made = *new Table;  // never destroyed: threads decode while the process exits
   return made;
 }
 
@@ -159,7 +159,8 @@ RegisterClass class_of_type(std::string_view type) {
 }
 
 std::uint32_t bytes_of_type(std::string_view type) {
-  static const std::map<std::string_view, std::uint32_t> kBytes = {
+  // Never destroyed, as the table above.
+  static const auto& kBytes = *new std::map<std::string_view, std::uint32_t>{
       {"b8", 1},    {"u8", 1},  {"s8", 1},   {"e4m3", 1},   {"e5m2", 1},   {"b16", 2},     {"u16", 2},
       {"s16", 2},   {"f16", 2}, {"bf16", 2}, {"e4m3x2", 2}, {"e5m2x2", 2}, {"ue8m0x2", 2}, {"b32", 4},
       {"u32", 4},   {"s32", 4}, {"f32", 4},  {"tf32", 4},   {"f16x2", 4},  {"bf16x2", 4},  {"u16x2", 4},

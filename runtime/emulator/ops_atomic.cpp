@@ -378,7 +378,9 @@ std::string any_modifiers(std::string_view root) {
 }  // namespace
 
 std::span<const Form> atomic_forms() {
-  static const std::string kAtom = any_modifiers("atom"), kRed = any_modifiers("red");
+  // Never destroyed, as the decoder's table, which points to them.
+  static const std::string &kAtom = *new std::string(any_modifiers("atom")),
+                           &kRed = *new std::string(any_modifiers("red"));
   static const Form kForms[] = {{kAtom, decode_atom}, {kRed, decode_red}};
   return kForms;
 }

@@ -343,7 +343,7 @@ std::vector<Form> all_forms() {
 }  // namespace
 
 std::span<const Form> convert_forms() {
-  static const std::vector<Form> forms = all_forms();
+  static const std::vector<Form>& forms = *new std::vector<Form>(all_forms());  // never destroyed
   return forms;
 }
 

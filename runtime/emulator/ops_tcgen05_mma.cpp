@@ -309,9 +309,12 @@ std::string collectors_of_b() {
 }  // namespace
 
 std::span<const Form> tcgen05_mma_forms() {
-  static const std::string kCollectors = collectors_of_b(),
-                           kWeights = "tcgen05.mma.ws.cta_group::1." KERNELWRIGHT_PLAIN "." + kCollectors,
-                           kSparseWeights = "tcgen05.mma.ws.sp.cta_group::1." KERNELWRIGHT_PLAIN "." + kCollectors;
+  // Never destroyed, as the decoder's table, which points to them.
+  static const std::string& kCollectors = *new std::string(collectors_of_b());
+  static const std::string& kWeights =
+      *new std::string("tcgen05.mma.ws.cta_group::1." KERNELWRIGHT_PLAIN "." + kCollectors);
+  static const std::string& kSparseWeights =
+      *new std::string("tcgen05.mma.ws.sp.cta_group::1." KERNELWRIGHT_PLAIN "." + kCollectors);
   static const Form kForms[] = {
       {"tcgen05.mma." KERNELWRIGHT_GROUP "." KERNELWRIGHT_PLAIN "." KERNELWRIGHT_COLLECTOR_A, decode_plain},
       {"tcgen05.mma." KERNELWRIGHT_GROUP "." KERNELWRIGHT_SCALED ".block_scale." KERNELWRIGHT_SIZE

@@ -214,17 +214,21 @@ std::string shapes(int depth, bool integers) {
 }  // namespace
 
 std::span<const Form> wgmma_forms() {
-  static const std::string kMma = "wgmma.mma_async.sync.aligned.", kSparse = "wgmma.mma_async.sp.sync.aligned.";
-  static const std::string kHalf = kMma + shapes(16, false) + ".(f16|f32).(f16|bf16).(f16|bf16)",
-                           kTf32 = kMma + shapes(8, false) + ".(f32).(tf32).(tf32)",
-                           kFp8 = kMma + shapes(32, false) + ".(f16|f32).(e4m3|e5m2).(e4m3|e5m2)",
-                           kInt8 = kMma + shapes(32, true) + ".(s32).(s8|u8).(s8|u8).(satfinite)?",
-                           kInt8Early = kMma + shapes(32, true) + ".satfinite.(s32).(s8|u8).(s8|u8)",
-                           kBits = kMma + shapes(256, true) + ".s32.b1.b1.and.popc",
-                           kSparse16 = kSparse + shapes(16, false) + ".(f16|f32).(tf32|f16|bf16).(tf32|f16|bf16)",
-                           kSparse32 = kSparse + shapes(32, false) + ".(f16|f32).(f16|bf16).(f16|bf16)",
-                           kSparse64 = kSparse + shapes(64, false) +
-                                       ".(f16|f32|s32).(e4m3|e5m2|s8|u8).(e4m3|e5m2|s8|u8).(satfinite)?";
+  // Never destroyed, as the decoder's table, which points to them.
+  static const std::string& kMma = *new std::string("wgmma.mma_async.sync.aligned.");
+  static const std::string& kSparse = *new std::string("wgmma.mma_async.sp.sync.aligned.");
+  static const std::string& kHalf = *new std::string(kMma + shapes(16, false) + ".(f16|f32).(f16|bf16).(f16|bf16)");
+  static const std::string& kTf32 = *new std::string(kMma + shapes(8, false) + ".(f32).(tf32).(tf32)");
+  static const std::string& kFp8 = *new std::string(kMma + shapes(32, false) + ".(f16|f32).(e4m3|e5m2).(e4m3|e5m2)");
+  static const std::string& kInt8 = *new std::string(kMma + shapes(32, true) + ".(s32).(s8|u8).(s8|u8).(satfinite)?");
+  static const std::string& kInt8Early = *new std::string(kMma + shapes(32, true) + ".satfinite.(s32).(s8|u8).(s8|u8)");
+  static const std::string& kBits = *new std::string(kMma + shapes(256, true) + ".s32.b1.b1.and.popc");
+  static const std::string& kSparse16 =
+      *new std::string(kSparse + shapes(16, false) + ".(f16|f32).(tf32|f16|bf16).(tf32|f16|bf16)");
+  static const std::string& kSparse32 =
+      *new std::string(kSparse + shapes(32, false) + ".(f16|f32).(f16|bf16).(f16|bf16)");
+  static const std::string& kSparse64 =
+      *new std::string(kSparse + shapes(64, false) + ".(f16|f32|s32).(e4m3|e5m2|s8|u8).(e4m3|e5m2|s8|u8).(satfinite)?");
   static const Form kForms[] = {
       {kHalf, decode_mma},
       {kTf32, decode_mma},
