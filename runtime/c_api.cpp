@@ -14,17 +14,27 @@
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/runtime/c_api_engine.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/emulator/own_thread.h"
+#include "kernelwright/runtime/emulator/per_thread.h"
+#include "kernelwright/runtime/interrupt.h"
 
 namespace kernelwright {
 namespace {
 
-thread_local std::string last_error;
+/// What reading a config needs of the caller's stack; a smaller one is left for a thread of ours.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+
+struct LastError {
+  std::string words;
+};
 
 kernelwright_status failed(kernelwright_status status, const char* what) noexcept {
+  LastError* last = nullptr;
   try {
-    last_error = what;
+    last = &per_thread<LastError>();
+    last->words = what;
   } catch (...) {
-    last_error.clear();  // no memory for the words; the status has to do
+    if (last) last->words.clear();  // no memory for the words; the status has to do
   }
   return status;
 }
@@ -44,6 +54,8 @@ kernelwright_status guarded(Body&& body) noexcept {
   } catch (const DeviceError& error) {
     return failed(KERNELWRIGHT_DEVICE_ERROR, error.what());
   } catch (const NotReadyError& error) {
+    return failed(KERNELWRIGHT_NOT_READY, error.what());
+  } catch (const InterruptedError& error) {
     return failed(KERNELWRIGHT_NOT_READY, error.what());
   } catch (const std::bad_alloc&) {
     return failed(KERNELWRIGHT_INTERNAL_ERROR, "out of memory");
@@ -329,6 +341,7 @@ EngineOptions engine_options_of(const kernelwright_engine_options* given) {
   options.sink_level = static_cast<EventLevel>(c.event_level);
   options.launch_sampling = c.launch_sampling;
   options.check_data = c.check_data != 0;
+  if (c.lock_timeout_ms) options.cache.lock_timeout_ms = std::max(c.lock_timeout_ms, 0);
   if (c.event_callback)
     options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
       const kernelwright_event out{.struct_size = sizeof(kernelwright_event),
@@ -365,7 +378,13 @@ const char* kernelwright_status_name(kernelwright_status status) {
   }
 }
 
-const char* kernelwright_last_error(void) { return last_error.c_str(); }
+const char* kernelwright_last_error(void) {
+  try {
+    return per_thread<LastError>().words.c_str();
+  } catch (...) {
+    return "";
+  }
+}
 
 kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
                                                kernelwright_engine** engine) {
@@ -379,6 +398,10 @@ void kernelwright_engine_destroy(kernelwright_engine* engine) { delete engine; }
 
 kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine) {
   return guarded([&] { not_null(engine, "engine").engine.seal(); });
+}
+
+kernelwright_status kernelwright_engine_stop(kernelwright_engine* engine) {
+  return guarded([&] { not_null(engine, "engine").engine.stop(); });
 }
 
 kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine, int32_t timeout_ms,
@@ -558,7 +581,9 @@ kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const
   return guarded([&] {
     kernelwright_kernel*& out = not_null(kernel, "kernel");
     kernelwright_engine& owner = not_null(engine, "engine");
-    const Config read = read_config(std::string_view(&not_null(config, "config"), length));
+    not_null(config, "config");
+    const Config read =
+        with_stack(kStackBytes, kStackBytes, [&] { return read_config(std::string_view(config, length)); });
     out = std::visit(
         [&](const auto& of) {
           return owner.handle(owner.engine.prepare(of.problem, of.schedule, options_of(options)));

@@ -113,13 +113,22 @@ typedef struct kernelwright_engine_options {
   /* For debugging, 1: each attention launch waits for its stream and looks at its lengths, offsets and page table; what
    * its tensors do not bear out is an event, "bad data". With `hazards` an emulator looks in any case. */
   int32_t check_data;
+  /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
+   * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */
+  int32_t lock_timeout_ms;
 } kernelwright_engine_options;
 
 /* `options` may be NULL. */
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
                                                                 kernelwright_engine** engine);
-/* Frees the engine and its kernels, which must not be running. NULL is fine. */
+/* Frees the engine and its kernels, which must not be running. NULL is fine. A program may end without it: exit() waits
+ * for an instant until no compile of ours is inside NVRTC or the driver. */
 KERNELWRIGHT_API void kernelwright_engine_destroy(kernelwright_engine* engine);
+
+/* Ends preparing for good: what is queued is dropped, what compiles is interrupted, and once this returns the event
+ * callback is called by no thread of the engine's. What is not ready has failed then; ready kernels go on launching.
+ * For hosts whose callback must end before the engine can. Not to be called by the callback. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_stop(kernelwright_engine* engine);
 
 KERNELWRIGHT_API kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine);
 /* *ready: 1 if every prepared kernel is ready, 0 if one has failed or time is over. timeout_ms < 0 waits for ever. */
@@ -270,7 +279,8 @@ typedef struct kernelwright_kernel_info {
 /* Fills as many fields as info->struct_size has room for. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel,
                                                                   kernelwright_kernel_info* info);
-/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. */
+/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. In a child of fork()
+ * it fails unless the kernel was ready. */
 KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
 
 /* A binary that the engine was asked for. A prepared kernel may have several: their rows follow each other. */

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/per_thread.h"
 
 namespace kernelwright {
 namespace {
@@ -181,6 +182,11 @@ std::string parse(std::span<const std::byte> bytes, std::vector<std::string>& li
   }
   return {};
 }
+/// One per thread: making one costs more than unpacking a cubin does.
+struct UnpackContext {
+  std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context{ZSTD_createDCtx(), ZSTD_freeDCtx};
+};
+
 template <class Bytes>
 std::string parse(std::span<const std::byte> bytes, Code<Bytes> code) {
   Reader reader(bytes);
@@ -204,10 +210,9 @@ std::string parse(std::span<const std::byte> bytes, Code<Bytes> code) {
     return {};
   }
   code.bytes.resize(raw_size);
-  // One context per thread: making one costs more than unpacking a cubin does.
-  thread_local const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  ZSTD_DCtx* const context = per_thread<UnpackContext>().context.get();
   if (!context) throw std::bad_alloc();  // no fault of the entry
-  const std::size_t got = ZSTD_decompressDCtx(context.get(), code.bytes.data(), raw_size, body.data(), body.size());
+  const std::size_t got = ZSTD_decompressDCtx(context, code.bytes.data(), raw_size, body.data(), body.size());
   if (ZSTD_isError(got)) return fmt::format("does not unpack: {}", ZSTD_getErrorName(got));
   if (got != raw_size) return fmt::format("unpacks to {} bytes, {} were claimed", got, raw_size);
   return {};

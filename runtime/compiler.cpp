@@ -21,13 +21,16 @@
 #include <climits>
 #include <cstdlib>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "contract/attention_params.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compiler_identity.h"
 #include "kernelwright/runtime/elf_file.h"
+#include "kernelwright/runtime/emulator/own_thread.h"
 #include "kernelwright/runtime/failed_sources.h"
+#include "kernelwright/runtime/interrupt.h"
 #include "kernelwright/runtime/nvrtc_path.h"
 #include "kernelwright/runtime/ptxas_log.h"
 
@@ -36,6 +39,11 @@ namespace {
 
 constexpr int kLogLinesInError = 12;
 constexpr int kOldestVersion = 12080;
+// What the compiler is given, and what it makes do with where no thread can be started.
+constexpr std::size_t kStackBytes = std::size_t{12} << 20, kLeastStackBytes = std::size_t{4} << 20;
+static_assert(kStackBytes < OwnThread::kStackBytes);
+// NVRTC makes statics of its own, and registers their destructors, in its first compiles for an architecture.
+constexpr int kCompilesThatRegister = 64;
 /// How launch() hands parameters to an entry: one struct by value. The structs themselves are in the closure's digest.
 
 std::atomic<bool> opened = false;  // some NVRTC of this process
@@ -115,6 +123,7 @@ struct Compiler::Nvrtc {
 #define KERNELWRIGHT_NVRTC_MEMBER(call) decltype(&::call) call = nullptr;
   KERNELWRIGHT_NVRTC_CALLS(KERNELWRIGHT_NVRTC_MEMBER)
 #undef KERNELWRIGHT_NVRTC_MEMBER
+  nvrtcResult (*set_flow_callback)(nvrtcProgram, int (*)(void*, void*), void*) = nullptr;  // null: too old for it
 
   std::mutex mutex;  // guards opening
   std::atomic<bool> ready = false;
@@ -148,6 +157,7 @@ void Compiler::Nvrtc::open(const std::string& path) {
   KERNELWRIGHT_NVRTC_CALLS(KERNELWRIGHT_NVRTC_FIND)
 #undef KERNELWRIGHT_NVRTC_FIND
 #undef KERNELWRIGHT_NVRTC_CALLS
+  set_flow_callback = reinterpret_cast<decltype(set_flow_callback)>(dlsym(library, "nvrtcSetFlowCallback"));
   if (missing) throw MissingError(fmt::format("{} is not an NVRTC that we can use: it has no {}", path, missing));
   int major = 0, minor = 0;
   nvrtcVersion(&major, &minor);
@@ -161,11 +171,38 @@ void Compiler::Nvrtc::open(const std::string& path) {
 
 namespace {
 
+/// Asked by NVRTC, on any thread of its own, whether to give up. `stop` is that of the InterruptScope.
+int gives_up(void* stop, void*) {
+  static std::atomic<int> asked{0};
+  if (asked.fetch_add(1, std::memory_order_relaxed) < 64 * kCompilesThatRegister) hold_exit_ahead_of_handlers();
+  return process_is_ending() || (stop && *static_cast<const std::atomic<bool>*>(stop));
+}
+
+/// `work` on a stack that suffices for NVRTC, while exit() waits for it.
+template <class Work>
+auto compiling(const SourceUnit& unit, Work&& work) {
+  const std::atomic<bool>* const stop = InterruptScope::current();
+  const std::string what = fmt::format("{} for {}", unit.kernel, unit.arch);
+  try {
+    return with_stack(kStackBytes, kLeastStackBytes, [&] {
+      const InterruptScope scope(stop);
+      const ExitHold hold;
+      refuse_if_interrupted(what);
+      return work();
+    });
+  } catch (const std::system_error& error) {
+    throw MissingError(
+        fmt::format("{}: no thread could be started for the compiler ({}); a limit on threads, memory or "
+                    "address space is in the way (ulimit -u, -v)",
+                    what, error.code().message()));
+  }
+}
+
 /// One nvrtcProgram, destroyed on every way out.
 template <class Nvrtc>
 class Program {
  public:
-  Program(const Nvrtc& nvrtc, const SourceUnit& unit) : nvrtc_(nvrtc) {
+  Program(const Nvrtc& nvrtc, const SourceUnit& unit) : nvrtc_(nvrtc), unit_(unit) {
     std::vector<std::string> texts;  // NVRTC wants them zero-terminated
     std::vector<const char*> names, bodies;
     texts.reserve(unit.headers.size());
@@ -188,7 +225,12 @@ class Program {
   nvrtcResult compile(const std::vector<std::string>& options) {
     std::vector<const char*> words;
     for (const std::string& option : options) words.push_back(option.c_str());
-    return nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(words.size()), words.data());
+    void* const stop = const_cast<std::atomic<bool>*>(InterruptScope::current());
+    if (nvrtc_.set_flow_callback) nvrtc_.set_flow_callback(program_, gives_up, stop);
+    hold_exit_ahead_of_handlers();
+    const nvrtcResult result = nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(words.size()), words.data());
+    if (result != NVRTC_SUCCESS) refuse_if_interrupted(unit_.kernel);
+    return result;
   }
   std::string log() {
     std::string text = read(nvrtc_.nvrtcGetProgramLogSize, nvrtc_.nvrtcGetProgramLog, "nvrtcGetProgramLog");
@@ -217,6 +259,7 @@ class Program {
   }
 
   const Nvrtc& nvrtc_;
+  const SourceUnit& unit_;
   nvrtcProgram program_ = nullptr;
 };
 
@@ -296,6 +339,14 @@ CacheKey Compiler::key(const SourceUnit& unit) const {
 }
 
 std::string Compiler::compile_with_lines(const SourceUnit& unit) {
+  return compiling(unit, [&] { return ptx_with_lines(unit); });
+}
+
+Binary Compiler::compile(const SourceUnit& unit) {
+  return compiling(unit, [&] { return binary_of(unit); });
+}
+
+std::string Compiler::ptx_with_lines(const SourceUnit& unit) {
   nvrtc_->open(path_);
   std::vector<std::string> options = options_for(nvrtc_->version, unit);
   // A virtual architecture: the same front end, and no ptxas, which is half of the time.
@@ -310,7 +361,7 @@ std::string Compiler::compile_with_lines(const SourceUnit& unit) {
   return program.ptx();
 }
 
-Binary Compiler::compile(const SourceUnit& unit) {
+Binary Compiler::binary_of(const SourceUnit& unit) {
   nvrtc_->open(path_);
   const std::string compiler = name_of_compiler(nvrtc_->version, identity_);
   const std::vector<std::string> options = options_for(nvrtc_->version, unit);

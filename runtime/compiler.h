@@ -11,7 +11,10 @@
 namespace kernelwright {
 
 /// One NVRTC, opened on first use and kept. Safe from any number of threads: NVRTC itself runs its front end under one
-/// lock and the rest in parallel. A child of fork() must not compile: it gets a CompileError that says so.
+/// lock and the rest in parallel. It runs on threads of ours, whose stacks suffice, so that the caller's may be small.
+/// A child of fork() must not compile: it gets a CompileError that says so.
+///
+/// A compile ends early, with an InterruptedError, when the process exits or this thread's InterruptScope is stopped.
 class Compiler {
  public:
   /// `nvrtc_path` "": found as find_nvrtc() does. Opens nothing yet.
@@ -39,6 +42,9 @@ class Compiler {
 
  private:
   struct Nvrtc;
+  // compile() and compile_with_lines(), on a stack that suffices.
+  Binary binary_of(const SourceUnit& unit);
+  std::string ptx_with_lines(const SourceUnit& unit);
   std::string path_, identity_, failed_source_dir_;
   std::unique_ptr<Nvrtc> nvrtc_;
 };

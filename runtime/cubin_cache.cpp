@@ -19,12 +19,15 @@
 #include "kernelwright/runtime/cache_directory.h"
 #include "kernelwright/runtime/file_lock.h"
 #include "kernelwright/runtime/fork_guard.h"
+#include "kernelwright/runtime/interrupt.h"
 
 namespace kernelwright {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Shared = std::shared_ptr<const Binary>;
+
+constexpr double kSilentLockWaitMs = 1000;
 
 struct DigestHash {
   std::size_t operator()(const Digest& digest) const {
@@ -183,7 +186,11 @@ struct CubinCache::Impl {
     add_stats_now_and_then();
   }
 
-  Shared compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight);
+  Shared compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight,
+                      double* lock_wait_ms);
+  /// Takes the lock of `digest`, unless the binary appears meanwhile; tells of a long wait. Returns milliseconds
+  /// waited.
+  double await_lock(const CacheKey& key, const Digest& digest, FileLock& lock);
 };
 
 CubinCache::CubinCache(CacheOptions options) : impl_(std::make_unique<Impl>()) {
@@ -321,7 +328,7 @@ std::shared_ptr<const Binary> CubinCache::find(const CacheKey& key, CacheSource*
 }
 
 std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, const Compile& compile,
-                                                         CacheSource* source) {
+                                                         CacheSource* source, double* lock_wait_ms) {
   Impl& impl = *impl_;
   CacheSource unused;
   CacheSource& from = source ? *source : unused;
@@ -354,13 +361,25 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
       throw Error(fmt::format("cubin cache: the compilation of {} asks the cache for itself", key.entry_stem));
     ++impl.joined;
     flight->done.wait(0, std::memory_order_acquire);
-    if (flight->error) std::rethrow_exception(flight->error);
-    from = flight->source;
-    return flight->binary;
+    if (!flight->error) {
+      from = flight->source;
+      return flight->binary;
+    }
+    try {
+      std::rethrow_exception(flight->error);
+    } catch (const InterruptedError&) {  // the end of its owner, which is not this thread's
+      if (interrupted()) throw;
+    }
+    {
+      std::lock_guard hold(impl.mutex);
+      if (const auto slot = impl.flights.find(digest); slot != impl.flights.end() && slot->second == flight)
+        impl.flights.erase(slot);
+    }
+    return get_or_compile(key, compile, source, lock_wait_ms);
   }
 
   try {
-    impl.compile_once(key, digest, compile, *flight);
+    impl.compile_once(key, digest, compile, *flight, lock_wait_ms);
   } catch (...) {
     if (flight->done.load() == 0) {
       flight->error = std::current_exception();
@@ -375,6 +394,8 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
   if (!flight->error) return flight->binary;
   try {
     std::rethrow_exception(flight->error);
+  } catch (const InterruptedError&) {
+    throw;
   } catch (const Error&) {  // others (no memory, a caller's own) may be gone at the next attempt
     const auto ttl = std::chrono::milliseconds(impl.options.failure_ttl_ms);
     if (ttl.count() > 0) impl.failures[digest] = {flight->error, Clock::now() + ttl};
@@ -382,9 +403,33 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
   }
 }
 
+double CubinCache::Impl::await_lock(const CacheKey& key, const Digest& digest, FileLock& lock) {
+  const auto start = Clock::now();
+  const auto waited_ms = [&] { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); };
+  bool waited = false, told = false;
+  const LockOutcome outcome = lock.acquire(locks(), digest, options.lock_timeout_ms, [&] {
+    waited = true;
+    if (!told && waited_ms() >= kSilentLockWaitMs) {
+      told = true;
+      tell({EventKind::kLockWait, digest.hex(), key.entry_stem,
+            fmt::format("another process is compiling it, and is waited for; for {} s at most",
+                        (options.lock_timeout_ms + 999) / 1000),
+            waited_ms()});
+    }
+    return interrupted() || directory->contains(key);
+  });
+  if (waited) ++lock_waits;
+  if (outcome == LockOutcome::kTimedOut) {
+    ++lock_timeouts;
+    tell({EventKind::kLockTimeout, digest.hex(), key.entry_stem, "another process holds this key; compiling alone",
+          waited_ms()});
+  }
+  return waited_ms();
+}
+
 /// On the thread that owns the flight: looks once more, waits for other processes, compiles, publishes.
-Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest, const Compile& compile,
-                                      Flight& flight) {
+Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight,
+                                      double* lock_wait_ms) {
   auto serve = [&](Binary&& binary) {
     flight.binary = keep(key, digest, std::move(binary));
     flight.finish();
@@ -394,19 +439,8 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
 
   FileLock lock;
   if (directory && directory->writable()) {  // otherwise a lock would only make others wait for what they cannot have
-    const auto start = Clock::now();
-    bool waited = false;
-    const LockOutcome outcome = lock.acquire(locks(), digest, options.lock_timeout_ms, [&] {
-      waited = true;
-      return directory->contains(key);
-    });
-    if (waited) ++lock_waits;
-    if (outcome == LockOutcome::kTimedOut) {
-      ++lock_timeouts;
-      const std::chrono::duration<double, std::milli> spent = Clock::now() - start;
-      tell({EventKind::kLockTimeout, digest.hex(), key.entry_stem, "another process holds this key; compiling alone",
-            spent.count()});
-    }
+    const double waited_ms = await_lock(key, digest, lock);
+    if (lock_wait_ms) *lock_wait_ms += waited_ms;
     // Whoever held the lock, or took it and let go between our look and our lock, has published by now.
     if (auto binary = directory->find(key)) {
       count_hit(disk_hits, *binary);

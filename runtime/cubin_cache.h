@@ -40,7 +40,9 @@ struct CacheOptions {
   std::optional<std::uint64_t> max_bytes;
   std::uint64_t max_entries = 50'000;
   std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that nobody but the cache holds any more
-  int lock_timeout_ms = 60'000;               // how long another process' compilation of the same key is waited for
+  /// How long another process' compilation of the same key is waited for; after one second the sink is told
+  /// (kLockWait).
+  int lock_timeout_ms = 60'000;
   int failure_ttl_ms = 60'000;                // how long a failed compilation is remembered, in memory
   std::optional<std::string> lock_directory;  // else a local one is found: see LockDirectory
   EventSink sink;
@@ -115,10 +117,11 @@ class CubinCache {
 
   /// The binary of `key`: found, or made by `compile` on the calling thread. Threads and processes that ask for the
   /// same key meanwhile wait for it. What `compile` throws reaches every thread that waits; an Error is remembered for
-  /// failure_ttl_ms and thrown again without compiling. `compile` must not ask the cache for the same key. `source`, if
-  /// given, is told where the binary came from.
+  /// failure_ttl_ms and thrown again without compiling, unless it is an InterruptedError. `compile` must not ask the
+  /// cache for the same key. `source`, if given, is told where the binary came from; `lock_wait_ms`, if given, grows by
+  /// what was spent waiting for another process.
   std::shared_ptr<const Binary> get_or_compile(const CacheKey& key, const Compile& compile,
-                                               CacheSource* source = nullptr);
+                                               CacheSource* source = nullptr, double* lock_wait_ms = nullptr);
 
   /// The binary of `key`, or null; never compiles or waits. A key without a compiler finds the newest binary that
   /// agrees with it in all other fields.

@@ -20,6 +20,7 @@
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/driver.h"
+#include "kernelwright/runtime/interrupt.h"
 #include "kernelwright/runtime/nvml.h"
 #include "kernelwright/runtime/tensor_map_cache.h"
 
@@ -514,6 +515,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(std::shared_ptr<const Driver> driver) {
     refuse_after_fork();
     const CUresult started = driver->cuInit(0);
+    hold_exit_ahead_of_handlers();  // of what cuInit() has registered too
     int count = 0;
     CUresult result = started;
     if (result == CUDA_SUCCESS) result = driver->cuDeviceGetCount(&count);

@@ -10,6 +10,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/driver.h"
+#include "kernelwright/runtime/interrupt.h"
 
 namespace kernelwright {
 namespace {
@@ -106,13 +107,14 @@ std::shared_ptr<const Driver> open_driver(const std::string& path) {
         "the NVIDIA driver is too old: {} supports CUDA {} and has no {}; install a driver for CUDA {} or newer",
         driver->path, version_words(driver->version), first_missing, version_words(kOldestDriver)));
   opened = true;
+  hold_exit_ahead_of_handlers();
   return driver;
 }
 
 std::shared_ptr<const Driver> shared_driver() {
   static std::mutex mutex;
-  static std::shared_ptr<const Driver> driver;
-  refuse_after_fork();  // before the lock: the parent may have held it
+  static auto& driver = *new std::shared_ptr<const Driver>;  // never destroyed: threads launch while the process exits
+  refuse_after_fork();                                       // before the lock: the parent may have held it
   const std::lock_guard lock(mutex);
   if (!driver) driver = open_driver("");
   return driver;

@@ -50,14 +50,17 @@ void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& ten
 void Engine::seal() { state_->sealed = true; }
 bool Engine::sealed() const { return state_->sealed; }
 
+void Engine::stop() { state_->stop(); }
+
 bool Engine::wait_until_ready(int timeout_ms) const {
+  state_->shared.refuse_after_fork("wait_until_ready()");
   bool failed = false;
   const auto settled = [&] {
     bool pending = false;
     failed = false;
     state_->each_slot([&](const auto& slot) {
-      pending |= slot.state == KernelState::kPending;
-      failed |= slot.state == KernelState::kFailed;
+      pending |= slot.state == KernelState::kPending && slot.awaited;
+      failed |= slot.state == KernelState::kFailed && !slot.late;
     });
     return !pending;
   };
@@ -70,6 +73,7 @@ bool Engine::wait_until_ready(int timeout_ms) const {
 }
 
 int Engine::promote() {
+  state_->shared.refuse_after_fork("promote()");
   int promoted = 0;
   std::lock_guard lock(state_->shared.mutex);
   state_->each_slot([&](auto& slot) {
@@ -85,11 +89,13 @@ int Engine::promote() {
 std::uint64_t Engine::loaded_bytes() const { return state_->loader.loaded_bytes(); }
 
 EngineCounters Engine::counters() const {
+  state_->shared.refuse_after_fork("counters()");
   EngineCounters counters;
   {
     std::lock_guard lock(state_->shared.mutex);
     state_->each_slot([&](const auto& slot) {
       const KernelState state = slot.state;
+      if (state == KernelState::kFailed && slot.late) return;  // one of sealed_misses
       ++(state == KernelState::kReady    ? counters.ready
          : state == KernelState::kFailed ? counters.failed
                                          : counters.pending);

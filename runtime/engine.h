@@ -83,7 +83,7 @@ struct PrepareOptions {
 };
 
 struct EngineCounters {
-  std::uint64_t ready = 0, pending = 0, failed = 0;  // kernels by state, now
+  std::uint64_t ready = 0, pending = 0, failed = 0;  // kernels by state, now; sealed misses are not among the failed
   std::uint64_t loads = 0;                           // binaries loaded onto a device
   std::uint64_t loaded_bytes = 0;                    // device memory that they take
   std::uint64_t fallback_launches = 0;               // launches that the portable kernel served for another
@@ -124,13 +124,16 @@ struct KernelRow {
 };
 
 /// Safe from any number of threads, except that it must outlive every call, every kernel handle and all queued work.
-/// A child of fork() must not use it.
+/// A child of fork() must not use it: what would wait or lock throws Error there.
 class Engine {
  public:
   /// Opens the backend, and neither a compiler nor a context. Throws MissingError with one clear sentence if there is
   /// no such device. Where "auto" finds no GPU the sink is told so (kDevice).
   explicit Engine(EngineOptions options = {});
-  /// Drops queued background compiles and waits for those that run. Kernels must not be running.
+  /// Drops queued background compiles, interrupts those that run and waits for them. Kernels must not be running.
+  ///
+  /// A program may end without it. exit(), and so a return from main, waits for an instant until no compile is inside
+  /// NVRTC or the driver, and what is being prepared then fails with no event.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -169,14 +172,21 @@ class Engine {
   void quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device = 0);
 
   /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set; what is cached is still loaded. Each
-  /// missing kernel is reported once, as kSealedMiss. Compiles that are queued already go on.
+  /// missing kernel is reported once, as kSealedMiss, up to a thousand of them; of further ones nothing is kept, and
+  /// prepare() throws NotReadyError at once. Compiles that are queued already go on.
   void seal();
   bool sealed() const;
 
   /// Waits until nothing is pending. True if every prepared kernel is ready; false if one has failed or time is over.
+  /// A kernel that was asked for after seal() and is not cached has no part in it.
   bool wait_until_ready(int timeout_ms = -1) const;
   /// What wait_until_ready() would say now, without waiting.
   bool ready() const { return wait_until_ready(0); }
+
+  /// Ends preparing for good: drops queued compiles, interrupts those that run (NVRTC gives up within half a second)
+  /// and waits until none of our threads calls the sink any more. What is not ready fails, with no event; ready kernels
+  /// go on launching. For a host whose sink ends before the Engine can. Must not be called by the sink.
+  void stop();
 
   /// Every kernel that is ready takes over from its fallback. Returns how many did. Launches of other threads run one
   /// or the other. Until it is called a fallback goes on serving, so that ranks which call it at the same step stay

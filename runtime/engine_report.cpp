@@ -79,6 +79,7 @@ void add_rows(std::vector<KernelRow>& rows, const KernelSlot<Kind>& slot, std::s
 std::vector<KernelRow> Engine::kernels() const {
   std::vector<KernelRow> rows;
   std::size_t prepared = 0;
+  state_->shared.refuse_after_fork("kernels()");
   std::lock_guard lock(state_->shared.mutex);
   state_->each_slot([&](const auto& slot) {
     add_rows(rows, slot, prepared, false);

@@ -11,6 +11,8 @@
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/runtime/attention_data.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/emulator/own_thread.h"
+#include "kernelwright/runtime/interrupt.h"
 #include "kernelwright/runtime/kernel_notes.h"
 
 namespace kernelwright {
@@ -24,6 +26,26 @@ using detail::specs_of;
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
+/// What planning and reading a cache need of a caller's stack; a smaller one is left for a thread of ours. Compilers
+/// and the emulator see to their own.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+constexpr std::size_t kMostRememberedMisses = 1024;
+
+bool is_interruption(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const InterruptedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+NotReadyError not_cached(const std::string& name) {
+  return NotReadyError(fmt::format(
+      "{} is not in the cache and the engine is sealed; prepare it before seal(), or set allow_when_sealed", name));
+}
 
 std::string text_of(const std::exception_ptr& failure) {
   try {
@@ -127,6 +149,7 @@ Engine::State::State(EngineOptions given)
                                : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
+  hold_exit_of_this_thread();
   shared.launch_sampling = options.launch_sampling;
   if (!why_not_cuda.empty() && options.sink)
     options.sink({.kind = EventKind::kDevice,
@@ -194,12 +217,17 @@ KernelSlot<Kind>* Engine::State::find_locked(const typename Kind::Problem& probl
 
 template <class Kind>
 KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
-                                       const PrepareOptions& prepare, bool& mine) {
+                                       const PrepareOptions& prepare, bool for_launch, bool& mine) {
   std::unique_lock lock(shared.mutex);
   KernelSlot<Kind>* slot = find_locked<Kind>(problem, &schedule, prepare.device);
+  const bool may_compile = prepare.allow_when_sealed || !sealed;
   if (!slot) {
+    const bool forgets = !may_compile && remembered_misses >= kMostRememberedMisses;
     lock.unlock();
     std::unique_ptr<KernelSlot<Kind>> fresh = new_slot<Kind>(problem, schedule, prepare);
+    fresh->late = !may_compile;
+    fresh->awaited = may_compile || (prepare.background && !for_launch);
+    if (forgets) refuse_unremembered(*fresh);
     lock.lock();
     slot = find_locked<Kind>(problem, &schedule, prepare.device);  // another thread may have been faster
     if (!slot) {
@@ -212,7 +240,6 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
       return *slot;
     }
   }
-  const bool may_compile = prepare.allow_when_sealed || !sealed;
   const auto retry_after = std::chrono::milliseconds(options.cache.failure_ttl_ms);
   mine = slot->state == KernelState::kFailed &&
          ((slot->sealed_miss && may_compile) || Clock::now() - slot->failed_at >= retry_after);
@@ -221,6 +248,7 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
     slot->begun = Clock::now();
     slot->fallback_pending = slot->fallback_plan && !slot->fallback;
     slot->sealed_miss = false;
+    if (may_compile) slot->late = false, slot->awaited = true;
     slot->error.clear();
   }
   return *slot;
@@ -305,10 +333,11 @@ void Engine::State::finish(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind
 template <class Kind>
 void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept {
   const std::string error = text_of(failure);
-  bool report = true;
+  bool report = !is_interruption(failure);  // nobody waits for what ends with the process
   if (sealed_miss) {
     std::lock_guard lock(shared.mutex);
     report = !std::exchange(slot.sealed_miss_reported, true);
+    if (report) ++remembered_misses;
   }
   if (report) tell(sealed_miss ? EventKind::kSealedMiss : EventKind::kFailure, slot, error);
   {
@@ -326,16 +355,25 @@ void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, boo
 template <class Kind>
 void Engine::State::fail_sealed(KernelSlot<Kind>& slot) noexcept {
   sealed_misses.fetch_add(1, std::memory_order_relaxed);
-  fail(slot,
-       std::make_exception_ptr(NotReadyError(fmt::format(
-           "{} is not in the cache and the engine is sealed; prepare it before seal(), or set allow_when_sealed",
-           slot.name))),
-       true);
+  fail(slot, std::make_exception_ptr(not_cached(slot.name)), true);
+}
+
+template <class Kind>
+void Engine::State::refuse_unremembered(const KernelSlot<Kind>& fresh) {
+  const auto is_cached = [&](const typename Kind::Plan& plan) {
+    for (const Spec& spec : specs_of(plan))
+      if (!store->find(spec)) return false;
+    return true;
+  };
+  if (is_cached(fresh.plan) || (fresh.fallback_plan && is_cached(*fresh.fallback_plan))) return;
+  sealed_misses.fetch_add(1, std::memory_order_relaxed);
+  throw not_cached(fresh.name);
 }
 
 template <class Kind>
 void Engine::State::make_tuned(KernelSlot<Kind>& slot, bool may_compile) noexcept {
   try {
+    refuse_if_interrupted(slot.name);
     if (auto kernel = load(slot, slot.plan, may_compile)) return finish(slot, std::move(kernel));
     if (slot.fallback_plan && !slot.serving && make_fallback(slot, false)) return;
     fail_sealed(slot);
@@ -347,6 +385,7 @@ void Engine::State::make_tuned(KernelSlot<Kind>& slot, bool may_compile) noexcep
 template <class Kind>
 bool Engine::State::make_fallback(KernelSlot<Kind>& slot, bool may_compile) noexcept {
   try {
+    refuse_if_interrupted(slot.name);
     if (auto kernel = load(slot, slot.plan, false)) {
       finish(slot, std::move(kernel));
       return true;
@@ -355,6 +394,7 @@ bool Engine::State::make_fallback(KernelSlot<Kind>& slot, bool may_compile) noex
       serve_fallback(slot, std::move(kernel));
       return false;
     }
+  } catch (const InterruptedError&) {  // so will be the kernel that was asked for
   } catch (const std::exception& error) {
     tell(EventKind::kFailure, slot, fmt::format("the fallback: {}", error.what()));
   } catch (...) {
@@ -407,16 +447,49 @@ void Engine::State::make_in_background(KernelSlot<Kind>& slot, bool may_compile)
   if (slot.fallback_pending) adopt_loaded_fallback(slot);
   if (!slot.fallback_pending) return pool.post([this, &slot, may_compile] { make_tuned(slot, may_compile); });
   const auto job = [this, &slot, may_compile] {
-    if (!make_fallback(slot, may_compile)) pool.post([this, &slot, may_compile] { make_tuned(slot, may_compile); });
+    if (make_fallback(slot, may_compile)) return;
+    try {
+      pool.post([this, &slot, may_compile] { make_tuned(slot, may_compile); });
+    } catch (...) {  // the engine was stopped meanwhile
+      fail(slot, std::current_exception(), false);
+    }
   };
   pool.post(job, /*urgent=*/true);
 }
 
 template <class Kind>
 KernelSlot<Kind>* Engine::State::prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
-                                         const PrepareOptions& options_of) {
+                                         const PrepareOptions& options_of, bool for_launch) {
+  shared.refuse_after_fork("prepare()");
+  hold_exit_of_this_thread();
+  {
+    std::lock_guard lock(shared.mutex);
+    if (stopped) {
+      KernelSlot<Kind>* const known = find_locked<Kind>(problem, &schedule, options_of.device);
+      if (known && known->state == KernelState::kReady) return known;
+      throw NotReadyError("Engine: it was stopped, and prepares nothing any more");
+    }
+    ++calls_of_prepare;
+  }
+  struct Counted {
+    State& state;
+    ~Counted() {
+      std::lock_guard lock(state.shared.mutex);
+      if (--state.calls_of_prepare == 0 && state.stopped) state.shared.changed.notify_all();
+    }
+  } const counted{*this};
+  return with_stack(kStackBytes, kStackBytes, [&] {
+    const InterruptScope scope(&stopped);
+    return prepare_here<Kind>(problem, schedule, options_of, for_launch);
+  });
+}
+
+template <class Kind>
+KernelSlot<Kind>* Engine::State::prepare_here(const typename Kind::Problem& problem,
+                                              const typename Kind::Schedule& schedule, const PrepareOptions& options_of,
+                                              bool for_launch) {
   bool mine = false;
-  KernelSlot<Kind>& slot = claim<Kind>(problem, schedule, options_of, mine);
+  KernelSlot<Kind>& slot = claim<Kind>(problem, schedule, options_of, for_launch, mine);
   const bool may_compile = options_of.allow_when_sealed || !sealed;
   if (mine && options_of.background) {
     try {
@@ -435,6 +508,28 @@ KernelSlot<Kind>* Engine::State::prepare(const typename Kind::Problem& problem, 
   const bool fallback_will_do = slot.sealed_miss && slot.serving.load(std::memory_order_relaxed);
   if (slot.state == KernelState::kFailed && !fallback_will_do) std::rethrow_exception(slot.failure);
   return &slot;
+}
+
+void Engine::State::stop() {
+  shared.refuse_after_fork("stop()");
+  {
+    std::lock_guard lock(shared.mutex);
+    stopped = true;
+  }
+  pool.stop();
+  std::unique_lock lock(shared.mutex);
+  shared.changed.wait(lock, [&] { return calls_of_prepare == 0; });
+  const std::string error = "the engine was stopped before it was ready";
+  each_slot([&](auto& slot) {  // whose jobs were dropped
+    if (slot.state != KernelState::kPending) return;
+    slot.error = slot.name + ": " + error;
+    slot.failure = std::make_exception_ptr(InterruptedError(slot.error));
+    slot.failed_at = Clock::now();
+    slot.fallback_pending = false;
+    slot.state = KernelState::kFailed;
+  });
+  lock.unlock();
+  shared.changed.notify_all();
 }
 
 template <class Kind>
@@ -456,14 +551,15 @@ KernelSlot<Kind>* Engine::State::for_call(const typename Kind::Problem& problem,
       .device = device, .on_miss = options.on_miss, .background = options.on_miss != OnMiss::kBlock};
   if (backend->device(device).capture_state(stream) != CaptureState::kNone)
     refuse_in_capture<Kind>(problem, schedule, how);
-  return prepare<Kind>(problem, schedule, how);
+  return prepare<Kind>(problem, schedule, how, /*for_launch=*/true);
 }
 
 template KernelSlot<AttentionKind>* Engine::State::prepare(const AttentionProblem&, const AttentionSchedule&,
-                                                           const PrepareOptions&);
-template KernelSlot<GemmKind>* Engine::State::prepare(const GemmProblem&, const GemmSchedule&, const PrepareOptions&);
+                                                           const PrepareOptions&, bool);
+template KernelSlot<GemmKind>* Engine::State::prepare(const GemmProblem&, const GemmSchedule&, const PrepareOptions&,
+                                                      bool);
 template KernelSlot<QuantizeKind>* Engine::State::prepare(const QuantizeProblem&, const QuantizeSchedule&,
-                                                          const PrepareOptions&);
+                                                          const PrepareOptions&, bool);
 template KernelSlot<AttentionKind>* Engine::State::find(const AttentionProblem&, int) noexcept;
 template KernelSlot<GemmKind>* Engine::State::find(const GemmProblem&, int) noexcept;
 template KernelSlot<QuantizeKind>* Engine::State::find(const QuantizeProblem&, int) noexcept;

@@ -42,20 +42,27 @@ struct Engine::State {
     for (const auto& slot : quantizers.list) visit(*slot);
   }
 
-  // Engine's functions of the same names.
+  // Engine's functions of the same names; `for_launch`: a launch found nothing.
   template <class Kind>
   detail::KernelSlot<Kind>* prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
-                                    const PrepareOptions& options);
+                                    const PrepareOptions& options, bool for_launch = false);
   template <class Kind>
   detail::KernelSlot<Kind>* find(const typename Kind::Problem& problem, int device) noexcept;
   /// The kernel that a call by problem launches on `stream`: find(), else prepare() as the engine's on_miss says.
   template <class Kind>
   detail::KernelSlot<Kind>* for_call(const typename Kind::Problem& problem, Stream stream, int device);
 
+  /// prepare(), on a stack that suffices.
+  template <class Kind>
+  detail::KernelSlot<Kind>* prepare_here(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                         const PrepareOptions& options, bool for_launch);
+  /// Engine::stop().
+  void stop();
+
   /// The slot of (problem, schedule, device); `mine` tells the caller to make it, because it is new or is tried again.
   template <class Kind>
   detail::KernelSlot<Kind>& claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
-                                  const PrepareOptions& prepare, bool& mine);
+                                  const PrepareOptions& prepare, bool for_launch, bool& mine);
   template <class Kind>
   detail::KernelSlot<Kind>* find_locked(const typename Kind::Problem& problem, const typename Kind::Schedule* schedule,
                                         int device);
@@ -98,6 +105,10 @@ struct Engine::State {
   void fail(detail::KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept;
   template <class Kind>
   void fail_sealed(detail::KernelSlot<Kind>& slot) noexcept;
+  /// Of kernels that a sealed engine lacks, so many are remembered. A further one is no slot: this throws
+  /// NotReadyError unless the kernel or its fallback is cached.
+  template <class Kind>
+  void refuse_unremembered(const detail::KernelSlot<Kind>& fresh);
   template <class Kind>
   void tell(EventKind kind, const detail::KernelSlot<Kind>& slot, std::string detail, double milliseconds = 0) const;
 
@@ -112,6 +123,8 @@ struct Engine::State {
   Slots<detail::AttentionKind> attentions;
   Slots<detail::GemmKind> gemms;
   Slots<detail::QuantizeKind> quantizers;
+  std::size_t remembered_misses = 0, calls_of_prepare = 0;  // guarded by shared.mutex
+  std::atomic<bool> stopped{false};                         // written with shared.mutex held
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()

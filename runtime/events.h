@@ -14,6 +14,7 @@ enum class EventKind {
   kCacheMiss,        // not found; `detail` says which field differs from the nearest entry, where one is known
   kCacheQuarantine,  // a damaged entry was set aside
   kCacheDegraded,    // the disk layer is off; `detail` says why. Once per cause
+  kLockWait,         // another process compiles this key and has been waited for for a second; `milliseconds` so far
   kLockTimeout,      // another process held a key's lock for too long; compiled alone
   kFallback,         // a launch was served by the portable kernel while a better one compiles
   kSealedMiss,       // a kernel was asked for after seal()

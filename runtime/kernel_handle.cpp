@@ -17,8 +17,17 @@ std::string_view to_string(KernelState state) {
 
 namespace detail {
 
+void SlotShared::refuse_after_fork(const char* what) const {
+  if (fork_generation() != generation)
+    throw Error(
+        fmt::format("{}: this process is a child of fork() and its engine is the parent's; create an Engine of "
+                    "its own, before anything else of the library",
+                    what));
+}
+
 template <class Kind>
 const typename Kind::Loaded& KernelSlot<Kind>::await_serving(Stream stream) {
+  shared->refuse_after_fork("launch()");
   std::unique_lock lock(shared->mutex);
   const auto settled = [&] {
     return serving.load(std::memory_order_relaxed) || (state == KernelState::kFailed && !fallback_pending);
@@ -78,6 +87,8 @@ std::string KernelHandle<Kind, Problem, Plan>::error() const {
 template <class Kind, class Problem, class Plan>
 void KernelHandle<Kind, Problem, Plan>::wait() const {
   Slot& of = slot();
+  if (of.state == KernelState::kReady) return;
+  of.shared->refuse_after_fork("wait()");
   std::unique_lock lock(of.shared->mutex);
   of.shared->changed.wait(lock, [&] { return of.state != KernelState::kPending; });
   if (of.state == KernelState::kFailed) std::rethrow_exception(of.failure);

@@ -19,6 +19,7 @@
 #include "kernelwright/generator/schedule.h"
 #include "kernelwright/runtime/attention_launch.h"
 #include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/fork_guard.h"
 #include "kernelwright/runtime/gemm_launch.h"
 #include "kernelwright/runtime/latency.h"
 #include "kernelwright/runtime/quantize_launch.h"
@@ -29,6 +30,10 @@ namespace kernelwright::detail {
 struct SlotShared {
   std::mutex mutex;                 // guards every slot's fields below its line; held for moments only
   std::condition_variable changed;  // a slot's state or what serves it changed
+  const int generation = fork_generation();
+  /// Throws Error in a child of fork(): the threads that would end a wait are the parent's, and the mutex may be locked
+  /// for ever. `what` is what was asked for.
+  void refuse_after_fork(const char* what) const;
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
   std::uint32_t launch_sampling = 0;  // EngineOptions', fixed before any slot is made
   LatencyHistogram launches{kFirstLaunchNs};
@@ -88,6 +93,9 @@ struct KernelSlot {
   std::exception_ptr failure;  // of kFailed
   std::string error;
   bool sealed_miss = false, sealed_miss_reported = false;
+  /// Asked for after seal() alone: that it is not cached is nothing that wait_until_ready() or `failed` speak of.
+  bool late = false;
+  bool awaited = true;  // wait_until_ready() waits for it: not so what a launch asked for late, nor a call that waits
   std::chrono::steady_clock::time_point begun, failed_at;
   std::map<std::string, CacheSource> sources;  // of each key, when this slot first asked for it
 

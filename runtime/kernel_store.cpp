@@ -4,6 +4,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/specialize.h"
+#include "kernelwright/runtime/interrupt.h"
 #include "kernelwright/runtime/line_info.h"
 
 namespace kernelwright {
@@ -24,7 +25,8 @@ KernelStore::~KernelStore() = default;
 
 CacheKey KernelStore::key(const Spec& spec) const { return compiler_.key(specialize(spec)); }
 
-std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource* source) {
+std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource* source, double* lock_wait_ms) {
+  hold_exit_of_this_thread();
   const SourceUnit unit = specialize(spec);
   const CacheKey key = compiler_.key(unit);
   // A key without a compiler finds any cached build of the Spec.
@@ -32,7 +34,7 @@ std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource
     if (std::shared_ptr<const Binary> cached = cache_.find(key, source)) return cached;
   try {
     return cache_.get_or_compile(
-        key, [&] { return build(unit); }, source);
+        key, [&] { return build(unit); }, source, lock_wait_ms);
   } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
     CacheKey any = key;
     any.compiler.clear();

@@ -27,8 +27,10 @@ class KernelStore {
 
   /// From the cache, else compiled and cached. Where no compiler is, or none that can be used, any cached build of the
   /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
-  /// `source`, if given, is told which it was.
-  std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr);
+  /// `source`, if given, is told which it was; `lock_wait_ms`, if given, grows by what was spent waiting for another
+  /// process that compiled it.
+  std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr,
+                                        double* lock_wait_ms = nullptr);
 
   /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
   std::shared_ptr<const Binary> find(const Spec& spec, CacheSource* source = nullptr);

@@ -3,9 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/interrupt.h"
 
 namespace kernelwright {
 
@@ -15,44 +19,65 @@ WorkerPool::WorkerPool(int threads)
       process_(getpid()) {}
 
 WorkerPool::~WorkerPool() {
-  if (getpid() != process_) {
-    // The threads exist in the parent alone, and std::thread's destructor would end the program.
-    for (std::thread& thread : threads_) thread.detach();
-    return;
-  }
+  stop();
+  for (OwnThread& thread : threads_) thread.detach();  // in a child of fork(): they exist in the parent alone
+}
+
+void WorkerPool::stop() {
+  if (getpid() != process_) return;
+  std::vector<OwnThread> threads;
+  std::deque<std::function<void()>> dropped;  // what they hold goes without the lock
   {
     std::lock_guard lock(mutex_);
-    closing_ = true;
+    stopped_ = true;
+    dropped.swap(queue_);
+    std::move(urgent_.begin(), urgent_.end(), std::back_inserter(dropped));
     urgent_.clear();
-    queue_.clear();
+    threads.swap(threads_);
   }
   changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (OwnThread& thread : threads) thread.join();
 }
 
 void WorkerPool::post(std::function<void()> job, bool urgent) {
   if (getpid() != process_)
     throw Error("Engine: this process is a child of fork() and has no compile threads; create an Engine of its own");
   std::lock_guard lock(mutex_);
+  if (stopped_) throw InterruptedError("Engine: it was stopped, and compiles nothing any more");
   (urgent ? urgent_ : queue_).push_back(std::move(job));
-  if (idle_ < urgent_.size() + queue_.size() && threads_.size() < max_threads_)
-    threads_.emplace_back([this] { work(); });
+  if (idle_ < urgent_.size() + queue_.size() && threads_.size() < max_threads_) start_thread();
   changed_.notify_one();
 }
 
+void WorkerPool::start_thread() {
+  hold_exit_ahead_of_handlers();
+  try {
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    if (!threads_.empty()) return;  // those that run will get to it
+    urgent_.clear();
+    queue_.clear();
+    throw;
+  }
+}
+
 void WorkerPool::work() {
+  const InterruptScope scope(&stopped_);
   std::unique_lock lock(mutex_);
   for (;;) {
     ++idle_;
-    changed_.wait(lock, [&] { return closing_ || !urgent_.empty() || !queue_.empty(); });
+    changed_.wait(lock, [&] { return stopped_ || !urgent_.empty() || !queue_.empty(); });
     --idle_;
-    if (closing_) return;
+    if (stopped_) return;
     auto& from = urgent_.empty() ? queue_ : urgent_;
     std::function<void()> job = std::move(from.front());
     from.pop_front();
     lock.unlock();
-    job();
-    job = nullptr;  // what it holds goes before the lock comes back
+    {
+      const ExitHold hold;
+      job();
+      job = nullptr;  // what it holds goes before the lock comes back
+    }
     lock.lock();
   }
 }

@@ -1,12 +1,14 @@
 /// Threads that compile in the background. Two queues: what a caller waits for behind a fallback goes last.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
+
+#include "kernelwright/runtime/emulator/own_thread.h"
 
 namespace kernelwright {
 
@@ -14,15 +16,21 @@ class WorkerPool {
  public:
   /// Starts no thread yet. `threads` 0: one per core.
   explicit WorkerPool(int threads);
-  /// Drops the jobs that have not begun and waits for those that have.
+  /// stop()
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// `job` must not throw. Urgent jobs overtake all others. Throws Error in a child of fork(), which has no threads.
+  /// `job` must not throw. Urgent jobs overtake all others. Throws Error in a child of fork(), which has no threads,
+  /// and InterruptedError after stop().
   void post(std::function<void()> job, bool urgent = false);
 
+  /// Drops the jobs that have not begun, interrupts those that have (InterruptScope) and waits for them. A job must not
+  /// call it. Nothing in a child of fork().
+  void stop();
+
  private:
+  void start_thread();  // with mutex_ held
   void work();
   const std::size_t max_threads_;
   const int process_;
@@ -30,8 +38,8 @@ class WorkerPool {
   std::condition_variable changed_;
   std::deque<std::function<void()>> urgent_, queue_;
   std::size_t idle_ = 0;
-  bool closing_ = false;
-  std::vector<std::thread> threads_;
+  std::atomic<bool> stopped_{false};  // written with mutex_ held
+  std::vector<OwnThread> threads_;
 };
 
 }  // namespace kernelwright

@@ -1,4 +1,5 @@
 """Engine, Kernel and Array: the handles of runtime/c_api.h with Python's manners. docs/embedding.md has the life of a kernel."""
+import atexit
 import ctypes
 import json
 import os
@@ -10,7 +11,7 @@ from . import _library as lib
 from ._arguments import Arguments, Problem
 from ._gemm import GemmProblem
 from ._quantize import check_sizes, quantize_arguments
-from ._library import ConfigError
+from ._library import ConfigError, KernelwrightError
 from ._tensors import ITEM_BYTES, View, stream_address
 
 ON_MISS = {"block": 0, "fallback": 1, "error": 2}
@@ -46,10 +47,13 @@ class Engine:
     timed for latencies(); none if it is 0.
     """
 
+    _leaving = False  # the interpreter's exit has begun
+
     def __init__(self, backend="auto", *, library=None, cache_directory=None, read_only_layers=(), max_cache_bytes=0,
                  nvrtc_path=None, memory_only_cache=False, compile_threads=0, on_event=None, emulator_arch=None,
                  completion=None, seed=0, hazards=False, emulator_threads=0,
-                 tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False):
+                 tuned_dir=None, event_level="debug", launch_sampling=0, check_data=False,
+                 lock_timeout_ms=0):
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
@@ -58,7 +62,7 @@ class Engine:
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
             emulator_threads=emulator_threads, tuned_dir=_encoded(tuned_dir), event_level=LEVELS.index(event_level),
-            launch_sampling=launch_sampling, check_data=check_data)
+            launch_sampling=launch_sampling, check_data=check_data, lock_timeout_ms=lock_timeout_ms)
         if read_only_layers:
             layers = (c_char_p * len(read_only_layers))(*map(_encoded, read_only_layers))
             options.read_only_layers, options.num_read_only_layers = layers, len(layers)
@@ -73,6 +77,9 @@ class Engine:
         self._handle = handle
         self._callback = options.event_callback  # the library calls it until the engine is gone
         self._close = weakref.finalize(self, _destroy, self._lib, handle, options.event_callback)
+        # At the interpreter's end other threads may still be in calls of this engine: it is stopped, and not freed.
+        self._close.atexit = False
+        _engines.add(self)
 
     def close(self):
         """Frees the engine, its kernels and nothing else; they must not be running, and are not to be used again."""
@@ -109,6 +116,11 @@ class Engine:
     def seal(self):
         """From here on nothing compiles: a kernel that was not prepared is a NotReadyError."""
         self._lib.engine_seal(self._live())
+
+    def stop(self):
+        """Ends preparing for good: once it returns, on_event is called by no thread of the engine's. Ready kernels go on
+        launching; others have failed. Python's exit does this by itself."""
+        self._lib.engine_stop(self._live())
 
     def wait_until_ready(self, timeout_ms=-1):
         """Whether every prepared kernel is ready; False if one has failed or time is over."""
@@ -226,6 +238,21 @@ def _destroy(library, handle, _callback):
     library.dll.kernelwright_engine_destroy(handle)
 
 
+_engines = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_engines():
+    """Once this has run, no thread of an engine calls on_event: such a thread would meet an interpreter that is gone."""
+    Engine._leaving = True
+    for engine in list(_engines):
+        if engine._close.alive:
+            try:
+                engine.stop()
+            except KernelwrightError:  # an older library, or a child of os.fork(), which has no such threads
+                pass
+
+
 MOST_BYTES = 1 << 56  # kMostBytes of generator/checked.h
 
 
@@ -272,8 +299,8 @@ class Array:
         return numpy.frombuffer(self.read(), types.get(self.dtype, numpy.uint8)).reshape(self.shape).copy()
 
     def __del__(self):
-        # A closed engine has taken its memory with it.
-        if getattr(self, "address", 0) and self.engine._close.alive:
+        # A closed engine has taken its memory with it, and so does the process.
+        if getattr(self, "address", 0) and self.engine._close.alive and not self.engine._leaving:
             self.engine._lib.device_free(self.engine._handle, self.device, self.address)
 
 

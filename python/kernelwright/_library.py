@@ -96,7 +96,7 @@ class EngineOptions(Struct):
                 ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
                 ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
                 ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32),
-                ("check_data", c_int32)]
+                ("check_data", c_int32), ("lock_timeout_ms", c_int32)]
 
 
 class Counters(Struct):
@@ -195,6 +195,7 @@ ENGINE, KERNEL = c_void_p, c_void_p
 FUNCTIONS = {
     "engine_create": (POINTER(EngineOptions), POINTER(ENGINE)),
     "engine_seal": (ENGINE,),
+    "engine_stop": (ENGINE,),
     "engine_wait_until_ready": (ENGINE, c_int32, POINTER(c_int32)),
     "engine_is_ready": (ENGINE, POINTER(c_int32)),
     "engine_is_sealed": (ENGINE, POINTER(c_int32)),

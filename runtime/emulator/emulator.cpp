@@ -13,6 +13,7 @@
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/hazard_log.h"
 #include "kernelwright/runtime/emulator/machine.h"
+#include "kernelwright/runtime/emulator/own_thread.h"
 #include "kernelwright/runtime/emulator/program.h"
 #include "kernelwright/runtime/emulator/ptx_parser.h"
 
@@ -25,6 +26,8 @@ constexpr std::uint64_t kMostCtas = 0x7fffffff;  // it numbers them in 32 bits; 
 constexpr std::uint32_t kMostSharedBytes =
     227 * 1024;                                  // sm_90, opt-in; what a smaller architecture has its caller checks
 constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
+// What reading PTX and running a kernel need of a caller's stack; a smaller one is left for a thread of ours.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
 class Loaded : public LoadedModule {
  public:
@@ -52,7 +55,8 @@ class Loaded : public LoadedModule {
     }
     if (!entry->refusal.empty())
       throw PtxError(entry->refusal_line, fmt::format("in the entry `{}`: {}", name, entry->refusal));
-    return *programs_.emplace(entry->name, decode(*module_, *entry, globals_)).first->second;
+    auto made = with_stack(kStackBytes, kStackBytes, [&] { return decode(*module_, *entry, globals_); });
+    return *programs_.emplace(entry->name, std::move(made)).first->second;
   }
 
  private:
@@ -136,7 +140,8 @@ const Options& Emulator::options() const { return state_->options; }
 GlobalMemory& Emulator::memory() { return state_->memory; }
 
 std::shared_ptr<const LoadedModule> Emulator::load(std::string ptx) {
-  return std::make_shared<Loaded>(parse_ptx(std::move(ptx)), state_->memory);
+  return with_stack(kStackBytes, kStackBytes,
+                    [&] { return std::make_shared<Loaded>(parse_ptx(std::move(ptx)), state_->memory); });
 }
 
 LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,
@@ -166,7 +171,9 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.depends_on_all = shape.after_unknown;
   if (state_->options.hazards) view->track_users();
   HazardLog log;
-  LaunchReport report = run_launch(launch, state_->options, shape.notes, state_->options.hazards ? &log : nullptr);
+  LaunchReport report = with_stack(kStackBytes, kStackBytes, [&] {
+    return run_launch(launch, state_->options, shape.notes, state_->options.hazards ? &log : nullptr);
+  });
   report.hazards = log.take();
   return report;
 }

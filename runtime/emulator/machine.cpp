@@ -11,15 +11,19 @@
 #include <new>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "kernelwright/runtime/emulator/cluster_run.h"
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/hazard_log.h"
+#include "kernelwright/runtime/emulator/own_thread.h"
 
 namespace kernelwright::emulator {
 
 namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{4} << 20;  // of a thread that runs clusters
 
 /// What the host threads of one launch share.
 class Grid {
@@ -46,10 +50,13 @@ class Grid {
     const std::uint32_t resident_ctas =
         static_cast<std::uint32_t>(std::max(1, options_.num_sms) * std::max(1, options_.max_ctas_per_sm));
     resident_limit_ = std::max(1u, resident_ctas / cluster_size / std::max(1u, threads));
-    std::vector<std::thread> pool;
-    for (std::uint32_t i = 1; i < threads; ++i) pool.emplace_back([this] { work(); });
+    std::vector<OwnThread> pool;
+    try {
+      for (std::uint32_t i = 1; i < threads; ++i) pool.emplace_back([this] { work(); }, kStackBytes);
+    } catch (const std::system_error&) {  // a limit on threads: fewer will do
+    }
     work();
-    for (std::thread& thread : pool) thread.join();
+    pool.clear();  // joins
 
     LaunchReport report;
     report.statistics = statistics_;

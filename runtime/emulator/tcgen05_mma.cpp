@@ -11,6 +11,7 @@
 
 #include "kernelwright/runtime/emulator/fault.h"
 #include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/per_thread.h"
 #include "kernelwright/runtime/emulator/target_clones.h"
 #include "kernelwright/runtime/emulator/tcgen05_block.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr const char* kName = "tcgen05.mma";
 
-/// One thread's workspace, half a megabyte: too much for a stack.
+/// One thread's workspace, half a megabyte.
 struct alignas(64) Workspace {
   std::byte units[kMaxTensorColumns * 64];
   float values[kMaxTensorColumns * kMaxTensorDepth];
@@ -28,11 +29,6 @@ struct alignas(64) Workspace {
   float tile[kMaxTensorRows * kMaxTensorColumns];                     // [lane][n], where D cannot be summed in place
   float scale_a[6 * kMaxTensorRows], scale_b[6 * kMaxTensorColumns];  // [block][row], [block][n]
 };
-
-Workspace& workspace() {
-  static thread_local const std::unique_ptr<Workspace> made = std::make_unique<Workspace>();
-  return *made;
-}
 
 void negate_if(bool negate, float* values, std::size_t count) {
   if (negate)
@@ -240,7 +236,7 @@ void check_places(const Tcgen05Mma& mma) {
 }
 
 void perform(const Tcgen05Mma& mma) {
-  Workspace& space = workspace();
+  Workspace& space = per_thread<Workspace>();
   const Tcgen05Shape& shape = mma.shape;
   load_b(mma, space);
   const bool a_by_lane = mma.form.has(Tcgen05Form::kATensor);

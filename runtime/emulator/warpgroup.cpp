@@ -10,6 +10,7 @@
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/mma_block.h"
 #include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/per_thread.h"
 #include "kernelwright/runtime/emulator/wgmma_block.h"
 #include "kernelwright/runtime/emulator/wgmma_operand.h"
 
@@ -32,7 +33,7 @@ Unpack unpack_of(WgmmaInput input) {
   return nullptr;
 }
 
-/// One thread's workspace, 200 KB: too much for a stack.
+/// One thread's workspace, 200 KB.
 struct alignas(64) Workspace {
   std::byte bytes[kMaxWgmmaColumns * kRowBytes];
   float values[kMaxWgmmaColumns * kMaxWgmmaDepth];
@@ -144,7 +145,7 @@ std::uint64_t Warpgroup::needed(const Warp& warp, std::uint32_t allowed) const {
 }
 
 void Warpgroup::perform(const Pending& pending) {
-  static thread_local Workspace workspace;
+  Workspace& workspace = per_thread<Workspace>();
   const WgmmaShape shape = WgmmaShape::of(pending.first.op->imm);
   const Warp* warps = &cta_.warps[first_warp_];
   const std::uint32_t columns = shape.columns, registers = columns / 2;

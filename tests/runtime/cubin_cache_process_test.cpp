@@ -170,6 +170,38 @@ TEST(CubinCacheProcesses, AWaitForAnotherProcessIsBounded) {
   wait_for(holder);
 }
 
+TEST(CubinCacheProcesses, AWaitOfASecondIsToldAndIsNoCompileTime) {
+  TempFolder folder;
+  const std::string directory = folder / "cache", ready = folder / "ready";
+  const pid_t holder = start_child([&] {
+    CubinCache cache({.directory = directory});
+    cache.get_or_compile(test_key(), [&]() -> Binary {
+      testing::write_file(ready, "");
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return test_binary();
+    });
+    return 0;
+  });
+  while (access(ready.c_str(), F_OK) != 0) usleep(1000);
+  Events events;
+  CubinCache cache({.directory = directory, .lock_timeout_ms = 1300, .sink = events.sink()});
+  double lock_wait_ms = 0;
+  cache.get_or_compile(
+      test_key(), [] { return test_binary(); }, nullptr, &lock_wait_ms);
+  kill(holder, SIGKILL);
+  wait_for(holder);
+  const auto waits = events.of(EventKind::kLockWait);
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].name, test_key().entry_stem);
+  EXPECT_EQ(waits[0].key, test_key().digest().hex());
+  EXPECT_EQ(waits[0].detail, "another process is compiling it, and is waited for; for 2 s at most");
+  EXPECT_GE(waits[0].milliseconds, 1000);
+  EXPECT_GE(lock_wait_ms, 1200);
+  const auto compiles = events.of(EventKind::kCompile);
+  ASSERT_EQ(compiles.size(), 1u);
+  EXPECT_LT(compiles[0].milliseconds, 1000);
+}
+
 TEST(CubinCacheProcesses, AWaiterTakesOverWhenTheHolderIsKilled) {
   TempFolder folder;
   const std::string directory = folder / "cache", ready = folder / "ready";
