@@ -264,6 +264,8 @@ CLI::App* CommandLine::add(const char* name, const char* text, Verb verb) {
        "DIR");
   word(verb_app, "--tuned-dir", options_.tuned_dir,
        "Tuned rows that lie over the library's; else $KERNELWRIGHT_TUNED_DIR", "DIR");
+  whole(verb_app, "--lock-timeout", options_.lock_timeout_s,
+        "Seconds to wait for another process that compiles the same kernel, before compiling it here too", 0, 86400);
   return verb_app;
 }
 

@@ -158,7 +158,12 @@ CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
   // What a person pays for in time is not kept: that is said once a cause, and is no failure.
+  cache.lock_timeout_ms = options.lock_timeout_s * 1000;
   cache.sink = [](const Event& event) {
+    if (event.kind == EventKind::kLockWait) {
+      fmt::print(stderr, "kernelwright: {}: {} (--lock-timeout)\n", event.name, event.detail);
+      return;
+    }
     if (event.kind != EventKind::kCacheDegraded && event.kind != EventKind::kCacheQuarantine) return;
     const bool named = event.name.empty() || event.detail.find(event.name) != std::string::npos;
     fmt::print(stderr, "kernelwright: cache: {}{}{}\n", named ? "" : event.name, named ? "" : ": ", event.detail);

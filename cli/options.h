@@ -26,6 +26,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::string inputs, outputs;
   std::string cache_dir;
+  int lock_timeout_s = 60;      // all verbs with a cache
   std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;         // bench
   double minimum = 0;           // bench: TFLOP/s or GB/s below which a target is missed

@@ -206,8 +206,8 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_take_hazards(kernelwrig
 /* "NVIDIA H100 80GB HBM3", "emulated sm_90a". Lives as long as the engine. */
 KERNELWRIGHT_API kernelwright_status kernelwright_device_name(kernelwright_engine* engine, int32_t device,
                                                               const char** name);
-/* 256-byte aligned; 0 bytes give address 0. Here and below, more bytes than any memory has, 2^56, and spans that pass the
- * last address are an invalid argument. */
+/* 256-byte aligned; 0 bytes give address 0. Here and below, more bytes than any memory has, 2^56, and spans that pass
+ * the last address are an invalid argument. */
 KERNELWRIGHT_API kernelwright_status kernelwright_device_allocate(kernelwright_engine* engine, int32_t device,
                                                                   uint64_t bytes, uint64_t* address);
 KERNELWRIGHT_API kernelwright_status kernelwright_device_free(kernelwright_engine* engine, int32_t device,
