@@ -19,7 +19,8 @@ done
 [ $# -gt 0 ] || { echo "run_shards.sh: name a test binary; see --help" >&2 && exit 1; }
 shards=${shards:-$((2 * jobs))}
 mkdir -p "$logs"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
+# detect_stack_use_after_return: see test.sh.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0:detect_stack_use_after_return=0} UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1} filter logs shards
 
 run_shard() {

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <random>
 
 #include "contract/attention_params.h"
@@ -23,6 +24,11 @@ thread_local int allocations = 0;
   if (count_allocations) ++allocations;
   if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
   throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  using namespace kernelwright::testing;
+  if (count_allocations) ++allocations;
+  return std::malloc(bytes ? bytes : 1);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -46,7 +46,7 @@ inline GemmOutput simulate_gemm(const GemmCase& call, const SimulatedGemmFaults&
   GemmOutput output;
   output.d.resize(call.d_elems() * size);
   std::vector<double> b(n * k);
-  for (std::size_t j = 0; j < n; ++j) call.decode_b(static_cast<std::int64_t>(j), 0, k, &b[j * k]);
+  for (std::size_t j = 0; j < n; ++j) call.decode_b(static_cast<std::int64_t>(j), 0, k, b.data() + j * k);
   parallel_for(static_cast<std::size_t>(call.m), [&](std::size_t row) {
     std::vector<double> a(k), other(k);
     call.decode_a(static_cast<std::int64_t>(row), 0, k, a.data());

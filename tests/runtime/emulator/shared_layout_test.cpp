@@ -28,10 +28,16 @@ std::string entry(const std::string& declarations, const std::vector<std::string
   return text + "ret;\n}\n";
 }
 
-SharedLayout layout(const std::string& text) {
-  const auto module = parse_ptx(module_of(text));
+/// A layout and the module whose text its names are views of.
+struct Laid : SharedLayout {
+  decltype(parse_ptx("")) module;
+};
+
+Laid layout(const std::string& text) {
+  auto module = parse_ptx(module_of(text));
   EXPECT_EQ(module->entries.at(0).refusal, "");
-  return lay_out_shared(*module, module->entries.at(0));
+  SharedLayout made = lay_out_shared(*module, module->entries.at(0));
+  return {std::move(made), std::move(module)};
 }
 
 TEST(SharedLayout, HasNoPlaceForWhatOtherEntriesDeclare) {
@@ -48,7 +54,7 @@ TEST(SharedLayout, PutsTheEntrysOwnBeforeTheModulesInTheOrderOfDeclaration) {
                              ".shared .align 4 .b8 m1[36];\n.shared .align 256 .b8 m2[4];\n"
                              ".shared .align 4 .b8 m3[2000];\n";
   const std::string own = ".shared .align 8 .b8 s1[12]; .shared .align 64 .b8 s2[4]; .shared .align 4 .b8 s3[4];";
-  const SharedLayout all = layout(module + entry(own, {"s3", "m3", "m2", "s2", "dyn", "s1", "m1"}));
+  const Laid all = layout(module + entry(own, {"s3", "m3", "m2", "s2", "dyn", "s1", "m1"}));
   EXPECT_EQ(all.static_bytes, 2272u);
   EXPECT_THAT(all.offsets, ElementsAre(Pair("dyn", 2272), Pair("m1", 72), Pair("m2", 256), Pair("m3", 260),
                                        Pair("s1", 0), Pair("s2", 64), Pair("s3", 68)));
@@ -59,12 +65,12 @@ TEST(SharedLayout, PutsTheEntrysOwnBeforeTheModulesInTheOrderOfDeclaration) {
 TEST(SharedLayout, PutsVariablesThatNothingNamesBehindTheOthers) {
   const std::string own = ".shared .align 8 .b8 s1[12]; .shared .align 64 .b8 s2[4]; .shared .align 4 .b8 s3[4];";
   const std::string module = dynamic("dyn", 16) + ".shared .align 4 .b8 m3[2000];\n";
-  const SharedLayout two = layout(module + entry(own, {"dyn", "m3"}));
+  const Laid two = layout(module + entry(own, {"dyn", "m3"}));
   EXPECT_EQ(two.offsets.at("m3"), 0u);
   EXPECT_EQ(two.offsets.at("dyn"), 2000u);
   EXPECT_EQ(two.dynamic_begin, 2000u);
   EXPECT_EQ(two.static_bytes, 2064u);
-  const SharedLayout mixed = layout(module + entry(own, {"m3", "s3"}));
+  const Laid mixed = layout(module + entry(own, {"m3", "s3"}));
   EXPECT_EQ(mixed.offsets.at("s3"), 0u);
   EXPECT_EQ(mixed.offsets.at("m3"), 4u);
   EXPECT_EQ(mixed.static_bytes, 2064u);
@@ -80,12 +86,12 @@ TEST(SharedLayout, RoundsForDynamicVariablesAlone) {
 
 TEST(SharedLayout, AlignsADynamicVariableAsThoseDeclaredUpToIt) {
   const std::string own = ".shared .align 4 .b8 s[4];";
-  const SharedLayout rising = layout(dynamic("dyn", 16) + dynamic("big", 1024) + dynamic("little", 4) +
-                                     entry(own, {"s", "dyn", "big", "little"}));
+  const Laid rising = layout(dynamic("dyn", 16) + dynamic("big", 1024) + dynamic("little", 4) +
+                             entry(own, {"s", "dyn", "big", "little"}));
   EXPECT_THAT(rising.offsets, ElementsAre(Pair("big", 1024), Pair("dyn", 16), Pair("little", 1024), Pair("s", 0)));
   EXPECT_EQ(rising.dynamic_begin, 16u);
   EXPECT_EQ(rising.static_bytes, 1024u);
-  const SharedLayout falling = layout(dynamic("big", 1024) + dynamic("little", 4) + entry(own, {"s", "little"}));
+  const Laid falling = layout(dynamic("big", 1024) + dynamic("little", 4) + entry(own, {"s", "little"}));
   EXPECT_EQ(falling.offsets.at("little"), 1024u);
 }
 
