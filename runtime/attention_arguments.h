@@ -231,7 +231,7 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
                          stride.batch, stride.token, stride.head, step);
     });
     const auto along = [](std::int64_t value, std::int64_t extent) {
-      return CheckedInt(value) * std::max<std::int64_t>(extent - 1, 0);
+      return CheckedInt(value) * (std::max<std::int64_t>(extent, 1) - 1);
     };
     const CheckedInt each = CheckedInt(std::max({stride.batch, stride.token, stride.head})) * bits_of(dtype);
     const CheckedInt all =

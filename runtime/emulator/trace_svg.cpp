@@ -238,7 +238,7 @@ class Picture {
     for (const auto& [kind, words] :
          {std::pair{"work", "instructions"}, std::pair{"wait", "wait"}, std::pair{"copy", "copy"},
           std::pair{"mma", "matrix multiply"}, std::pair{"store", "store"}}) {
-      const bool drawn = std::ranges::any_of(trace_.slices, [&](const TraceSlice& slice) {
+      const bool drawn = std::ranges::any_of(trace_.slices, [&, kind = kind](const TraceSlice& slice) {
         return visible(slice) && trace_.tracks[slice.track].cta == options_.cta &&
                std::string_view(class_of(slice.kind)) == kind;
       });

@@ -179,22 +179,23 @@ constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"";
 
 /// Kernels that are prepared once, for three architectures: a launch is what most calls are.
 const std::vector<Kernel>& ready_kernels() {
-  static const std::vector<Kernel>& kernels = *[] {
-    auto* made = new std::vector<Kernel>;  // as long as the process
+  static std::vector<std::unique_ptr<kernelwright_engine>> engines;
+  static const std::vector<Kernel> kernels = [] {
+    std::vector<Kernel> made;
     for (const Arch arch : {Arch::kSm86, Arch::kSm90a, Arch::kSm100a}) {
-      kernelwright_engine* engine = taking_engine(arch);
+      kernelwright_engine* engine = engines.emplace_back(taking_engine(arch)).get();
       Kernel kernel;
       for (const std::string_view config : kConfigs) {
         kernel.kind = config.find(kGemmKind) != config.npos ? Kind::kGemm : Kind::kAttention;
         if (kernelwright_prepare_json(engine, config.data(), config.size(), nullptr, &kernel.handle) == KERNELWRIGHT_OK)
-          made->push_back(kernel);
+          made.push_back(kernel);
       }
       kernel.kind = Kind::kQuantize;
       for (const char* to : {"mxfp8", "nvfp4"})
         if (kernelwright_prepare_quantize(engine, "bf16", to, nullptr, &kernel.handle) == KERNELWRIGHT_OK)
-          made->push_back(kernel);
+          made.push_back(kernel);
     }
-    if (made->size() < 20) broken("most kernels cannot be prepared");
+    if (made.size() < 20) broken("most kernels cannot be prepared");
     return made;
   }();
   return kernels;

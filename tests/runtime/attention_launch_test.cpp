@@ -491,6 +491,9 @@ TEST_F(LaunchTest, LengthsOfRaggedRowsAreBoundedBeforeTilesAreCounted) {
   tensors = some_tensors();
   tensors.q_offsets = tensors.kv_offsets = 0x70000;
   tensors.q_tokens = 5;
+  tensors.q_tokens = std::numeric_limits<std::int64_t>::min();  // less one it would be the largest
+  EXPECT_THAT(refusal(problem, tensors), HasSubstr("/tensors/q_tokens: -9223372036854775808 rows of ragged queries"));
+  tensors.q_tokens = 5;
   tensors.kv_tokens = std::int64_t{1} << 62;
   EXPECT_THAT(refusal(problem, tensors), HasSubstr("/tensors/kv_tokens: 4611686018427387904 is more than 2^31 - 1, to "
                                                    "which kv_offsets count"));
