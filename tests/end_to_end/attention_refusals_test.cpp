@@ -84,11 +84,16 @@ TEST(AttentionRefusals, ScalesThatAreNotBuilt) {  // case 33
 TEST(AttentionRefusals, QueriesInFp8) {
   AttentionProblem problem = default_problem();
   problem.dtype.q = problem.dtype.kv = DType::kE4m3;
-  EXPECT_EQ(refusal(problem), "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16");
+  EXPECT_EQ(
+      refusal(problem),
+      "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_100a and sm_103a "
+      "take this problem");
   problem.dtype.out = DType::kE4m3;
-  EXPECT_EQ(refusal(problem),
-            "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16\n"
-            "/problem/dtype/out: \"e4m3\" is not built yet for the portable family; it has f16, bf16, f32");
+  EXPECT_EQ(
+      refusal(problem),
+      "/problem/dtype/q: \"e4m3\" is not built yet for the portable family; it has f16, bf16; sm_100a and sm_103a "
+      "take this problem\n"
+      "/problem/dtype/out: \"e4m3\" is not built yet for the portable family; it has f16, bf16, f32");
 }
 
 TEST(AttentionRefusals, DTypesThatNoFamilyTakes) {
@@ -132,7 +137,8 @@ TEST(AttentionRefusals, ARotaryPartOfItsOwn) {  // case 37's queries
   AttentionProblem problem = default_problem();
   problem.rope.width = 64;
   EXPECT_EQ(refusal(problem),
-            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part");
+            "/problem/rope/width: 64 is not built yet for the portable family; it has 0, no rotary part; sm_100a and "
+            "sm_103a take this problem");
 }
 
 TEST(AttentionRefusals, LengthsOfTheCacheAloneBesideOffsetsOfAllKeys) {
@@ -192,7 +198,7 @@ TEST(HopperRefusals, HeadSizesThatNoTileHolds) {  // case 12
   EXPECT_EQ(hopper_refusal([](AttentionProblem& problem) {
               problem.head_dim = {64, 256};  // case 13
             }),
-            lacks("/problem/head_dim/v: 256", "values no wider than keys, 64"));
+            lacks("/problem/head_dim/v: 256", "values no wider than keys, 64; the portable family takes this problem"));
 }
 
 TEST(HopperRefusals, PagesThatABoxDoesNotFitInDecode) {  // case 21; prefill gathers their rows
@@ -202,7 +208,8 @@ TEST(HopperRefusals, PagesThatABoxDoesNotFitInDecode) {  // case 21; prefill gat
                 problem.max_q_len = 1;
                 schedule.token_gen = true;
               }),
-              lacks("/problem/kv_layout/page_size: " + std::to_string(page), "multiples of 8"));
+              lacks("/problem/kv_layout/page_size: " + std::to_string(page),
+                    "multiples of 8; the portable family takes this problem"));
 }
 
 TEST(HopperRefusals, MasksInMemory) {  // cases 29, 30

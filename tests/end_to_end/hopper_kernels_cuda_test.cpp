@@ -109,7 +109,7 @@ class MemoryDevice final : public Device {
     delete[] reinterpret_cast<std::byte*>(address);
   }
   void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) override {
-    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   }
   void copy_to_host(void* to, DevicePtr from, std::size_t bytes) override {
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
