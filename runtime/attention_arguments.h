@@ -35,12 +35,17 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
   const AttentionSpec& spec = kernel.spec;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, ragged_kv = spec.kv_layout == KvLayoutKind::kRagged;
   const int kv_rows = spec.kv_layout == KvLayoutKind::kPaged ? spec.page_size : tensors.kv_len;
+  TensorStrides q_rope, k_rope;
+  if (spec.rope_width > 0) {
+    q_rope = resolve(tensors.q_rope_strides, tensors.q_len, kernel.q_heads, spec.rope_width, ragged_q);
+    k_rope = resolve(tensors.k_rope_strides, kv_rows, kernel.kv_heads, spec.rope_width, ragged_kv);
+  }
   return {resolve(tensors.q_strides, tensors.q_len, kernel.q_heads, spec.plain_depth(), ragged_q),
           resolve(tensors.k_strides, kv_rows, kernel.kv_heads, spec.plain_depth(), ragged_kv),
           resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
-          resolve(tensors.q_rope_strides, tensors.q_len, kernel.q_heads, spec.rope_width, ragged_q),
-          resolve(tensors.k_rope_strides, kv_rows, kernel.kv_heads, spec.rope_width, ragged_kv)};
+          q_rope,
+          k_rope};
 }
 
 /// Queries of all heads if each sequence had q_len: more are more tiles than a launch has, whatever the kernel, and
@@ -75,10 +80,10 @@ inline std::int64_t kv_tokens_of(const AttentionTensors& tensors) noexcept {
 
 /// The bits that any stride has.
 inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
-  std::int64_t bits = 0;
-  for (const TensorStrides& s : {strides.q, strides.k, strides.v, strides.o, strides.q_rope, strides.k_rope})
-    bits |= s.batch | s.token | s.head;
-  return static_cast<std::uint64_t>(bits);
+  // Not as a loop over a list: the list would be a copy of all strides.
+  const auto bits = [](const TensorStrides& s) { return s.batch | s.token | s.head; };
+  return static_cast<std::uint64_t>(bits(strides.q) | bits(strides.k) | bits(strides.v) | bits(strides.o) |
+                                    bits(strides.q_rope) | bits(strides.k_rope));
 }
 
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
