@@ -157,6 +157,7 @@ int compile(const Options& options) {
   Configs configs = read_configs(options.configs);
   if (!options.outputs.empty()) require_names_apart(configs);
   std::vector<Job> jobs = plan_jobs(configs, options);
+  require_address_space();
   KernelStore store(cache_options(options));
   // Configs that differ in shapes alone share a kernel: build each Spec once.
   std::map<std::string, std::vector<std::size_t>> by_spec;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
+#include "resources.h"
 #include "targets.h"
 
 namespace kernelwright::cli {
@@ -31,6 +32,7 @@ Place place_on(Engine& engine) { return {engine, engine.device(0), dynamic_cast<
 }  // namespace
 
 Place Machine::place_for(const NamedConfig& named) {
+  require_address_space();
   const Arch arch = claimed_arch(named, options_);
   if (!gpu_) {
     if (const auto known = emulators_.find(arch); known != emulators_.end()) return place_on(*known->second);

@@ -49,6 +49,8 @@ std::optional<std::string> by_number(int error) {
   }
 }
 
+constexpr rlim_t kLeastBytes = rlim_t{256} << 20;  // of address space: 190 MB were enough, 160 MB were not
+
 char g_last_words[256];  // what a signal handler may write, made before
 
 }  // namespace
@@ -64,6 +66,10 @@ void name_limit_on_abort() {
     ::_exit(kMissing);
   };
   ::sigaction(SIGABRT, &action, nullptr);
+}
+
+void require_address_space() {
+  if (const auto limit = limit_of(RLIMIT_AS); limit && *limit < kLeastBytes) throw MissingError(memory_text());
 }
 
 std::optional<std::string> exhausted_resource(const std::string& text) {

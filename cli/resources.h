@@ -18,4 +18,9 @@ std::optional<std::string> exhausted_resource(const std::string& text);
 /// limit's name. NVRTC's LLVM aborts when an allocation fails; so does a thread of ours that nobody can throw to.
 void name_limit_on_abort();
 
+/// Throws MissingError with the limit's name where this process has so little address space that the dynamic loader may
+/// end it, with exit code 127 and words of its own, before NVRTC or a thread of ours can fail in an orderly way. For
+/// verbs that compile or launch.
+void require_address_space();
+
 }  // namespace kernelwright::cli

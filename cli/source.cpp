@@ -15,6 +15,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/specialize.h"
 #include "kernelwright/runtime/kernel_store.h"
+#include "resources.h"
 #include "targets.h"
 #include "verbs.h"
 
@@ -135,6 +136,7 @@ int source(const Options& options) {
 
 int ptx(const Options& options) {
   const Spec spec = spec_of(options);
+  require_address_space();
   const auto binary = KernelStore(cache_options(options)).compile(spec);
   return print(options, spec, "ptx", binary->ptx, binary.get());
 }
@@ -146,6 +148,7 @@ int sass(const Options& options) {
     throw MissingError(
         "sass needs nvdisasm or cuobjdump, and neither is in $CUDA_HOME/bin, /usr/local/cuda/bin or $PATH; the "
         "CUDA toolkit has both");
+  require_address_space();
   const auto binary = KernelStore(cache_options(options)).compile(spec);
   const TemporaryFile file(binary->cubin);
   std::vector<std::string> command{disassembler->path};

@@ -73,7 +73,9 @@ TEST_F(OnEmulator, AutoSaysInOneLineThatItIsUsed) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("on emulated sm_90a"));
   EXPECT_THAT(result.err, HasSubstr("kernelwright: kernels run on the emulator: no NVIDIA driver: "));
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  // One more line where a test beside this one compiles the same kernel.
+  const bool waited = result.err.find("another process is compiling it") != std::string::npos;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), waited ? 2 : 1) << result.err;
 }
 
 TEST_F(OnEmulator, EveryCompletionAndSeedGivesTheSameVerdict) {
