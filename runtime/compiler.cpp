@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -181,10 +182,15 @@ int gives_up(void* stop, void*) {
 /// `work` on a stack that suffices for NVRTC, while exit() waits for it.
 template <class Work>
 auto compiling(const SourceUnit& unit, Work&& work) {
+  refuse_after_fork();  // before it starts a thread in such a process
   const std::atomic<bool>* const stop = InterruptScope::current();
   const std::string what = fmt::format("{} for {}", unit.kernel, unit.arch);
+  // A thread takes a heap and thread-local data of its own beside its stack. Where address space is counted, and the
+  // loader ends a process that cannot have the latter, a caller's stack that suffices is better.
+  rlimit space{};
+  const bool counted = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
   try {
-    return with_stack(kStackBytes, kLeastStackBytes, [&] {
+    return with_stack(counted ? kLeastStackBytes : kStackBytes, kLeastStackBytes, [&] {
       const InterruptScope scope(stop);
       const ExitHold hold;
       refuse_if_interrupted(what);
