@@ -108,7 +108,7 @@ TEST(OwnThread, IsTakenOnlyWhereTheStackIsSmall) {
   EXPECT_TRUE(with_stack(1 << 10, 0, [&] { return pthread_equal(pthread_self(), here) != 0; }));
   EXPECT_FALSE(with_stack(SIZE_MAX, 0, [&] { return pthread_equal(pthread_self(), here) != 0; }));
   const std::size_t left = with_stack(SIZE_MAX, 0, [] { return stack_left(); });
-  EXPECT_GT(left, OwnThread::kStackBytes - (64 << 10));
+  EXPECT_GT(left, OwnThread::kStackBytes / 4 * 3);  // thread_local objects, a sanitizer's among them, lie there too
   EXPECT_LE(left, OwnThread::kStackBytes);
 }
 

@@ -5,6 +5,7 @@
  *   blocking from main, while another thread is inside a prepare() that waits
  * The engine is never destroyed. Exit status 7, or 99 if a call failed. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,11 @@
 #include "kernelwright/runtime/c_api.h"
 
 static kernelwright_engine* engine; /* reachable to the end: a leak checker has nothing to say */
-static volatile long events;
+static atomic_long events;
 
 static void count(const kernelwright_event* event, void* data) {
   (void)event;
-  ++*(volatile long*)data;
+  atomic_fetch_add((atomic_long*)data, 1);
 }
 
 static void pause_us(long us) {
@@ -64,7 +65,7 @@ int main(int argc, char** argv) {
                                                .memory_only_cache = 1,
                                                .compile_threads = 3,
                                                .event_callback = count,
-                                               .user_data = (void*)&events};
+                                               .user_data = &events};
   if (kernelwright_engine_create(&options, &engine) != KERNELWRIGHT_OK) {
     fprintf(stderr, "create: %s\n", kernelwright_last_error());
     return 99;
@@ -78,7 +79,10 @@ int main(int argc, char** argv) {
     kernelwright_kernel_wait(last);
     pthread_join(thread, NULL);
   }
-  if (strcmp(mode, "blocking") == 0 && pthread_create(&thread, NULL, prepare_blocking, NULL) != 0) return 99;
+  if (strcmp(mode, "blocking") == 0) {
+    if (pthread_create(&thread, NULL, prepare_blocking, NULL) != 0) return 99;
+    pthread_detach(thread);
+  }
   pause_us(delay_us);
   if (strcmp(mode, "exit") == 0) exit(7);
   return 7;
