@@ -3,7 +3,7 @@
 //
 //   KERNELWRIGHT_PAIRWISE_SHARD   "i/n": every n-th row from row i on, so that n processes share the list; 0/1
 //   KERNELWRIGHT_PAIRWISE_CALLS   calls of each kernel; 2
-//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; 2
+//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; 1
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -153,7 +153,7 @@ TEST(PairwiseOnTheEmulator, SomeRowsAreRightWithoutAReport) {
   Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 5);
   const Limits limits{
       .attention = {.queries = 40, .keys = 150, .batch = 2, .tokens = 300}, .gemm_rows = 70, .calls = 1};
-  const std::uint64_t rows = number_from_environment("KERNELWRIGHT_PAIRWISE_ROWS", 2);
+  const std::uint64_t rows = number_from_environment("KERNELWRIGHT_PAIRWISE_ROWS", 1);
   const AttentionPairs attention = attention_pairs(Arch::kSm90a);
   const GemmPairs gemm = gemm_pairs(Arch::kSm90a);
   say("attention", attention.covering, rows);
