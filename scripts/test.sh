@@ -7,9 +7,8 @@
 #
 #   --filter      only tests whose name matches         --label       only tests with such a label (generator, runtime, ...)
 #   --sanitize    in a build folder of its own          --fuzz        each fuzz target that long as well (needs clang)
-#   --sanitize-smoke  after the tests, the emulator's most exposed ones and random calls of the C ABI under
-#                 address,undefined as well: a build of those two binaries in DIR/asan and less than a minute of tests,
-#                 which count like the others; none after --sanitize
+#   --sanitize-smoke  after the tests, the emulator's most exposed ones under address,undefined as well: a build of that
+#                 binary in DIR/asan and less than a minute of tests, which count like the others; none after --sanitize
 #   --kill-loops  rounds of the kill -9 tests of the cache, instead of 200
 #   --hide-toolkit  as on a machine without a CUDA toolkit: headers and NVRTC from PyPI, in build/wheels
 set -euo pipefail
@@ -19,12 +18,12 @@ cd "$root"
 # Of kernelwright_emulator_tests, what --sanitize-smoke runs: PTX that is hostile, addresses that a kernel computes, and
 # work that outlives the instruction that asked for it.
 smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Tcgen05.*|(Small|Tensor)/Hazard)\.'
-smoke_filter+='|^c_api\.random_calls$|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
+smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
 
 preset=ci build_dir='' fuzz_seconds=0 smoke=0 jobs=$(nproc) select=() cmake_options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --hide-toolkit) export KERNELWRIGHT_HIDE_TOOLKIT=1 && shift && continue ;;
     --sanitize-smoke) smoke=1 && shift && continue ;;
     --filter | --label | --sanitize | --fuzz | --kill-loops | --build-dir | --jobs)
@@ -117,7 +116,7 @@ run_tests test "$build_dir" "${select[@]}"
 if [ "$smoke" -ne 0 ] && [ "$preset" = ci ]; then
   build_smoke() {
     cmake --preset asan -B "$build_dir/asan" "${cmake_options[@]}" &&
-      cmake --build "$build_dir/asan" --target kernelwright_emulator_tests kernelwright_c_abi_calls -j "$jobs"
+      cmake --build "$build_dir/asan" --target kernelwright_emulator_tests -j "$jobs"
   }
   if stage "asan build" "$logs/asan-build.log" build_smoke; then
     run_tests "asan test" "$build_dir/asan" -R "$smoke_filter"
