@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
 namespace kernelwright {
@@ -88,10 +87,17 @@ void hold_exit_of_this_thread() noexcept {
   end.of_this_thread = 1;
 }
 
+namespace {
+
+/// The thread that loads the library is mostly main's, which ends the process and may never call us.
+[[gnu::constructor]] void on_load() {
+  hold_exit_of_this_thread();
+  pthread_atfork(nullptr, nullptr, [] { holds = own_holds; });  // a forked child has this thread alone
+}
+
+}  // namespace
+
 void hold_exit_ahead_of_handlers() noexcept {
-  static std::once_flag once;
-  // A forked child has this thread alone.
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { holds = own_holds; }); });
   if (!ending && handlers.fetch_add(1, std::memory_order_relaxed) < kMostHandlers) std::atexit(await_our_threads);
 }
 

@@ -6,8 +6,9 @@
 /// our threads to come home. What our own threads read in between is never destroyed.
 ///
 /// An exit handler is ahead of those that were registered before it. That is not enough while NVRTC is being opened,
-/// when its statics are half made, nor in its first compiles, which make some more. A thread that has used the library
-/// therefore has a thread_local object of ours: exit() destroys those of its own thread before it runs any handler.
+/// when its statics are half made, nor in its first compiles, which make some more. The thread that loads the library,
+/// and each that uses it, therefore has a thread_local object of ours: exit() destroys those of its own thread before
+/// it runs any handler.
 #pragma once
 
 #include <atomic>

@@ -3,6 +3,7 @@
  *   exit     by exit(7) on the main thread
  *   thread   by exit(7) on another thread that uses the library, while main waits for a kernel
  *   blocking from main, while another thread is inside a prepare() that waits
+ *   stranger from main, which never calls the library: another thread does, and may be opening NVRTC just then
  * The engine is never destroyed. Exit status 7, or 99 if a call failed. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,11 +56,7 @@ static void* prepare_blocking(void* unused) {
   return unused;
 }
 
-int main(int argc, char** argv) {
-  pthread_t thread;
-  kernelwright_kernel* last = NULL;
-  const char* const mode = argc > 2 ? argv[1] : "return";
-  long delay_us = argc > 2 ? atol(argv[2]) : 0;
+static kernelwright_kernel* start(void) {
   const kernelwright_engine_options options = {.struct_size = sizeof options,
                                                .backend = "emulator",
                                                .memory_only_cache = 1,
@@ -68,12 +65,31 @@ int main(int argc, char** argv) {
                                                .user_data = &events};
   if (kernelwright_engine_create(&options, &engine) != KERNELWRIGHT_OK) {
     fprintf(stderr, "create: %s\n", kernelwright_last_error());
-    return 99;
+    _Exit(99);
   }
   prepare(64, "causal", 1);
   prepare(128, "causal", 1);
   prepare(64, "none", 1);
-  last = prepare(128, "none", 1);
+  return prepare(128, "none", 1);
+}
+
+static void* start_elsewhere(void* unused) {
+  start();
+  return unused;
+}
+
+int main(int argc, char** argv) {
+  pthread_t thread;
+  kernelwright_kernel* last = NULL;
+  const char* const mode = argc > 2 ? argv[1] : "return";
+  long delay_us = argc > 2 ? atol(argv[2]) : 0;
+  if (strcmp(mode, "stranger") == 0) {
+    if (pthread_create(&thread, NULL, start_elsewhere, NULL) != 0) return 99;
+    pthread_detach(thread);
+    pause_us(delay_us);
+    return 7;
+  }
+  last = start();
   if (strcmp(mode, "thread") == 0) {
     if (pthread_create(&thread, NULL, leave_later, &delay_us) != 0) return 99;
     kernelwright_kernel_wait(last);
