@@ -74,7 +74,6 @@ class Loader {
         else
           --early;
         load<Operand::kOther>(stage, slab, item);
-        input.step();
       }
     });
     ptx::griddepcontrol_launch_dependents();
@@ -82,6 +81,8 @@ class Loader {
   }
 
  private:
+  using ProducerStage = pipeline::ProducerStage<Input>;
+
   /// Of the first item, as much as the ring holds.
   __device__ __forceinline__ int load_weights_ahead() const {
     const ItemWalk<true> items(shared_, work_);
@@ -94,39 +95,37 @@ class Loader {
          slab += spec::kKGroup, ++groups) {
       const auto stage = input.acquire();  // of a ring that nobody has used: at once
       begin(stage, item, slab);
-      input.step();
     }
     return groups;
   }
   /// Arms the slot, where this CTA multiplies, and loads the operand that may come first.
-  __device__ __forceinline__ void begin(const Input::Stage& stage, const Item& item, int slab) const {
+  __device__ __forceinline__ void begin(const ProducerStage& stage, const Item& item, int slab) const {
     // Of a pair the first CTA expects what both load; the other's copies may complete before that.
-    if (leads(rank_)) pipeline::InputProducer<Input>::expect_bytes(stage, kCtas * Input::group_bytes);
+    if (leads(rank_)) stage.expect_bytes(kCtas * Input::group_bytes);
     load<Operand::kConstant>(stage, slab, item);
   }
 
   /// A group of slabs of one operand. The problem's b is constant, or may be; scales are not.
   template <Operand kWhich>
-  __device__ __forceinline__ void load(const Input::Stage& stage, int slab, const Item& item) const {
+  __device__ __forceinline__ void load(const ProducerStage& stage, int slab, const Item& item) const {
     constexpr bool kOfRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
-    const uint32_t full = leaders(stage.full, rank_);
+    const uint32_t full = leaders(stage.full(), rank_);
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
-      const int tile = stage.tile(j);
+      const auto to = stage.get_tile(j);
       const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // past the end TMA brings zeros
       if constexpr (kOfRows) {
-        load_slab<kAMnMajor, kBoxes.a_sharers, kRows>(stage.payload.a(tile), params_.a, k, item.row,
-                                                      static_cast<int>(rank_n(rank_)), full, sharers_of_a(rank_));
+        load_slab<kAMnMajor, kBoxes.a_sharers, kRows>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)),
+                                                      full, sharers_of_a(rank_));
       } else {
         constexpr int kOwn = kColumns / kCtas;  // of a product's columns
         load_slab<kBMnMajor, kBoxes.b_sharers, kOwn>(
-            stage.payload.b(tile), params_.b, k, item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
+            to.b(), params_.b, k, item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
             static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
       }
       if constexpr (kBlockScaled && kWhich == Operand::kOther) {
-        load_atoms(stage.payload.scales_a(tile), params_.scales_a, slab + j, item.row, full);
-        if constexpr (!kGathers)
-          load_atoms(stage.payload.scales_b(tile), params_.scales_b, slab + j, item.column, full);
+        load_atoms(to.scales_a(), params_.scales_a, slab + j, item.row, full);
+        if constexpr (!kGathers) load_atoms(to.scales_b(), params_.scales_b, slab + j, item.column, full);
       }
     }
   }
@@ -138,6 +137,16 @@ class Loader {
   const Shared& shared_;
   const Work& work_;
   const uint32_t rank_;
+};
+
+/// A slot's bytes that threads of a warp have written: one arrival beside the copies'.
+struct ByWarp {
+  uint32_t lane;
+  __device__ __forceinline__ void operator()(uint32_t full) const {
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(full);
+  }
 };
 
 /// Role of a warp: scales of a tile's few columns to where atoms have their first rows. A column is a lane's.
@@ -172,17 +181,13 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
         const int atom = slab * kAtoms + i;
         words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < atoms_of_k);
       }
-      const auto stage = input.acquire();
+      const auto stage = input.acquire(ByWarp{lane});
 #pragma unroll
       for (int i = 0; i < spec::kKGroup * kAtoms; ++i)
         if (lane < kColumns)
-          ptx::st_shared_u32(stage.payload.scales_b(stage.tile(i / kAtoms)) +
+          ptx::st_shared_u32(stage.get_tile(i / kAtoms).scales_b() +
                                  static_cast<uint32_t>(i % kAtoms) * contract::kScaleAtomBytes + lane * 16,
                              words[i]);
-      ptx::fence_proxy_async_shared();
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(stage.full);
-      input.step();
     }
   });
 }

@@ -38,42 +38,35 @@ class Multiplier {
   __device__ __forceinline__ Commit commit_slot() const { return {loaders_for(rank_)}; }
 
   __device__ __forceinline__ void multiply(int groups) {
-    const auto sums = output_.acquire();
+    const auto sums = output_.acquire(commit_sums());
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      const auto stage = input_.acquire();
+      const auto stage = input_.acquire(commit_slot());
 #pragma unroll
-      for (int j = 0; j < spec::kKGroup; ++j) issue(sums.tensor, stage, j, j > 0 ? 1 : group > 0);
-      input_.release(stage.index, commit_slot());
-      input_.step();
+      for (int j = 0; j < spec::kKGroup; ++j) issue(sums.tensor(), stage.get_tile(j), j > 0 ? 1 : group > 0);
     }
-    output_.release(commit_sums());
   }
 
   /// Sums of each slab by themselves.
   __device__ __forceinline__ void multiply_slabs(const Part& slabs) {
 #pragma unroll 1
     for (int slab = slabs.begin; slab < slabs.end; slab += spec::kKGroup) {
-      const auto stage = input_.acquire();
+      const auto stage = input_.acquire(commit_slot());
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
         if (spec::kKGroup > 1 && slab + j >= slabs.end) break;  // of a group's zeros nobody takes sums
-        const auto sums = output_.acquire();
-        issue(sums.tensor, stage, j, 0);
-        output_.release(commit_sums());
+        const auto sums = output_.acquire(commit_sums());
+        issue(sums.tensor(), stage.get_tile(j), 0);
       }
-      input_.release(stage.index, commit_slot());
-      input_.step();
     }
   }
 
   /// Behind the waits for the slot and for the accumulator.
-  __device__ __forceinline__ void issue(uint32_t sums, const Input::Stage& stage, int j, uint32_t accumulate) const {
+  __device__ __forceinline__ void issue(uint32_t sums, const pipeline::TilesOf<Payload>& from,
+                                        uint32_t accumulate) const {
     ptx::tcgen05_fence_after_thread_sync();
-    const int tile = stage.tile(j);
-    if constexpr (kBlockScaled)
-      Product::copy_scales(scales_, stage.payload.scales_a(tile), stage.payload.scales_b(tile));
-    Product::issue(sums, stage.payload.a(tile), stage.payload.b(tile), accumulate, scales_);
+    if constexpr (kBlockScaled) Product::copy_scales(scales_, from.scales_a(), from.scales_b());
+    Product::issue(sums, from.a(), from.b(), accumulate, scales_);
   }
 
   const Shared& shared_;

@@ -43,13 +43,15 @@ class TileStore {
     const bool last = turnstile(item).is_last();
     float sums[kPerSlab ? kColumns : 1];
     Chunk values[2];
-    uint32_t from = 0;
     const bool has_sums = kParts == 1 || item.slabs.groups() > 0;
+    pipeline::OutputStage held{};  // let go of behind the last chunk's load
     if constexpr (kPerSlab) {
       add_slabs(item, row, sums);
     } else if (has_sums) {
-      from = output_.acquire().tensor + lanes();
-      ptx::tcgen05_ld(from, values[0]);
+      auto stage = output_.acquire(arrival());
+      // A part is all that its CTA does: nobody waits for its accumulator.
+      held = kParts == 1 ? stage.release_later() : stage.keep();
+      ptx::tcgen05_ld(held.tensor + lanes(), values[0]);
     }
     const RowEpilogue epilogue(params_, row);
     if constexpr (kParts > 1) turnstile(item).wait();
@@ -69,9 +71,9 @@ class TileStore {
         } else if (has_sums) {
           ptx::tcgen05_wait_ld(own);
           if (chunk + 1 < kChunks)  // the next are on their way while these are stored
-            ptx::tcgen05_ld(from + (chunk + 1) * kChunk, values[(i + 1) % 2]);
-          else if constexpr (kParts == 1)  // a part is all that its CTA does: nobody waits for its accumulator
-            output_.release(arrival());
+            ptx::tcgen05_ld(held.tensor + lanes() + (chunk + 1) * kChunk, values[(i + 1) % 2]);
+          else if constexpr (kParts == 1)
+            output_.release(held, arrival());
         } else {
 #pragma unroll
           for (int j = 0; j < kChunk; ++j) own[j] = 0;
@@ -111,7 +113,8 @@ class TileStore {
     for (int slab = item.slabs.begin; slab < item.slabs.end; ++slab) {
       const SlabScales::Factors factors = next;
       if (slab + 1 < item.slabs.end) next = scales.read(slab + 1);
-      const uint32_t from = output_.acquire().tensor + lanes();
+      auto stage = output_.acquire(arrival());
+      const uint32_t from = stage.tensor() + lanes();
       float products[2][kPiece];
       ptx::tcgen05_ld(from, products[0]);
 #pragma unroll
@@ -120,7 +123,7 @@ class TileStore {
         if (piece + 1 < kPieces)
           ptx::tcgen05_ld(from + (piece + 1) * kPiece, products[(piece + 1) % 2]);
         else
-          output_.release(arrival());
+          stage.release_early();
 #pragma unroll
         for (int i = 0; i < kPiece; ++i) {
           const int column = piece * kPiece + i;

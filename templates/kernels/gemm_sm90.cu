@@ -81,13 +81,12 @@ class Loader {
       for (int slab = part_.begin; slab < part_.end; slab += spec::kKGroup) {
         const auto stage = input.acquire();
         if (early == 0) {
-          input.expect_bytes(stage, Input::group_bytes);
+          stage.expect_bytes(Input::group_bytes);
           load<Operand::kConstant>(stage, slab, tile);
         } else {
           --early;
         }
         load<Operand::kOther>(stage, slab, tile);
-        input.step();
       }
     }
     ptx::griddepcontrol_launch_dependents();
@@ -105,29 +104,28 @@ class Loader {
     for (int slab = part_.begin; slab < part_.end && groups < Input::num_group_stages;
          slab += spec::kKGroup, ++groups) {
       const auto stage = input.acquire();  // of a ring that nobody has used: at once
-      input.expect_bytes(stage, Input::group_bytes);
+      stage.expect_bytes(Input::group_bytes);
       load<Operand::kConstant>(stage, slab, tile);
-      input.step();
     }
     return groups;
   }
 
   /// A group of slabs of one operand. The problem's b is constant, or may be.
   template <Operand kWhich>
-  __device__ __forceinline__ void load(const Input::Stage& stage, int slab,
+  __device__ __forceinline__ void load(const pipeline::ProducerStage<Input>& stage, int slab,
                                        const policy::TileRaster::Tile& tile) const {
     constexpr bool kRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
     const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN;
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
+      const auto to = stage.get_tile(j);
       const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
       if constexpr (kRows)
-        load_a(params_, payload_.a(stage.tile(j)), k, row, stage.full);
+        load_a(params_, to.a(), k, row, stage.full());
       else
-        load_b(params_, payload_.b(stage.tile(j)), k, column, rank_, stage.full);
+        load_b(params_, to.b(), k, column, rank_, stage.full());
       if constexpr (kBlockScales && kWhich == Operand::kOther)
-        ptx::cp_async_bulk_tensor_2d(payload_.scales(stage.tile(j)), params_.scales, spec::kSwapAb ? column : row,
-                                     slab + j, stage.full);
+        ptx::cp_async_bulk_tensor_2d(to.scales(), params_.scales, spec::kSwapAb ? column : row, slab + j, stage.full());
     }
   }
 
@@ -229,15 +227,16 @@ class MathWarpgroup {
   __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
     const Release release{lane_};
     const uint32_t rows = kPingPong ? 0 : warpgroup_ * (kWaves * 64 * kRowBytes);
-    uint32_t held = 0;
+    pipeline::HeldSlot held{};  // with products in flight: the slot before
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      const auto stage = input_.acquire();
+      auto stage = input_.acquire(release);
       ptx::wgmma_fence();
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
-        const uint64_t b = descriptor<kBMnMajor>(stage.payload.b(stage.tile(j)));
-        const uint64_t a = descriptor<kAMnMajor>(stage.payload.a(stage.tile(j)) + rows);
+        const auto from = stage.get_tile(j);
+        const uint64_t b = descriptor<kBMnMajor>(from.b());
+        const uint64_t a = descriptor<kAMnMajor>(from.a() + rows);
 #pragma unroll
         for (int wave = 0; wave < kWaves; ++wave)
           issue(sums[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
@@ -246,12 +245,10 @@ class MathWarpgroup {
       if constexpr (spec::kMmaInFlight > 0) {
         ptx::wgmma_wait_group<1>();
         if (group > 0) input_.release(held, release);
-        held = stage.index;
+        held = stage.release_later();
       } else {
         ptx::wgmma_wait_group<0>();
-        input_.release(stage.index, release);
       }
-      input_.step();
     }
     if constexpr (spec::kMmaInFlight > 0) {
       ptx::wgmma_wait_group<0>();
@@ -288,7 +285,7 @@ class MathWarpgroup {
     const uint64_t first_b = descriptor<kBMnMajor>(payload.b(0));
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
-    uint32_t slots[kSlabs / spec::kKGroup] = {};
+    pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
     const auto finish = [&](int number) {  // piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
       const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
@@ -304,11 +301,10 @@ class MathWarpgroup {
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) {
       if (slab % spec::kKGroup == 0) {
-        slots[slab / spec::kKGroup] = input_.acquire(landed).index;
+        slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
         landed = false;
-        input_.step();
       }
-      const uint32_t tile = slots[slab / spec::kKGroup] * spec::kKGroup + slab % spec::kKGroup;
+      const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
       const uint64_t a = ptx::wgmma_descriptor_at(first_a, tile * (kABytes / 16));
       const uint64_t b = ptx::wgmma_descriptor_at(first_b, tile * (kBBytes / 16));
       slab_scales_.next();

@@ -16,6 +16,67 @@
 
 namespace kernelwright::pipeline {
 
+/// An accumulator: which one, and the address of its first column, lane 0. A plain value.
+struct OutputStage {
+  uint32_t index, tensor;
+};
+
+/// An accumulator while a role holds it. `Signal`: called with the barrier that says the role is done, once.
+///
+/// At its end a stage signals, and its role steps on. Stages of a role begin and end in the order of the ring, one at a
+/// time; accumulators are let go of in any order.
+template <class Role, class Signal>
+class OutputRoleStage {
+ public:
+  /// By Role::acquire(): the accumulator that `role` stands on, which is its own from here on.
+  __device__ __forceinline__ OutputRoleStage(Role& role, const Signal& signal, OutputStage stage)
+      : role_(role), signal_(signal), stage_(stage) {}
+  OutputRoleStage(const OutputRoleStage&) = delete;
+  OutputRoleStage& operator=(const OutputRoleStage&) = delete;
+  OutputRoleStage& operator=(OutputRoleStage&&) = delete;
+  /// The accumulator goes on with the new stage: `from` neither signals nor steps.
+  __device__ __forceinline__ OutputRoleStage(OutputRoleStage&& from)
+      : role_(from.role_), signal_(from.signal_), stage_(from.stage_), signals_(from.signals_), steps_(from.steps_) {
+    from.signals_ = from.steps_ = false;
+  }
+  __device__ __forceinline__ ~OutputRoleStage() {
+    if (signals_) role_.release(stage_, signal_);
+    if (steps_) role_.ring_.step();
+  }
+
+  __device__ __forceinline__ uint32_t index() const { return stage_.index; }
+  /// The address of its first column, lane 0.
+  __device__ __forceinline__ uint32_t tensor() const { return stage_.tensor; }
+
+  /// Signals now rather than at the end, which then steps only. Not behind another release.
+  __device__ __forceinline__ void release_early() {
+    role_.release(stage_, signal_);
+    signals_ = false;
+  }
+  /// The end steps only: the accumulator is let go of by Role::release(), once.
+  __device__ __forceinline__ OutputStage release_later() {
+    signals_ = false;
+    return stage_;
+  }
+  /// For a role's last: nobody waits for the accumulator again, and nothing is signalled.
+  __device__ __forceinline__ OutputStage keep() {
+    signals_ = steps_ = false;
+    return stage_;
+  }
+
+ private:
+  Role& role_;
+  const Signal signal_;
+  const OutputStage stage_;
+  bool signals_ = true, steps_ = true;
+};
+
+template <class Pipeline>
+class OutputProducer;
+template <class Pipeline>
+class OutputConsumer;
+
+/// The ring, as each thread of a role has it.
 template <int kStages, uint32_t kStride, int kCtas>
 class OutputTilePipeline {
   static_assert(kCtas == 1 || kCtas == 2);
@@ -25,69 +86,103 @@ class OutputTilePipeline {
   static constexpr int num_stages = kStages;
   static constexpr uint32_t stage_stride_cols = kStride, barrier_bytes = Ring::bytes;
   static constexpr uint32_t kWarps = 4;  // of a CTA: each reaches 32 lanes
+  using Producer = OutputProducer<OutputTilePipeline>;
+  using Consumer = OutputConsumer<OutputTilePipeline>;
 
-  /// An accumulator while a role holds it.
-  struct Stage {
-    uint32_t index;
-    uint32_t tensor;  // address of its first column, lane 0
-  };
-
+  /// `tensor`: the address of the first stage.
+  __device__ __forceinline__ OutputTilePipeline(uint32_t barriers, uint32_t tensor)
+      : barriers_(barriers), tensor_(tensor) {}
   /// By one thread, ahead of InputTilePipeline::init(), whose fence is for these barriers too.
   static __device__ __forceinline__ void init(uint32_t barriers) { Ring::init_unfenced(barriers, 1, kWarps * kCtas); }
 
+  __device__ __forceinline__ Producer producer() const { return {barriers_, tensor_}; }
+  __device__ __forceinline__ Consumer consumer() const { return {barriers_, tensor_}; }
+
+ private:
+  uint32_t barriers_, tensor_;
+};
+
+/// What both sides have.
+template <class Pipeline>
+class OutputRole {
+ public:
+  using Ring = typename Pipeline::Ring;
+
  protected:
-  __device__ __forceinline__ OutputTilePipeline(const Ring& ring, uint32_t tensor) : ring_(ring), tensor_(tensor) {}
-  __device__ __forceinline__ Stage stage() const { return {ring_.state.index, tensor_ + ring_.state.index * kStride}; }
+  __device__ __forceinline__ OutputRole(const Ring& ring, uint32_t tensor) : ring_(ring), tensor_(tensor) {}
+  __device__ __forceinline__ OutputStage stage() const {
+    return {ring_.state.index, tensor_ + ring_.state.index * Pipeline::stage_stride_cols};
+  }
   Ring ring_;
   uint32_t tensor_;  // address of the first stage
 };
 
 /// The multiplying thread's side.
 template <class Pipeline>
-class OutputProducer : public Pipeline {
+class OutputProducer : OutputRole<Pipeline> {
  public:
-  using typename Pipeline::Ring, typename Pipeline::Stage;
+  using typename OutputRole<Pipeline>::Ring;
+  template <class Commit>
+  using Stage = OutputRoleStage<OutputProducer, Commit>;
+
   __device__ __forceinline__ OutputProducer(uint32_t barriers, uint32_t tensor)
-      : Pipeline(Ring::producer(barriers), tensor) {}
+      : OutputRole<Pipeline>(Ring::producer(barriers), tensor) {}
 
   /// The next stage, once what it held before has been loaded by all. Its first product overwrites it, behind a
-  /// tcgen05_fence_after_thread_sync(), which the wait for operands asks for as well.
-  __device__ __forceinline__ Stage acquire() {
-    this->ring_.producer_wait();  // until four warps of each CTA are done
-    return this->stage();
-  }
-  /// All products for the stage have been issued. `commit` arrives on a barrier once they have ended, in every CTA
-  /// whose sums they are.
+  /// tcgen05_fence_after_thread_sync(), which the wait for operands asks for as well. By its end all products for it
+  /// have been issued: `commit` arrives on a barrier once they have ended, in every CTA whose sums they are.
   template <class Commit>
-  __device__ __forceinline__ void release(const Commit& commit) {
-    commit(this->ring_.full(this->ring_.state.index));
-    this->ring_.step();
+  __device__ __forceinline__ Stage<Commit> acquire(const Commit& commit) {
+    this->ring_.producer_wait();  // until four warps of each CTA are done
+    return {*this, commit, this->stage()};
   }
+  /// A stage of which release_later() gave the accumulator.
+  template <class Commit>
+  __device__ __forceinline__ void release(OutputStage stage, const Commit& commit) const {
+    commit(this->ring_.full(stage.index));
+  }
+
+ private:
+  template <class, class>
+  friend class OutputRoleStage;
 };
 
 /// A storing warp's side. All lanes have it and call alike.
 template <class Pipeline>
-class OutputConsumer : public Pipeline {
+class OutputConsumer : OutputRole<Pipeline> {
  public:
-  using typename Pipeline::Ring, typename Pipeline::Stage;
-  __device__ __forceinline__ OutputConsumer(uint32_t barriers, uint32_t tensor)
-      : Pipeline(Ring::consumer(barriers), tensor) {}
+  using typename OutputRole<Pipeline>::Ring;
+  template <class Arrive>
+  using Stage = OutputRoleStage<OutputConsumer, Arrive>;
 
-  /// The next stage, once its sums are there.
-  __device__ __forceinline__ Stage acquire() {
+  __device__ __forceinline__ OutputConsumer(uint32_t barriers, uint32_t tensor)
+      : OutputRole<Pipeline>(Ring::consumer(barriers), tensor) {}
+
+  /// The next stage, once its sums are there. By its end there was a tcgen05_wait_ld() of the warp's last load.
+  /// `arrive` arrives once on the barrier, in the CTA that multiplies.
+  template <class Arrive>
+  __device__ __forceinline__ Stage<Arrive> acquire(const Arrive& arrive) {
     this->ring_.consumer_wait();
     ptx::tcgen05_fence_after_thread_sync();
-    return this->stage();
+    return {*this, arrive, this->stage()};
   }
-  /// Lets go of it, behind tcgen05_wait_ld() of the warp's last load. `arrive` arrives once on the barrier, in the CTA
-  /// that multiplies.
+  /// A stage of which release_later() gave the accumulator.
   template <class Arrive>
-  __device__ __forceinline__ void release(const Arrive& arrive) {
+  __device__ __forceinline__ void release(OutputStage stage, const Arrive& arrive) const {
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
-    arrive(this->ring_.empty(this->ring_.state.index));
-    this->ring_.step();
+    arrive(this->ring_.empty(stage.index));
   }
+
+ private:
+  template <class, class>
+  friend class OutputRoleStage;
 };
+
+/// A role's stage, by its pipeline.
+template <class Pipeline, class Commit>
+using OutputProducerStage = typename OutputProducer<Pipeline>::template Stage<Commit>;
+template <class Pipeline, class Arrive>
+using OutputConsumerStage = typename OutputConsumer<Pipeline>::template Stage<Arrive>;
 
 }  // namespace kernelwright::pipeline

@@ -2,148 +2,251 @@
 /// ring of accumulators between these and whoever stores them. What a slot holds (a payload) is apart from the barriers
 /// that say when it may be read and written: a payload with scales, or one more operand, changes no protocol.
 ///
-/// A payload is trivially copyable and has
-///     num_tiles             tiles of each kind that shared memory holds
-///     bytes_per_tile        bytes that TMA brings for one of them, all kinds together
-/// and a member function for the address of each kind. A slot of the ring is a group of k_group tiles, which are full
-/// and empty together: small tiles share the cost of a barrier.
+/// A role acquires a slot as a scope, which signals once that the role is done when it ends:
+///
+///     for (..) {                                            for (..) {
+///       const auto stage = producer.acquire();                const auto stage = consumer.acquire(signal);
+///       stage.expect_bytes(Pipeline::group_bytes);            for (int j = 0; j < Pipeline::k_group; ++j)
+///       for (int j = 0; j < Pipeline::k_group; ++j)             multiply(stage.get_tile(j));
+///         load(stage.get_tile(j), stage.full());            }  // lets go of the slot, and steps on
+///     }  // steps on: the copies say themselves that they have landed
+///
+/// Who is done sooner, later, or in another order says so by name: release_early(), release_later(), or a move. A slot
+/// of the ring is a group of k_group tiles, which are full and empty together: small tiles share the cost of a barrier.
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"
+#include "pipeline/tile_payload.cuh"
 
 namespace kernelwright::pipeline {
 
-/// Tiles of A and of B, each kind on its own so that both stay aligned to their swizzle's pattern.
-template <uint32_t kABytes, uint32_t kBBytes, int kTiles>
-struct StandardTilePayload {
-  static constexpr int num_tiles = kTiles;
-  static constexpr uint32_t a_bytes = kABytes, b_bytes = kBBytes, bytes_per_tile = kABytes + kBBytes;
-  uint32_t a_base, b_base;
-
-  __device__ __forceinline__ uint32_t a(int tile) const { return a_base + static_cast<uint32_t>(tile) * kABytes; }
-  __device__ __forceinline__ uint32_t b(int tile) const { return b_base + static_cast<uint32_t>(tile) * kBBytes; }
+/// A producer's slot is completed by its copies, by their bytes. The stage signals nothing itself.
+struct SignalledByCopies {
+  __device__ __forceinline__ void operator()(uint32_t) const {}
 };
 
-/// As above, and kScales f32 with each, kPitch bytes from one tile's to the next.
-template <uint32_t kABytes, uint32_t kBBytes, int kScales, uint32_t kPitch, int kTiles>
-struct ScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
-  static constexpr uint32_t bytes_per_tile = kABytes + kBBytes + kScales * 4;
-  static_assert(kScales * 4 <= kPitch && kPitch % 128 == 0, "room for the scales, aligned for TMA");
-  uint32_t scales_base;
-
-  __device__ __forceinline__ uint32_t scales(int tile) const {
-    return scales_base + static_cast<uint32_t>(tile) * kPitch;
-  }
+/// A slot of which a stage was told to let go later. A plain value: who has it lets go of the slot, once.
+struct HeldSlot {
+  uint32_t index;
 };
 
-/// As StandardTilePayload, and atoms of 8-bit scales of both operands, kept as tcgen05.cp copies them to tensor memory:
-/// 512 bytes for 128 rows. kCopiedBytes: those of a tile that TMA brings; threads put the others in their places.
-template <uint32_t kABytes, uint32_t kBBytes, uint32_t kScaleABytes, uint32_t kScaleBBytes, uint32_t kCopiedBytes,
-          int kTiles>
-struct BlockScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
-  static constexpr uint32_t bytes_per_tile = kABytes + kBBytes + kCopiedBytes;
-  static_assert(kScaleABytes % 512 == 0 && kScaleBBytes % 512 == 0, "whole atoms");
-  uint32_t scales_a_base, scales_b_base;
+/// A slot while a role holds it. `Signal`: called with the barrier that says the role is done, once.
+///
+/// At its end a stage signals, and its role steps on to the next slot. So stages of a role begin and end in the order
+/// of the ring, one at a time; slots are let go of in any order.
+template <class Role, class Signal>
+class TileStage {
+ public:
+  using Payload = typename Role::Pipeline::Payload;
 
-  __device__ __forceinline__ uint32_t scales_a(int tile) const {
-    return scales_a_base + static_cast<uint32_t>(tile) * kScaleABytes;
+  /// By Role::acquire(): the slot that `role` stands on, which is its own from here on.
+  __device__ __forceinline__ TileStage(Role& role, const Signal& signal)
+      : role_(role), payload_(role.payload()), signal_(signal), index_(role.ring_.state.index) {}
+  TileStage(const TileStage&) = delete;
+  TileStage& operator=(const TileStage&) = delete;
+  TileStage& operator=(TileStage&&) = delete;
+  /// The slot goes on with the new stage: `from` neither signals nor steps.
+  __device__ __forceinline__ TileStage(TileStage&& from)
+      : role_(from.role_),
+        payload_(from.payload_),
+        signal_(from.signal_),
+        index_(from.index_),
+        signals_(from.signals_),
+        steps_(from.steps_) {
+    from.signals_ = from.steps_ = false;
   }
-  __device__ __forceinline__ uint32_t scales_b(int tile) const {
-    return scales_b_base + static_cast<uint32_t>(tile) * kScaleBBytes;
+  __device__ __forceinline__ ~TileStage() {
+    if (signals_) role_.signal(index_, signal_);
+    if (steps_) role_.ring_.step();
   }
+
+  /// Tiles of all kinds, number j of the group, 0 to k_group - 1.
+  __device__ __forceinline__ auto get_tile(int j) const { return payload_.get_tile(tile(j)); }
+  /// The number of that tile in shared memory, 0 to stages - 1.
+  __device__ __forceinline__ int tile(int j) const { return static_cast<int>(index_) * Role::Pipeline::k_group + j; }
+  __device__ __forceinline__ uint32_t index() const { return index_; }
+  __device__ __forceinline__ const Payload& payload() const { return payload_; }
+
+  /// Signals now rather than at the end, which then steps only. Not behind another release.
+  __device__ __forceinline__ void release_early() {
+    role_.signal(index_, signal_);
+    signals_ = false;
+  }
+  /// The end steps only: the slot is let go of by Role::release(), late or out of order.
+  __device__ __forceinline__ HeldSlot release_later() {
+    signals_ = false;
+    return {index_};
+  }
+
+ protected:
+  Role& role_;
+  const Payload payload_;
+  const Signal signal_;
+  const uint32_t index_;
+  bool signals_ = true, steps_ = true;
 };
 
-/// One role's view of the input ring. kClusterScope: CTAs of a cluster write into each other's slots, and let go of
-/// each other's.
+/// The loading side's stage.
+template <class Role, class Signal = SignalledByCopies>
+class InputProducerStage : public TileStage<Role, Signal> {
+ public:
+  __device__ __forceinline__ InputProducerStage(Role& role, const Signal& signal)
+      : TileStage<Role, Signal>(role, signal), full_(role.ring_.full(this->index_)) {}
+  /// The barrier that copies complete on.
+  __device__ __forceinline__ uint32_t full() const { return full_; }
+  /// Arms it with the bytes that will land in this CTA, whoever sends them.
+  __device__ __forceinline__ void expect_bytes(uint32_t bytes) const { ptx::mbarrier_arrive_expect_tx(full_, bytes); }
+
+ private:
+  const uint32_t full_;
+};
+
+/// The multiplying side's.
+template <class Role, class Signal>
+class InputConsumerStage : public TileStage<Role, Signal> {
+ public:
+  using TileStage<Role, Signal>::TileStage;
+};
+
+template <class Pipeline>
+class InputProducer;
+template <class Pipeline>
+class InputConsumer;
+
+/// The input ring, as each thread of a role has it. `PayloadT`: a TilePayload with kStages tiles of each kind.
+/// kClusterScope: CTAs of a cluster write into each other's slots, and let go of each other's.
 template <class PayloadT, int kStages, int kKGroup = 1, bool kClusterScope = false>
 class InputTilePipeline {
+  static_assert(TilePayload<PayloadT>::is_trivially_copyable(), "a TilePayload is trivially copyable");
+  static_assert(TilePayload<PayloadT>::has_num_tiles(), "a TilePayload has a constant num_tiles: tiles of each kind");
+  static_assert(TilePayload<PayloadT>::has_bytes_per_tile(),
+                "a TilePayload has a constant bytes_per_tile: what TMA brings for one of each kind");
+  static_assert(TilePayload<PayloadT>::has_get_tile(),
+                "a TilePayload has get_tile(int) const: addresses of the tiles with one number");
+
  public:
   using Payload = PayloadT;
   static_assert(kStages % kKGroup == 0, "a slot holds k_group whole tiles");
-  static_assert(Payload::num_tiles == kStages, "a payload has the ring's tiles");
+  static_assert(TilePayload<PayloadT>::template has_tiles<kStages>(), "a payload has the ring's tiles");
   static constexpr int num_group_stages = kStages / kKGroup, k_group = kKGroup;
-  static constexpr uint32_t group_bytes = Payload::bytes_per_tile * kKGroup;
+  static constexpr uint32_t group_bytes = TilePayload<PayloadT>::bytes_per_tile() * kKGroup;
   using Ring = StagedPipeline<num_group_stages, 1, kClusterScope>;
   static constexpr uint32_t barrier_bytes = Ring::bytes;
+  using Producer = InputProducer<InputTilePipeline>;
+  using Consumer = InputConsumer<InputTilePipeline>;
 
-  /// A slot while a role holds it.
-  struct Stage {
-    Payload payload;
-    uint32_t index, full;
-    /// Tile j of the group, 0 to k_group - 1, for the payload's functions.
-    __device__ __forceinline__ int tile(int j) const { return static_cast<int>(index) * kKGroup + j; }
-  };
-
-  __device__ __forceinline__ const Payload& payload() const { return payload_; }
-
+  /// `barriers`: barrier_bytes of shared memory, at a multiple of 8.
+  __device__ __forceinline__ InputTilePipeline(uint32_t barriers, const Payload& payload)
+      : barriers_(barriers), payload_(payload) {}
+  /// Makes the barriers: StagedPipeline::init().
   static __device__ __forceinline__ void init(uint32_t barriers, uint32_t producer_arrivals,
                                               uint32_t consumer_arrivals) {
     Ring::init(barriers, producer_arrivals, consumer_arrivals);
   }
 
- protected:
-  __device__ __forceinline__ InputTilePipeline(const Ring& ring, const Payload& payload)
-      : ring_(ring), payload_(payload) {}
-  __device__ __forceinline__ Stage stage() const {
-    return {payload_, ring_.state.index, ring_.full(ring_.state.index)};
+  __device__ __forceinline__ Producer producer() const { return {barriers_, payload_}; }
+  __device__ __forceinline__ Consumer consumer() const { return {barriers_, payload_}; }
+
+ private:
+  uint32_t barriers_;
+  Payload payload_;
+};
+
+/// The loading thread's side, or that of a warp whose threads load.
+template <class PipelineT>
+class InputProducer {
+ public:
+  using Pipeline = PipelineT;
+  using Payload = typename Pipeline::Payload;
+  using Ring = typename Pipeline::Ring;
+  template <class Signal = SignalledByCopies>
+  using Stage = InputProducerStage<InputProducer, Signal>;
+
+  __device__ __forceinline__ InputProducer(uint32_t barriers, const Payload& payload)
+      : ring_(Ring::producer(barriers)), payload_(payload) {}
+
+  __device__ __forceinline__ const Payload& payload() const { return payload_; }
+  /// The next slot, once all consumers have let go of it.
+  template <class Signal = SignalledByCopies>
+  __device__ __forceinline__ Stage<Signal> acquire(const Signal& signal = {}) {
+    ring_.producer_wait();
+    return {*this, signal};
+  }
+  /// At the end, where CTAs of a cluster arrive on each other's barriers.
+  __device__ __forceinline__ void drain() { ring_.drain(); }
+
+ private:
+  template <class, class>
+  friend class TileStage;
+  template <class, class>
+  friend class InputProducerStage;
+  template <class Signal>
+  __device__ __forceinline__ void signal(uint32_t index, const Signal& signal) const {
+    signal(ring_.full(index));
   }
   Ring ring_;
   Payload payload_;
 };
 
-/// The loading thread's side.
-template <class Pipeline>
-class InputProducer : public Pipeline {
- public:
-  using typename Pipeline::Payload, typename Pipeline::Ring, typename Pipeline::Stage;
-  __device__ __forceinline__ InputProducer(uint32_t barriers, const Payload& payload)
-      : Pipeline(Ring::producer(barriers), payload) {}
-
-  /// The next slot, once all consumers have let go of it. Its barrier is to be armed with the bytes that will land in
-  /// this CTA, whoever sends them.
-  __device__ __forceinline__ Stage acquire() {
-    this->ring_.producer_wait();
-    return this->stage();
-  }
-  __device__ __forceinline__ static void expect_bytes(const Stage& stage, uint32_t bytes) {
-    ptx::mbarrier_arrive_expect_tx(stage.full, bytes);
-  }
-  /// On to the next slot: the copies themselves complete this one.
-  __device__ __forceinline__ void step() { this->ring_.step(); }
-  /// At the end, where CTAs of a cluster arrive on each other's barriers.
-  __device__ __forceinline__ void drain() { this->ring_.drain(); }
-};
-
 /// A multiplying warp's side.
-template <class Pipeline>
-class InputConsumer : public Pipeline {
+template <class PipelineT>
+class InputConsumer {
  public:
-  using typename Pipeline::Payload, typename Pipeline::Ring, typename Pipeline::Stage;
-  __device__ __forceinline__ InputConsumer(uint32_t barriers, const Payload& payload)
-      : Pipeline(Ring::consumer(barriers), payload) {}
-
-  /// Whether the next slot has landed, without waiting. The answer is some 30 clocks away: ask, work, acquire(answer).
-  __device__ __forceinline__ bool try_acquire() const { return this->ring_.consumer_test(); }
-  /// The next slot, once it has landed. `landed`: what try_acquire() said of this very slot.
-  __device__ __forceinline__ Stage acquire(bool landed = false) {
-    if (!landed) this->ring_.consumer_wait();
-    return this->stage();
-  }
-  __device__ __forceinline__ void step() { this->ring_.step(); }
-  /// Lets go of slot `index`, in the way that `signal` says: behind products that are still running no plain arrival
-  /// would do.
+  using Pipeline = PipelineT;
+  using Payload = typename Pipeline::Payload;
+  using Ring = typename Pipeline::Ring;
   template <class Signal>
-  __device__ __forceinline__ void release(uint32_t index, const Signal& signal) const {
-    this->ring_.release(index, signal);
+  using Stage = InputConsumerStage<InputConsumer, Signal>;
+
+  __device__ __forceinline__ InputConsumer(uint32_t barriers, const Payload& payload)
+      : ring_(Ring::consumer(barriers)), payload_(payload) {}
+
+  __device__ __forceinline__ const Payload& payload() const { return payload_; }
+  /// Whether the next slot has landed, without waiting. The answer is some 30 clocks away: ask, work, acquire(answer).
+  __device__ __forceinline__ bool try_acquire() const { return ring_.consumer_test(); }
+  /// The next slot, once it has landed. `landed`: what try_acquire() said of this very slot. `signal`: how it is let go
+  /// of. Behind products that are still running no plain arrival would do.
+  template <class Signal>
+  __device__ __forceinline__ Stage<Signal> acquire(const Signal& signal, bool landed = false) {
+    if (!landed) ring_.consumer_wait();
+    return {*this, signal};
+  }
+  /// Lets go of a slot of which a stage was told to let go later.
+  template <class Signal>
+  __device__ __forceinline__ void release(HeldSlot slot, const Signal& signal) const {
+    this->signal(slot.index, signal);
   }
   /// Passes over `groups` slots that are another consumer's.
   __device__ __forceinline__ void skip(int groups) {
     if (groups == 0) return;
-    const uint32_t sum = this->ring_.state.index + static_cast<uint32_t>(groups);
+    const uint32_t sum = ring_.state.index + static_cast<uint32_t>(groups);
     constexpr uint32_t kCount = Pipeline::num_group_stages;
-    this->ring_.state.phase ^= sum / kCount & 1;
-    this->ring_.state.index = sum % kCount;
+    ring_.state.phase ^= sum / kCount & 1;
+    ring_.state.index = sum % kCount;
   }
+
+ private:
+  template <class, class>
+  friend class TileStage;
+  template <class Signal>
+  __device__ __forceinline__ void signal(uint32_t index, const Signal& signal) const {
+    ring_.release(index, signal);
+  }
+  Ring ring_;
+  Payload payload_;
 };
+
+/// The same of tiles of A and of B alone.
+template <uint32_t kABytes, uint32_t kBBytes, int kStages, int kKGroup = 1, bool kClusterScope = false>
+using TilePipeline = InputTilePipeline<StandardTilePayload<kABytes, kBBytes, kStages>, kStages, kKGroup, kClusterScope>;
+template <class Pipeline>
+using TileProducer = InputProducer<Pipeline>;
+template <class Pipeline>
+using TileConsumer = InputConsumer<Pipeline>;
+/// A role's stage, by its pipeline.
+template <class Pipeline, class Signal = SignalledByCopies>
+using ProducerStage = typename TileProducer<Pipeline>::template Stage<Signal>;
+template <class Pipeline, class Signal>
+using ConsumerStage = typename TileConsumer<Pipeline>::template Stage<Signal>;
 
 }  // namespace kernelwright::pipeline

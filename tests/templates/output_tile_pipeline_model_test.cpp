@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "pipeline/output_tile_pipeline.cuh"
@@ -23,7 +26,11 @@ struct Mistake {
   bool does_not_wait = false;  // for the stage to be empty
   bool lets_go_early = false;  // before the last load
   bool tells_one_cta = false;  // of a pair, of the products of both
+  bool lets_go_twice = false;
+  bool never_lets_go = false;
 };
+/// How a storing warp lets go of an accumulator: at its stage's end, amid it, or with what release_later() gave.
+enum class LettingGo { kAtTheEnd, kEarly, kLater };
 
 template <int kStages, int kCtas = 1>
 struct Ring {
@@ -35,38 +42,41 @@ struct Ring {
   static void multiply(int tiles, const Mistake& mistake) {
     pipeline::OutputProducer<Output> output(at(0, kBarriers), at(0, kTensor));
     for (int tile = 0; tile < tiles; ++tile) {
-      const auto stage = mistake.does_not_wait ? typename Output::Stage{static_cast<uint32_t>(tile % kStages),
-                                                                        kTensor + tile % kStages * kStride}
-                                               : output.acquire();
-      const auto products = [&](uint32_t rank) {
-        Recorder::copy_by_thread(ptx::mapa(stage.tensor, rank), kStride, tag(tile, rank));
-      };
-      const auto commit = [&](uint32_t barrier, uint32_t rank) {
-        Recorder::arrive_with_copies(ptx::mapa(barrier, rank));
-      };
-      output.release([&](uint32_t full) {
+      const uint32_t tensor = kTensor + tile % kStages * kStride;
+      const auto commit = [&](uint32_t full) {
         for (uint32_t rank = 0; rank < kCtas; ++rank) {
-          products(rank);
-          commit(full, mistake.tells_one_cta ? 0 : rank);
+          Recorder::copy_by_thread(ptx::mapa(tensor, rank), kStride, tag(tile, rank));
+          Recorder::arrive_with_copies(ptx::mapa(full, mistake.tells_one_cta ? 0 : rank));
         }
-      });
+      };
+      if (mistake.does_not_wait) {
+        output.release({static_cast<uint32_t>(tile % kStages), tensor}, commit);
+      } else {
+        const auto stage = output.acquire(commit);
+        EXPECT_EQ(stage.tensor(), tensor);
+      }
     }
   }
 
-  static void store(int tiles, uint32_t rank, const Mistake& mistake) {
-    pipeline::OutputConsumer<Output> output(at(rank, kBarriers), at(rank, kTensor));
+  static void store(int tiles, uint32_t rank, const Mistake& mistake, LettingGo how) {
+    auto output = Output(at(rank, kBarriers), at(rank, kTensor)).consumer();
     for (int tile = 0; tile < tiles; ++tile) {
-      const auto stage = output.acquire();
       const auto arrive = [](uint32_t empty) { ptx::mbarrier_arrive(ptx::mapa(empty, 0)); };
-      Recorder::first_read(stage.tensor, kStride, tag(tile, rank));
-      if (mistake.lets_go_early) output.release(arrive);
-      Recorder::last_read(stage.tensor, kStride, tag(tile, rank));
-      if (!mistake.lets_go_early) output.release(arrive);
+      auto stage = output.acquire(arrive);
+      const pipeline::OutputStage held{stage.index(), stage.tensor()};
+      Recorder::first_read(held.tensor, kStride, tag(tile, rank));
+      if (mistake.lets_go_early) stage.release_early();
+      Recorder::last_read(held.tensor, kStride, tag(tile, rank));
+      if (mistake.lets_go_early) continue;
+      if (how == LettingGo::kEarly) stage.release_early();
+      if (how == LettingGo::kLater) output.release(stage.release_later(), arrive);
+      if (mistake.lets_go_twice) output.release(held, arrive);
+      if (mistake.never_lets_go) (void)stage.release_later();
     }
   }
 
   /// With `warps` of the four of each CTA; the others' arrivals are theirs.
-  static Model model_of(int tiles, const Mistake& mistake = {}) {
+  static Model model_of(int tiles, const Mistake& mistake = {}, LettingGo how = LettingGo::kAtTheEnd) {
     Model model;
     const auto record = [&](const std::string& name, bool producer, const auto& run) {
       model.threads.push_back({name, producer, {}});
@@ -84,14 +94,14 @@ struct Ring {
     record("products", true, [&] { multiply(tiles, mistake); });
     for (uint32_t rank = 0; rank < kCtas; ++rank)
       for (uint32_t warp = 0; warp < Output::kWarps; ++warp)
-        record(fmt::format("warp {}.{}", rank, warp), false, [&] { store(tiles, rank, mistake); });
+        record(fmt::format("warp {}.{}", rank, warp), false, [&] { store(tiles, rank, mistake, how); });
     return model;
   }
 };
 
 template <class R>
-std::string failure_of(int tiles, const Mistake& mistake = {}) {
-  return explore(R::model_of(tiles, mistake), Search::kReduced).failure;
+std::string failure_of(int tiles, const Mistake& mistake = {}, LettingGo how = LettingGo::kAtTheEnd) {
+  return explore(R::model_of(tiles, mistake, how), Search::kReduced).failure;
 }
 
 TEST(OutputTilePipeline, IsRightInEveryOrder) {
@@ -113,6 +123,88 @@ TEST(OutputTilePipeline, MistakesAreFound) {
   EXPECT_THAT(failure_of<Ring<1>>(2, {.does_not_wait = true}), HasSubstr("over a copy in flight"));
   EXPECT_THAT(failure_of<Ring<1>>(2, {.lets_go_early = true}), HasSubstr("read"));
   EXPECT_THAT((failure_of<Ring<2, 2>>(2, {.tells_one_cta = true})), HasSubstr("of bytes in flight"));
+  EXPECT_NE(failure_of<Ring<2>>(3, {.lets_go_twice = true}), "");
+  EXPECT_NE(failure_of<Ring<2>>(3, {.never_lets_go = true}), "");
+}
+
+TEST(OutputTilePipeline, IsRightInEveryOrderWhereAccumulatorsAreLetGoOfEarlyOrLater) {
+  for (const LettingGo how : {LettingGo::kEarly, LettingGo::kLater}) {
+    EXPECT_EQ(failure_of<Ring<1>>(3, {}, how), "");
+    EXPECT_EQ((failure_of<Ring<2, 2>>(3, {}, how)), "");
+  }
+}
+
+using Output = Ring<2>::Output;
+
+/// Barriers that `run` waits for (false) or arrives on (true), in order.
+template <class Run>
+std::vector<std::pair<bool, uint32_t>> signals_of(const Run& run) {
+  Thread thread{"role", false, {}};
+  Recorder::thread = &thread;
+  run();
+  Recorder::thread = nullptr;
+  std::vector<std::pair<bool, uint32_t>> signals;
+  for (const Action& action : thread.actions)
+    if (action.kind != Action::kCopy) signals.emplace_back(action.kind == Action::kArrive, action.address);
+  return signals;
+}
+
+constexpr uint32_t kFull = kBarriers, kEmpty = kBarriers + 16;
+const auto kArrives = [](uint32_t barrier) { ptx::mbarrier_arrive(barrier); };
+using Signals = std::vector<std::pair<bool, uint32_t>>;
+
+TEST(OutputProducerStage, CommitsOnceAtItsEndAndStepsOn) {
+  const Signals signals = signals_of([] {
+    auto output = Output(kBarriers, kTensor).producer();
+    {
+      pipeline::OutputProducerStage<Output, std::remove_const_t<decltype(kArrives)>> stage = output.acquire(kArrives);
+      EXPECT_EQ(stage.tensor(), kTensor);
+    }
+    {
+      auto stage = output.acquire(kArrives);
+      EXPECT_EQ(stage.index(), 1u);
+      EXPECT_EQ(stage.tensor(), kTensor + kStride);
+      const auto moved = std::move(stage);
+    }
+    output.release(output.acquire(kArrives).release_later(), kArrives);
+  });
+  EXPECT_EQ(
+      signals,
+      (Signals{
+          {false, kEmpty}, {true, kFull}, {false, kEmpty + 8}, {true, kFull + 8}, {false, kEmpty}, {true, kFull}}));
+}
+
+TEST(OutputConsumerStage, ArrivesOnceWhateverBecomesOfIt) {
+  const Signals signals = signals_of([] {
+    pipeline::OutputConsumer<Output> output(kBarriers, kTensor);
+    { const auto stage = output.acquire(kArrives); }
+    {
+      auto stage = output.acquire(kArrives);
+      stage.release_early();
+    }
+    const pipeline::OutputStage held = output.acquire(kArrives).release_later();
+    EXPECT_EQ(held.tensor, kTensor);
+    output.release(held, kArrives);
+    const auto moved = [&] { return output.acquire(kArrives); }();
+    EXPECT_EQ(moved.index(), 1u);
+  });
+  EXPECT_EQ(signals, (Signals{{false, kFull},
+                              {true, kEmpty},
+                              {false, kFull + 8},
+                              {true, kEmpty + 8},
+                              {false, kFull},
+                              {true, kEmpty},
+                              {false, kFull + 8},
+                              {true, kEmpty + 8}}));
+}
+
+TEST(OutputConsumerStage, NeitherSignalsNorStepsWhereItIsKept) {
+  const Signals signals = signals_of([] {
+    pipeline::OutputConsumer<Output> output(kBarriers, kTensor);
+    EXPECT_EQ(output.acquire(kArrives).keep().index, 0u);
+    EXPECT_EQ(output.acquire(kArrives).keep().index, 0u);
+  });
+  EXPECT_EQ(signals, (Signals{{false, kFull}, {false, kFull}}));
 }
 
 }  // namespace
