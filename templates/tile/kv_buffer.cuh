@@ -6,12 +6,13 @@
 /// One type serves keys and values; a trait says how each is cut:
 ///   keys    [BN][BK]      a tile walks axis 1, the depth; B operand as it lies
 ///   values  [BN][depth]   a tile walks axis 0, the keys; B operand transposed by ldmatrix
-/// and one of three forms how it travels:
+/// A warp reads WN of the BN keys, those of its column: num_warps_n = BN / WN warps share query rows and split a tile.
+/// One of three forms says how a tile travels:
 ///   kCpAsync           cp.async straight to one of num_stages shared slots; copy_to_shared only waits
 ///   kTma               boxes of TMA to one of num_stages shared slots: the caller copies and waits, and reads
-///   fragments
-///                      here
-///   kRegisterStaged    through registers, converted on the way (fp8 under 16-bit queries), to the one shared slot
+///                      fragments here
+///   kRegisterStaged    through one of num_stages tiles of registers, as it is or converted (fp8 under 16-bit queries),
+///                      to the one shared slot
 /// Threads: kNumThreads of them act together; `thread` counts them from 0. In the token_gen form that is one warp,
 /// which needs no CTA barrier; otherwise it is the CTA. After copy_to_shared the caller synchronises those threads, and
 /// again before the slot is loaded anew.
@@ -24,7 +25,7 @@
 
 namespace kernelwright::tile {
 
-/// How keys are cut. kWarpKeys: keys that one warp multiplies.
+/// How keys are cut. kWarpKeys: keys that one warp multiplies, WN.
 template <int kBlockN, int kBlockK, int kDepth, int kWarpKeys>
 struct KeyTrait {
   static constexpr int btile_dim0 = kBlockN, btile_dim1 = kBlockK;    // the block's tile: keys x depth chunk
@@ -32,19 +33,24 @@ struct KeyTrait {
   static constexpr int wsize = kWarpKeys;                             // the extent that becomes the MMA's N
   static constexpr int iterator_axis = 1;                             // chunks follow each other along the depth
   static constexpr int num_chunks = kDepth / kBlockK;
+  static constexpr int num_warps_n = kBlockN / kWarpKeys;
   static constexpr bool transposed = false;
   static_assert(kDepth % kBlockK == 0, "block_k divides the head");
+  static_assert(kBlockN % kWarpKeys == 0 && kWarpKeys % 16 == 0, "warps share the keys evenly, 16 at least");
 };
 
-/// How values are cut: the depth is whole, keys are the MMA's K.
-template <int kBlockN, int kDepth>
+/// How values are cut: the depth is whole, keys are the MMA's K. A warp multiplies the values of the keys that it has
+/// scores of.
+template <int kBlockN, int kDepth, int kWarpKeys = kBlockN>
 struct ValueTrait {
   static constexpr int btile_dim0 = kBlockN, btile_dim1 = kDepth;
-  static constexpr int wtile_dim0 = kBlockN, wtile_dim1 = kDepth;
+  static constexpr int wtile_dim0 = kWarpKeys, wtile_dim1 = kDepth;
   static constexpr int wsize = kDepth;
   static constexpr int iterator_axis = 0;
   static constexpr int num_chunks = 1;
+  static constexpr int num_warps_n = kBlockN / kWarpKeys;
   static constexpr bool transposed = true;
+  static_assert(kBlockN % kWarpKeys == 0 && kWarpKeys % 16 == 0, "warps share the keys evenly, 16 at least");
 };
 
 /// The keys that a load may read: [low, high), never empty, or any. Without kLow the lower end is 0 and costs nothing.
@@ -81,32 +87,37 @@ class KvBuffer {
   // Registers are indexed by constants. Copies are not: more than 8 addresses at once would only crowd the registers.
   static constexpr int kUnroll = kForm == KvForm::kRegisterStaged || kThreadLoads <= 8 ? kThreadLoads : 8;
   static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile that one load becomes
+  static constexpr int kRegisterStages = kForm == KvForm::kRegisterStaged ? kNumStages : 1;
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "only registers can convert");
 
  public:
-  static constexpr int num_chunks = Trait::num_chunks;  // of the depth, in a slot
-  static constexpr int num_mmas = Trait::wsize / 8;     // of n8 across the warp tile
+  static constexpr int num_chunks = Trait::num_chunks;    // of the depth, in a slot
+  static constexpr int num_warps_n = Trait::num_warps_n;  // that split the keys of a tile
+  static constexpr int num_mmas = Trait::wsize / 8;       // of n8 across the warp tile
   static constexpr int num_k_tiles =
       (Trait::transposed ? Trait::wtile_dim0 : Trait::wtile_dim1) / 16;  // k16 steps of a chunk
   static constexpr int group_size = 2;                                   // MMAs fed by one ldmatrix.x4
   static constexpr int num_repeats = Trait::btile_dim1 / 8;              // 16-byte pieces in a row of the shared tile
   static constexpr int chunk_bytes = Tile::bytes;
   static constexpr int slot_bytes = chunk_bytes * Trait::num_chunks;
+  static constexpr int num_stages = kNumStages;
   static constexpr int num_slots = kForm == KvForm::kRegisterStaged ? 1 : kNumStages;
   static constexpr int bytes = slot_bytes * num_slots;  // shared memory of the whole buffer
 
-  /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled.
-  __device__ KvBuffer(uint32_t shared, int thread)
+  /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled. `warp_column`, of num_warps_n: which keys of a
+  /// tile the thread's warp multiplies.
+  __device__ KvBuffer(uint32_t shared, int thread, int warp_column = 0)
       : shared_(shared),
         thread_(thread),
         thread_row_(thread / kRowLoads),
         thread_column_(thread % kRowLoads),
-        fragments_(fragment_row(thread % 32), fragment_half(thread % 32)) {}
+        fragments_(fragment_row(thread % 32) + (num_warps_n > 1 ? warp_column * Trait::wtile_dim0 : 0),
+                   fragment_half(thread % 32)) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage`. Only keys of `bound` are read,
-  /// and of those only such as lie on a page that exists; the other rows become zeros: a key that nobody sees may hold
-  /// a NaN, and 0 * NaN is NaN. One branch for the whole tile, none for a row: the loop around carries its accumulators
-  /// across every one.
+  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage` of num_stages. Only keys of
+  /// `bound` are read, and of those only such as lie on a page that exists; the other rows become zeros: a key that
+  /// nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole tile, none for a row: the loop around
+  /// carries its accumulators across every one.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
@@ -118,8 +129,12 @@ class KvBuffer {
   }
 
   /// The same without the look at the whole tile: one copy of the code, three instructions more a row.
-  template <class Rows, class Bound>
+  template <int kStage = 0, class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
+    // Registers are indexed by constants: a stage of them has code of its own.
+    if constexpr (kStage + 1 < kRegisterStages) {
+      if (stage != kStage) return load_rows<kStage + 1>(rows, first_key, bound, stage);
+    }
     // A look at the page table, and a register load of keys without pages, happen whether or not the key is inside: one
     // that is stands in. A cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
     constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
@@ -151,14 +166,15 @@ class KvBuffer {
         inside = inside && place.exists;
       }
       if constexpr (kEvenlySpaced && kStandIn) source = inside ? source : stand_in;
-      fetch<Rows::is_paged>(source, inside, i, stage);
+      fetch<Rows::is_paged>(source, inside, i, stage, registers_[kStage]);
       if constexpr (kEvenlySpaced && kEvenRows) even += kPassRows * rows.token_stride;
     }
   }
 
-  /// Register-staged: converts what load_from_dram fetched and stores it to the shared slot. cp.async: nothing, because
-  /// the copies of the stage land by themselves; the caller has waited for them.
-  __device__ void copy_to_shared() {
+  /// Register-staged: stores what load_from_dram fetched to stage kTileId to the shared slot, converted. cp.async:
+  /// nothing, because the copies of the stage land by themselves; the caller has waited for them.
+  template <int kTileId = 0>
+  __device__ __forceinline__ void copy_to_shared() {
     if constexpr (kForm == KvForm::kRegisterStaged) {
 #pragma unroll
       for (int i = 0; i < kThreadLoads; ++i) {
@@ -167,16 +183,19 @@ class KvBuffer {
         for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
           if constexpr (kConverts) {
             ptx::Vector16 converted[2];
-            convert_fp8<kStored, kComputed, kArch>(registers_[chunk][i], converted);
+            convert_fp8<kStored, kComputed, kArch>(registers_[kTileId][chunk][i], converted);
             ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 0), converted[0]);
             ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 1), converted[1]);
           } else {
-            ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 0), registers_[chunk][i]);
+            ptx::st_shared_v4(shared_ + chunk * chunk_bytes + piece_offset(i, 0), registers_[kTileId][chunk][i]);
           }
         }
       }
     }
   }
+
+  /// The same for a stage that a loop counts.
+  __device__ __forceinline__ void copy_to_shared(int tile_id) { copy_one_of<0>(tile_id); }
 
   /// Whether of what this thread has brought to `stage` something is an infinity or a NaN. Behind its own wait, or
   /// copy_to_shared(): no other thread's bytes are looked at.
@@ -225,6 +244,16 @@ class KvBuffer {
   }
 
  private:
+  using Registers = ptx::Vector16[Trait::num_chunks][kForm == KvForm::kRegisterStaged ? kThreadLoads : 1];
+
+  template <int kTileId>
+  __device__ __forceinline__ void copy_one_of(int tile_id) {
+    if constexpr (kTileId + 1 < kRegisterStages) {
+      if (tile_id != kTileId) return copy_one_of<kTileId + 1>(tile_id);
+    }
+    copy_to_shared<kTileId>();
+  }
+
   /// The 16-byte pieces of the shared tile that this thread's loads become.
   template <class Visit>
   __device__ __forceinline__ void for_each_own_piece(int stage, const Visit& visit) const {
@@ -242,7 +271,7 @@ class KvBuffer {
   /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`. kMayLack: if not `inside`,
   /// `source` may point anywhere.
   template <bool kMayLack>
-  __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage) {
+  __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage, Registers& registers) {
 #pragma unroll
     for (int chunk = 0; chunk < Trait::num_chunks; ++chunk) {
       const StorageT* from = source + chunk * Trait::btile_dim1;
@@ -250,12 +279,12 @@ class KvBuffer {
         ptx::cp_async_cg_16(shared_ + stage * slot_bytes + chunk * chunk_bytes + piece_offset(i, 0), from,
                             inside ? 16 : 0);
       } else if constexpr (kMayLack) {
-        registers_[chunk][i] = ptx::ld_global_once_v4_if(from, inside);
+        registers[chunk][i] = ptx::ld_global_once_v4_if(from, inside);
       } else {
         ptx::Vector16 loaded = ptx::ld_global_once_v4(from);
 #pragma unroll
         for (int w = 0; w < 4; ++w) loaded.word[w] = inside ? loaded.word[w] : 0;
-        registers_[chunk][i] = loaded;
+        registers[chunk][i] = loaded;
       }
     }
   }
@@ -283,7 +312,7 @@ class KvBuffer {
   int thread_;
   int thread_row_, thread_column_;  // of the thread's first load
   typename Tile::Fragments fragments_;
-  ptx::Vector16 registers_[Trait::num_chunks][kForm == KvForm::kRegisterStaged ? kThreadLoads : 1];
+  Registers registers_[kRegisterStages];
 };
 
 }  // namespace kernelwright::tile
