@@ -107,8 +107,10 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
   const double ctas = std::min(at_once, std::ceil(items / num_sms));  // that an SM really holds
   const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   if (spec.token_gen) {
-    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read.
-    const double in_flight = ctas * std::max(1, spec.num_stages - 1) * tile_bytes;
+    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read; registers
+    // are all on their way.
+    const int loading = spec.staging == Staging::kRegisters ? spec.num_stages : spec.num_stages - 1;
+    const double in_flight = ctas * std::max(1, loading) * tile_bytes;
     return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
   }
   // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its

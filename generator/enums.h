@@ -23,6 +23,7 @@ enum class Family { kPortable, kHopper, kBlackwell };
 enum class KvRing { kShared, kSplit };
 enum class Overlap { kNone, kPingPong, kIntra, kBoth };
 enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
+enum class Staging { kRegisters, kCpAsync };
 enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };
 enum class Roles { kCooperative, kPingPong };
@@ -69,6 +70,7 @@ KERNELWRIGHT_ENUM(Overlap, "overlap", {Overlap::kNone, "none"}, {Overlap::kPingP
                   {Overlap::kIntra, "intra"}, {Overlap::kBoth, "both"});
 KERNELWRIGHT_ENUM(Scheduler, "scheduler", {Scheduler::kGrid, "grid"}, {Scheduler::kPersistent, "persistent"},
                   {Scheduler::kLongestFirst, "longest_first"}, {Scheduler::kQueued, "queued"});
+KERNELWRIGHT_ENUM(Staging, "staging", {Staging::kRegisters, "registers"}, {Staging::kCpAsync, "cp_async"});
 KERNELWRIGHT_ENUM(Merge, "merge", {Merge::kInKernel, "in_kernel"}, {Merge::kCombine, "combine"});
 KERNELWRIGHT_ENUM(Rescale, "rescale", {Rescale::kAlways, "always"}, {Rescale::kLazy, "lazy"});
 KERNELWRIGHT_ENUM(Roles, "roles", {Roles::kCooperative, "cooperative"}, {Roles::kPingPong, "ping_pong"});

@@ -34,6 +34,9 @@ void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::v
 void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
+/// Portable: whether keys and values change on the way to the tensor cores.
+inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
+
 /// The slots of K and V against each other: hopper and blackwell prefill.
 void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations);
 

@@ -64,7 +64,7 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
 }  // namespace
 
 std::uint32_t shared_bytes(const AttentionSpec& spec) {
-  const int slots = spec.register_staged ? 1 : spec.num_stages;
+  const int slots = spec.kv_slots();
   switch (spec.form()) {
     case AttentionForm::kPortablePrefill: break;
     case AttentionForm::kPortableDecode:
@@ -75,7 +75,9 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
     case AttentionForm::kHopperDecode: return detail::hopper_decode_layout_of(spec).total;
     case AttentionForm::kBlackwellPrefill: return contract::blackwell_layout(detail::blackwell_shape_of(spec)).total;
   }
-  return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots).total;
+  return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots,
+                                  spec.num_warps_n())
+      .total;
 }
 
 std::uint32_t shared_bytes(const Spec& spec) {

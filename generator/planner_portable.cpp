@@ -16,23 +16,34 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   const int depth = std::max(spec.head_dim_qk, spec.head_dim_v);
   // A warp with two row tiles reads each fragment of K and V once for 32 rows. Its accumulators take head_dim.v
   // registers, its scores block_n: 128 + 64 leave just enough of 255.
-  const bool two_row_tiles = depth <= 128 && !spec.register_staged;
+  const bool registers = spec.staging == Staging::kRegisters;
+  const bool two_row_tiles = depth <= 128 && !registers;
   const bool roomy = arch.shared_bytes_per_cta >= 128 * 1024;
-  const int rows = depth > 192 && !roomy ? 64 : 128;
-  spec.num_warps = resolve("num_warps", schedule.num_warps, two_row_tiles ? 4 : rows / 16,
-                           two_row_tiles ? "32 rows a warp: each fragment of K and V serves twice"
-                                         : "16 rows a warp: 32 would not leave registers for their accumulators");
-  spec.block_m = resolve("block_m", schedule.block_m, two_row_tiles ? 128 : rows,
-                         rows == 128 ? "128 rows share each key tile" : "64 rows, so that the tile fits shared memory");
+  const int most_rows = depth > 192 && !roomy ? 64 : 128;
   // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
   const bool low_limits = spec.mask == MaskKind::kSlidingWindow || spec.mask == MaskKind::kChunked;
   const bool crowded = depth > 96 && two_row_tiles && (low_limits || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
+  // Warps that split the keys of a tile keep the rows of one that does not: more warps, or fewer rows in all.
+  const int block_n = schedule.block_n.value_or(keys);
+  const int columns = std::max(1, block_n / schedule.warp_n.value_or(block_n));
+  const int warps = std::min(std::max(8, columns), (two_row_tiles ? 4 : most_rows / 16) * columns);
+  spec.num_warps = resolve("num_warps", schedule.num_warps, warps,
+                           two_row_tiles ? "32 rows a warp: each fragment of K and V serves twice"
+                                         : "16 rows a warp: 32 would not leave registers for their accumulators");
+  const int row_groups = std::max(1, spec.num_warps / columns);
+  const int rows = columns == 1 ? most_rows : std::min(most_rows, row_groups * (two_row_tiles ? 32 : 16));
+  spec.block_m = resolve("block_m", schedule.block_m, rows,
+                         columns > 1   ? fmt::format("{} warps split the keys of the same rows", columns)
+                         : rows == 128 ? "128 rows share each key tile"
+                                       : "64 rows, so that the tile fits shared memory");
   spec.block_n = resolve("block_n", schedule.block_n, keys,
                          fmt::format("{} keys of scores fit the registers beside the accumulators", keys));
+  spec.warp_n =
+      resolve("warp_n", schedule.warp_n, spec.block_n, "all keys of a tile: nothing of a score row has to cross warps");
   // Measured on an H100: two stages are worth 5 % at head dim 64 and cost 3 % at 128, where their registers are
   // missing.
-  const bool two_stages = depth <= 64 && !spec.register_staged;
+  const bool two_stages = depth <= 64 && !registers;
   spec.num_stages = resolve(
       "num_stages", schedule.num_stages, two_stages ? 2 : 1,
       two_stages ? "a whole tile ahead: one barrier a tile"
@@ -55,21 +66,22 @@ void choose_decode_tile(AttentionSpec& spec, const AttentionSchedule& schedule, 
   const auto warps = [&] { return schedule.num_warps.value_or(4); };
   spec.num_warps = warps();
   spec.block_n = schedule.block_n.value_or(16 * spec.num_warps);
-  spec.num_stages = schedule.num_stages.value_or(spec.register_staged ? 1 : 2);
+  const bool registers = spec.staging == Staging::kRegisters;
+  spec.num_stages = schedule.num_stages.value_or(registers ? 1 : 2);
   if (!fits(1) && schedule.num_warps.is_auto() && schedule.block_n.is_auto()) {
     spec.num_warps = 2;
     spec.block_n = 32;
   }
   spec.num_warps = resolve("num_warps", schedule.num_warps, spec.num_warps, "each warp walks keys of its own");
   spec.block_n = resolve("block_n", schedule.block_n, spec.block_n, "16 keys a warp");
-  if (schedule.num_stages.is_auto() && !spec.register_staged) {
+  spec.warp_n = resolve("warp_n", schedule.warp_n, spec.block_n / spec.num_warps, "each warp walks keys of its own");
+  if (schedule.num_stages.is_auto() && !registers) {
     spec.num_stages = 4;
     while (spec.num_stages > 2 && !fits(1)) --spec.num_stages;
   }
-  spec.num_stages =
-      resolve("num_stages", schedule.num_stages, spec.num_stages,
-              spec.register_staged ? "the next tile waits in registers"
-                                   : "three tiles in flight hide the memory's latency; deeper gains nothing");
+  spec.num_stages = resolve("num_stages", schedule.num_stages, spec.num_stages,
+                            registers ? "the next tile waits in registers"
+                                      : "three tiles in flight hide the memory's latency; deeper gains nothing");
   spec.min_ctas = 1;
   resolve.derived("min_ctas", spec.min_ctas, "shared memory bounds the CTAs of an SM");
 }
@@ -92,10 +104,10 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
   AttentionSpec& spec = plan.main;
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
-  spec.register_staged = problem.dtype.kv != problem.dtype.q;
-  resolve.derived("register_staged", spec.register_staged,
-                  spec.register_staged ? "keys are converted on the way, which only a pass through registers can do"
-                                       : "keys are used as they lie: cp.async moves them");
+  const bool converts = converts_keys(spec);
+  spec.staging = resolve("staging", schedule.staging, converts ? Staging::kRegisters : Staging::kCpAsync,
+                         converts ? "keys are converted on the way, which only a pass through registers can do"
+                                  : "keys are used as they lie: cp.async moves them");
 
   const int max_rows = max_rows_of_a_kv_head(problem);
   spec.token_gen =

@@ -19,8 +19,9 @@ struct ClusterShape {
 struct AttentionSchedule {
   Auto<Arch> arch;
   Auto<Family> family;
-  Auto<int> block_m, block_n, block_k;
+  Auto<int> block_m, block_n, block_k, warp_n;
   Auto<int> num_stages;
+  Auto<Staging> staging;
   Auto<bool> token_gen;
   Auto<int> num_warps;
   Auto<int> q_stages;
@@ -46,7 +47,9 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("block_m", schedule.block_m, range{16, 256, 16}, "query rows of a CTA's tile");
   field("block_n", schedule.block_n, range{16, 256, 16}, "keys of a tile");
   field("block_k", schedule.block_k, range{16, 512, 16}, "depth chunk of a key tile");
+  field("warp_n", schedule.warp_n, range{16, 256, 16}, "keys of a tile that a warp multiplies (portable family)");
   field("num_stages", schedule.num_stages, range{1, 32}, "stages of the KV buffer (portable family)");
+  field("staging", schedule.staging, any{}, "what the KV buffer's stages are: tiles of registers, or shared slots");
   field("token_gen", schedule.token_gen, any{}, "the KV buffer's decode form: each warp walks keys of its own");
   field("num_warps", schedule.num_warps, range{1, 32}, "warps of a CTA (portable family)");
   field("q_stages", schedule.q_stages, range{1, 4}, "slots of query tiles: 2 loads the next tile behind this one");

@@ -155,7 +155,7 @@ SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std:
 
 /// The decode forms'. `qk` and `v`: columns of a tile in shared memory.
 std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
-  const int slots = spec.register_staged ? 1 : spec.num_stages;
+  const int slots = spec.kv_slots();
   std::vector<SharedRegion> regions{
       region("queries", map.queries, map.rings, fmt::format("[{}][{}]", spec.block_m, qk))};
   const int warp_keys = spec.block_n / spec.num_warps;
@@ -183,7 +183,7 @@ std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec) {
 }  // namespace
 
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
-  const int slots = spec.register_staged ? 1 : spec.num_stages, qk = spec.head_dim_qk, v = spec.head_dim_v;
+  const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
   switch (spec.form()) {
     case AttentionForm::kPortablePrefill: break;
     case AttentionForm::kPortableDecode:
@@ -192,10 +192,21 @@ std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
     case AttentionForm::kHopperDecode: return hopper_decode_map(spec);
     case AttentionForm::kBlackwellPrefill: return blackwell_map(spec);
   }
-  const contract::AttentionLayout map = contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots);
-  return {region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
-          ring("keys", map.keys, map.values, slots, spec.block_n, qk),
-          ring("values", map.values, map.total, slots, spec.block_n, v)};
+  const contract::AttentionLayout map =
+      contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n());
+  const std::int32_t values_end = map.values + contract::align_up(slots * spec.block_n * v * 2, 1024);
+  std::vector<SharedRegion> regions{
+      region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
+      ring("keys", map.keys, map.values, slots, spec.block_n, qk),
+      ring("values", map.values, values_end, slots, spec.block_n, v)};
+  if (spec.num_warps_n() > 1) {
+    regions.push_back(region("statistics", map.statistics, map.partials,
+                             fmt::format("[{}][maximum, sum][{}] f32, over keys and values, once keys are walked",
+                                         spec.num_warps_n(), spec.block_m)));
+    regions.push_back(region("partial outputs", map.partials, map.partials + spec.block_m * v * 4,
+                             fmt::format("[{}][{}] f32, over keys and values", spec.block_m, v)));
+  }
+  return regions;
 }
 
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {

@@ -136,8 +136,9 @@ struct AttentionSpec {
   Swizzle swizzle = Swizzle::k128B;
   Rescale rescale = Rescale::kLazy;
   // portable, and decode of any family
-  bool register_staged = false;  // K and V pass through registers, converted on the way
+  Staging staging = Staging::kCpAsync;  // portable: what the stages of K and V are
   int block_k = 128;
+  int warp_n = 64;  // portable prefill: keys of a tile that a warp multiplies
   int num_warps = 4, num_stages = 1;
   int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
   Merge merge = Merge::kCombine;  // where keys are split
@@ -175,6 +176,10 @@ struct AttentionSpec {
   }
   /// Whether a launch chooses into how many parts keys are cut.
   bool splits_keys() const { return token_gen || split_keys; }
+  /// Portable: shared slots of K, and of V. Tiles that wait in registers pass through one.
+  int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
+  /// Portable: warps that own the same query rows, and share the keys of a tile.
+  int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
   /// Columns of q and k: without those that are rotary, in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
   /// Threads of a CTA.
@@ -234,8 +239,9 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     }
   } else {
     if (spec.family == Family::kPortable) {
-      field("register_staged", spec.register_staged, any{}, "keys and values pass through registers");
+      field("staging", spec.staging, any{}, "what the stages of the KV buffer are");
       field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
+      if (!spec.token_gen) field("warp_n", spec.warp_n, any{}, "keys of a tile that a warp multiplies");
     }
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");

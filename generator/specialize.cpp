@@ -46,6 +46,7 @@ std::string enum_type_name(QLayout) { return "QLayout"; }
 std::string enum_type_name(KvLayoutKind) { return "KvLayoutKind"; }
 std::string enum_type_name(CacheLength) { return "CacheLength"; }
 std::string enum_type_name(ScaleKind) { return "ScaleKind"; }
+std::string enum_type_name(Staging) { return "Staging"; }
 std::string enum_type_name(Merge) { return "Merge"; }
 std::string enum_type_name(Rescale) { return "Rescale"; }
 std::string enum_type_name(Family) { return "Family"; }

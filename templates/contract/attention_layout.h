@@ -10,20 +10,29 @@ struct AttentionLayout {
   int32_t queries;  // [block_m][head_dim.qk]; later the staged output, [block_m][head_dim.v]
   int32_t keys;     // slots of [block_n][head_dim.qk], 16 bits each
   int32_t values;   // slots of [block_n][head_dim.v]
+  // Over keys and values, once all are walked, where several warps own the same query rows; else empty.
+  int32_t statistics;  // [num_warps_n][2][block_m] f32: row maxima, row sums
+  int32_t partials;    // [block_m][head_dim.v] f32
   int32_t total;
 };
 
 constexpr int32_t align_up(int32_t value, int32_t to) { return (value + to - 1) / to * to; }
 constexpr int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/// attention_portable. `slots`: num_stages, or 1 if register-staged.
+/// attention_portable. `slots`: num_stages, or 1 where stages are registers. `num_warps_n`: warps that own the same
+/// rows.
 constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
-                                         int32_t slots) {
+                                         int32_t slots, int32_t num_warps_n) {
   AttentionLayout layout{};
   layout.queries = 0;
   layout.keys = align_up(block_m * larger(depth_qk, depth_v) * 2, 1024);
   layout.values = layout.keys + align_up(block_n * depth_qk * 2 * slots, 1024);
   layout.total = layout.values + align_up(block_n * depth_v * 2 * slots, 1024);
+  layout.statistics = layout.partials = layout.keys;
+  if (num_warps_n > 1) {
+    layout.partials = layout.statistics + align_up(num_warps_n * 2 * block_m * 4, 1024);
+    layout.total = larger(layout.total, layout.partials + block_m * depth_v * 4);
+  }
   return layout;
 }
 
@@ -51,5 +60,9 @@ constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t n
       larger(layout.rings + num_warps * layout.ring_bytes, layout.partials + num_warps * block_m * depth_v * 4);
   return layout;
 }
+
+/// attention_decode_portable with stages of registers: whether heads are so wide that no tile of K and V can wait there
+/// beside the accumulators. Keys are then fetched when their turn comes, and values behind Q K^T.
+constexpr bool decode_loads_late(int32_t depth_qk, int32_t depth_v) { return depth_qk + depth_v > 256; }
 
 }  // namespace kernelwright::contract

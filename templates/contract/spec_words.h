@@ -11,6 +11,7 @@ enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class CacheLength { kAccurate, kPrompt };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
+enum class Staging { kRegisters, kCpAsync };
 enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };
 enum class Family { kPortable, kHopper, kBlackwell };

@@ -9,7 +9,8 @@ namespace {
 
 using namespace decode;
 
-constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
+constexpr bool kRegisters = spec::kStaging == Staging::kRegisters;
+constexpr tile::KvForm kForm = kRegisters ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
 
 class Stream {
   using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, spec::kBlockK, spec::kHeadDimQk, kWarpKeys>, kForm,
@@ -19,14 +20,16 @@ class Stream {
   using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
   // Beside the accumulators of a wide head no tile can wait in registers: keys are then fetched when their turn comes,
   // and values behind Q K^T. Other warps and CTAs hide what that costs.
-  static constexpr bool kLate = spec::kRegisterStaged && spec::kHeadDimQk + spec::kHeadDimV > 256;
+  static constexpr bool kLate = kRegisters && contract::decode_loads_late(spec::kHeadDimQk, spec::kHeadDimV);
+  static_assert(!kLate || spec::kNumStages == 1, "the planner counts the same");
 
  public:
   static constexpr contract::DecodeLayout layout = contract::decode_layout(
       spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
-  static constexpr int groups_ahead = kLate ? 0 : Keys::num_slots > 1 ? Keys::num_slots - 1 : 1;
+  // Tiles on their way ahead of the loop: to all slots but the one that is read, or to all stages of registers.
+  static constexpr int groups_ahead = kLate ? 0 : kRegisters ? spec::kNumStages : Keys::num_slots - 1;
 
   static __device__ __forceinline__ void prepare(int, uint32_t, int, int) {}
 
@@ -44,14 +47,14 @@ class Stream {
         warp_(warp) {}
 
   __device__ __forceinline__ void prefetch() {
-#pragma unroll 1
+#pragma unroll kRegisters ? groups_ahead + 1 : 1
     for (int ahead = 0; ahead < groups_ahead; ++ahead) load(tiles_.begin + ahead, ahead);
   }
 
   __device__ __forceinline__ const Keys& keys() const { return keys_; }
   __device__ __forceinline__ const Values& values() const { return values_; }
 
-  /// The slot of the tile that is being read.
+  /// The slot of the tile that is being read, or the stage of registers that it came through.
   __device__ __forceinline__ int stage() const { return stage_; }
 
   __device__ __forceinline__ void await_keys(int key_tile) {
@@ -60,12 +63,12 @@ class Stream {
       ptx::cp_async_wait_group<groups_ahead>();
     } else {
       if constexpr (kLate) load(key_tile, 0);
-      keys_.copy_to_shared();
+      keys_.copy_to_shared(stage_);
       if constexpr (kLate) {
         values_.load_from_dram(value_rows_, first_key(key_tile), bound_, 0);
       } else {
-        values_.copy_to_shared();
-        load(key_tile + 1, 0);
+        values_.copy_to_shared(stage_);
+        load(key_tile + spec::kNumStages, stage_);
       }
     }
     __syncwarp();  // the warp's keys have landed
@@ -80,7 +83,7 @@ class Stream {
 
   __device__ __forceinline__ void release(int) {
     __syncwarp();  // no lane reads the slot that is loaded next
-    stage_ = stage_ == Keys::num_slots - 1 ? 0 : stage_ + 1;
+    stage_ = stage_ == Keys::num_stages - 1 ? 0 : stage_ + 1;
   }
 
   __device__ __forceinline__ void finish() { ptx::cp_async_wait_group<0>(); }

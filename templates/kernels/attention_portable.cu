@@ -4,9 +4,16 @@
 /// from the last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every
 /// fragment of K and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
 ///
-/// Two loops, by the number of stages:
-///   1   K and V have one slot each. V is fetched while Q K^T runs, the next K while P V runs: two barriers a tile.
-///   2+  a ring of slots that hold K and V of a tile, filled num_stages - 1 tiles ahead: one barrier a tile.
+/// The loop, by where tiles wait:
+///   one slot each    K and V: one stage of cp.async, or num_stages tiles of registers ahead of the slots. With one
+///   stage
+///                    V is fetched while Q K^T runs and the next K while P V runs; each stage more lets them run a tile
+///                    further ahead. Two barriers a tile.
+///   a ring           2 stages of cp.async and more: slots that hold K and V of a tile, filled num_stages - 1 tiles
+///                    ahead. One barrier a tile.
+/// Warps own query rows. Where warp_n is less than block_n, num_warps_n = block_n / warp_n warps own the same rows and
+/// each takes warp_n keys of every tile, with a softmax and an output of its own; they meet in shared memory once all
+/// keys are walked.
 #include "spec.h"
 
 #include "contract/attention_layout.h"
@@ -19,6 +26,7 @@
 #include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
 #include "policy/softmax.cuh"
+#include "policy/warp_columns.cuh"
 #include "ptx/launch.cuh"
 #include "tile/kv_buffer.cuh"
 #include "tile/kv_rows.cuh"
@@ -30,25 +38,32 @@ namespace {
 using contract::AttentionParams;
 
 constexpr int kNumThreads = spec::kNumWarps * 32;
-constexpr int kRowTiles = spec::kBlockM / (spec::kNumWarps * 16);
-constexpr int kKeySteps = spec::kBlockN / 16;
+constexpr int kNumWarpsN = spec::kBlockN / spec::kWarpN, kNumWarpsM = spec::kNumWarps / kNumWarpsN;
+constexpr int kRowTiles = spec::kBlockM / (kNumWarpsM * 16);
+constexpr int kKeySteps = spec::kWarpN / 16;
 constexpr int kDepthSteps = spec::kHeadDimQk / 16;
 constexpr int kOutputTiles = spec::kHeadDimV / 8;
-static_assert(kRowTiles * spec::kNumWarps * 16 == spec::kBlockM, "block_m is a multiple of 16 rows a warp");
+static_assert(kNumWarpsM * kNumWarpsN == spec::kNumWarps, "warps of a row share its keys evenly");
+static_assert(kRowTiles * kNumWarpsM * 16 == spec::kBlockM, "block_m is a multiple of 16 rows a warp");
 // Q stays in registers where that costs no more than the fragments of one row tile at depth 128.
 constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 
-constexpr tile::KvForm kForm = spec::kRegisterStaged ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
+constexpr bool kRegisters = spec::kStaging == Staging::kRegisters;
+constexpr tile::KvForm kForm = kRegisters ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
 using Keys =
-    tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kBlockN>, kForm, spec::kKvDType,
+    tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kWarpN>, kForm, spec::kKvDType,
                    spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
-using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
-                              spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV, spec::kWarpN>, kForm, spec::kKvDType,
+                              spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
 using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
-constexpr contract::AttentionLayout kLayout =
-    contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
+constexpr contract::AttentionLayout kLayout = contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk,
+                                                                       spec::kHeadDimV, Keys::num_slots, kNumWarpsN);
 static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values,
+              "the host counts the same");
+using Columns = policy::WarpColumns<kNumWarpsN, kNumWarpsM, spec::kBlockM, spec::kHeadDimV>;
+static_assert(kLayout.statistics + Columns::statistics_bytes <= kLayout.partials &&
+                  kLayout.partials + Columns::partials_bytes <= kLayout.total,
               "the host counts the same");
 
 using WorkItem =
@@ -58,27 +73,27 @@ using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
-using Scores = float[kRowTiles][spec::kBlockN / 8][4];
+using Scores = float[kRowTiles][spec::kWarpN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 // Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times what is not finite
 // NaN.
 constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
-/// scores = Q K^T for the warp's rows and the keys of `stage`.
+/// scores = Q K^T for the warp's rows and its keys of `stage`.
 __device__ __forceinline__ void multiply_keys(
     Scores& scores, const tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters>& queries, const Keys& keys,
     int stage) {
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
-    for (int n = 0; n < spec::kBlockN / 8; ++n)
+    for (int n = 0; n < spec::kWarpN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
   // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a
   // loop that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
   constexpr bool kRolled = Keys::num_chunks > 1 && !kQueriesInRegisters && Queries::whole_strips(spec::kBlockK);
-  constexpr int kPairs = spec::kBlockN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps,
+  constexpr int kPairs = spec::kWarpN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps,
                 kFragments = kSteps * kPairs;
   uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
 #pragma unroll 1
@@ -104,7 +119,7 @@ __device__ __forceinline__ void multiply_keys(
   }
 }
 
-/// output += P V for the warp's rows and the values of `stage`.
+/// output += P V for the warp's rows and its values of `stage`.
 __device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials,
                                                 const Values& values, int stage) {
   constexpr int kPairs = spec::kHeadDimV / 16, kFragments = kKeySteps * kPairs;
@@ -124,6 +139,10 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
       mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second[i % 2]);
   }
 }
+
+/// Which rows of the CTA a warp owns, in units of a warp's, and which of the num_warps_n parts of each key tile.
+__device__ __forceinline__ int row_group(int warp) { return kNumWarpsN == 1 ? warp : warp % kNumWarpsM; }
+__device__ __forceinline__ int column_of(int warp) { return kNumWarpsN == 1 ? 0 : warp / kNumWarpsM; }
 
 /// Infinities and NaNs of V, for the rows that see them: the products had zeros in their place. `first_row`: the
 /// thread's first row. Rare, and slow.
@@ -186,8 +205,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
                                                 item.sequence.kv_start, kv_head);
   const KvRows value_rows = tile::kv_rows<KvRows>(params, params.v, params.v_strides, pages, item.coord.batch,
                                                   item.sequence.kv_start, kv_head);
-  Keys keys(shared + kLayout.keys, thread);
-  Values values(shared + kLayout.values, thread);
+  const int column = column_of(thread / 32);
+  Keys keys(shared + kLayout.keys, thread, column);
+  Values values(shared + kLayout.values, thread, column);
   const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
   const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
     buffer.load_from_dram(rows, key_tile * spec::kBlockN, bound, stage);
@@ -200,14 +220,14 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
 
   // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
-  const int warp_row = warp * kRowTiles * 16;
+  const int warp_row = row_group(warp) * kRowTiles * 16;
   const auto row_of = [&](int r) { return warp_row + r / 2 * 16 + r % 2 * 8 + lane / 4; };
 
   Softmax softmax;
   if constexpr (spec::kSinks) {
 #pragma unroll
     for (int r = 0; r < Softmax::kRows; ++r)
-      if (row_of(r) < item.num_rows)
+      if (row_of(r) < item.num_rows && column == 0)  // it counts once
         softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
   }
 
@@ -228,12 +248,12 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     Scores scores;
     multiply_keys(scores, queries, keys, stage);
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
-      const int key = key_tile * spec::kBlockN + lane % 4 * 2;
+      const int key = key_tile * spec::kBlockN + column * spec::kWarpN + lane % 4 * 2;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const float slope = alibi.slope(r), start = alibi.at(r, key);
 #pragma unroll
-        for (int i = 0; i < spec::kBlockN / 4; ++i) {
+        for (int i = 0; i < spec::kWarpN / 4; ++i) {
           float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
           score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
         }
@@ -242,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
-        for (int n = 0; n < spec::kBlockN / 8; ++n)
+        for (int n = 0; n < spec::kWarpN / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
     }
@@ -251,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       const WorkItem again(params, ptx::opaque(blockIdx.x));
       const Mask limits = again.template mask<Mask>(params);
       const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
-      const int row = thread_again / 32 * kRowTiles * 16 + thread_again % 32 / 4;
-      const int origin = key_tile * spec::kBlockN + thread_again % 4 * 2;
+      const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
+      const int origin = key_tile * spec::kBlockN + column_of(thread_again / 32) * spec::kWarpN + thread_again % 4 * 2;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
@@ -283,28 +303,38 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     }
     queries.load_all();
   };
-  if constexpr (spec::kNumStages == 1) {
+  if constexpr (Keys::num_slots == 1) {
+    // Tile i is in stage i mod kStages. A load into it sets out as soon as the tile of kStages before has left it.
+    constexpr int kStages = spec::kNumStages;
     if (tiles.end > tiles.begin) keys.load_rows(key_rows, last * spec::kBlockN, bound, 0);  // rarely whole
+#pragma unroll
+    for (int ahead = 0; ahead < kStages - 1; ++ahead) {
+      if (last - ahead >= tiles.begin) load(values, value_rows, last - ahead, ahead);
+      if (last - ahead - 1 >= tiles.begin) load(keys, key_rows, last - ahead - 1, ahead + 1);
+    }
     ptx::cp_async_commit_group();
     ptx::cp_async_wait_group<0>();
     begin();
+    int stage = 0;
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<0>();
-      keys.copy_to_shared();
+      keys.copy_to_shared(stage);
       __syncthreads();  // K has landed, and nobody reads the V of the tile before
-      load(values, value_rows, key_tile, 0);
+      const int next_values = key_tile - (kStages - 1);
+      if (kStages == 1 || next_values >= tiles.begin)
+        load(values, value_rows, next_values, stage == 0 ? kStages - 1 : stage - 1);
       ptx::cp_async_commit_group();
       Exponentials exponentials;
       score(exponentials, key_tile, 0);
       ptx::cp_async_wait_group<0>();
-      values.copy_to_shared();
+      values.copy_to_shared(stage);
       await_values(key_tile, 0);  // and nobody reads this tile's K
-      if (key_tile > tiles.begin) load(keys, key_rows, key_tile - 1, 0);
+      if (key_tile > tiles.begin + (kStages - 1)) load(keys, key_rows, key_tile - kStages, stage);
       ptx::cp_async_commit_group();
       multiply_values(output, exponentials, values, 0);
+      stage = stage == kStages - 1 ? 0 : stage + 1;
     }
   } else {
-    static_assert(kForm == tile::KvForm::kCpAsync || spec::kNumStages == 1, "a register-staged buffer has one slot");
     const auto load_tile = [&](int key_tile, int stage) {
       if (key_tile >= tiles.begin) {
         load(keys, key_rows, key_tile, stage);
@@ -333,11 +363,19 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   // The epilogue derives anew what the loop had no registers to carry.
   const WorkItem done(params, ptx::opaque(blockIdx.x));
   const int end_lane = static_cast<int>(ptx::opaque(threadIdx.x)) % 32;
-  const int end_row = static_cast<int>(ptx::opaque(threadIdx.x)) / 32 * kRowTiles * 16;
+  const int end_warp = static_cast<int>(ptx::opaque(threadIdx.x)) / 32;
+  const int end_row = row_group(end_warp) * kRowTiles * 16;
   float value_scale = 1;
   if constexpr (spec::kScales != ScaleKind::kNone)
     value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
   softmax.finish();
+  if constexpr (kNumWarpsN > 1) {
+    // Every copy has landed and, behind the first barrier of merge(), nobody reads a tile any more.
+    const Columns columns{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
+                          reinterpret_cast<float4*>(shared_memory + kLayout.partials)};
+    columns.merge(softmax, output, column_of(end_warp), end_row, end_lane, exponent_scale);
+    if (column_of(end_warp) != 0) return;  // the first column has the whole
+  }
   if (kRowsDiffer && replaced) add_non_finite_values(output, params, done, end_row + end_lane / 4, end_lane);
 #pragma unroll
   for (int r = 0; r < Softmax::kRows; ++r) {
@@ -353,7 +391,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   }
   // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows
   // are in the way.
-  if (spec::kHeadDimQk != spec::kHeadDimV) __syncthreads();
+  if (spec::kHeadDimQk != spec::kHeadDimV && kNumWarpsN == 1) __syncthreads();
   tile::store_rows<spec::kOutDType, Output, kRowTiles>(
       output, shared, end_row, end_lane, done.num_rows,
       done.rows(static_cast<tile::Storage<spec::kOutDType>*>(params.o), params.o_strides));

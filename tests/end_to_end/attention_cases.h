@@ -37,6 +37,9 @@ std::vector<CudaCase> hopper_cases();
 /// The same of attention_sm100.
 std::vector<CudaCase> blackwell_cases();
 
+/// The portable kernels' own: each kind of stage, and keys split among warps.
+std::vector<CudaCase> portable_cases();
+
 /// `test` on one family; its name begins with the family's.
 CudaCase of_family(CudaCase test, Family family);
 

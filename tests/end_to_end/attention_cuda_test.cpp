@@ -48,10 +48,11 @@ class OnCuda : public testing::Test {
   }
 };
 
-/// Every case on the portable family; on hopper those that it takes, and its own.
+/// Every case on the portable family, and its own; on hopper those that it takes, and its own.
 std::vector<CudaCase> cases_of_all_families() {
   std::vector<CudaCase> cases;
   for (const CudaCase& test : all_cuda_cases()) cases.push_back(of_family(test, Family::kPortable));
+  for (const CudaCase& test : portable_cases()) cases.push_back(test);
   for (const CudaCase& test : shared_cases_on_hopper()) cases.push_back(test);
   for (const CudaCase& test : hopper_cases()) cases.push_back(test);
   return cases;

@@ -26,7 +26,8 @@ std::string complaint(const std::string& json) {
 }
 
 constexpr const char* kScheduleFields =
-    "arch, family, block_m, block_n, block_k, num_stages, token_gen, num_warps, q_stages, num_kv_stages, "
+    "arch, family, block_m, block_n, block_k, warp_n, num_stages, staging, token_gen, num_warps, q_stages, "
+    "num_kv_stages, "
     "num_qk_stages, "
     "num_mma_stages, kv_ring, num_q, math_warpgroups, overlap, swizzle, cta_group, cluster, scheduler, pack_gqa, "
     "splits, "

@@ -33,7 +33,8 @@ AttentionSpec decode() {
   spec.group = 4;
   spec.kv_layout = KvLayoutKind::kPaged;
   spec.page_size = 16;
-  spec.token_gen = spec.pack_gqa = spec.register_staged = true;
+  spec.token_gen = spec.pack_gqa = true;
+  spec.staging = Staging::kRegisters;
   spec.block_m = 16;
   spec.merge = Merge::kInKernel;
   return spec;
@@ -248,6 +249,7 @@ TEST(SpecWords, AreThoseOfTheHost) {
   expect_same_words<QLayout>("QLayout");
   expect_same_words<KvLayoutKind>("KvLayoutKind");
   expect_same_words<ScaleKind>("ScaleKind");
+  expect_same_words<Staging>("Staging");
   expect_same_words<Rescale>("Rescale");
   expect_same_words<Family>("Family");
   expect_same_words<KvRing>("KvRing");

@@ -17,8 +17,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr const char* kPortableFields =
-    "arch, family, block_m, block_n, block_k, num_stages, token_gen, num_warps, scheduler, swizzle, pack_gqa, splits, "
-    "merge, rescale";
+    "arch, family, block_m, block_n, block_k, warp_n, num_stages, staging, token_gen, num_warps, scheduler, swizzle, "
+    "pack_gqa, splits, merge, rescale";
 
 template <class KindConfig>
 std::vector<std::string> texts(const KindConfig& config, std::optional<Arch> arch = std::nullopt) {

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_decode_portable_6992344d0c7af9a2
+#define KERNELWRIGHT_ENTRY attention_decode_portable_7ebdfe3e7b8cd54c
 
 namespace kernelwright::spec {
 
@@ -31,7 +31,7 @@ constexpr int kBlockM = 16;  // query rows of a tile
 constexpr int kBlockN = 64;  // keys of a tile
 constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
 constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
-constexpr bool kRegisterStaged = true;  // keys and values pass through registers
+constexpr Staging kStaging = Staging::kRegisters;  // what the stages of the KV buffer are
 constexpr int kBlockK = 128;  // depth chunk of a key tile
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kNumStages = 1;  // stages of the KV buffer

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_portable_b684c0ea61d33579
+#define KERNELWRIGHT_ENTRY attention_portable_c3d669af505759e6
 
 namespace kernelwright::spec {
 
@@ -31,8 +31,9 @@ constexpr int kBlockM = 128;  // query rows of a tile
 constexpr int kBlockN = 64;  // keys of a tile
 constexpr int kSwizzleBytes = 128;  // widest shared-memory swizzle
 constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to a new row maximum
-constexpr bool kRegisterStaged = false;  // keys and values pass through registers
+constexpr Staging kStaging = Staging::kCpAsync;  // what the stages of the KV buffer are
 constexpr int kBlockK = 128;  // depth chunk of a key tile
+constexpr int kWarpN = 64;  // keys of a tile that a warp multiplies
 constexpr int kNumWarps = 4;  // warps of a CTA
 constexpr int kNumStages = 1;  // stages of the KV buffer
 constexpr int kMinCtas = 2;  // CTAs that an SM shall hold

@@ -143,6 +143,26 @@ void add_portable(std::vector<AttentionCall>& calls) {
   parts.splits = 2;
   parts.merge = Merge::kCombine;  // by a kernel of its own, which is a subject too
   calls.push_back({"portable_decode", decode, small_shape(1, 700), parts});
+
+  AttentionSchedule registers = portable;
+  registers.staging = Staging::kRegisters;
+  registers.num_stages = 2;
+  registers.num_warps = 4;
+  registers.block_m = 64;
+  registers.block_n = 32;
+  calls.push_back({"portable_prefill_registers", prefill, small_shape(250, 200), registers});
+  AttentionSchedule columns = portable;
+  columns.num_warps = 4;
+  columns.block_m = 32;
+  columns.block_n = 64;
+  columns.warp_n = 32;
+  columns.num_stages = 2;
+  calls.push_back({"portable_prefill_columns", prefill, small_shape(250, 260), columns});
+  AttentionSchedule waiting = portable;
+  waiting.splits = 1;
+  waiting.staging = Staging::kRegisters;
+  waiting.num_stages = 2;
+  calls.push_back({"portable_decode_registers", decode, small_shape(1, 700), waiting});
 }
 
 /// Lengths of sequences: an item each, and a tile or several.
