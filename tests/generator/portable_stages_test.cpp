@@ -53,7 +53,7 @@ AttentionSpec planned(const AttentionProblem& problem, const AttentionSchedule& 
   return plan_attention(problem, schedule, Arch::kSm80).main;
 }
 
-TEST(PortableStages, AreSlotsUnlessKeysAreConverted) {
+TEST(PortableStagePlan, AreSlotsUnlessKeysAreConverted) {
   for (const AttentionProblem& problem : {prefill(), decode()})
     EXPECT_EQ(planned(problem, portable()).staging, Staging::kCpAsync);
   for (const AttentionProblem& problem : {prefill(DType::kE4m3), decode(DType::kE5m2)}) {
@@ -62,7 +62,7 @@ TEST(PortableStages, AreSlotsUnlessKeysAreConverted) {
   }
 }
 
-TEST(PortableStages, OfRegistersTakeOneSlotHoweverManyThereAre) {
+TEST(PortableStagePlan, OfRegistersTakeOneSlotHoweverManyThereAre) {
   AttentionSchedule schedule = staged(Staging::kRegisters);
   for (const AttentionProblem& problem : {prefill(DType::kBf16, 64), decode(DType::kBf16, 64)}) {
     std::vector<std::uint32_t> bytes;
@@ -77,7 +77,7 @@ TEST(PortableStages, OfRegistersTakeOneSlotHoweverManyThereAre) {
   }
 }
 
-TEST(PortableStages, AreRefusedWhereTheyCannotBe) {
+TEST(PortableStagePlan, AreRefusedWhereTheyCannotBe) {
   EXPECT_THAT(
       refused(prefill(DType::kE4m3), staged(Staging::kCpAsync)),
       ElementsAre("/schedule/staging: cp_async, but e4m3 keys become bf16 on the way, which cp.async cannot do; "
