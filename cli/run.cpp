@@ -31,13 +31,17 @@ struct ShapeResult {
   double operations = 0;
   bool repeats = false, guards_intact = false;
   double milliseconds = 0;
-  bool right = false;   // by the verdict
-  std::string verdict;  // what it says, if not
+  bool right = false;     // by the verdict
+  std::string verdict;    // what it says, if not
+  std::string unchecked;  // why nothing was compared; then `right` says nothing
   std::vector<std::string> cells;
   JsonValue errors;
   std::string fault;  // what ended a launch on the emulator; then nothing was compared
 
-  bool passed() const { return fault.empty() && right && repeats && guards_intact; }
+  bool is_unchecked() const { return fault.empty() && !unchecked.empty(); }
+  /// Nothing was found that is wrong.
+  bool passed() const { return fault.empty() && (right || is_unchecked()) && repeats && guards_intact; }
+  std::string word() const { return !passed() ? "failed" : is_unchecked() ? "not checked" : "ok"; }
   std::string reason() const {
     if (!fault.empty()) return fault;
     std::string text = verdict;
@@ -59,6 +63,10 @@ struct ConfigResult {
     return hazards.empty() &&
            std::all_of(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.passed(); });
   }
+  bool is_unchecked() const {
+    return std::any_of(shapes.begin(), shapes.end(), [](const auto& shape) { return shape.is_unchecked(); });
+  }
+  const char* word() const { return !passed() ? "failed" : is_unchecked() ? "not checked" : "ok"; }
 };
 
 JsonValue to_json(const ConfigResult& result, bool with_hazards) {
@@ -67,13 +75,13 @@ JsonValue to_json(const ConfigResult& result, bool with_hazards) {
   for (const ShapeResult& shape : result.shapes) {
     JsonValue row = JsonValue::object();
     row.set("shape", shape.name)
-        .set("verdict", shape.passed() ? "ok" : "failed")
+        .set("verdict", shape.word())
         .set("launch_ms", shape.milliseconds)
         .set("operations", shape.operations)
         .set("repeats_bit_for_bit", shape.repeats)
         .set("errors", shape.errors);
     if (shape.kernel.key != kernel.key) row.set("key", shape.kernel.key).set("entry", shape.kernel.entry);
-    if (!shape.passed()) row.set("reason", shape.reason());
+    if (!shape.passed() || shape.is_unchecked()) row.set("reason", shape.reason());
     shapes.push(std::move(row));
   }
   JsonValue object = JsonValue::object();
@@ -82,7 +90,7 @@ JsonValue to_json(const ConfigResult& result, bool with_hazards) {
   object.set("registers", kernel.registers).set("spill_bytes", kernel.spill_bytes);
   object.set("times", JsonValue::object().set("prepare_ms", result.prepare_ms).set("compile_ms", kernel.compile_ms));
   if (with_hazards) object.set("hazards", cli::to_json(result.hazards));
-  return object.set("verdict", result.passed() ? "ok" : "failed").set("shapes", std::move(shapes));
+  return object.set("verdict", result.word()).set("shapes", std::move(shapes));
 }
 
 /// Shapes one after the other that one kernel serves stand in one table.
@@ -104,14 +112,16 @@ void print_text(const ConfigResult& result) {
       std::vector<std::string> cells{shape->name};
       cells.insert(cells.end(), shape->cells.begin(), shape->cells.end());
       cells.resize(1 + result.heads.size());  // a fault leaves none
-      cells.insert(cells.end(), {duration_text(shape->milliseconds), style.verdict(shape->passed())});
+      cells.insert(cells.end(), {duration_text(shape->milliseconds), shape->passed() && shape->is_unchecked()
+                                                                         ? style.dim("not checked")
+                                                                         : style.verdict(shape->passed())});
       table.row(std::move(cells));
     }
     fmt::print("{}", table.text(style));
     first = last;
   }
   for (const ShapeResult& shape : result.shapes)
-    if (!shape.passed()) fmt::print("  {}: {}\n", shape.name, style.bad(shape.reason()));
+    if (!shape.passed() || shape.is_unchecked()) fmt::print("  {}: {}\n", shape.name, style.bad(shape.reason()));
   fmt::print("{}", hazards_text(result.hazards));
 }
 
@@ -146,6 +156,7 @@ ShapeResult run_case(const Place& place, const KindOfConfig& config, const typen
   const typename Kind<KindOfConfig>::Verdict verdict = verify(call, output, {.seed = options.seed});
   result.right = verdict.passed;
   result.verdict = verdict.text;
+  if constexpr (requires { verdict.unchecked; }) result.unchecked = verdict.unchecked;
   result.cells = verdict_cells(config, verdict);
   result.errors = cli::to_json(verdict);
   if (!options.outputs.empty()) write_output(call, output, options.outputs);
@@ -230,7 +241,7 @@ int run(const Options& options) {
 
   Machine machine(options);
   JsonValue results = JsonValue::array();
-  bool passed = true;
+  bool passed = true, unchecked = false;
   for (Work& item : work) {
     const NamedConfig& named = *item.named;
     const Place place = machine.place_for(named);
@@ -240,6 +251,7 @@ int run(const Options& options) {
     }
     const ConfigResult result = std::visit([&](auto& of) { return run_config(place, named, of, options); }, item.of);
     passed = passed && result.passed();
+    unchecked = unchecked || result.is_unchecked();
     if (options.json)
       results.push(to_json(result, options.hazards));
     else
@@ -253,7 +265,9 @@ int run(const Options& options) {
       for (const SkippedConfig& config : configs.skipped)
         skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
       fmt::print("{}\n", JsonValue::object()
-                             .set("verdict", passed ? "ok" : "failed")
+                             .set("verdict", !passed     ? "failed"
+                                             : unchecked ? "not checked"
+                                                         : "ok")
                              .set("configs", std::move(results))
                              .set("skipped", std::move(skipped))
                              .dump());
@@ -261,6 +275,10 @@ int run(const Options& options) {
   } else {
     print_skipped(configs.skipped);
   }
+  if (unchecked)
+    fmt::print(stderr,
+               "kernelwright: some results were not compared with anything: their configs name sources without a "
+               "\"reference\"\n");
   return passed ? kDone : kMismatch;
 }
 

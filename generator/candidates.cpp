@@ -78,7 +78,8 @@ AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule sc
       if (std::string_view(name) != spec_name) return;
       if constexpr (std::is_same_v<decltype(value), Auto<std::remove_cvref_t<decltype(from)>>&>)
         value = from;
-      else if constexpr (std::is_same_v<decltype(value), Auto<double>&>)  // exp2_emulated
+      else if constexpr (std::is_same_v<decltype(value), Auto<double>&> &&
+                         std::is_same_v<decltype(from), int&>)  // exp2_emulated
         value = static_cast<double>(from) / kExp2Step;
     });
   });

@@ -2,6 +2,8 @@
 #include "kernelwright/generator/config_json.h"
 
 #include <algorithm>
+#include <concepts>
+#include <filesystem>
 
 #include "kernelwright/generator/config_json_reader.h"
 #include "kernelwright/generator/field_rules.h"
@@ -28,14 +30,44 @@ bool rests_on_unread(const std::string& path, const std::vector<Violation>& unre
   });
 }
 
+/// Texts of headers that a config names by a file, and places of references, from `folder` on.
+void read_source(PolicySource& source, const std::string& path, const std::filesystem::path& folder,
+                 ViolationList& violations) {
+  for (std::string* place : {&source.reference.library, &source.reference.array})
+    if (!place->empty()) *place = (folder / *place).string();
+  if (source.file.empty() || !source.text.empty()) return;
+  try {
+    source.text = read_small_file((folder / source.file).string(), "a header is a text");
+    if (auto why = verdict(source.text, lines{}))
+      violations.add(path + "/file", quoted_for_message(source.file) + " " + *why);
+    if (source.text.empty()) violations.add(path + "/file", quoted_for_message(source.file) + " is empty");
+  } catch (const ConfigError& error) {
+    violations.add(path + "/file", error.what());
+  }
+}
+
+void read_sources(Mask& mask, const std::string& path, const std::filesystem::path& folder, ViolationList& violations) {
+  if (mask.kind == MaskKind::kSource) read_source(mask.source, path, folder, violations);
+  for (std::size_t i = 0; i < mask.operands.size(); ++i)
+    read_sources(mask.operands[i], pointer_to(path + "/operands", i), folder, violations);
+}
+
 template <class KindConfig>
-KindConfig read_kind(const JsonValue& json, std::string name, ViolationList& violations) {
+KindConfig read_kind(const JsonValue& json, std::string name, const std::filesystem::path* folder,
+                     ViolationList& violations) {
   KindConfig config;
   config.name = std::move(name);
   if (const JsonValue* problem = json.find("problem"))
     detail::read_into(*problem, "/problem", config.problem, violations);
   else
     violations.add("/problem", "is missing; it says what to compute");
+  if constexpr (std::same_as<KindConfig, AttentionConfig>) {
+    if (folder) {
+      ScoreMod& mod = config.problem.score_mod;
+      read_sources(config.problem.mask, "/problem/mask", *folder, violations);
+      if (mod.kind == ScoreModKind::kSource) read_source(mod.source, "/problem/score_mod", *folder, violations);
+    }
+  }
   if (const JsonValue* schedule = json.find("schedule"))
     detail::read_into(*schedule, "/schedule", config.schedule, violations);
   if (const JsonValue* shapes = json.find("shapes")) detail::read_into(*shapes, "/shapes", config.shapes, violations);
@@ -68,9 +100,7 @@ std::string read_name(const JsonValue& json, ViolationList& violations) {
   return "";
 }
 
-}  // namespace
-
-Config read_config(std::string_view text) {
+Config read(std::string_view text, const std::filesystem::path* folder) {
   std::vector<Violation> duplicates;
   const JsonValue json = JsonValue::parse(text, &duplicates);
   if (!json.is_object()) throw ConfigError("", found(json) + " is no config; a config is an object");
@@ -81,12 +111,20 @@ Config read_config(std::string_view text) {
   std::string name = read_name(json, violations);
   const JsonValue* kind = json.find("kind");
   if (kind && kind->is_string() && kind->as_string() == "attention")
-    return read_kind<AttentionConfig>(json, std::move(name), violations);
+    return read_kind<AttentionConfig>(json, std::move(name), folder, violations);
   if (kind && kind->is_string() && kind->as_string() == "gemm")
-    return read_kind<GemmConfig>(json, std::move(name), violations);
+    return read_kind<GemmConfig>(json, std::move(name), folder, violations);
   violations.add("/kind", (kind ? found(*kind) + " is not a kind" : std::string("is missing")) + "; it takes one of " +
                               join(kKinds));
   throw ConfigError(violations.take());
+}
+
+}  // namespace
+
+Config read_config(std::string_view text) { return read(text, nullptr); }
+Config read_config(std::string_view text, const std::string& folder) {
+  const std::filesystem::path path(folder);
+  return read(text, &path);
 }
 
 }  // namespace kernelwright

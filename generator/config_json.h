@@ -15,14 +15,19 @@ namespace kernelwright {
 /// types, values out of range, and fields that contradict each other on any architecture (contradictions(),
 /// validate.h). A text that is no JSON has one violation, whose place is a line and a column. What a kernel family or
 /// an architecture lacks is not judged here: see validate().
+///
+/// Headers of policies are given by their text alone: a text has no folder that a file could be relative to.
 Config read_config(std::string_view json);
+/// As above, of a config in `folder`, where headers of policies and their references are.
+Config read_config(std::string_view json, const std::string& folder);
 
 /// As read_config, from a file. Also throws ConfigError, with the file as its place, for a path that is missing, is no
 /// regular file (a FIFO or device is refused without being opened) or is larger than 1 MiB (refused unread).
 Config read_config_file(const std::string& path);
 
-/// The text of a config's or a tuned row's file, under the same rules as read_config_file().
-std::string read_small_file(const std::string& path);
+/// The text of a config's or a tuned row's file, under the same rules as read_config_file(). `nature` is what messages
+/// say that the file should be.
+std::string read_small_file(const std::string& path, const char* nature = "a config is a JSON file");
 
 /// The config as JSON that read_config reads back to an equal value. Fields at their default are left out, apart from
 /// those that a config must have.

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/config_json_document.h"
@@ -37,24 +38,24 @@ std::string kind_of(mode_t mode) {
 /// The reason that the last system call gave.
 std::string reason() { return std::strerror(errno); }
 
-void check(const std::string& path, const struct stat& status) {
-  if (!S_ISREG(status.st_mode)) fail(path, kind_of(status.st_mode) + "; a config is a JSON file");
+void check(const std::string& path, const struct stat& status, const char* nature) {
+  if (!S_ISREG(status.st_mode)) fail(path, kind_of(status.st_mode) + "; " + nature);
   if (static_cast<std::uintmax_t>(status.st_size) > JsonValue::kMaxBytes)
     fail(path, "is " + std::to_string(status.st_size) + " bytes; a config has at most " +
                    std::to_string(JsonValue::kMaxBytes));
 }
 
-std::string contents(const std::string& path) {
+std::string contents(const std::string& path, const char* nature) {
   if (path.find('\0') != path.npos) fail(path, "is no path: it holds a zero byte");
   // Looked at before it is opened: opening a device can already do something, and a FIFO would wait for a writer.
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) fail(path, "cannot be read: " + reason());
-  check(path, status);
+  check(path, status, nature);
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) fail(path, "cannot be read: " + reason());
   const File file(descriptor);
   if (::fstat(file.get(), &status) != 0) fail(path, "cannot be read: " + reason());
-  check(path, status);  // the path may name another file by now
+  check(path, status, nature);  // the path may name another file by now
   std::string text(static_cast<std::size_t>(status.st_size) + 1, '\0');
   std::size_t size = 0;
   for (;;) {
@@ -73,7 +74,9 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
-std::string read_small_file(const std::string& path) { return contents(path); }
-Config read_config_file(const std::string& path) { return read_config(contents(path)); }
+std::string read_small_file(const std::string& path, const char* nature) { return contents(path, nature); }
+Config read_config_file(const std::string& path) {
+  return read_config(read_small_file(path), std::filesystem::path(path).parent_path().string());
+}
 
 }  // namespace kernelwright

@@ -78,6 +78,13 @@ class Reader {
     value = json.as_string();
   }
 
+  void read(const JsonValue& json, const std::string& path, std::string& value, const lines& rule,
+            std::string_view or_auto = "") {
+    if (!json.is_string()) return wrong_type(json, path, describe(rule), or_auto);
+    if (auto why = verdict(json.as_string(), rule)) return add(path, std::move(*why));
+    value = json.as_string();
+  }
+
   template <Enum E>
   void read(const JsonValue& json, const std::string& path, E& value, any, std::string_view or_auto = "") {
     if (!json.is_string()) return wrong_type(json, path, "one of " + join(words_of<E>()), or_auto);

@@ -69,7 +69,9 @@ keys are padded or paged: offsets of ragged ones place all keys. `kv_len` of a l
 and -1 is unbounded; where it is the whole mask, a launch may give another. `chunked` cuts the keys into chunks of `chunk`, counted
 from the sequence's first, and shows a query those of its diagonal key's chunk up to the diagonal. `padding` hides what lies past a
 sequence's own length (`kv_lengths`), as every mask does. `and` shows a key where every operand does, `or` where any does; joined
-masks of these kinds are one range of keys for each query, as long as their chunks have one size.
+masks of these kinds are one range of keys for each query, as long as their chunks have one size. `tensor`, bytes of a launch, and
+`source`, a header of your own, hide single keys, alone or as operands of an `and`: [policies.md](policies.md) has both, and the score
+modifiers of the same names.
 
 **ALiBi** adds slope * (key - diagonal key) to the scaled score. Slopes are a tensor of a launch, f32, one for each query head.
 Without it they are the paper's: for n heads, a power of two, 2^(-8 (head + 1) / n); of other counts, n is the largest power of two
@@ -85,7 +87,7 @@ q_rope and k_rope by them when they are written.
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`
 (which needs them beside padded queries), `window`, `chunk` and `operands` to their mask kinds, `cap` and `expr` to their score
-modifiers. `q_lens` and `kv_lens` have one entry per sequence, and `q_lens` goes with ragged queries. The names of a config's
+modifiers, `tensor` and the fields of a source to kinds of these names. `q_lens` and `kv_lens` have one entry per sequence, and `q_lens` goes with ragged queries. The names of a config's
 shapes differ, and are spelt like its own.
 )";
 

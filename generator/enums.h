@@ -11,8 +11,8 @@
 namespace kernelwright {
 
 enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
-enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr };
-enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
+enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr, kSource };
+enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr, kTensor, kSource };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
@@ -48,9 +48,11 @@ KERNELWRIGHT_ENUM(DType, "dtype", {DType::kF16, "f16"}, {DType::kBf16, "bf16"}, 
 KERNELWRIGHT_ENUM(MaskKind, "mask", {MaskKind::kNone, "none"}, {MaskKind::kCausal, "causal"},
                   {MaskKind::kSlidingWindow, "sliding_window"}, {MaskKind::kChunked, "chunked"},
                   {MaskKind::kPadding, "padding"}, {MaskKind::kTensor, "tensor"}, {MaskKind::kBits, "bits"},
-                  {MaskKind::kTree, "tree"}, {MaskKind::kAnd, "and"}, {MaskKind::kOr, "or"});
+                  {MaskKind::kTree, "tree"}, {MaskKind::kAnd, "and"}, {MaskKind::kOr, "or"},
+                  {MaskKind::kSource, "source"});
 KERNELWRIGHT_ENUM(ScoreModKind, "score_mod", {ScoreModKind::kNone, "none"}, {ScoreModKind::kSoftcap, "softcap"},
-                  {ScoreModKind::kAlibi, "alibi"}, {ScoreModKind::kExpr, "expr"});
+                  {ScoreModKind::kAlibi, "alibi"}, {ScoreModKind::kExpr, "expr"}, {ScoreModKind::kTensor, "tensor"},
+                  {ScoreModKind::kSource, "source"});
 KERNELWRIGHT_ENUM(QLayout, "q_layout", {QLayout::kPadded, "padded"}, {QLayout::kRagged, "ragged"});
 KERNELWRIGHT_ENUM(KvLayoutKind, "kv_layout", {KvLayoutKind::kPadded, "padded"}, {KvLayoutKind::kRagged, "ragged"},
                   {KvLayoutKind::kPaged, "paged"});

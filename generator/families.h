@@ -142,7 +142,8 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
   const bool slopes = spec.score_mod == ScoreModKind::kAlibi && spec.pack_gqa;  // one for each row
   const int caps = spec.score_mod == ScoreModKind::kSoftcap ? 4 : 0;            // tanh of every score
-  const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps;
+  const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
+  const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps + open;
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
 /// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads, or gathers keys.

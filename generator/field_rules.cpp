@@ -31,6 +31,10 @@ std::string describe(const real_range& rule) {
 }
 std::string describe(const text& rule) { return "text of at most " + std::to_string(rule.max_length) + " bytes"; }
 
+std::string describe(const lines& rule) {
+  return "lines of text of at most " + std::to_string(rule.max_length) + " bytes";
+}
+
 std::optional<std::string> verdict(std::int64_t value, const range& rule) {
   if (value < rule.low || value > rule.high) return std::to_string(value) + " is outside " + interval(rule);
   if ((value - rule.low) % rule.step != 0) return std::to_string(value) + " is not in " + interval(rule);
@@ -49,6 +53,14 @@ std::optional<std::string> verdict(const std::string& value, const text& rule) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
   if (std::any_of(value.begin(), value.end(), is_control))
     return quoted_for_message(value) + " holds a control character; it takes plain text";
+  return std::nullopt;
+}
+
+std::optional<std::string> verdict(const std::string& value, const lines& rule) {
+  if (value.size() > static_cast<std::size_t>(rule.max_length))
+    return "is " + std::to_string(value.size()) + " bytes long; " + std::to_string(rule.max_length) +
+           " are the most that fit";
+  if (value.find('\0') != value.npos) return "holds a zero byte; it takes lines of text";
   return std::nullopt;
 }
 

@@ -60,10 +60,12 @@ inline constexpr int kMaxNameLength = 64;
 std::string describe(const range& rule);
 std::string describe(const real_range& rule);
 std::string describe(const text& rule);
+std::string describe(const lines& rule);
 
 std::optional<std::string> verdict(std::int64_t value, const range& rule);
 std::optional<std::string> verdict(double value, const real_range& rule);
 std::optional<std::string> verdict(const std::string& value, const text& rule);
+std::optional<std::string> verdict(const std::string& value, const lines& rule);
 
 /// Whether `name` is [A-Za-z0-9._-]{1,64} and no run of dots: fit for a file name and a kernel entry.
 std::optional<std::string> name_verdict(std::string_view name);

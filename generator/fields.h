@@ -27,6 +27,10 @@ struct real_range {
 struct text {
   int max_length = 128;
 };
+/// As text, in lines.
+struct lines {
+  int max_length = 65536;
+};
 /// No rule beyond the type: an enum's words, a bool, a nested struct.
 struct any {};
 /// As R, and the field must be present.

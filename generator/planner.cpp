@@ -121,7 +121,20 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.cache_length = problem.cache_length;
   const RangeMask mask = range_mask(problem.mask);
   if (mask.kind != problem.mask.kind)
-    resolve.derived("mask", mask.kind, fmt::format("what \"{}\" comes to", to_string(problem.mask.kind)));
+    resolve.derived("mask", mask.kind,
+                    fmt::format("what \"{}\" comes to{}", to_string(problem.mask.kind),
+                                open_mask(problem.mask).tensor   ? ", beside a tensor that hides single keys"
+                                : open_mask(problem.mask).source ? ", beside a source that hides single keys"
+                                                                 : ""));
+  const OpenMask open = open_mask(problem.mask);
+  const auto source_of = [](const PolicySource& source, std::string field) {
+    return SpecSource{source.type, source.text, source.file, std::move(field)};
+  };
+  spec.mask_tensor = open.tensor != nullptr;
+  if (open.source) spec.mask_source = source_of(open.source->source, open.source_path);
+  if (problem.score_mod.kind == ScoreModKind::kSource)
+    spec.score_source = source_of(problem.score_mod.source, "/problem/score_mod");
+  if (problem.score_mod.kind == ScoreModKind::kTensor) spec.bias = problem.score_mod.dtype;
   spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   spec.token_gen = schedule.token_gen.value_or(decodes);

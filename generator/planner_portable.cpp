@@ -22,7 +22,8 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   const int most_rows = depth > 192 && !roomy ? 64 : 128;
   // A window's lower limits and a softcap's constants need the registers that 16 more keys of scores would take.
   const bool low_limits = spec.mask == MaskKind::kSlidingWindow || spec.mask == MaskKind::kChunked;
-  const bool crowded = depth > 96 && two_row_tiles && (low_limits || spec.score_mod != ScoreModKind::kNone);
+  const bool crowded =
+      depth > 96 && two_row_tiles && (low_limits || spec.opens_scores() || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
   // Warps that split the keys of a tile keep the rows of one that does not: more warps, or fewer rows in all.
   const int block_n = schedule.block_n.value_or(keys);

@@ -62,12 +62,63 @@ void visit_fields(Window& window, Visitor&& field) {
   field("right", window.right, range{-1, 1 << 30}, "keys right of the diagonal; -1 is unbounded");
 }
 
+/// A tensor of a launch with an element for each score, [batch or 1, q_heads or 1, q_len or 1, kv_len]: which
+/// dimensions it has, and which are one for all.
+struct ScoreTensor {
+  bool batch = true, heads = true, q = true;
+  bool operator==(const ScoreTensor&) const = default;
+};
+template <class Visitor>
+void visit_fields(ScoreTensor& tensor, Visitor&& field) {
+  field("batch", tensor.batch, any{}, "sequences have elements of their own; false: one for all");
+  field("heads", tensor.heads, any{}, "query heads have");
+  field("q", tensor.q, any{}, "queries have");
+}
+
+/// What `run` holds a source to: a function of a shared object, or an array in a .npy file. Neither: it is not checked,
+/// and `run` says so.
+struct PolicyReference {
+  std::string library, symbol, array;
+  bool operator==(const PolicyReference&) const = default;
+};
+template <class Visitor>
+void visit_fields(PolicyReference& reference, Visitor&& field) {
+  field("library", reference.library, text{1024}, "a shared object, relative to the config");
+  field("symbol", reference.symbol, text{128}, "its function, as docs/policies.md has it");
+  field("array", reference.array, text{1024}, "a .npy file of f32 instead: 0 hides a key, or what joins a score");
+}
+
+/// A policy that is a user's own source, a header with a type as templates/policy/place.cuh asks for it. It is compiled
+/// into the kernel.
+struct PolicySource {
+  std::string file;  // where the text is from, relative to the config; it names the source in messages
+  std::string type;
+  std::string text;  // of the header
+  PolicyReference reference;
+  bool operator==(const PolicySource&) const = default;
+  /// Whether any field is.
+  bool is_given() const noexcept {
+    return (file.size() | type.size() | text.size() | reference.library.size() | reference.symbol.size() |
+            reference.array.size()) != 0;
+  }
+};
+/// They stand among the fields of whoever has one.
+template <class Visitor>
+void visit_fields(PolicySource& source, Visitor&& field) {
+  field("file", source.file, text{1024}, "for kind source: a header, relative to the config");
+  field("type", source.type, text{256}, "for kind source: the type in it that is the policy");
+  field("text", source.text, lines{65536}, "for kind source: the header's text, in place of file");
+  field("reference", source.reference, any{}, "for kind source: what run compares with");
+}
+
 /// Which keys a query sees. Causal is aligned to the bottom right: the last query sees the last key.
 struct Mask {
   MaskKind kind = MaskKind::kNone;
   Window window;               // sliding_window
   int chunk = 0;               // chunked: keys in one chunk; a query sees its diagonal's, up to the diagonal
   std::vector<Mask> operands;  // and: visible where every operand is; or: where any is
+  ScoreTensor tensor;          // tensor: bytes of a launch, 0 where a key is hidden
+  PolicySource source;         // source: asked for single keys
   bool operator==(const Mask&) const = default;
 };
 template <class Visitor>
@@ -76,13 +127,18 @@ void visit_fields(Mask& mask, Visitor&& field) {
   field("window", mask.window, any{}, "for kind sliding_window; a run-time parameter");
   field("chunk", mask.chunk, range{0, 1 << 30}, "keys in one chunk, for kind chunked");
   field("operands", mask.operands, any{}, "the masks that and/or join");
+  field("tensor", mask.tensor, any{}, "for kind tensor: the shape of mask, a tensor of u8; 0 hides a key");
+  visit_fields(mask.source, field);
 }
 
 /// What happens to a score between Q K^T and the softmax.
 struct ScoreMod {
   ScoreModKind kind = ScoreModKind::kNone;
-  double cap = 0;    // softcap: score = cap * tanh(score / cap); a run-time parameter
-  std::string expr;  // expr
+  double cap = 0;              // softcap: score = cap * tanh(score / cap); a run-time parameter
+  std::string expr;            // expr
+  ScoreTensor tensor;          // tensor: joins the scaled score
+  DType dtype = DType::kBf16;  // of the tensor
+  PolicySource source;         // source: asked for single scores
   bool operator==(const ScoreMod&) const = default;
 };
 template <class Visitor>
@@ -90,6 +146,9 @@ void visit_fields(ScoreMod& mod, Visitor&& field) {
   field("kind", mod.kind, required{any{}}, "what happens to a score before the softmax");
   field("cap", mod.cap, real_range{0, 1e6}, "for kind softcap: cap * tanh(score / cap); a run-time parameter");
   field("expr", mod.expr, text{4096}, "for kind expr");
+  field("tensor", mod.tensor, any{}, "for kind tensor: the shape of bias, which is added to the scaled score");
+  field("dtype", mod.dtype, any{}, "for kind tensor: f16, bf16 or f32");
+  visit_fields(mod.source, field);
 }
 
 struct Rope {

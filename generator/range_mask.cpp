@@ -55,4 +55,17 @@ RangeMask range_mask(const Mask& mask) {
   return reach.right == kAll ? RangeMask{} : RangeMask{MaskKind::kSlidingWindow, window};
 }
 
+OpenMask open_mask(const Mask& mask, const std::string& path) {
+  OpenMask open;
+  if (mask.kind == MaskKind::kTensor) open.tensor = &mask;
+  if (mask.kind == MaskKind::kSource) open.source = &mask, open.source_path = path;
+  if (mask.kind != MaskKind::kAnd) return open;
+  for (std::size_t i = 0; i < mask.operands.size(); ++i) {
+    OpenMask one = open_mask(mask.operands[i], path + "/operands/" + std::to_string(i));
+    if (one.tensor) open.tensor = one.tensor;
+    if (one.source) open.source = one.source, open.source_path = std::move(one.source_path);
+  }
+  return open;
+}
+
 }  // namespace kernelwright

@@ -11,6 +11,8 @@
 /// two numbers stand for any tree of masks over chunks of one size.
 #pragma once
 
+#include <string>
+
 #include "kernelwright/generator/problem.h"
 
 namespace kernelwright {
@@ -25,7 +27,17 @@ struct RangeMask {
 };
 
 /// `mask` in that form. A sliding_window stays one, whatever its window: that is a run-time parameter. Only for masks
-/// that FamilyRules::takes_ranges() has let through: no other leaves, one size of chunks.
+/// that FamilyRules::takes_masks() has let through: no other leaves, one size of chunks. What is open is left out.
 RangeMask range_mask(const Mask& mask);
+
+/// The part of a mask that is no range: policy/open_scores.cuh asks it for single keys. It stands alone or is joined to
+/// the rest by "and", so that a key is seen if both the range and this show it.
+struct OpenMask {
+  const Mask* tensor = nullptr;  // of kind tensor
+  const Mask* source = nullptr;  // of kind source
+  std::string source_path;       // its place in a config
+};
+/// Points into `mask`, whose place in a config is `path`.
+OpenMask open_mask(const Mask& mask, const std::string& path = "/problem/mask");
 
 }  // namespace kernelwright

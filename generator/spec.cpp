@@ -1,12 +1,16 @@
 #include "kernelwright/generator/spec.h"
 
 #include "contract/blackwell_attention.h"
+#include "kernelwright/generator/digest.h"
 
 namespace kernelwright {
 namespace {
 
 std::string value_text(int value) { return std::to_string(value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(const SpecSource& source) {
+  return source.exists() ? source.type + " " + sha256(source.text).hex() : "none";
+}
 template <Enum E>
 std::string value_text(E value) {
   return std::string(to_string(value));

@@ -111,6 +111,14 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
 }
 
+/// A policy that is a user's own source, compiled in.
+struct SpecSource {
+  std::string type, text;   // type "": there is none
+  std::string file, field;  // for messages: where the text is from, and who named it: "/problem/mask"
+  bool exists() const { return !type.empty(); }
+  bool operator==(const SpecSource& other) const { return type == other.type && text == other.text; }
+};
+
 inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes
 
 /// One attention kernel of any form. Fields of another form are left at their defaults and are no part of the Spec's
@@ -160,6 +168,9 @@ struct AttentionSpec {
   int cluster_n = 1;        // CTAs of a cluster, along the keys: each takes a part of them
   int rope_width = 0;       // of head_dim_qk: the rotary part, in tensors of its own
   DType rope = DType::kBf16;
+  bool mask_tensor = false;              // bytes of a launch hide keys, beside `mask`
+  DType bias = DType::kBf16;             // score_mod tensor: what is added
+  SpecSource mask_source, score_source;  // of the user's own
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
@@ -180,6 +191,10 @@ struct AttentionSpec {
   int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
   /// Portable: warps that own the same query rows, and share the keys of a tile.
   int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
+  /// Whether each score has a look of its own: policy/open_scores.cuh.
+  bool opens_scores() const {
+    return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
+  }
   /// Columns of q and k: without those that are rotary, in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
   /// Threads of a CTA.
@@ -247,6 +262,12 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
     field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
     field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
     if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
+  }
+  if (spec.opens_scores()) {
+    field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
+    field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");
+    field("mask_source", spec.mask_source, any{}, "type and text that are asked for single keys");
+    field("score_source", spec.score_source, any{}, "type and text that are asked for single scores");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <set>
 
 #include "kernelwright/generator/gemm_families.h"
@@ -73,6 +74,11 @@ std::string constant(std::string_view, Swizzle swizzle, const char* doc) {
   const int bytes = swizzle == Swizzle::kNone ? 0 : std::stoi(std::string(to_string(swizzle)));
   return fmt::format("constexpr int kSwizzleBytes = {};  // {}\n", bytes, doc);
 }
+/// "mask_source" -> MaskSource, a type.
+std::string constant(std::string_view field, const SpecSource& source, const char* doc) {
+  return fmt::format("using {} = {};  // {}\n", constant_name(field).substr(1),
+                     source.exists() ? "::" + source.type : "policy::NoSource", doc);
+}
 template <Enum E>
 std::string constant(std::string_view field, E value, const char* doc) {
   // q or a alone would say too little in a template.
@@ -100,6 +106,28 @@ std::string wgmma_shapes(const Spec& spec) {
   return macros;
 }
 
+constexpr const char *kMaskHeader = "user/mask.cuh", *kScoreHeader = "user/score_mod.cuh";
+
+/// The headers of policies come first: nothing that a kernel defines is in their way.
+std::string open_scores(const AttentionSpec& spec) {
+  std::string header = "#define KERNELWRIGHT_OPEN_SCORES\n\n#include \"policy/place.cuh\"\n";
+  if (spec.mask_source.exists()) header += fmt::format("#include \"{}\"\n", kMaskHeader);
+  if (spec.score_source.exists()) header += fmt::format("#include \"{}\"\n", kScoreHeader);
+  return header + "\n";
+}
+
+/// Adds the headers of policies, which the unit owns.
+void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
+  const auto add = [&](const SpecSource& source, const char* include, const char* subject) {
+    if (!source.exists()) return;
+    auto text = std::make_shared<const std::string>(source.text);
+    unit.headers.push_back({include, *text, sha256(*text)});
+    unit.sources.push_back({include, source.type, source.file, source.field, subject, std::move(text)});
+  };
+  add(spec.mask_source, kMaskHeader, "the mask's type");
+  add(spec.score_source, kScoreHeader, "the score modifier's type");
+}
+
 std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(spec) + ".cu"; }
 
 }  // namespace
@@ -108,6 +136,8 @@ std::string spec_header(const Spec& spec) {
   std::string header = fmt::format(
       "// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", template_path(spec));
   header += wgmma_shapes(spec);
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec); attention && attention->opens_scores())
+    header += open_scores(*attention);
   header += fmt::format("#define KERNELWRIGHT_ENTRY {}\n\nnamespace kernelwright::spec {{\n\n", entry_name(spec));
   std::visit(
       [&](auto fields) {
@@ -130,6 +160,7 @@ SourceUnit specialize(const Spec& spec) {
   unit.source = fmt::format("#include \"spec.h\"\n#include \"{}\"\n", path);
   unit.headers = closure.files;
   unit.closure = closure.digest;
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) add_sources(*attention, unit);
   unit.arch = to_string(arch_of(spec));
   // One ptxas option each: NVRTC refuses a list. The seed keeps two builds of one key byte-identical. --minimal leaves
   // out textures and the device runtime, which no template uses: 57.7 -> 49.9 ms of front end, the same PTX. Measured

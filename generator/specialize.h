@@ -1,6 +1,7 @@
 /// Spec -> SourceUnit: all that a compiler needs to build one kernel, as text.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,14 @@
 
 namespace kernelwright {
 
+/// A header of the user's own among those of a unit.
+struct UserHeader {
+  std::string include;                      // "user/mask.cuh"
+  std::string type, file, field;            // as in SpecSource
+  std::string subject;                      // how a static_assert of the templates names the type
+  std::shared_ptr<const std::string> text;  // what the unit's header refers to
+};
+
 struct SourceUnit {
   std::string kernel;                 // "attention_portable"
   std::string entry;                  // extern "C" name: kernel, "_" and 16 hex digits of the Spec's digest
@@ -17,6 +26,7 @@ struct SourceUnit {
   std::string spec_text;              // canonical_text() of the Spec
   std::string source;                 // the translation unit: includes the template
   std::vector<TemplateFile> headers;  // from memory: templates include nothing else
+  std::vector<UserHeader> sources;    // those of the headers that are the user's; spec_text has their digests
   Digest closure;
   std::string arch;                  // "sm_90a"
   std::vector<std::string> options;  // NVRTC's, in order

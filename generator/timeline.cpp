@@ -26,6 +26,7 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   constexpr double kMaximum = 1, kExponential = 3.5;  // scale and offset, the exponential, the sum, half a conversion
   constexpr double kPolynomial = 9, kHidden = 2;      // in place of the exponential; a comparison and a choice
   constexpr double kSoftcap = 4, kAlibi = 1.5;
+  constexpr double kOpen = 6;  // two comparisons, an element, its use
   const auto whole = [](int depth) { return (depth + 15) / 16 * 16; };
   const double bytes = bits_of(spec.kv) / 8.0, emulated = static_cast<double>(spec.exp2_emulated) / kExp2Step;
   const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32,
@@ -39,7 +40,8 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   clocks.scores = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_qk) / flops, clocks.scores_shared);
   clocks.output = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_v) / flops, clocks.output_shared);
   clocks.exponentials = 1.0 * rows * spec.block_n * ((1 - emulated) + (softcap ? 1 : 0)) / machine.exp2;
-  clocks.before = machine.tile_clocks + per_result * (kMaximum + (softcap ? kSoftcap : 0) + (alibi ? kAlibi : 0));
+  clocks.before = machine.tile_clocks + per_result * (kMaximum + (softcap ? kSoftcap : 0) + (alibi ? kAlibi : 0) +
+                                                      (spec.opens_scores() ? kOpen : 0));
   clocks.during = per_result * (kExponential + emulated * kPolynomial);
   if (spec.rescale == Rescale::kAlways && spec.family == Family::kHopper)
     clocks.during += spec.head_dim_v * rows_of_a_warp / 32.0 * machine.stream_clocks;

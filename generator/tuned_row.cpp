@@ -6,6 +6,7 @@
 #include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/config_json_reader.h"
 #include "kernelwright/generator/config_json_value.h"
+#include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/field_rules.h"
 
@@ -14,8 +15,12 @@ namespace {
 
 constexpr std::int64_t kVersion = 1;
 
+/// What a source costs is its own: rows of one say nothing of another.
+std::string source_text(const PolicySource& source) { return ":" + sha256(source.text).hex().substr(0, 16); }
+
 std::string mask_text(const Mask& mask) {
   std::string text(to_string(mask.kind));
+  if (mask.kind == MaskKind::kSource) text += source_text(mask.source);
   if (mask.operands.empty()) return text;
   text += "(";
   for (std::size_t i = 0; i < mask.operands.size(); ++i) text += (i ? "," : "") + mask_text(mask.operands[i]);
@@ -87,6 +92,7 @@ std::string tuning_class(const AttentionProblem& problem) {
   add(to_string(problem.kv_layout.kind));
   add(mask_text(problem.mask));
   if (problem.score_mod.kind != ScoreModKind::kNone) add(to_string(problem.score_mod.kind));
+  if (problem.score_mod.kind == ScoreModKind::kSource) text += source_text(problem.score_mod.source);
   if (problem.score_mod.kind == ScoreModKind::kExpr) add(problem.score_mod.expr.substr(0, 64));
   if (problem.scales != ScaleKind::kNone) add(to_string(problem.scales));
   if (problem.rope.width) add("rope" + std::to_string(problem.rope.width));

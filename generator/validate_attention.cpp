@@ -52,6 +52,53 @@ void check_layouts(const AttentionProblem& problem, Violations& violations) {
                           "\"accurate\" would do"});
 }
 
+/// "mine::MyMask": it becomes a type in a source.
+bool is_type_name(std::string_view name) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (;;) {
+    const std::size_t end = std::min(name.find("::"), name.size());
+    const std::string_view part = name.substr(0, end);
+    if (part.empty() || is_digit(part[0])) return false;
+    for (const char c : part)
+      if (!is_letter(c) && !is_digit(c)) return false;
+    if (end == name.size()) return true;
+    name.remove_prefix(end + 2);
+  }
+}
+
+void check_source(const PolicySource& source, bool is_source, const std::string& path, const std::string& kind,
+                  Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({path + "/" + field, std::move(message)});
+  };
+  if (!is_source) {
+    const PolicySource none;
+    for (const auto& [name, given] :
+         {std::pair("file", source.file != none.file), std::pair("type", source.type != none.type),
+          std::pair("text", source.text != none.text), std::pair("reference", source.reference != none.reference)})
+      if (given) refuse(name, "has no meaning for kind " + kind + "; leave it out, or make the kind \"source\"");
+    return;
+  }
+  if (source.type.empty())
+    refuse("type", "is missing for kind \"source\"; it takes the name of the header's type that is the policy");
+  else if (!is_type_name(source.type))
+    refuse("type",
+           quoted(source.type) + " is no name of a type; a name with its namespaces, as \"mine::MyMask\", would do");
+  if (source.text.empty() && source.file.empty())
+    refuse("file",
+           "is missing for kind \"source\"; it takes a header, relative to the config, or \"text\" the header itself");
+  else if (source.text.empty())
+    refuse("file", quoted(source.file) +
+                       " has not been read, or is empty; a config that is no file has no folder to find it in: give "
+                       "the header's \"text\"");
+  const PolicyReference& reference = source.reference;
+  if (reference.library.empty() != reference.symbol.empty())
+    refuse("reference", "has a library or a symbol without the other; it takes both, or an array");
+  if (!reference.library.empty() && !reference.array.empty())
+    refuse("reference", "has a library and an array; one of them would do");
+}
+
 void check_mask(const Mask& mask, const std::string& path, Violations& violations, int depth = 0) {
   if (depth > kMaxMaskDepth) return;  // the field walk has reported it
   const std::string kind = quoted(to_string(mask.kind));
@@ -71,6 +118,10 @@ void check_mask(const Mask& mask, const std::string& path, Violations& violation
   if (!joins && !mask.operands.empty())
     violations.push_back(
         {path + "/operands", "has no meaning for kind " + kind + "; leave it out, or make the kind \"and\" or \"or\""});
+  if (mask.kind != MaskKind::kTensor && mask.tensor != ScoreTensor{})
+    violations.push_back(
+        {path + "/tensor", "has no meaning for kind " + kind + "; leave it out, or make the kind \"tensor\""});
+  check_source(mask.source, mask.kind == MaskKind::kSource, path, kind, violations);
   for (std::size_t i = 0; i < mask.operands.size(); ++i)
     check_mask(mask.operands[i], pointer_to(path + "/operands", i), violations, depth + 1);
 }
@@ -88,6 +139,16 @@ void check_score_mod(const ScoreMod& mod, Violations& violations) {
   if (mod.kind != ScoreModKind::kExpr && !mod.expr.empty())
     violations.push_back(
         {"/problem/score_mod/expr", "has no meaning for kind " + kind + "; leave it out, or make the kind \"expr\""});
+  check_source(mod.source, mod.kind == ScoreModKind::kSource, "/problem/score_mod", kind, violations);
+  const bool tensor = mod.kind == ScoreModKind::kTensor;
+  for (const auto& [name, given] :
+       {std::pair("tensor", mod.tensor != ScoreTensor{}), std::pair("dtype", mod.dtype != DType::kBf16)})
+    if (!tensor && given)
+      violations.push_back({std::string("/problem/score_mod/") + name,
+                            "has no meaning for kind " + kind + "; leave it out, or make the kind \"tensor\""});
+  if (tensor && !is_one_of(mod.dtype, {DType::kF16, DType::kBf16, DType::kF32}))
+    violations.push_back(
+        {"/problem/score_mod/dtype", quoted(to_string(mod.dtype)) + " does not fit; it takes f16, bf16 or f32"});
 }
 
 void check_rope(const AttentionProblem& problem, Violations& violations) {

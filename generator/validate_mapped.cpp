@@ -48,9 +48,10 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
       problem.kv_layout.kind == KvLayoutKind::kPaged && contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
-  rules.takes_ranges("/problem/mask", problem.mask);
+  rules.takes_masks("/problem/mask", problem.mask);
   rules.takes("/problem/score_mod/kind", problem.score_mod.kind,
-              {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
+              {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi, ScoreModKind::kTensor,
+               ScoreModKind::kSource});
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);

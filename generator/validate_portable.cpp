@@ -117,9 +117,10 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
-  portable.takes_ranges("/problem/mask", problem.mask);
+  portable.takes_masks("/problem/mask", problem.mask);
   portable.takes("/problem/score_mod/kind", problem.score_mod.kind,
-                 {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi});
+                 {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi, ScoreModKind::kTensor,
+                  ScoreModKind::kSource});
   portable.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");

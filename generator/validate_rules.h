@@ -143,10 +143,11 @@ class FamilyRules {
       if (one == found) return;
     refuse(path, std::to_string(found), join_numbers(built));
   }
-  /// Masks of ranges, over chunks of one size: what range_mask() takes.
-  void takes_ranges(const std::string& path, const Mask& mask) {
-    int chunk = 0;
-    takes_ranges(path, mask, chunk);
+  /// Masks of ranges, over chunks of one size: what range_mask() takes; and beside them, joined by "and", what
+  /// open_mask() takes, one of each kind.
+  void takes_masks(const std::string& path, const Mask& mask) {
+    MasksSoFar before;
+    takes_masks(path, mask, false, before);
   }
   /// "112 is not built yet for the portable family; it has 64, 80"
   void refuse(const std::string& path, const std::string& found, const std::string& built) {
@@ -165,17 +166,29 @@ class FamilyRules {
   }
 
  private:
-  void takes_ranges(const std::string& path, const Mask& mask, int& chunk) {
+  struct MasksSoFar {
+    int chunk = 0;
+    bool tensor = false, source = false;
+  };
+  void takes_masks(const std::string& path, const Mask& mask, bool in_or, MasksSoFar& before) {
     takes(path + "/kind", mask.kind,
           {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked, MaskKind::kPadding,
-           MaskKind::kAnd, MaskKind::kOr});
-    if (mask.kind == MaskKind::kChunked && chunk != 0 && mask.chunk != chunk)
-      refuse(path + "/chunk", std::to_string(mask.chunk) + " beside chunks of " + std::to_string(chunk),
+           MaskKind::kTensor, MaskKind::kSource, MaskKind::kAnd, MaskKind::kOr});
+    if (mask.kind == MaskKind::kChunked && before.chunk != 0 && mask.chunk != before.chunk)
+      refuse(path + "/chunk", std::to_string(mask.chunk) + " beside chunks of " + std::to_string(before.chunk),
              "chunks of one size");
     else if (mask.kind == MaskKind::kChunked)
-      chunk = mask.chunk;
+      before.chunk = mask.chunk;
+    if (mask.kind == MaskKind::kTensor) takes_open_mask(path, mask.kind, in_or, before.tensor);
+    if (mask.kind == MaskKind::kSource) takes_open_mask(path, mask.kind, in_or, before.source);
     for (std::size_t i = 0; i < mask.operands.size(); ++i)
-      takes_ranges(pointer_to(path + "/operands", i), mask.operands[i], chunk);
+      takes_masks(pointer_to(path + "/operands", i), mask.operands[i], in_or || mask.kind == MaskKind::kOr, before);
+  }
+  void takes_open_mask(const std::string& path, MaskKind kind, bool in_or, bool& another) {
+    const std::string word = "\"" + std::string(to_string(kind)) + "\"";
+    if (in_or) refuse(path + "/kind", word + " as a part of an \"or\"", "it alone or as a part of an \"and\"");
+    if (another) refuse(path + "/kind", "a second mask of kind " + word, "one of them");
+    another = true;
   }
   static bool is_among(std::string_view name, const std::vector<std::string_view>& fields) {
     for (const std::string_view field : fields)

@@ -21,6 +21,7 @@ namespace kernelwright::detail {
 struct ResolvedStrides {
   TensorStrides q, k, v, o;
   TensorStrides q_rope, k_rope;  // if the problem has a rotary part
+  TensorStrides mask, bias;      // if it has such tensors
 };
 
 inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
@@ -29,6 +30,17 @@ inline TensorStrides resolve(const TensorStrides& given, std::int64_t rows, std:
   if (!(given.batch | given.token | given.head)) strides = {rows * heads * head_dim, heads * head_dim, head_dim};
   if (ragged) strides.batch = 0;
   return strides;
+}
+
+/// Those of a tensor with an element for each score. They may wrap around where check_arguments() refuses the extents.
+inline TensorStrides resolve(const TensorStrides& given, const ScoreTensor& shape, const AttentionTensors& tensors,
+                             int heads) noexcept {
+  if (given.batch | given.token | given.head) return given;
+  const auto keys = static_cast<std::uint64_t>(tensors.kv_len);
+  const std::uint64_t head = shape.q ? keys * static_cast<std::uint64_t>(tensors.q_len) : keys;
+  const std::uint64_t batch = shape.heads ? head * static_cast<std::uint64_t>(heads) : head;
+  return {static_cast<std::int64_t>(shape.batch ? batch : 0), static_cast<std::int64_t>(shape.q ? keys : 0),
+          static_cast<std::int64_t>(shape.heads ? head : 0)};
 }
 
 inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const AttentionTensors& tensors) noexcept {
@@ -45,7 +57,10 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
           resolve(tensors.v_strides, kv_rows, kernel.kv_heads, spec.head_dim_v, ragged_kv),
           resolve(tensors.o_strides, tensors.q_len, kernel.q_heads, spec.head_dim_v, ragged_q),
           q_rope,
-          k_rope};
+          k_rope,
+          spec.mask_tensor ? resolve(tensors.mask_strides, kernel.mask, tensors, kernel.q_heads) : TensorStrides{},
+          spec.score_mod == ScoreModKind::kTensor ? resolve(tensors.bias_strides, kernel.bias, tensors, kernel.q_heads)
+                                                  : TensorStrides{}};
 }
 
 /// Queries of all heads if each sequence had q_len: more are more tiles than a launch has, whatever the kernel, and
@@ -83,13 +98,14 @@ inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
   // Not as a loop over a list: the list would be a copy of all strides.
   const auto bits = [](const TensorStrides& s) { return s.batch | s.token | s.head; };
   return static_cast<std::uint64_t>(bits(strides.q) | bits(strides.k) | bits(strides.v) | bits(strides.o) |
-                                    bits(strides.q_rope) | bits(strides.k_rope));
+                                    bits(strides.q_rope) | bits(strides.k_rope) | bits(strides.mask) |
+                                    bits(strides.bias));
 }
 
 /// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
-inline std::array<DevicePtr, 12> optional_operands(const AttentionTensors& t) noexcept {
-  return {t.lse,     t.q_offsets, t.kv_offsets,   t.kv_lengths, t.page_table, t.sinks,
-          t.k_scale, t.v_scale,   t.alibi_slopes, t.q_scale,    t.q_rope,     t.k_rope};
+inline std::array<DevicePtr, 14> optional_operands(const AttentionTensors& t) noexcept {
+  return {t.lse,     t.q_offsets,    t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale,
+          t.v_scale, t.alibi_slopes, t.q_scale,    t.q_rope,     t.k_rope,     t.mask,  t.bias};
 }
 
 /// True only if no rule of check_arguments() is broken; may be false for arguments that are fine too (broadcasts, no
@@ -142,6 +158,9 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
     return false;
   if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
   if (t.num_pages < 0 || (t.num_pages > 0 && spec.kv_layout != KvLayoutKind::kPaged)) return false;
+  const auto contiguous = [](const TensorStrides& s) { return !(s.batch | s.token | s.head); };
+  if (!contiguous(t.mask_strides) || !contiguous(t.bias_strides) || static_cast<std::int64_t>(t.mask | t.bias) < 0)
+    return false;
   return (!t.scale || std::isfinite(*t.scale)) && !t.softcap && !t.window;
 }
 
@@ -314,6 +333,54 @@ void check_arguments(const LoadedAttention& kernel, const AttentionTensors& tens
     });
     bad((address & 3) != 0, path, [=] { return fmt::format("address {:#x} is not a multiple of 4", address); });
   };
+  // A tensor with an element for each score.
+  const auto per_score = [&](const char* path, const char* strides_path, DevicePtr address, const TensorStrides& stride,
+                             const ScoreTensor& shape, std::int64_t bytes, bool taken, const char* taker) {
+    bad(taken & (tensors.kv_len > 0) & !address, path,
+        [=] { return fmt::format("is null, and the problem has {}", taker); });
+    bad(!taken & (address != 0), path, [=] {
+      return fmt::format("is given, and the problem does not have {}; leave it null, or prepare a problem that has",
+                         taker);
+    });
+    if (!taken) return;
+    bad((address & static_cast<DevicePtr>(bytes - 1)) != 0, path,
+        [=] { return fmt::format("address {:#x} is not a multiple of its elements' {} bytes", address, bytes); });
+    const struct {
+      const char* name;
+      std::int64_t stride, extent;
+      bool own;
+    } dims[] = {{"batch", stride.batch, tensors.batch, shape.batch},
+                {"head", stride.head, kernel.q_heads, shape.heads},
+                {"token", stride.token, tensors.q_len, shape.q}};
+    CheckedInt last = tensors.kv_len;
+    for (const auto& dim : dims) {
+      bad(!dim.own & (dim.stride != 0), strides_path, [=] {
+        return fmt::format("{} stride {}: the problem's tensor has one element there for all; give 0", dim.name,
+                           dim.stride);
+      });
+      bad(dim.own & (dim.stride != 0) & (dim.extent > 1) & (dim.stride < tensors.kv_len), strides_path, [=, &tensors] {
+        return fmt::format("{} stride {} is below a row of {} keys; give 0 for one row for all, or at least {}",
+                           dim.name, dim.stride, tensors.kv_len, tensors.kv_len);
+      });
+      bad((dim.stride < 0) & (dim.extent <= 1), strides_path,
+          [=] { return fmt::format("{} stride {} is negative; 0 would do", dim.name, dim.stride); });
+      last += CheckedInt(std::max<std::int64_t>(dim.stride, 0)) * std::max<std::int64_t>(dim.extent - 1, 0);
+    }
+    // Contiguous strides may have wrapped around.
+    const CheckedInt rows = CheckedInt(shape.batch ? tensors.batch : 1) * (shape.heads ? kernel.q_heads : 1) *
+                            (shape.q ? tensors.q_len : 1);
+    const CheckedInt all = (last + rows * tensors.kv_len) * bytes;
+    bad(lengths_fit &&
+            !(all.at_most(kMostBytes) && is_span(address, static_cast<std::uint64_t>((last * bytes).or_most()))),
+        strides_path, [=, &tensors] {
+          return fmt::format(
+              "strides [batch {}, token {}, head {}] bring rows of {} keys at {:#x} to more than {} bytes",
+              stride.batch, stride.token, stride.head, tensors.kv_len, address, kMostBytes);
+        });
+  };
+  per_score("/mask", "/mask_strides", tensors.mask, strides.mask, kernel.mask, 1, spec.mask_tensor, "mask \"tensor\"");
+  per_score("/bias", "/bias_strides", tensors.bias, strides.bias, kernel.bias, bits_of(spec.bias) / 8,
+            spec.score_mod == ScoreModKind::kTensor, "score_mod \"tensor\"");
   extra("/lse", tensors.lse, spec.lse, false, "\"lse\": true");
   extra("/q_offsets", tensors.q_offsets, ragged_q, true, "ragged queries");
   extra("/kv_offsets", tensors.kv_offsets, ragged_kv, true, "ragged keys");

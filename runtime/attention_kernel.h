@@ -101,6 +101,17 @@ struct AttentionTensors {
   /// batches that are padded to the size of a graph have them. True: the launch makes them zeros, and their LSE -inf.
   /// False: it leaves them as they are.
   bool zero_padding = false;
+
+  /// Mask "tensor", alone or in an "and": [batch or 1, q_heads or 1, q_len or 1, kv_len] bytes as the problem says, of
+  /// which 0 hides a key. Queries count from their sequence's first, ragged or not. Of all three strides, `token` is
+  /// that of a query, keys are contiguous, and a dimension that is one for all has 0. All zero: contiguous. A key from
+  /// kv_len on has no element and is hidden.
+  DevicePtr mask = 0;
+  TensorStrides mask_strides;
+  /// Score modifier "tensor": as mask, of the problem's score_mod.dtype, whose elements join the scaled scores. -inf
+  /// hides a key.
+  DevicePtr bias = 0;
+  TensorStrides bias_strides;
 };
 
 /// A handle to the kernel of one attention problem.

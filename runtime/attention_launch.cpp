@@ -119,6 +119,10 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
       .q_tokens = extent(tensors.q_tokens),
       .kv_tokens = extent(kv_tokens_of(tensors)),
       .zero_padding = tensors.zero_padding ? 1 : 0,
+      .mask = pointer<const std::uint8_t>(tensors.mask),
+      .bias = pointer<const void>(tensors.bias),
+      .mask_strides = packed(strides.mask),
+      .bias_strides = packed(strides.bias),
   };
 }
 
@@ -180,6 +184,8 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.max_q_len = problem.max_q_len;
   loaded.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim.qk)));
   loaded.softcap = static_cast<float>(problem.score_mod.cap);
+  if (const Mask* tensor = open_mask(problem.mask).tensor) loaded.mask = tensor->tensor;
+  loaded.bias = problem.score_mod.tensor;
   const RangeMask mask = range_mask(problem.mask);
   loaded.window = mask.window;
   loaded.chunk_reach = mask.chunk_reach;
@@ -188,16 +194,17 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
   const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
   const bool per_token = spec.scales == ScaleKind::kPerToken, rope = spec.rope_width > 0;
-  const auto bits = [](std::array<bool, 12> wanted) {  // in the order of optional_operands()
+  const auto bits = [](std::array<bool, 14> wanted) {  // in the order of optional_operands()
     unsigned set = 0;
     for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
     return set;
   };
   loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
-                       spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope});
+                       spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope, spec.mask_tensor,
+                       spec.score_mod == ScoreModKind::kTensor});
   const bool prompt = spec.cache_length == CacheLength::kPrompt;
-  loaded.needs =
-      bits({false, ragged_q, ragged_kv, prompt, paged, spec.sinks, scaled, scaled, false, per_token, rope, rope});
+  loaded.needs = bits({false, ragged_q, ragged_kv, prompt, paged, spec.sinks, scaled, scaled, false, per_token, rope,
+                       rope, spec.mask_tensor, spec.score_mod == ScoreModKind::kTensor});
   const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);

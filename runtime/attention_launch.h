@@ -20,6 +20,7 @@ struct LoadedAttention {
   int num_sms = 0;
   int q_heads = 1, kv_heads = 1;
   int max_q_len = 0;
+  ScoreTensor mask, bias;        // shapes of the two, if the Spec has them
   float scale = 1, softcap = 0;  // where the caller gives none
   Window window;                 // as range_mask() has it
   int chunk_reach = 0;

@@ -224,7 +224,11 @@ AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
                            .k_rope_strides = strides(c.k_rope_strides),
                            .q_scale = c.q_scale,
                            .num_pages = c.num_pages,
-                           .zero_padding = c.zero_padding != 0};
+                           .zero_padding = c.zero_padding != 0,
+                           .mask = c.mask,
+                           .mask_strides = strides(c.mask_strides),
+                           .bias = c.bias,
+                           .bias_strides = strides(c.bias_strides)};
   if (c.overrides & ~7u)
     throw ConfigError("/attention_tensors/overrides",
                       fmt::format("{:#x} has bits that mean nothing here", c.overrides));

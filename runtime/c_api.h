@@ -248,9 +248,9 @@ typedef struct kernelwright_attention_problem {
   const char* q_layout;  /* "padded", "ragged" */
   const char* kv_layout; /* "padded", "ragged", "paged" */
   int32_t page_size;
-  const char* mask;                  /* "none", "causal", "sliding_window", "chunked", "padding" */
+  const char* mask;                  /* "none", "causal", "sliding_window", "chunked", "padding", "tensor" */
   int32_t window_left, window_right; /* read for "sliding_window" alone */
-  const char* score_mod;             /* "none", "softcap", "alibi" */
+  const char* score_mod;             /* "none", "softcap", "alibi", "tensor" (of bf16) */
   double softcap;
   int32_t sinks, lse;
   const char* scales; /* "none", "per_tensor", "per_head" */
@@ -345,6 +345,13 @@ typedef struct kernelwright_attention_tensors {
    * 0: not known, and a wrong entry makes the kernel read what is not its own. */
   int32_t num_pages;
   int32_t zero_padding; /* 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone */
+  /* Mask "tensor" and score_mod "tensor": [batch or 1, q_heads or 1, q_len or 1, kv_len], as the problem says, bytes of
+   * which 0 hides a key, and elements of score_mod.dtype that join the scaled scores. Strides: token is that of a
+   * query; keys are contiguous; 0 where one is for all. */
+  uint64_t mask;
+  kernelwright_strides mask_strides;
+  uint64_t bias;
+  kernelwright_strides bias_strides;
 } kernelwright_attention_tensors;
 
 /* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits

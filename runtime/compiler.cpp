@@ -292,6 +292,27 @@ bool is_unknown_to_12_8(const std::string& option) {
   return option == "--no-cache" || option.starts_with("--frandom-seed=");
 }
 
+/// What a failed compile says of a header of the user's own: "/problem/mask/file: \"my_mask.cuh\" does not compile:
+/// my_mask.cuh(3): error: ...\n", the log's first error. "" where it is no header's.
+std::string user_fault(const SourceUnit& unit, std::string_view log) {
+  while (!log.empty()) {
+    std::string line(log.substr(0, log.find('\n')));
+    log.remove_prefix(std::min(log.size(), line.size() + 1));
+    if (line.find("error:") == line.npos) continue;
+    for (const UserHeader& source : unit.sources) {
+      const std::string name = source.file.empty() ? source.include : source.file;
+      const std::size_t at = line.find(source.include + "(");
+      const std::string type = "\"" + source.type.substr(source.type.rfind(':') + 1) + "\"";
+      if (at == line.npos && line.find(source.subject) == line.npos && line.find(type) == line.npos) continue;
+      if (at != line.npos) line.replace(at, source.include.size(), name);
+      return fmt::format("{}/{}: \"{}\" does not compile as {}: {}\n", source.field,
+                         source.file.empty() ? "text" : "file", name, source.type, line);
+    }
+    return {};
+  }
+  return {};
+}
+
 constexpr std::string_view kArchOption = "--gpu-architecture=";
 
 std::vector<std::string> options_for(int version, const SourceUnit& unit) {
@@ -362,8 +383,8 @@ std::string Compiler::ptx_with_lines(const SourceUnit& unit) {
   options.push_back("-lineinfo");
   Program program(*nvrtc_, unit);
   if (program.compile(options) != NVRTC_SUCCESS)
-    throw CompileError(
-        fmt::format("{} for {}, with lines: {}", unit.kernel, unit.arch, first_lines(program.log(), kLogLinesInError)));
+    throw CompileError(fmt::format("{}{} for {}, with lines: {}", user_fault(unit, program.log()), unit.kernel,
+                                   unit.arch, first_lines(program.log(), kLogLinesInError)));
   return program.ptx();
 }
 
@@ -381,11 +402,12 @@ Binary Compiler::binary_of(const SourceUnit& unit) {
   if (result == NVRTC_SUCCESS) cubin = program.cubin();
   if (result != NVRTC_SUCCESS || !is_elf(cubin)) {
     const std::string kept = keep_source(failed_source_dir_, unit, compiler);
-    throw CompileError(fmt::format("{} for {}: {} says {}\n{}\nsource: {}", unit.kernel, unit.arch, compiler,
-                                   result == NVRTC_SUCCESS ? "that it compiled, and gives no cubin"
-                                                           : nvrtc_->nvrtcGetErrorString(result),
-                                   first_lines(log, kLogLinesInError), kept.empty() ? "could not be kept" : kept),
-                       kept, log);
+    throw CompileError(
+        fmt::format(
+            "{}{} for {}: {} says {}\n{}\nsource: {}", user_fault(unit, log), unit.kernel, unit.arch, compiler,
+            result == NVRTC_SUCCESS ? "that it compiled, and gives no cubin" : nvrtc_->nvrtcGetErrorString(result),
+            first_lines(log, kLogLinesInError), kept.empty() ? "could not be kept" : kept),
+        kept, log);
   }
 
   PtxasReport report = read_ptxas_log(log, unit.entry);

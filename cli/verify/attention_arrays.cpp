@@ -8,8 +8,11 @@
 #include <filesystem>
 #include <optional>
 
+#include "kernelwright/generator/range_mask.h"
 #include "kernelwright/verify/array_folder.h"
+#include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/policy_reference.h"
 
 namespace kernelwright {
 namespace {
@@ -43,6 +46,8 @@ class Reader {
       encode(q_rope_, call_.q_rope);
       encode(k_rope_, call_.k_rope);
     }
+    read_score_arrays();
+    folder_.require_no_fault();
     call_.scale = 1 / std::sqrt(static_cast<float>(problem_.head_dim.qk));
     call_.softcap = static_cast<float>(problem_.score_mod.cap);
     call_.window = problem_.mask.window;
@@ -71,7 +76,8 @@ class Reader {
     unread("q_scale", problem_.scales == ScaleKind::kPerToken, "the problem's scales are not per_token");
     unread("q_rope", problem_.rope.width > 0, "the problem has no rotary part");
     unread("k_rope", problem_.rope.width > 0, "the problem has no rotary part");
-    unread("mask", false, "the problem's mask is not a tensor");
+    unread("mask", open_mask(problem_.mask).tensor, "the problem's mask is not a tensor");
+    unread("bias", problem_.score_mod.kind == ScoreModKind::kTensor, "the problem's score_mod is not a tensor");
   }
 
   template <class T>
@@ -193,6 +199,32 @@ class Reader {
         per_head ? fmt::format("heads.kv is {} and scales are per_head", count) : "scales are per_tensor";
     list("k_scale", count, why, call_.k_scale);
     list("v_scale", count, why, call_.v_scale);
+  }
+
+  /// mask and bias: an element for each score.
+  void read_score_arrays() {
+    load_references(call_);
+    const auto read = [&](const char* name, const ScoreTensor& shape, ScoreArray& to) {
+      const auto dim = [](bool own, std::int64_t extent, const char* what, const char* field) {
+        return own ? Dim{extent, fmt::format("there are {} {}", extent, what)}
+                   : Dim{1, fmt::format("the problem's tensor.{} is false", field)};
+      };
+      const auto array = read_array<float>(
+          name,
+          {dim(shape.batch, call_.batch, "sequences", "batch"), dim(shape.heads, problem_.heads.q, "heads", "heads"),
+           dim(shape.q, call_.q_len, "queries in the longest sequence", "q"),
+           Dim{call_.kv_len, fmt::format("there are {} keys in the longest sequence", call_.kv_len)}});
+      lay_out(call_, shape, 0, 0, to);
+      if (array) to.values = array->values;
+    };
+    if (const Mask* mask = open_mask(problem_.mask).tensor) {
+      read("mask", mask->tensor, call_.mask);
+      for (float& value : call_.mask.values) value = value != 0 ? 1.f : 0.f;
+    }
+    if (problem_.score_mod.kind == ScoreModKind::kTensor) {
+      read("bias", problem_.score_mod.tensor, call_.bias);
+      for (float& value : call_.bias.values) value = round_to(problem_.score_mod.dtype, value);
+    }
   }
 
   bool check_offsets(const char* name, const std::vector<std::int32_t>& offsets, std::int64_t tokens,

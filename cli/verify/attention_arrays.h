@@ -10,6 +10,8 @@
 ///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
 ///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
 ///   q_rope, k_rope  as q and k with rope.width, where the problem has a rotary part, which theirs then lacks
+///   mask         [batch or 1, q_heads or 1, q_len or 1, kv_len] as the problem's mask "tensor" says; 0 hides a key
+///   bias         the same for score_mod "tensor"; rounded to its dtype
 ///   q_scale      with scales per_token: as q without its last dimension; then k_scale as k without, and v_scale [1]
 /// and out: o as q with head_dim.v, lse [batch, q_heads, q_len] or [tokens, q_heads].
 #pragma once

@@ -60,7 +60,9 @@ struct Verdict {
   double max_error = 0, max_lse_error = 0;
   double rms_ratio = 0, rms_limit = 0;  // see above; the limit is 0 where data is not random
   std::size_t not_finite = 0;           // elements that are NaN or infinite and should not be, or the other way round
-  std::string text;                     // "" if passed
+  /// Sources of the problem that have no reference: nothing was compared, and it has not passed.
+  std::string unchecked;
+  std::string text;  // "" if passed
 };
 Verdict verify(const AttentionCase& call, const AttentionOutput& output, const VerdictOptions& options = {});
 

@@ -172,6 +172,15 @@ double AttentionCase::kv_bytes() const {
   return keys * problem.heads.kv * (problem.head_dim.qk + problem.head_dim.v) * bits_of(problem.dtype.kv) / 8;
 }
 
+void lay_out(const AttentionCase& call, const ScoreTensor& shape, int padding, float value, ScoreArray& array) {
+  const std::int64_t row = std::int64_t{call.kv_len} + padding, head = shape.q ? row * call.q_len : row,
+                     batch = shape.heads ? head * call.problem.heads.q : head;
+  array.query_stride = shape.q ? row : 0;
+  array.head_stride = shape.heads ? head : 0;
+  array.batch_stride = shape.batch ? batch : 0;
+  array.values.assign(static_cast<std::size_t>(shape.batch ? batch * call.batch : batch), value);
+}
+
 void lay_out(AttentionCase& call) {
   const AttentionProblem& problem = call.problem;
   const auto longest = [](const std::vector<int>& lengths) {

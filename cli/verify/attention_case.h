@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "contract/attention_params.h"
@@ -25,6 +27,21 @@ struct HostTensor {
 
   /// Where the head of one token starts: head_dim elements follow. `batch` is a page where keys are paged.
   std::byte* row(std::int64_t batch, std::int64_t token, int head) const;
+};
+
+/// An element for each score, in f32: 0 hides a key, or what joins a score. A stride of 0: one for all.
+struct ScoreArray {
+  std::int64_t batch_stride = 0, query_stride = 0, head_stride = 0;  // elements; keys are contiguous
+  std::vector<float> values;                                         // empty: there is no such array
+  float at(int sequence, int query, int head, int key) const {
+    return values[static_cast<std::size_t>(sequence * batch_stride + query * query_stride + head * head_stride + key)];
+  }
+};
+
+/// A score's place, as templates/policy/place.cuh has it.
+struct ScorePlace {
+  int sequence, query, head, key;
+  int q_len, kv_len;
 };
 
 struct AttentionCase {
@@ -46,6 +63,11 @@ struct AttentionCase {
   std::vector<float> k_scale, v_scale;  // [1] or [kv_heads]; per_token: k_scale as k without its last dimension
   std::vector<float> q_scale;           // per_token: as q without its last dimension
   std::vector<float> alibi_slopes;      // [q_heads]; empty: the geometric series
+  ScoreArray mask, bias;                // if the problem has them; bias is rounded to its dtype
+  // What sources of the problem are held to, called from any thread: whether a key is shown, and a score's successor.
+  std::function<bool(const ScorePlace&)> shows;
+  std::function<double(double, const ScorePlace&)> modifies;
+  std::string unchecked;  // names sources without a reference, and with it what cannot be checked; "": everything can
 
   float scale = 1;
   float softcap = 0;  // used if the problem has one
@@ -118,13 +140,18 @@ struct InputOptions {
 
 /// Seeded normal data rounded to the problem's dtypes. Pages are in random order; memory that no query may read holds
 /// NaN: unused pages, slots past a sequence's length, padding. The tail of each row of the page table holds numbers
-/// that are no pages. Scales are drawn from (0.25, 2), sinks from the standard normal distribution. Throws ConfigError
-/// if the shape does not fit the problem ("/shapes/NAME/...").
+/// that are no pages. Three of four bytes of a mask show their key; one row of eight hides all. A bias is normal, and
+/// -inf for one key of 32; what no query reads of it is NaN. Scales are drawn from (0.25, 2), sinks from the standard
+/// normal distribution. Throws ConfigError if the shape does not fit the problem ("/shapes/NAME/...").
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,
                           const InputOptions& options = {});
 
 /// The lengths and dense layout that make_inputs() would give, without data: for counting operations and bytes.
 AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& shape);
+
+/// Gives `array` the strides of `shape` for a case that is laid out, its rows `padding` elements longer than kv_len,
+/// and room for the elements, all of them `value`.
+void lay_out(const AttentionCase& call, const ScoreTensor& shape, int padding, float value, ScoreArray& array);
 
 /// Sets lengths, offsets and dense strides of a case from its problem and lengths; the operands stay empty.
 void lay_out(AttentionCase& call);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernelwright/verify/array_folder.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {
@@ -73,6 +74,17 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
       tensors_.q_rope_strides = strides_of(call.q_rope.strides);
       tensors_.k_rope_strides = strides_of(call.k_rope.strides);
     }
+    const auto elements = [&](const ScoreArray& array, auto&& encoded, DevicePtr& address, TensorStrides& strides) {
+      if (array.values.empty()) return;
+      address = upload(encoded(array.values));
+      strides = {array.batch_stride, array.query_stride, array.head_stride};
+    };
+    elements(
+        call.mask, [](const auto& values) { return std::vector<std::uint8_t>(values.begin(), values.end()); },
+        tensors_.mask, tensors_.mask_strides);
+    elements(
+        call.bias, [&](const auto& values) { return encode_all(problem.score_mod.dtype, values); }, tensors_.bias,
+        tensors_.bias_strides);
     o_ = guarded(call.o_elems() * bytes_of(problem.dtype.out));
     tensors_.o = o_.data();
     if (problem.lse) {

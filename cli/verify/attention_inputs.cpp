@@ -9,9 +9,11 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/range_mask.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/parallel.h"
+#include "kernelwright/verify/policy_reference.h"
 #include "kernelwright/verify/random.h"
 
 namespace kernelwright {
@@ -19,7 +21,18 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
-enum Stream : std::uint64_t { kQueries = 1, kKeys, kValues, kPages, kScales, kSinks, kQueryRope, kKeyRope };
+enum Stream : std::uint64_t {
+  kQueries = 1,
+  kKeys,
+  kValues,
+  kPages,
+  kScales,
+  kSinks,
+  kQueryRope,
+  kKeyRope,
+  kMask,
+  kBias
+};
 
 std::uint64_t stream_of(Stream operand, std::uint64_t sequence) { return sequence * 16 + operand; }
 
@@ -129,6 +142,43 @@ void fill_rope(AttentionCase& call, const InputOptions& options) {
       for (int h = 0; h < problem.heads.kv; ++h)
         fill_normal(keys, problem.rope.dtype, width, 1, call.k_rope_row(b, token, h));
   }
+}
+
+/// Calls value(row) for each element that some query may read, `row` counting rows of the array.
+template <class Value>
+void fill_scores(const AttentionCase& call, const ScoreTensor& shape, ScoreArray& array, const Value& value) {
+  std::int64_t row = 0;
+  for (int b = 0; b < (shape.batch ? call.batch : 1); ++b) {
+    // What is one for all sequences, the longest one reads.
+    const int queries = shape.batch ? call.q_lens[static_cast<std::size_t>(b)] : call.q_len;
+    const int keys = shape.batch ? call.kv_lens[static_cast<std::size_t>(b)] : call.kv_len;
+    for (int h = 0; h < (shape.heads ? call.problem.heads.q : 1); ++h)
+      for (int i = 0; i < (shape.q ? queries : 1); ++i, ++row) {
+        float* const to = array.values.data() + b * array.batch_stride + h * array.head_stride + i * array.query_stride;
+        for (int key = 0; key < keys; ++key) to[key] = value(row);
+      }
+  }
+}
+
+void draw_score_tensors(AttentionCase& call, const InputOptions& options) {
+  load_references(call);
+  const AttentionProblem& problem = call.problem;
+  if (const Mask* mask = open_mask(problem.mask).tensor) {
+    Random random(options.seed, kMask);
+    lay_out(call, mask->tensor, options.padding_tokens, 1, call.mask);
+    fill_scores(call, mask->tensor, call.mask,
+                [&](std::int64_t row) { return row % 8 != 3 && random.below(4) != 0 ? 1.f : 0.f; });
+  }
+  if (problem.score_mod.kind != ScoreModKind::kTensor) return;
+  Random random(options.seed, kBias);
+  lay_out(call, problem.score_mod.tensor, options.padding_tokens, std::numeric_limits<float>::quiet_NaN(), call.bias);
+  fill_scores(call, problem.score_mod.tensor, call.bias, [&](std::int64_t) {
+    if (random.below(32) == 0) return -std::numeric_limits<float>::infinity();
+    float value, unused;
+    random.normal_pair(value, unused);
+    return value;
+  });
+  for (float& value : call.bias.values) value = round_to(problem.score_mod.dtype, value);
 }
 
 }  // namespace
@@ -263,6 +313,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
   else
     call.k_scale = draw_scales(problem, scales);
   call.v_scale = draw_scales(problem, scales);
+  draw_score_tensors(call, options);
   if (problem.sinks) {
     Random sinks(options.seed, kSinks);
     call.sinks.resize(static_cast<std::size_t>(problem.heads.q));

@@ -149,10 +149,45 @@ class Chunk {
           error += model_.bias_relative * std::fabs(bias) + model_.bias_step * std::fabs(slope);
           state.row.score_noise = std::max(state.row.score_noise, 0x1p-24 * std::fabs(bias));
         }
+        const RowId& id = state.row.id;
+        if (!call_.bias.values.empty()) {
+          const double bias = call_.bias.at(id.sequence, id.query, id.head, j);
+          value += bias;
+          if (std::isfinite(bias)) {
+            error += model_.bias_relative * std::fabs(bias);
+            state.row.score_noise = std::max(state.row.score_noise, 0x1p-24 * std::fabs(bias));
+          }
+        }
+        if (!call_.mask.values.empty() && call_.mask.at(id.sequence, id.query, id.head, j) == 0) value = -kInfinity;
+        if (call_.shows || call_.modifies) ask_sources(id, j, value, error, state.row);
+        if (value == -kInfinity) error = 0, --state.row.visible;
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
         state.error[static_cast<std::size_t>(j - state.range.first)] = error + model_.exp_error;
       }
     }
+  }
+
+  /// Sources of the problem. What a modifier makes of an error is found where it is asked: on both sides of the score,
+  /// beside the roundings of its own f32 steps, of which each may be off by the score's and its result's last place.
+  void ask_sources(const RowId& id, int key, double& value, double& error, ReferenceRow& row) const {
+    const ScorePlace at{id.sequence,
+                        id.query,
+                        id.head,
+                        key,
+                        call_.q_lens[static_cast<std::size_t>(id.sequence)],
+                        call_.kv_lens[static_cast<std::size_t>(id.sequence)]};
+    if (call_.shows && !call_.shows(at)) value = -kInfinity;
+    if (!call_.modifies || value == -kInfinity) return;
+    const double modified = call_.modifies(value, at);
+    if (std::isfinite(modified)) {
+      const double steps =
+          model_.bias_relative * (std::fabs(value) + std::fabs(modified) + std::fabs(modified - value));
+      error = std::max(std::fabs(call_.modifies(value + error, at) - modified),
+                       std::fabs(call_.modifies(value - error, at) - modified)) +
+              steps;
+      row.score_noise = std::max(row.score_noise, steps / 4);
+    }
+    value = modified;
   }
 
   void softmax(RowState& state) const {

@@ -32,6 +32,24 @@ def set_workspace_bytes(c, view, given):
     c.workspace_bytes = view.bytes if view.shape is not None else given
 
 
+def score_tensors(problem):
+    """Of mask and bias, where the problem has them: whether batch, heads and queries have elements of their own, and dtypes."""
+    def own(tensor):
+        return tuple(tensor.get(name, True) for name in ("batch", "heads", "q"))
+
+    def find(mask):
+        if mask.get("kind") == "tensor":
+            return mask
+        return next(filter(None, map(find, mask.get("operands", []))), None)
+
+    found, mask, score_mod = {}, find(problem.get("mask", {})), problem.get("score_mod", {})
+    if mask:
+        found["mask"] = own(mask.get("tensor", {})), ("u8", "bool")
+    if score_mod.get("kind") == "tensor":
+        found["bias"] = own(score_mod.get("tensor", {})), (score_mod.get("dtype", "bf16"),)
+    return found
+
+
 class Problem:
     """A config's "problem" with the defaults of docs/config.md."""
 
@@ -49,6 +67,7 @@ class Problem:
             self.head_dims[name + "_rope"] = self.rope_width
             self.dtypes[name + "_rope"] = rope.get("dtype", "bf16")
             self.heads[name + "_rope"] = self.heads[name]
+        self.score_tensors = score_tensors(problem)
         self.ragged_q = problem.get("q_layout", "padded") == "ragged"
         self.kv_kind, self.page_size = kv_layout.get("kind", "padded"), kv_layout.get("page_size", 0)
 
@@ -76,6 +95,9 @@ class Arguments:
         self.small_operands(known)
         if self.problem.kv_kind == "paged" and known["kv_len"] is None:
             known["kv_len"] = c.page_table_stride * self.problem.page_size
+        for name in ("mask", "bias"):
+            if name in self.views and self.views[name].shape is not None:
+                setattr(c, name + "_strides", self.per_score(name, self.views[name], known))
         self.finish(c, known, workspace_bytes)
         self.overrides(c, scale, softcap, window)
         return c
@@ -125,6 +147,27 @@ class Arguments:
         if kind != "ragged" and shape[0] <= 1:
             batch = max(shape[1], 1) * token
         if not (batch or token or head):
+            raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
+        return lib.Strides(batch, token, head)
+
+    def per_score(self, name, view, known):
+        """The strides of mask or bias, which has an element for each score."""
+        if name not in self.problem.score_tensors:
+            raise ConfigError(f"{name}: is given, and the problem's {'mask' if name == 'mask' else 'score_mod'} is not a tensor")
+        own, dtypes = self.problem.score_tensors[name]
+        if view.dtype not in dtypes:
+            raise ConfigError(f"{name}: is {view.dtype}, and the problem has {' or '.join(dtypes)}")
+        extents = [known["batch"], self.problem.heads["q"], known["q_len"], known["kv_len"]]
+        words = [str(extent) if is_own else "1" for extent, is_own in zip(extents, own + (True,))]
+        if len(view.shape) != 4 or any(size != (extent if is_own else 1) for size, extent, is_own
+                                       in zip(view.shape, extents, own + (True,)) if extent is not None or not is_own):
+            raise ConfigError(f"{name}: has shape {list(view.shape)}, and the problem's is [{', '.join(words)}]")
+        if view.shape[3] > 1 and view.strides[3] != 1:
+            raise ConfigError(f"{name}: its last dimension has stride {view.strides[3]}; keys must be contiguous")
+        if is_contiguous(view):
+            return lib.Strides()
+        batch, head, token = (stride if size > 1 else 0 for stride, size in zip(view.strides, view.shape[:3]))
+        if not (batch or head or token):
             raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
         return lib.Strides(batch, token, head)
 

@@ -34,8 +34,36 @@ def _config_text(config):
         return config
     if isinstance(config, (str, os.PathLike)):
         with open(config, encoding="utf-8") as file:
-            return file.read()
+            return _with_headers(file.read(), os.path.dirname(os.fspath(config)))
     raise ConfigError(f"config: a {type(config).__name__} is none; give a dict, JSON text or the path of a config file")
+
+
+def _with_headers(text, folder):
+    """The config with the texts of the headers that it names by files of its folder: the library is given no files."""
+    if '"source"' not in text:
+        return text
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return text  # for the library to say what is wrong with it
+
+    def read(policy):
+        if not isinstance(policy, dict):
+            return
+        for operand in policy.get("operands") or ():
+            read(operand)
+        if policy.get("kind") == "source" and policy.get("file") and not policy.get("text"):
+            try:
+                with open(os.path.join(folder, policy["file"]), encoding="utf-8") as file:
+                    policy["text"] = file.read()
+            except OSError as error:
+                raise ConfigError(f"{policy['file']}: cannot be read: {error.strerror}") from error
+
+    problem = config.get("problem") if isinstance(config, dict) else None
+    if isinstance(problem, dict):
+        read(problem.get("mask"))
+        read(problem.get("score_mod"))
+    return json.dumps(config)
 
 
 class Engine:
@@ -348,7 +376,8 @@ class Kernel(_Handle):
     def bind(self, *, q, k, v, o, lse=None, q_offsets=None, kv_offsets=None, kv_lengths=None, page_table=None, sinks=None,
              k_scale=None, v_scale=None, alibi_slopes=None, workspace=None, batch=None, q_len=None, kv_len=None, q_tokens=None,
              kv_tokens=None, page_table_stride=None, workspace_bytes=None, scale=None, softcap=None, window=None,
-             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False):
+             sm_budget=0, pdl=False, q_rope=None, k_rope=None, q_scale=None, num_pages=None, zero_padding=False,
+             mask=None, bias=None):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
@@ -359,11 +388,13 @@ class Kernel(_Handle):
         past which no entry of page_table is followed). sm_budget bounds the SMs that a persistent kernel takes; 0: all. pdl,
         programmatic dependent launch, lets it start while the kernel ahead of it in the stream ends. q_rope and k_rope are a
         head's rotary part, where the problem has one; q_scale and k_scale go with scales per_token, as q and k without their
-        last dimension. zero_padding makes rows of ragged o that are no sequence's zeros; else they are left alone.
+        last dimension. zero_padding makes rows of ragged o that are no sequence's zeros; else they are left alone. mask (u8 or
+        bool) and bias, where the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys contiguous; a
+        dimension of one, or one that is broadcast, is one for all.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
                        page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
-                       workspace=workspace, q_rope=q_rope, k_rope=k_rope, q_scale=q_scale)
+                       workspace=workspace, q_rope=q_rope, k_rope=k_rope, q_scale=q_scale, mask=mask, bias=bias)
         arguments = Arguments(self._problem, self.device, self._own_memory)
         built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, num_pages, page_table_stride,
                                 workspace_bytes, scale, softcap, window)

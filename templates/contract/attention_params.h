@@ -6,7 +6,7 @@
 
 namespace kernelwright::contract {
 
-constexpr int kContractVersion = 6;
+constexpr int kContractVersion = 7;
 
 /// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
 struct Strides {
@@ -61,6 +61,11 @@ struct AttentionParams {
   int32_t q_tokens;           // rows of ragged q and o
   int32_t kv_tokens;          // rows of ragged k and v, or kUnknownExtent
   int32_t zero_padding;       // 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone
+  // [batch, q_heads, q_len, kv_len], keys contiguous; a stride of 0: one for all. `token` is the stride of a query,
+  // counted from its sequence's first. A key from kv_len on has no element here, and no query sees it.
+  const uint8_t* mask;  // 0: hidden
+  const void* bias;     // joins the scaled score
+  Strides mask_strides, bias_strides;
 };
 
 /// An extent that the caller did not tell.

@@ -5,8 +5,8 @@
 namespace kernelwright {
 
 enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
-enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr };
-enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr };
+enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr, kSource };
+enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr, kTensor, kSource };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class CacheLength { kAccurate, kPrompt };

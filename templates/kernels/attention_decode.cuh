@@ -25,6 +25,7 @@
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
+#include "kernels/attention_open.cuh"
 #include "mma/sm80.cuh"
 #include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
@@ -178,7 +179,21 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 #pragma unroll
           for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
     }
-    if (tiles.is_partial(key_tile)) {
+    if constexpr (OpenRow::exists) {
+      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const int row = row_of(r);
+        const OpenRow open(
+            params, {item.query(row), 0, item.q_head(row), coord.batch, item.sequence.q_len, item.sequence.kv_len},
+            mask.visible(item.query(row)), row < item.num_rows);
+#pragma unroll
+        for (int i = 0; i < 4 * kKeySteps; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = open(score, origin + i / 2 * 8 + i % 2);
+        }
+      }
+    } else if (tiles.is_partial(key_tile)) {
       const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {

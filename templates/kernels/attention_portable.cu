@@ -19,6 +19,7 @@
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "contract/spec_words.h"
+#include "kernels/attention_open.cuh"
 #include "mma/sm80.cuh"
 #include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
@@ -77,8 +78,24 @@ using Scores = float[kRowTiles][spec::kWarpN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 // Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times what is not finite
 // NaN.
-constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone;
+constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone || OpenRow::exists;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
+
+/// Key tiles of the item. Where a tensor may hide any key, no tile is known to be seen whole.
+__device__ __forceinline__ policy::TileList tiles_of(const Mask& mask, const WorkItem& item) {
+  policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  if constexpr (OpenRow::exists) tiles.full_end = tiles.full_begin;
+  return tiles;
+}
+
+/// Row `row` of the tile for policy/open_scores.cuh.
+__device__ __forceinline__ OpenRow open_row(const AttentionParams& params, const WorkItem& item, const Mask& mask,
+                                            int row) {
+  return {params,
+          {item.query(row), 0, item.q_head(row), item.coord.batch, item.sequence.q_len, item.sequence.kv_len},
+          mask.visible(item.query(row)),
+          row < item.num_rows};
+}
 
 /// scores = Q K^T for the warp's rows and its keys of `stage`.
 __device__ __forceinline__ void multiply_keys(
@@ -143,13 +160,17 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
 /// Which rows of the CTA a warp owns, in units of a warp's, and which of the num_warps_n parts of each key tile.
 __device__ __forceinline__ int row_group(int warp) { return kNumWarpsN == 1 ? warp : warp % kNumWarpsM; }
 __device__ __forceinline__ int column_of(int warp) { return kNumWarpsN == 1 ? 0 : warp / kNumWarpsM; }
+/// The first key of a tile whose scores the thread holds.
+__device__ __forceinline__ int first_key_of(int thread) {
+  return column_of(thread / 32) * spec::kWarpN + thread % 4 * 2;
+}
 
 /// Infinities and NaNs of V, for the rows that see them: the products had zeros in their place. `first_row`: the
 /// thread's first row. Rare, and slow.
 __device__ __forceinline__ void add_non_finite_values(Accumulator& output, const AttentionParams& params,
                                                       const WorkItem& item, int first_row, int lane) {
   const Mask mask = item.template mask<Mask>(params);
-  const policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  const policy::TileList tiles = tiles_of(mask, item);
   const KvRows rows =
       tile::kv_rows<KvRows>(params, params.v, params.v_strides, tile::page_line<KvRows>(params, item.coord.batch),
                             item.coord.batch, item.sequence.kv_start, item.row_map.kv_head());
@@ -163,6 +184,8 @@ __device__ __forceinline__ void add_non_finite_values(Accumulator& output, const
     for (int r = 0; r < Softmax::kRows; ++r) {
       const policy::KeyRange range = mask.visible(item.query(first_row + r / 2 * 16 + r % 2 * 8));
       sees[r] = key >= range.low && key < range.high;
+      if constexpr (OpenRow::exists)
+        sees[r] = open_row(params, item, mask, first_row + r / 2 * 16 + r % 2 * 8)(0, key) != ptx::minus_infinity();
     }
 #pragma unroll
     for (int n = 0; n < kOutputTiles; ++n) {
@@ -193,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
   const WorkItem item(params, blockIdx.x);
   if (item.num_rows <= 0) return;  // the whole CTA
   const Mask mask = item.template mask<Mask>(params);
-  const policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  const policy::TileList tiles = tiles_of(mask, item);
 
   // Queries to shared memory; they stay for all key tiles.
   const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
@@ -266,13 +289,28 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 #pragma unroll
           for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
     }
-    if (tiles.is_partial(key_tile)) {
+    if constexpr (OpenRow::exists) {
+      const WorkItem again(params, ptx::opaque(blockIdx.x));
+      const Mask limits = again.template mask<Mask>(params);
+      const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
+      const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
+      const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const OpenRow open = open_row(params, again, limits, row + r / 2 * 16 + r % 2 * 8);
+#pragma unroll
+        for (int i = 0; i < spec::kWarpN / 4; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = open(score, origin + i / 2 * 8 + i % 2);
+        }
+      }
+    } else if (tiles.is_partial(key_tile)) {
       // Opaque: what only the few tiles with a mask need is worked out anew there, rather than held in registers.
       const WorkItem again(params, ptx::opaque(blockIdx.x));
       const Mask limits = again.template mask<Mask>(params);
       const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
       const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
-      const int origin = key_tile * spec::kBlockN + column_of(thread_again / 32) * spec::kWarpN + thread_again % 4 * 2;
+      const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
 #pragma unroll
       for (int r = 0; r < Softmax::kRows; ++r) {
         const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));

@@ -1,6 +1,7 @@
 /// The softmax warpgroups of attention_sm100, one for each query tile, and the one that corrects outputs.
 #pragma once
 
+#include "kernels/attention_open.cuh"
 #include "kernels/attention_sm100_parts.cuh"
 #include "kernels/attention_sm100_tiles.cuh"
 #include "policy/alibi.cuh"
@@ -77,9 +78,12 @@ class SoftmaxThread {
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
       if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
-      if (modifies() || tiles.is_partial(tile)) {
+      if (OpenRow::exists || modifies() || tiles.is_partial(tile)) {
         modify(scores, slope, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
-        if (tiles.is_partial(tile)) hide(scores, seen, tile * spec::kBlockN);
+        if constexpr (OpenRow::exists)
+          open(scores, seen, tile * spec::kBlockN);
+        else if (tiles.is_partial(tile))
+          hide(scores, seen, tile * spec::kBlockN);
         largest = largest_of(scores);
       }
       const float factor = softmax_.follow(largest, scale_);
@@ -172,6 +176,19 @@ class SoftmaxThread {
       const float sign = mod_.scale == 0 ? 0.f : -1.f;
 #pragma unroll
       for (int i = 0; i < spec::kBlockN; ++i) scores[i] *= sign;
+    }
+  }
+
+  /// policy/open_scores.cuh, which hides what `seen` does, too. `first`: the first column's key, counted as in `seen`.
+  __device__ __forceinline__ void open(float (&scores)[spec::kBlockN], const policy::KeyRange& seen, int first) const {
+    if constexpr (OpenRow::exists) {
+      const int origin = work_.tiles.origin;
+      const OpenRow open(params_,
+                         {work_.item.query(row()), 0, work_.item.q_head(row()), work_.item.coord.batch,
+                          work_.item.sequence.q_len, work_.item.sequence.kv_len},
+                         {origin + seen.low, origin + seen.high}, exists());
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = open(scores[i], origin + first + i);
     }
   }
 

@@ -2,6 +2,7 @@
 /// warp for items that see no key.
 #pragma once
 
+#include "kernels/attention_open.cuh"
 #include "kernels/attention_sm90_gather.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
@@ -13,8 +14,8 @@ namespace kernelwright {
 namespace {
 
 /// The CTA's wait for the grids ahead of it is here, and one more in fill_unseen(), which shares nothing with this
-/// thread. The math warpgroups have none: they touch global memory (sinks, slopes, O, the LSE) only for an item whose
-/// record they have, and that record comes by an mbarrier that this thread arrives at behind its wait.
+/// thread. The math warpgroups have none: they touch global memory (sinks, slopes, masks, biases, O, the LSE) only for
+/// an item whose record they have, and that record comes by an mbarrier that this thread arrives at behind its wait.
 __device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
   ptx::griddepcontrol_wait();  // lengths and offsets too may be the grid ahead's to write
   const contract::AttentionParams& attention = params.attention;
@@ -36,7 +37,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     if (item.empty()) continue;  // fill_unseen()'s
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
-    policy::post(shared.item(items.index), policy::describe<spec::kBlockN>(attention, work, tiles, item.origin));
+    policy::post(shared.item(items.index),
+                 policy::describe<spec::kBlockN, OpenRow::exists>(attention, work, tiles, item.origin));
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
@@ -57,8 +59,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     }
   }
   if (pending) load_before();
-  // Nothing more is read: what is left are the steps of a ring and an output. The next grid's CTAs come to their wait
-  // on SMs whose CTA has ended; on this one there is no room before.
+  // No copy is left to issue: what is left are the steps of a ring and an output. The next grid's CTAs come to their
+  // wait on SMs whose CTA has ended; on this one there is no room before.
   ptx::griddepcontrol_launch_dependents();
   queries.template producer_wait<>();
   policy::ItemRecord none{};

@@ -1,6 +1,7 @@
 /// A math warpgroup of attention_sm90: scores, softmax and output of 64 query rows, step by step.
 #pragma once
 
+#include "kernels/attention_open.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
 #include "policy/alibi.cuh"
@@ -305,6 +306,27 @@ class MathWarpgroup {
 #pragma unroll
       for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] *= sign;
     }
+    if constexpr (OpenRow::exists) open_scores(tile);
+  }
+  __device__ __forceinline__ void open_scores(int tile) {
+    const policy::ItemRecord::Rows item = item_.rows();
+    const Mask limits{params_, item.kv_len, item.diagonal};
+    const int rows = item_.num_rows(), batch = item_.batch(), first = item_.origin();
+    const int origin = first + tile * spec::kBlockN + lane_ % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int mine = row() + r * 8, query = Rows::query(item.first_row + mine);
+      const policy::KeyRange seen = limits.visible(query);
+      const OpenRow open(params_,
+                         {query, 0, Rows{item.head}.q_head(item.first_row + mine), batch, item.kv_len - item.diagonal,
+                          first + item.kv_len},
+                         {first + seen.low, first + seen.high}, mine < rows);
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN / 4; ++i) {
+        float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
+        score = open(score, origin + i / 2 * 8 + i % 2);
+      }
+    }
   }
   /// The next tile of V, with zeros for keys that are not the sequence's: their probability is 0, yet 0 times what lies
   /// there may be NaN.
@@ -359,6 +381,7 @@ class MathWarpgroup {
     if (walk_.is_partial(tile)) mask(tile);
   }
   __device__ __forceinline__ void mask(int tile) {
+    if constexpr (OpenRow::exists) return;  // hidden with the rest
     const policy::ItemRecord::Rows item = item_.rows();
     const Mask limits{params_, item.kv_len, item.diagonal};
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;

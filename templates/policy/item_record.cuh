@@ -26,12 +26,13 @@ struct alignas(16) ItemRecord {
   } target;
   int num_rows;
   int last_keys;  // keys of the last tile that are the sequence's; what lies behind them may be anything
-  int reserved[2];
+  // What policy/open_scores.cuh asks beyond `rows`: written and read where a Spec has it.
+  int batch, origin;  // the key that tiles are counted from
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
-/// `origin`: the key that tiles are counted from.
-template <int kBlockN, class WorkItemT>
+/// `origin`: the key that tiles are counted from. kOpen: the Spec has policy/open_scores.cuh.
+template <int kBlockN, bool kOpen, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,
                                                const TileList& tiles, int origin) {
   const int kv_len = work.sequence.kv_len - origin;
@@ -40,7 +41,8 @@ __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& 
           {work.offset(params.o_strides, 0), work.lse_index(params, 0)},
           work.num_rows,
           min(kBlockN, kv_len - (tiles.end - 1) * kBlockN),
-          {}};
+          kOpen ? work.coord.batch : 0,
+          kOpen ? origin : 0};
 }
 
 __device__ __forceinline__ void post(uint32_t address, const ItemRecord& record) {
@@ -57,6 +59,8 @@ struct PostedItem {
   __device__ ItemRecord::Target target() const { return part<ItemRecord::Target>(32); }
   __device__ int num_rows() const { return static_cast<int>(ptx::ld_shared_u32(address + 48)); }
   __device__ int last_keys() const { return static_cast<int>(ptx::ld_shared_u32(address + 52)); }
+  __device__ int batch() const { return static_cast<int>(ptx::ld_shared_u32(address + 56)); }
+  __device__ int origin() const { return static_cast<int>(ptx::ld_shared_u32(address + 60)); }
 
  private:
   template <class Part>

@@ -1,5 +1,6 @@
 // The command on the emulator: run, explain and emulate, what they refuse, and how a hazard is shown.
 #include "command_fixture.h"
+#include "support/paths.h"
 
 namespace kernelwright {
 namespace {
@@ -37,6 +38,41 @@ TEST_F(OnEmulator, RunComparesWithTheReference) {
   EXPECT_EQ(json(result).at("/arch").as_string(), "sm_90a");
   EXPECT_TRUE(json(result).at("/hazards").elements().empty());
   EXPECT_TRUE(json(result).at("/shapes/0/repeats_bit_for_bit").as_bool());
+}
+
+TEST_F(OnEmulator, RunHoldsAPolicyToItsReferenceOrSaysThatItDoesNot) {
+  KERNELWRIGHT_NEEDS_COMPILER();
+  namespace fs = std::filesystem;
+  const fs::path examples = test::source_dir() / "examples" / "policies";
+  for (const char* file : {"prefix_lm.cuh", "relative_bias.cuh", "prefix-lm.json"})
+    fs::copy_file(examples / file, path(file));
+  fs::copy_file(KERNELWRIGHT_POLICY_REFERENCE, path("reference.so"));
+  const std::vector<std::string> words{"run",   path("prefix-lm.json"), "--device", "emulator", "--arch", "sm_80",
+                                       "--json"};
+  const CommandResult checked = run(words);
+  ASSERT_EQ(checked.exit_code, 0) << checked.err << checked.out;
+  EXPECT_EQ(json(checked).at("/verdict").as_string(), "ok");
+  EXPECT_GT(json(checked).at("/shapes/0/errors/rows").as_int(), 0);
+  EXPECT_EQ(checked.err, "");
+
+  // A header that says another thing is found out.
+  write("prefix_lm.cuh",
+        "#include \"policy/place.cuh\"\nstruct PrefixLm {\n  static bool visible(const "
+        "kernelwright::Place& p) { return p.key < 25 || p.key <= p.diagonal(); }\n};\n");
+  EXPECT_EQ(run(words).exit_code, 1);
+
+  std::string text;
+  std::getline(std::ifstream(path("prefix-lm.json")), text, '\0');
+  for (std::size_t at; (at = text.find(",\n      \"reference\"")) != text.npos;)
+    text.erase(at, text.find('}', at) + 1 - at);
+  write("prefix-lm.json", text);
+  const CommandResult unchecked = run(words);
+  EXPECT_EQ(unchecked.exit_code, 0) << unchecked.out;
+  EXPECT_EQ(json(unchecked).at("/verdict").as_string(), "not checked");
+  EXPECT_EQ(json(unchecked).at("/shapes/0/reason").as_string(),
+            "not checked: /problem/mask is a source without a \"reference\"; /problem/score_mod is a source without a "
+            "\"reference\"");
+  EXPECT_THAT(unchecked.err, HasSubstr("some results were not compared with anything"));
 }
 
 TEST_F(OnEmulator, ArchIsWhatItClaimsToBe) {

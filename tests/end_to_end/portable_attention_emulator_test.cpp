@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{
             "no_wait_for_keys", kTwo, {"keys.copy_to_shared(stage); __syncthreads();", "keys.copy_to_shared(stage);"}},
         Fault{"no_wait_for_values", kTwo, {"return __syncthreads();", "return;"}},
-        Fault{"every_column_hides_the_first_ones_keys", kRing, {"column_of(thread_again / 32) * spec::kWarpN", "0"}},
+        Fault{"every_column_hides_the_first_ones_keys", kRing, {"column_of(thread / 32) * spec::kWarpN", "0"}},
         Fault{"every_column_takes_all_keys_of_the_first", kRing, {"warp_column * Trait::wtile_dim0", "0"}},
         Fault{"every_column_counts_the_sink", kRing, {"&& column == 0)", ")"}},
         Fault{"every_column_stores", kRing, {"if (column_of(end_warp) != 0) return;", ""}},

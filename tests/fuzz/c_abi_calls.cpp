@@ -574,6 +574,8 @@ class Calls {
       if (in_.one_in(3)) tensors.q_offsets = 0x5300000, tensors.q_tokens = 1 + some(200), tensors.kv_lengths = 0;
       if (tensors.q_offsets && in_.one_in(2)) tensors.kv_offsets = tensors.q_offsets;
       if (in_.one_in(3)) tensors.sinks = 0x5400000;
+      if (in_.one_in(4)) tensors.mask = 0x70000001;
+      if (in_.one_in(4)) tensors.bias = 0x78000000;
       if (in_.one_in(2)) tensors.workspace = 0x6000000, tensors.workspace_bytes = uint64_t{1} << 32;
       if (in_.one_in(3)) tensors.k_strides = {3000 * 256, 256, 128};
     }

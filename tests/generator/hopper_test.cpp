@@ -242,8 +242,9 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "/problem/head_dim/qk: 100 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/head_dim/v: 260 is not built yet for the hopper family; it has multiples of 8 from 16 to 256",
           "/problem/mask/kind: \"tree\" is not built yet for the hopper family; it has none, causal, sliding_window, "
-          "chunked, padding, and, or",
-          "/problem/score_mod/kind: \"expr\" is not built yet for the hopper family; it has none, softcap, alibi",
+          "chunked, padding, tensor, source, and, or",
+          "/problem/score_mod/kind: \"expr\" is not built yet for the hopper family; it has none, softcap, alibi, "
+          "tensor, source",
           "/problem/scales: \"per_tensor\" is not built yet for the hopper family; it has none",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
           "token_gen, q_stages, num_kv_stages, num_qk_stages, kv_ring, math_warpgroups, overlap, swizzle, cluster, "

@@ -161,6 +161,8 @@ TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
         value += 16;
       else if constexpr (std::is_same_v<T, bool>)
         value = !value;
+      else if constexpr (std::is_same_v<T, SpecSource>)
+        value = {value.type + "Other", value.text, "", ""};
       else
         value =
             value == EnumTable<T>::entries[0].first ? EnumTable<T>::entries[1].first : EnumTable<T>::entries[0].first;
@@ -171,7 +173,9 @@ TEST(Specialize, TellsApartSpecsThatDifferInAnyField) {
       value = kept;
     });
   };
-  for (const AttentionSpec& start : {prefill(), hopper(), blackwell()}) tells_apart(start);
+  AttentionSpec open = prefill();
+  open.mask_tensor = true;
+  for (const AttentionSpec& start : {prefill(), hopper(), blackwell(), open}) tells_apart(start);
   for (const GemmSpec& start : {portable_gemm(), blackwell_gemm()}) tells_apart(start);
 }
 

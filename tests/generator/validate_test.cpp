@@ -156,7 +156,7 @@ TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
       }),
       ElementsAre("/problem/score_mod/expr: is missing for kind \"expr\"; it takes an expression of the score",
                   "/problem/score_mod/kind: \"expr\" is not built yet for the portable family; it has none, softcap, "
-                  "alibi"));
+                  "alibi, tensor, source"));
   EXPECT_THAT(
       changed([](auto& config) { config.problem.scales = ScaleKind::kPerTensor; }),
       ElementsAre("/problem/scales: \"per_tensor\" has no meaning for bf16 keys and values; leave it out, or make "

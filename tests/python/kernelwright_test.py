@@ -4,6 +4,7 @@
 Needs no NumPy: the one test of it is skipped without. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
 """
 import ctypes
+import json
 import math
 import os
 import pathlib
@@ -12,6 +13,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import kernelwright
@@ -122,6 +124,38 @@ class OnTheEmulator(unittest.TestCase):
                 return _tensors.View(memory.address, (1, 5, 2, HEAD), (5 * 3 * HEAD, 3 * HEAD, HEAD, 1), "f16", "engine", 0)
         self.kernel.launch(**tensors | {"q": FirstTwoHeads})
         self.assert_near(self.values(tensors["o"]), want, size, "o")
+
+    def test_masks_and_biases_are_tensors_or_sources(self):
+        tensors, want, _, size = self.operands()
+        every = {"batch": False, "heads": False}
+        kernel = self.engine.prepare({"problem": problem(lse=True, mask={"kind": "tensor", "tensor": every},
+                                                         score_mod={"kind": "tensor", "dtype": "f32"})})
+        causal = [int(key <= query + 4) for query in range(5) for key in range(9)]
+        mask = self.array((1, 1, 5, 9), causal, "B", "u8")
+        bias = self.array((1, 2, 5, 9), [3.] * 90, "f", "f32")  # the same for all keys of a row: no weight changes
+        kernel.launch(**tensors, mask=mask, bias=bias)
+        self.assert_near(self.values(tensors["o"]), want, size, "o")
+        for given, words in (({"mask": self.array((1, 2, 5, 9), [1] * 90, "B", "u8")}, r"mask: has shape \[1, 2, 5, 9\], and the "
+                              r"problem's is \[1, 1, 5, 9\]"), ({"mask": bias}, "mask: is f32, and the problem has u8 or bool"),
+                             ({"mask": None}, "/tensors/mask: is null, and the problem has mask")):
+            with self.assertRaisesRegex(ConfigError, words):
+                kernel.launch(**tensors | {"mask": mask, "bias": bias} | given)
+        with self.assertRaisesRegex(ConfigError, "mask: is given, and the problem's mask is not a tensor"):
+            self.kernel.launch(**tensors, mask=mask)
+
+        header = "struct Causal {\n  bool visible(const kernelwright::Place& p) const { return p.key <= p.diagonal(); }\n};\n"
+        source = {"kind": "source", "type": "Causal", "text": header}
+        self.engine.prepare({"problem": problem(lse=True, mask=source)}).launch(**tensors)
+        self.assert_near(self.values(tensors["o"]), want, size, "o")
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder, "c.json")
+            config.write_text(json.dumps({"version": 1, "kind": "attention", "name": "c", "problem": problem(
+                lse=True, mask={"kind": "source", "type": "Causal", "file": "causal.cuh"})}))
+            with self.assertRaisesRegex(ConfigError, "causal.cuh: cannot be read"):
+                self.engine.prepare(config)
+            pathlib.Path(folder, "causal.cuh").write_text(header)
+            self.engine.prepare(config).launch(**tensors)
+        self.assertEqual(self.engine.take_hazards(), [])
 
     def test_takes_plain_addresses_with_their_sizes(self):
         tensors, want, _, size = self.operands()

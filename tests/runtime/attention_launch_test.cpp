@@ -544,6 +544,67 @@ TEST_F(LaunchTest, AWorkspaceEndsWhereAddressesDo) {
               HasSubstr("bytes at 0xfffffffffffffff0 end behind what 64-bit addresses reach"));
 }
 
+AttentionProblem open_problem() {
+  AttentionProblem problem = prefill_problem();  // heads 8 and 2
+  Mask tensor;
+  tensor.kind = MaskKind::kTensor;
+  tensor.tensor.heads = false;
+  Mask range = problem.mask;
+  problem.mask = {};
+  problem.mask.kind = MaskKind::kAnd;
+  problem.mask.operands = {range, tensor};
+  problem.score_mod.kind = ScoreModKind::kTensor;
+  problem.score_mod.tensor.batch = false;
+  return problem;
+}
+AttentionTensors open_tensors() {
+  AttentionTensors tensors = some_tensors();  // batch 2, q_len 100, kv_len 300
+  tensors.mask = 0x70001;                     // bytes lie anywhere
+  tensors.bias = 0x80002;
+  return tensors;
+}
+
+TEST_F(LaunchTest, TensorsOfMasksAndBiasesAreContiguousAsTheProblemShapesThemOrHaveStrides) {
+  AttentionTensors tensors = open_tensors();
+  AttentionParams params = launched(open_problem(), tensors);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.mask), tensors.mask);
+  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), tensors.bias);
+  expect_strides(params.mask_strides, 300 * 100, 300, 0);
+  expect_strides(params.bias_strides, 0, 300, 300 * 100);
+  tensors.mask_strides = {64000, 0, 0};
+  tensors.bias_strides = {0, 320, 300};
+  params = launched(open_problem(), tensors);
+  expect_strides(params.mask_strides, 64000, 0, 0);
+  expect_strides(params.bias_strides, 0, 320, 300);
+}
+
+TEST_F(LaunchTest, RefusesTensorsOfMasksAndBiasesThatDoNotFit) {
+  AttentionTensors tensors = open_tensors();
+  tensors.mask = 0, tensors.bias = 0x80001;
+  tensors.mask_strides = {299, 300, 30000};
+  tensors.bias_strides = {30000, -300, std::int64_t{1} << 54};
+  EXPECT_EQ(
+      refusal(open_problem(), tensors),
+      "/tensors/mask: is null, and the problem has mask \"tensor\"\n"
+      "/tensors/mask_strides: batch stride 299 is below a row of 300 keys; give 0 for one row for all, or at least "
+      "300\n"
+      "/tensors/mask_strides: head stride 30000: the problem's tensor has one element there for all; give 0\n"
+      "/tensors/bias: address 0x80001 is not a multiple of its elements' 2 bytes\n"
+      "/tensors/bias_strides: batch stride 30000: the problem's tensor has one element there for all; give 0\n"
+      "/tensors/bias_strides: token stride -300 is below a row of 300 keys; give 0 for one row for all, or at least "
+      "300\n"
+      "/tensors/bias_strides: strides [batch 30000, token -300, head 18014398509481984] bring rows of 300 keys at "
+      "0x80001 to more than 72057594037927936 bytes");
+  tensors = some_tensors();
+  tensors.mask = 16, tensors.bias = 16;
+  EXPECT_EQ(
+      refusal(prefill_problem(), tensors),
+      "/tensors/mask: is given, and the problem does not have mask \"tensor\"; leave it null, or prepare a problem "
+      "that has\n"
+      "/tensors/bias: is given, and the problem does not have score_mod \"tensor\"; leave it null, or prepare a "
+      "problem that has");
+}
+
 // The hot path trusts surely_fine(); whatever it lets through must break no rule.
 TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
   std::mt19937 random(7);
@@ -553,7 +614,7 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
   };
   constexpr std::int64_t kFar = std::int64_t{1} << 58, kLeast = std::numeric_limits<std::int64_t>::min();
   int passed = 0, refused = 0;
-  for (int round = 0; round < 200'000; ++round) {
+  for (int round = 0; round < 500'000; ++round) {
     AttentionSpec spec;
     spec.family = any(0, 0, 1) ? Family::kHopper : Family::kPortable;
     spec.q_layout = any(0, 0, 1) ? QLayout::kRagged : QLayout::kPadded;
@@ -563,10 +624,14 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     spec.lse = any(0, 1);
     spec.scales = any(0, 0, 0, 1) ? ScaleKind::kPerHead : ScaleKind::kNone;
     spec.mask = any(0, 1) ? MaskKind::kSlidingWindow : MaskKind::kNone;
-    spec.score_mod = any(0, 1) ? ScoreModKind::kSoftcap : ScoreModKind::kNone;
+    spec.score_mod = any(0, 1) ? ScoreModKind::kSoftcap : any(0, 0, 1) ? ScoreModKind::kTensor : ScoreModKind::kNone;
+    spec.mask_tensor = any(0, 0, 0, 0, 0, 1);
     AttentionProblem problem;
     problem.heads = {8, 2};
     problem.max_q_len = static_cast<int>(any(0, 0, 0, 2));
+    problem.mask.kind = spec.mask_tensor ? MaskKind::kTensor : MaskKind::kNone;
+    for (ScoreTensor* shape : {&problem.mask.tensor, &problem.score_mod.tensor})
+      *shape = {any(0, 1) != 0, any(0, 1) != 0, any(0, 1) != 0};
     const detail::LoadedAttention kernel = detail::describe(problem, {.main = spec}, {});
 
     AttentionTensors t;
@@ -583,6 +648,9 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
     t.kv_lengths = rarely(spec.kv_layout != KvLayoutKind::kRagged);
     t.page_table = rarely(spec.kv_layout == KvLayoutKind::kPaged);
     t.k_scale = rarely(spec.scales != ScaleKind::kNone), t.v_scale = rarely(spec.scales != ScaleKind::kNone);
+    t.mask = rarely(spec.mask_tensor), t.bias = rarely(spec.score_mod == ScoreModKind::kTensor);
+    for (TensorStrides* strides : {&t.mask_strides, &t.bias_strides})
+      if (any(0, 0, 0, 0, 1)) *strides = {any(4096, 0, -128, kFar), any(128, 0, -1, kFar << 4), any(256, 0, 1, kLeast)};
     t.batch = static_cast<int>(any(1, 2, 3, 4, 1 << 20, -1));
     t.q_len = static_cast<int>(any(1, 2, 2, 3, 1 << 10, -1));
     t.kv_len = static_cast<int>(any(64, 100, 128, 0, -1, 64, 100, 0x7fffffff));

@@ -2,8 +2,8 @@
  * with a fake backend. Each function returns 0, or the line of the check that failed. */
 #include "runtime/c_api_in_c_test.h"
 
-#include <stdio.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CHECK(condition)                                                                                          \

@@ -1,0 +1,18 @@
+/// What policy/open_scores.cuh is for a Spec, in all attention kernels.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/spec_words.h"
+#include "policy/open_scores.cuh"
+
+namespace kernelwright {
+
+#ifdef KERNELWRIGHT_OPEN_SCORES
+using OpenRow = policy::OpenRow<spec::kMaskTensor, spec::kScoreMod == ScoreModKind::kTensor, spec::kBiasDType,
+                                spec::MaskSource, spec::ScoreSource>;
+#else
+using OpenRow = policy::ClosedRow;
+#endif
+
+}  // namespace kernelwright
