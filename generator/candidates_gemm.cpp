@@ -40,6 +40,7 @@ class Speller {
       });
     });
     if (spelt.cluster.is_auto()) set(spelt, spelt.cluster, cluster);
+    if (spelt.block_k.is_auto()) set(spelt, spelt.block_k, spec.slab_bytes * 8 / bits_of(spec.a));
     if (spelt.raster.is_auto()) set(spelt, spelt.raster, variant.bands_of_n ? Raster::kAlongN : Raster::kAlongM);
     return spelt;
   }
@@ -85,6 +86,13 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem, const 
   add_values(changes, &S::raster, {Raster::kAlongM, Raster::kAlongN});
   changes.push_back(shorter_by(1));
   changes.push_back(shorter_by(2));
+  // Slots half as deep, and slots as deep in strips half as wide.
+  changes.push_back([](S& schedule) {
+    schedule.block_k = schedule.block_k.value() / 2;
+    schedule.swizzle = {};
+    schedule.stages = {};
+  });
+  changes.push_back([](S& schedule) { schedule.swizzle = Swizzle::k64B; });
   if (family == Family::kPortable) return changes;
   add_values(changes, &S::k_group, {1, 2, 4});
   add_values(changes, &S::cluster, {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{4, 1}});

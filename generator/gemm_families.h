@@ -29,6 +29,19 @@ void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedul
 /// That `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes; the field at `path` says how many.
 void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
 
+/// Bytes of a swizzle; 0: none.
+constexpr int width_of(Swizzle swizzle) {
+  return swizzle == Swizzle::k128B ? 128 : swizzle == Swizzle::k64B ? 64 : swizzle == Swizzle::k32B ? 32 : 0;
+}
+/// block_k and swizzle: what a slot has of k, and how it lies. The same in all families.
+void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
+/// The schedule's, else 128 bytes and the widest swizzle that divides them.
+void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpec& spec);
+/// That CTAs which load shares of `side` of a slab load whole groups of 8 rows.
+void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
+/// What explain says of them.
+void explain_slab(const GemmSpec& spec, const GemmSchedule& schedule, std::vector<Choice>& choices);
+
 /// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
 void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 /// As above: columns, tensor memory, shared memory.

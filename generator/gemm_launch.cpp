@@ -5,6 +5,7 @@
 #include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
+#include "contract/shared_slab.h"
 #include "contract/turnstile.h"
 #include "kernelwright/generator/gemm_families.h"
 
@@ -53,6 +54,20 @@ struct Tiles {
 
 }  // namespace
 
+bool is_along_k(const GemmSpec& spec, TileSide side) noexcept {
+  const bool of_a = (side == TileSide::kRows) != spec.swap_ab;  // the problem's
+  return spec.layout == OperandLayout::kNt || spec.layout == (of_a ? OperandLayout::kNn : OperandLayout::kTt);
+}
+
+contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept {
+  const int columns = spec.family == Family::kBlackwell ? spec.block_n / spec.cta_group : spec.block_n;
+  return {.bytes = spec.slab_bytes,
+          .swizzle_bytes = detail::width_of(spec.swizzle),
+          .element_bits = bits_of(spec.a),
+          .rows = side == TileSide::kRows ? spec.block_m : columns,
+          .mn_major = !is_along_k(spec, side)};
+}
+
 contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept {
   const int atoms = is_block_scaled(spec.a) ? contract::kBlackwellGemmSlabBytes * 8 / bits_of(spec.a) /
                                                   (contract::kScaleAtomScales * scale_vector(spec.a))
@@ -68,18 +83,20 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
           .store_stages = spec.store_stages,
           .d_bytes = bits_of(spec.d) / 8,
           .swap_ab = spec.swap_ab,
-          .items = spec.clc_depth};
+          .items = spec.clc_depth,
+          .slab_bytes = spec.slab_bytes};
 }
 
 std::uint32_t shared_bytes(const GemmSpec& spec) {
   if (spec.family == Family::kBlackwell)
     return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
   if (spec.family == Family::kPortable)
-    return static_cast<std::uint32_t>(contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages).total);
-  return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
-                                                          spec.math_warpgroups, spec.store_stages,
-                                                          detail::gemm_scale_bytes(spec), spec.takes_turns())
-                                        .total);
+    return static_cast<std::uint32_t>(
+        contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes).total);
+  return static_cast<std::uint32_t>(
+      contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+                            spec.store_stages, detail::gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes)
+          .total);
 }
 
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,

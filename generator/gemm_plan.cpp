@@ -68,7 +68,7 @@ bool is_for(const Form& form, const GemmProblem& problem) {
   return true;
 }
 
-GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
+GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
   GemmSpec spec;
   spec.family = family, spec.arch = arch;
@@ -82,6 +82,7 @@ GemmSpec spec_of(const GemmProblem& problem, Arch arch, Family family) {
   // tcgen05 keeps sums of any operands in f32.
   const bool keeps_f32 = family == Family::kBlackwell || problem.fast_accumulation;
   spec.promotion = blocks || (fp8 && !keeps_f32) ? 1 : 0;
+  detail::plan_slab(problem, schedule, spec);
   return spec;
 }
 
@@ -159,6 +160,7 @@ void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::stri
           spec.roles == Roles::kPingPong ? "one warpgroup stores while the other multiplies"
                                          : "the warpgroups share a tile: fewer bytes for each product");
   resolve("math_warpgroups", schedule.math_warpgroups, spec.math_warpgroups, "what the tile's sums need of registers");
+  detail::explain_slab(spec, schedule, choices);
   resolve("k_group", schedule.k_group, spec.k_group,
           spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
   resolve("stages", schedule.stages, spec.stages, "all that fit beside the results on their way");
@@ -203,10 +205,10 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
   const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
   const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
-  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / contract::kGemmSlabBytes) / spec.split_k);
+  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
-  const double tensor = waves * 2 * spec.block_n;
-  const double l2 = (spec.block_m + spec.block_n) * contract::kGemmSlabBytes / kL2Bytes;
+  const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
+  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / kL2Bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
   double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
   // Who takes turns does not multiply while sums are added.
@@ -249,7 +251,7 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   if (auto violations = validate(GemmConfig{"", problem, schedule, {}}, arch); !violations.empty())
     throw ConfigError(std::move(violations));
   const Family family = detail::gemm_family(problem, schedule, arch);
-  const GemmSpec base = spec_of(problem, arch, family);
+  const GemmSpec base = spec_of(problem, schedule, arch, family);
   std::vector<GemmSpec> specs;
   Violations first;
   for (const GemmSpec& spec : tiles_of(base, problem, schedule)) {

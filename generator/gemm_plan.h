@@ -15,7 +15,8 @@ namespace kernelwright {
 
 namespace contract {
 struct BlackwellGemmShape;
-}
+struct SharedSlab;
+}  // namespace contract
 
 /// One of the kernels of a plan.
 struct GemmVariant {
@@ -68,6 +69,13 @@ struct GemmExtent {
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const GemmSpec& spec);
+
+/// Operands of the kernel's view, a slot's part of which lies in shared memory: rows of the tile, or columns.
+enum class TileSide { kRows, kColumns };
+/// Whether k is innermost in that operand's memory.
+bool is_along_k(const GemmSpec& spec, TileSide side) noexcept;
+/// What a CTA has of it in a slot: what copies bring, and where its parts lie.
+contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept;
 
 /// What contract/blackwell_gemm.h's tables of shared memory, tensor memory, boxes and barriers follow from.
 contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept;

@@ -117,12 +117,12 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   const double tile_columns = std::ceil(columns / (spec.block_n * spec.cluster_n));
   const double work = tile_rows * tile_columns * spec.split_k;  // of clusters
   const double at_once = clusters_that_fit(spec.cluster(), num_sms), rounds = std::ceil(work / at_once);
-  const double slab_bytes = contract::kBlackwellGemmSlabBytes;
+  const double slab_bytes = spec.slab_bytes;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / slab_bytes) / spec.split_k);
 
   // Of a slab. 128 bytes of k are half as many products of twice as many bits at half the rate: two clocks a column,
   // for every dtype that there is.
-  const double tensor = 2.0 * spec.block_n;
+  const double tensor = slab_bytes / 64 * spec.block_n;
   const double shared = (spec.block_m + spec.block_n / spec.cta_group) * slab_bytes / kSharedBytes;
   const double scale_bytes =
       contract::blackwell_gemm_scale_a_bytes(shape) + contract::blackwell_gemm_scale_b_bytes(shape);
@@ -191,6 +191,7 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
                : "a CTA that multiplies for itself waits for no other");
   resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, spec.cluster_n},
           pair ? "the two that share each product" : "nothing is shared");
+  explain_slab(spec, schedule, choices);
   resolve("k_group", schedule.k_group, spec.k_group,
           spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
   resolve("stages", schedule.stages, spec.stages, "all that fit beside the results on their way");

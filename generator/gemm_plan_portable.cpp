@@ -50,6 +50,7 @@ void explain_portable_gemm(const GemmSpec& spec, const GemmSchedule& schedule, c
                                 : "mma.sync: all the architecture has");
   resolve("block_m", schedule.block_m, spec.block_m, why);
   resolve("block_n", schedule.block_n, spec.block_n, why);
+  explain_slab(spec, schedule, choices);
   resolve("stages", schedule.stages, spec.stages, "slots that leave room for a second CTA, where three or more do");
   resolve.derived("num_warps", spec.num_warps, "64 rows and 32 columns of the tile for each, or less");
 }
@@ -60,15 +61,15 @@ double portable_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int
   // slab a barrier, and a tile its first slots and its results.
   constexpr double kClockMhz = 1500, kBytesPerUs = 1.5e6, kLaunchUs = 2, kBarrier = 60, kFirst = 1200;
   constexpr double kProducts = 1024 * 2.0, kSharedBytes = 128, kL2Bytes = 40;
-  constexpr double kSlabBytes = contract::kGemmPortableSlabBytes;
+  const double slab_bytes = spec.slab_bytes;
   const double tiles =
       std::ceil(extent.m / static_cast<double>(spec.block_m)) * std::ceil(extent.n / static_cast<double>(spec.block_n));
   const double bytes_of_element = bits_of(spec.a) / 8.0;
-  const double slabs = std::ceil(extent.k * bytes_of_element / kSlabBytes);
+  const double slabs = std::ceil(extent.k * bytes_of_element / slab_bytes);
   const double row_warps = contract::gemm_portable_row_warps(spec.block_m), column_warps = spec.num_warps / row_warps;
-  const double tensor = spec.block_m * spec.block_n * kSlabBytes / kProducts;
-  const double shared = (spec.block_m * column_warps + spec.block_n * row_warps) * kSlabBytes / kSharedBytes;
-  const double l2 = (spec.block_m + spec.block_n) * kSlabBytes / kL2Bytes;
+  const double tensor = spec.block_m * spec.block_n * slab_bytes / kProducts;
+  const double shared = (spec.block_m * column_warps + spec.block_n * row_warps) * slab_bytes / kSharedBytes;
+  const double l2 = (spec.block_m + spec.block_n) * slab_bytes / kL2Bytes;
   const double slab = std::max({tensor, shared, l2}) + kBarrier;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / 32;
   const double sm_us = std::ceil(tiles / num_sms) * (slabs * slab + store + kFirst) / kClockMhz;

@@ -32,7 +32,9 @@ struct GemmSpec {
   Activation activation = Activation::kNone;
   bool swap_ab = false;  // rows of the kernel's tile are columns of d
   int block_m = 128, block_n = 128, stages = 4;
-  int promotion = 0;  // slabs of 128 bytes of k between additions to f32 sums; 0: none
+  int slab_bytes = 128;              // of k in a slot
+  Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h
+  int promotion = 0;                 // slabs of k between additions to f32 sums; 0: none
   // hopper
   int k_group = 1, store_stages = 2;
   Roles roles = Roles::kCooperative;
@@ -85,6 +87,8 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("block_m", spec.block_m, any{}, "rows of a tile");
   field("block_n", spec.block_n, any{}, "columns of a tile");
   field("stages", spec.stages, any{}, "slots of the operands' ring");
+  field("slab_bytes", spec.slab_bytes, any{}, "bytes of k in a slot");
+  field("swizzle", spec.swizzle, any{}, "shared-memory swizzle of the operands");
   if (spec.family == Family::kPortable) {
     field("num_warps", spec.num_warps, any{}, "warps of a CTA");
     field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "contract/blackwell_gemm.h"
+#include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -23,11 +24,9 @@ constexpr int kMostClusterCtas = 8;  // that every device holds
 int shared_bytes_of(const GemmSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
 int columns_of(const GemmSpec& spec) { return contract::blackwell_gemm_columns(blackwell_gemm_shape_of(spec)).used; }
 
-/// Whether the tile's columns, of b or with swap_ab of a, lie side by side in memory.
-bool columns_innermost(const GemmSpec& spec) {
-  return spec.swap_ab ? is_one_of(spec.layout, {OperandLayout::kTn, OperandLayout::kTt})
-                      : is_one_of(spec.layout, {OperandLayout::kNn, OperandLayout::kTn});
-}
+/// Whether the tile's columns, of b or with swap_ab of a, lie side by side in memory; and how many a copy brings then.
+bool columns_innermost(const GemmSpec& spec) { return !is_along_k(spec, TileSide::kColumns); }
+int box_columns(const GemmSpec& spec) { return shared_slab(spec, TileSide::kColumns).width_elements(); }
 
 /// What block_n may be: the products' own steps, those of a CTA's share, and lists where scales go with the products.
 std::vector<int> columns_that_fit(const GemmSpec& spec) {
@@ -35,7 +34,7 @@ std::vector<int> columns_that_fit(const GemmSpec& spec) {
   const auto offer = [&](int columns) {
     const int share = columns / spec.cta_group;
     if (columns % (8 * spec.cluster_m) != 0) return;
-    if (columns_innermost(spec) && share % contract::kBlackwellGemmBoxRows != 0) return;
+    if (columns_innermost(spec) && share % box_columns(spec) != 0) return;
     fitting.push_back(columns);
   };
   if (is_block_scaled(spec.a))
@@ -62,7 +61,7 @@ std::string why_these_columns(const GemmSpec& spec) {
   because(spec.cta_group == 2, "two CTAs have half of them each");
   because(spec.cluster_m > spec.cta_group, fmt::format("{} CTAs load shares of whole groups of 8", spec.cluster_m));
   because(columns_innermost(spec),
-          fmt::format("layout \"{}\" is loaded by the {}", to_string(spec.layout), contract::kBlackwellGemmBoxRows));
+          fmt::format("layout \"{}\" is loaded by the {}", to_string(spec.layout), box_columns(spec)));
   return why.empty() ? "" : ": " + why;
 }
 
@@ -85,9 +84,8 @@ void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedu
   const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
     if (!value.is_auto()) blackwell.takes(path, value.value(), built);
   };
-  if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
+  check_slab(problem, schedule, violations);
   takes("/schedule/block_m", schedule.block_m, {contract::kBlackwellGemmRows});
-  takes("/schedule/block_k", schedule.block_k, {contract::kBlackwellGemmSlabBytes * 8 / bits_of(problem.dtype.a)});
   if (!schedule.split_mode.is_auto())
     blackwell.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kTurnstile});
   if (!schedule.scheduler.is_auto())
@@ -116,6 +114,8 @@ void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Viola
                   fmt::format("{} columns do not fit{}; {}", spec.block_n, why_these_columns(spec),
                               fitting.empty() ? "a smaller cluster would do"
                                               : fmt::format("{} would do", nearest_of(fitting, spec.block_n))));
+  check_shares(spec, TileSide::kRows, spec.cluster_n, violations);
+  check_shares(spec, TileSide::kColumns, spec.cluster_m / spec.cta_group, violations);
   if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
     refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
                                  std::max(2, spec.stages / spec.k_group) * spec.k_group));

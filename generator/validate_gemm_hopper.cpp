@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "contract/gemm_params.h"
+#include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm_families.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -45,9 +46,7 @@ void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule,
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
   if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
   hopper.has_only(schedule, kHopperFields);
-  if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
-  if (!schedule.block_k.is_auto())
-    hopper.takes("/schedule/block_k", schedule.block_k.value(), {128 * 8 / bits_of(problem.dtype.a)});
+  check_slab(problem, schedule, violations);
   if (!schedule.split_mode.is_auto())
     hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster, SplitMode::kTurnstile});
   if (!schedule.mma_in_flight.is_auto())
@@ -92,10 +91,9 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
   if (spec.block_n % shares != 0)
     refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
                                   spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
-  // The tile's columns: with swap_ab those of a.
-  const bool columns_innermost = spec.swap_ab ? is_one_of(spec.layout, {OperandLayout::kTn, OperandLayout::kTt})
-                                              : is_one_of(spec.layout, {OperandLayout::kNn, OperandLayout::kTn});
-  if (const int box = contract::kGemmBoxRows; columns_innermost && spec.block_n % box != 0)
+  const contract::SharedSlab columns_slab = shared_slab(spec, TileSide::kColumns);
+  check_shares(spec, TileSide::kColumns, spec.cluster_m, violations);
+  if (const int box = columns_slab.width_elements(); columns_slab.mn_major && spec.block_n % box != 0)
     refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
                                   to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
   if (const int columns = 128 / bits_of(spec.d); !spec.swap_ab && spec.block_n % columns != 0)
@@ -118,8 +116,7 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
                        spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
                        contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
   // Parts in a cluster hand each other f32 sums in the memory of the ring.
-  const int slot = (spec.block_m + spec.block_n) * contract::kGemmSlabBytes,
-            exchanged = spec.block_m * spec.block_n * 4;
+  const int slot = (spec.block_m + spec.block_n) * spec.slab_bytes, exchanged = spec.block_m * spec.block_n * 4;
   if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {
     const int slots = (exchanged + slot - 1) / slot;
     refuse("stages",

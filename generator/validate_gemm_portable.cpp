@@ -61,10 +61,7 @@ void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedul
     violations.push_back({"/problem/dtype/d", fmt::format("{} does not round to \"{}\"; {} do", to_string(*arch),
                                                           to_string(d), archs_where(&ArchInfo::fp8_cvt))});
   portable.has_only(schedule, kPortableFields);
-  if (!schedule.swizzle.is_auto()) portable.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
-  if (!schedule.block_k.is_auto())
-    portable.takes("/schedule/block_k", schedule.block_k.value(),
-                   {contract::kGemmPortableSlabBytes * 8 / bits_of(problem.dtype.a)});
+  check_slab(problem, schedule, violations);
   if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});
   if (!schedule.block_n.is_auto()) portable.takes("/schedule/block_n", schedule.block_n.value(), {32, 64, 128});
 }

@@ -8,6 +8,7 @@
 
 #include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
+#include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm_plan.h"
 
 namespace kernelwright::detail {
@@ -282,15 +283,15 @@ std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& sp
 }
 
 GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
-  const auto slab = [](const Matrix& matrix) { return contract::kGemmSlabBytes * 8 / bits_of(matrix.dtype); };
   // The kernel's view: rows of its tile are columns of d where operands are swapped.
   const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
-  const bool rows_along_k = spec.swap_ab ? along_k_b(spec.layout) : along_k_a(spec.layout);
-  const bool columns_along_k = spec.swap_ab ? along_k_a(spec.layout) : along_k_b(spec.layout);
+  const auto operand = [&](const Matrix& matrix, TileSide side, int sharers) {
+    const contract::SharedSlab slab = shared_slab(spec, side);
+    return map_of(matrix, slab.width_elements(), (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
+  };
   GemmTensorMaps maps;
-  maps.a = map_of(rows, slab(rows), rows_along_k ? spec.block_m : slab(rows), Swizzle::k128B);
-  maps.b =
-      map_of(columns, slab(columns), (columns_along_k ? spec.block_n : slab(columns)) / spec.cluster_m, Swizzle::k128B);
+  maps.a = operand(rows, TileSide::kRows, 1);
+  maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
   const auto stored = [&](int tile_columns) {
     const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
     return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
@@ -313,19 +314,16 @@ BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const Gem
   const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
   const bool swap = spec.swap_ab;
   const Matrix &rows = swap ? of.b : of.a, &columns = swap ? of.a : of.b;
-  const bool rows_along_k = swap ? along_k_b(spec.layout) : along_k_a(spec.layout);
-  const bool columns_along_k = swap ? along_k_a(spec.layout) : along_k_b(spec.layout);
-  constexpr int kBoxRows = contract::kBlackwellGemmBoxRows;
-  const auto operand = [&](const Matrix& given, bool along_k, int box_rows, int sharers) {
+  const auto operand = [&](const Matrix& given, TileSide side, int sharers) {
     const Matrix matrix = as_bytes(given);
-    const int slab = contract::kBlackwellGemmSlabBytes * 8 / bits_of(matrix.dtype);
-    // With m or n innermost a slab is as many rows of k, of which each sharer brings its part.
-    return along_k ? map_of(matrix, slab, box_rows, Swizzle::k128B)
-                   : map_of(matrix, kBoxRows, kBoxRows / sharers, Swizzle::k128B);
+    const contract::SharedSlab slab = shared_slab(spec, side);
+    // Sharers bring some rows of each strip each or, with m or n innermost, some k of each box.
+    return map_of(matrix, slab.width() * 8 / bits_of(matrix.dtype),
+                  (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
   };
   BlackwellGemmTensorMaps maps;
-  maps.a = operand(rows, rows_along_k, boxes.a_rows, boxes.a_sharers);
-  maps.b = operand(columns, columns_along_k, boxes.b_rows, boxes.b_sharers);
+  maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
+  maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
   const int stored = contract::blackwell_gemm_store_columns(shape);
   maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows, stored, Swizzle::kNone)
                 : map_of(of.d, stored, contract::kBlackwellGemmWarpRows, swizzle_of(stored * shape.d_bytes));

@@ -3,6 +3,7 @@
 
 #include "contract/block_scales.h"
 #include "contract/integers.h"
+#include "contract/shared_slab.h"
 #include "contract/tensor_map.h"
 #include "contract/turnstile.h"
 
@@ -13,9 +14,10 @@ namespace kernelwright::contract {
 /// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
 /// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
 ///
-/// Maps, innermost dimension first. A slab is 128 bytes of k (of packed 4-bit elements: a map of bytes); with m or n
-/// innermost, 16-bit elements alone, 64 rows of k. blackwell_gemm_boxes() has the boxes, what one copy brings:
-///   a  (k, m) or (m, k), b  (k, n) or (n, k)                      128-byte swizzle
+/// Maps, innermost dimension first. A slab is slab_bytes of k (of packed 4-bit elements: a map of bytes); with m or n
+/// innermost, 16-bit elements alone, as many rows of k. contract/shared_slab.h has what one copy brings of it, and
+/// blackwell_gemm_boxes() who brings it:
+///   a  (k, m) or (m, k), b  (k, n) or (n, k)                      swizzle_bytes
 ///   scales_a, scales_b  (128 words, atoms of k, atoms of rows)    no swizzle; contract/block_scales.h has the atoms
 ///   d  (n, m)           swizzled by the bytes of a row of the box; with swap_ab none
 struct BlackwellGemmParams {
@@ -41,8 +43,8 @@ struct BlackwellGemmParams {
 constexpr int32_t kBlackwellGemmThreads = 256;
 constexpr int32_t kBlackwellGemmStoreWarps = 4;   // warps 0-3
 constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of tensor memory
-constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, a row of the swizzle's pattern
-constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box where these are innermost
+constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, where the schedule does not say otherwise
+constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box of 128 bytes where these are innermost
 constexpr int32_t kBlackwellGemmWarpRows = 32;    // of a warp that stores
 constexpr int32_t kTensorMemoryColumns = 512;     // of an SM, 32 bits each
 
@@ -57,6 +59,7 @@ struct BlackwellGemmShape {
   int32_t store_stages, d_bytes;
   bool swap_ab;
   int32_t items;  // queued: answers of cluster launch control that wait to be read; 0: the grid's tiles are dealt out
+  int32_t slab_bytes = kBlackwellGemmSlabBytes;  // of k in a slot; with block scales 128
 };
 
 /// Whether threads put the scales of the tile's columns in their places: tiles of less than 64 begin within an atom,
@@ -88,9 +91,11 @@ constexpr BlackwellGemmColumns blackwell_gemm_columns(const BlackwellGemmShape& 
 }
 
 /// A CTA's part of a slot, bytes.
-constexpr int32_t blackwell_gemm_a_bytes() { return kBlackwellGemmRows * kBlackwellGemmSlabBytes; }
+constexpr int32_t blackwell_gemm_a_bytes(const BlackwellGemmShape& shape) {
+  return kBlackwellGemmRows * shape.slab_bytes;
+}
 constexpr int32_t blackwell_gemm_b_bytes(const BlackwellGemmShape& shape) {
-  return shape.block_n / shape.ctas * kBlackwellGemmSlabBytes;
+  return shape.block_n / shape.ctas * shape.slab_bytes;
 }
 constexpr int32_t blackwell_gemm_scale_a_bytes(const BlackwellGemmShape& shape) {
   return shape.scale_atoms * kScaleAtomBytes;
@@ -163,8 +168,9 @@ constexpr BlackwellGemmBarriers blackwell_gemm_barriers(const BlackwellGemmShape
 constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& shape) {
   BlackwellGemmLayout layout{};
   layout.a = 0;
-  layout.b = layout.a + shape.stages * blackwell_gemm_a_bytes();
-  layout.output = layout.b + shape.stages * blackwell_gemm_b_bytes(shape);
+  layout.b = layout.a + shape.stages * blackwell_gemm_a_bytes(shape);
+  // Narrow slabs end amid what the results' swizzle counts from.
+  layout.output = (layout.b + shape.stages * blackwell_gemm_b_bytes(shape) + 1023) / 1024 * 1024;
   layout.scales_a = layout.output + 4 * shape.store_stages * kBlackwellGemmStoreSlabBytes;
   layout.scales_b = layout.scales_a + shape.stages * blackwell_gemm_scale_a_bytes(shape);
   layout.items = layout.scales_b + shape.stages * blackwell_gemm_scale_b_bytes(shape);

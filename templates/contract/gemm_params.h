@@ -12,11 +12,11 @@ namespace kernelwright::contract {
 /// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
 /// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
 ///
-/// Maps, innermost dimension first, where k is innermost (a slab: 128 bytes of k):
-///   a  (k, m), box (a slab, rows of A that a CTA loads at once)    128-byte swizzle
-///   b  (k, n), box (a slab, rows of B that a CTA loads at once)    128-byte swizzle
-/// where m or n is innermost, 16-bit elements alone and block_n a multiple of 64 where it is n (a slab: 64 rows of k):
-///   a  (m, k), box (64, 64)    b  (n, k), box (64, 64 / CTAs that share columns)    128-byte swizzle
+/// Maps, innermost dimension first, where k is innermost; W: the swizzle's width (contract/shared_slab.h):
+///   a  (k, m), box (W bytes of k, block_m)
+///   b  (k, n), box (W bytes of k, rows of B that a CTA loads at once)
+/// where m or n is innermost, 16-bit elements alone and block_n a multiple of W / 2 where it is n:
+///   a  (m, k), box (W / 2, k of a slab)    b  (n, k), box (W / 2, k of a slab / CTAs that share columns)
 /// of per_block scales those of 128 elements of one row, the left operand's (b's with swap_ab), f32 [k / 128][stride]:
 ///   scales  (m or n, k / 128 rounded up), box (block_m or block_n, 1)    no swizzle
 /// and what a warp stores at once, 16 rows of the tile and columns as gemm_store_box() has them:
@@ -41,9 +41,9 @@ struct GemmParams {
   TensorMap scales;           // not read but with per_block
 };
 
-constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, a row of the swizzle's pattern
+constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, where the schedule does not say otherwise
 constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements
-constexpr int32_t kGemmBoxRows = 64;           // of m or n, in a box where these are innermost
+constexpr int32_t kGemmBoxRows = 64;           // of m or n, in a box of 128 bytes where these are innermost
 constexpr int32_t kGemmStoreRows = 16;         // of a warp
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 
@@ -68,8 +68,8 @@ constexpr bool gemm_can_split(int32_t block_n, int32_t d_bytes, int32_t math_war
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024.
 struct GemmLayout {
-  int32_t a;         // `stages` tiles of [block_m][128 bytes]
-  int32_t b;         // `stages` tiles of [block_n][128 bytes]
+  int32_t a;         // `stages` tiles of [block_m][slab bytes]
+  int32_t b;         // `stages` tiles of [block_n][slab bytes]
   int32_t output;    // [math warps][store stages] slabs of 16 rows of 128 bytes
   int32_t scales;    // per_block: `stages` rows of the scales that a slot's k has, each aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
@@ -80,14 +80,16 @@ struct GemmLayout {
 /// Of a slot's scales, one f32 for each of `rows`: the rows of the operand that has a scale for 128 elements of k.
 constexpr int32_t gemm_scale_bytes(int32_t rows) { return (rows * 4 + 127) / 128 * 128; }
 
-/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: parts of k do.
+/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: parts of k do. `slab_bytes`: of k in a
+/// slot.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
                                  int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0,
-                                 bool takes_turns = false) {
+                                 bool takes_turns = false, int32_t slab_bytes = kGemmSlabBytes) {
   GemmLayout layout{};
   layout.a = 0;
-  layout.b = layout.a + stages * block_m * 128;
-  layout.output = layout.b + stages * block_n * 128;
+  layout.b = layout.a + stages * block_m * slab_bytes;
+  // Narrow slabs end amid what the results' swizzle counts from.
+  layout.output = (layout.b + stages * block_n * slab_bytes + 1023) / 1024 * 1024;
   layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
   layout.barriers = layout.scales + stages * scale_bytes;
   layout.item = layout.barriers + stages / k_group * 16;

@@ -22,7 +22,7 @@ struct GemmPortableParams {
   bool bands_of_n;  // columns instead
 };
 
-constexpr int32_t kGemmPortableSlabBytes = 128;  // of k in a slot
+constexpr int32_t kGemmPortableSlabBytes = 128;  // of k in a slot, where the schedule does not say otherwise
 
 /// Warps that share a tile's rows; the others of a CTA share its columns.
 constexpr int32_t gemm_portable_row_warps(int32_t block_m) { return block_m >= 64 ? 2 : 1; }
@@ -40,9 +40,10 @@ struct GemmPortableLayout {
   int32_t b;  // `stages` slabs of B
   int32_t total;
 };
-constexpr GemmPortableLayout gemm_portable_layout(int32_t block_m, int32_t block_n, int32_t stages) {
-  const int32_t b = stages * block_m * kGemmPortableSlabBytes;
-  return {0, b, b + stages * block_n * kGemmPortableSlabBytes};
+constexpr GemmPortableLayout gemm_portable_layout(int32_t block_m, int32_t block_n, int32_t stages,
+                                                  int32_t slab_bytes = kGemmPortableSlabBytes) {
+  const int32_t b = stages * block_m * slab_bytes;
+  return {0, b, b + stages * block_n * slab_bytes};
 }
 
 }  // namespace kernelwright::contract

@@ -23,16 +23,18 @@ static_assert(kRowTiles * 16 * kRowWarps == spec::kBlockM && kColumnTiles % 2 ==
 
 constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
 static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "mma.sync has operands of one width");
-constexpr int kSlabDepth = contract::kGemmPortableSlabBytes / kElementBytes;  // k of a slot
-constexpr int kSteps = contract::kGemmPortableSlabBytes / 32;                 // products of 32 bytes of k
+constexpr int kSlabDepth = spec::kSlabBytes / kElementBytes;  // k of a slot
+constexpr int kSteps = spec::kSlabBytes / 32;                 // products of 32 bytes of k
 
 constexpr bool kAAlongK = spec::kLayout == OperandLayout::kNt || spec::kLayout == OperandLayout::kNn;
 constexpr bool kBAlongK = spec::kLayout == OperandLayout::kNt || spec::kLayout == OperandLayout::kTt;
-using ASlab = tile::OperandSlab<spec::kBlockM, kAAlongK, kElementBytes, kThreads>;
-using BSlab = tile::OperandSlab<spec::kBlockN, kBAlongK, kElementBytes, kThreads>;
+using ASlab =
+    tile::OperandSlab<spec::kBlockM, kAAlongK, kElementBytes, kThreads, spec::kSlabBytes, spec::kSwizzleBytes>;
+using BSlab =
+    tile::OperandSlab<spec::kBlockN, kBAlongK, kElementBytes, kThreads, spec::kSlabBytes, spec::kSwizzleBytes>;
 
 constexpr contract::GemmPortableLayout kLayout =
-    contract::gemm_portable_layout(spec::kBlockM, spec::kBlockN, spec::kStages);
+    contract::gemm_portable_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kSlabBytes);
 static_assert(kLayout.b == static_cast<int>(spec::kStages * ASlab::bytes) &&
                   kLayout.total - kLayout.b == static_cast<int>(spec::kStages * BSlab::bytes),
               "the host counts the same");

@@ -8,6 +8,9 @@
 namespace kernelwright {
 namespace {
 
+// Two of 4 bits are one element of a map.
+constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
+
 /// A box of an operand, for all CTAs of `ctas` where kSharers share it. `full`: the barrier of the CTA that multiplies.
 template <int kSharers>
 __device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, uint32_t full,
@@ -21,21 +24,22 @@ __device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap&
   else
     ptx::cp_async_bulk_tensor_2d(to, map, x, y, full);
 }
-/// This CTA's share, number `share` of kSharers, of a slab of kExtent rows of an operand from row `row` on.
-template <bool kMnMajor, int kSharers, int kExtent>
+/// This CTA's share, number `share` of kSharers, of an operand's slab from row `row` on. Slab: kASlab or kBSlab.
+template <bool kOfA, int kSharers>
 __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int share,
                                           uint32_t full, uint16_t ctas) {
-  if constexpr (kMnMajor) {  // boxes of 64 rows, of which each CTA loads some of k
-    constexpr int kBoxRows = contract::kBlackwellGemmBoxRows, kDepth = kBoxRows / kSharers;
-    static_assert(kExtent % kBoxRows == 0 && kDepth % 8 == 0, "whole boxes, in shares of whole patterns");
+  constexpr contract::SharedSlab kSlab = kOfA ? kASlab : kBSlab;
+  // Of each box of rows a CTA loads some of k, of each strip of k some rows.
+  constexpr int kShare = (kSlab.mn_major ? kSlab.depth() : kSlab.rows) / kSharers;
+  static_assert(kShare % 8 == 0, "shares of whole patterns of the swizzle");
 #pragma unroll
-    for (int i = 0; i < kExtent / kBoxRows; ++i)
-      load_box<kSharers>(to + static_cast<uint32_t>(i * kBoxRows + share * kDepth) * kRowBytes, map, row + i * kBoxRows,
-                         k + share * kDepth, full, ctas);
-  } else {
-    constexpr int kShare = kExtent / kSharers;
-    load_box<kSharers>(to + static_cast<uint32_t>(share * kShare) * kRowBytes, map, k, row + share * kShare, full,
-                       ctas);
+  for (int i = 0; i < kSlab.parts(); ++i) {
+    const uint32_t part = to + static_cast<uint32_t>(i * kSlab.part_bytes() + share * (kShare * kSlab.width()));
+    if constexpr (kSlab.mn_major)
+      load_box<kSharers>(part, map, row + i * kSlab.width_elements(), k + share * kShare, full, ctas);
+    else
+      load_box<kSharers>(part, map, k + i * (kSlab.width_elements() / kElementsPerMapped), row + share * kShare, full,
+                         ctas);
   }
 }
 /// Atoms of scales, this CTA's own.
@@ -115,13 +119,13 @@ class Loader {
       const auto to = stage.get_tile(j);
       const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // past the end TMA brings zeros
       if constexpr (kOfRows) {
-        load_slab<kAMnMajor, kBoxes.a_sharers, kRows>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)),
-                                                      full, sharers_of_a(rank_));
+        load_slab<true, kBoxes.a_sharers>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)), full,
+                                          sharers_of_a(rank_));
       } else {
         constexpr int kOwn = kColumns / kCtas;  // of a product's columns
-        load_slab<kBMnMajor, kBoxes.b_sharers, kOwn>(
-            to.b(), params_.b, k, item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
-            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
+        load_slab<false, kBoxes.b_sharers>(to.b(), params_.b, k,
+                                           item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
+                                           static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
       }
       if constexpr (kBlockScaled && kWhich == Operand::kOther) {
         load_atoms(to.scales_a(), params_.scales_a, slab + j, item.row, full);
@@ -129,9 +133,6 @@ class Loader {
       }
     }
   }
-
-  // Two of 4 bits are one element of a map.
-  static constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
 
   const BlackwellGemmParams& params_;
   const Shared& shared_;

@@ -36,7 +36,8 @@ constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
 constexpr int kParts = spec::kSplitK;            // of k
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
-using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor>;
+using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor,
+                                 spec::kSlabBytes, spec::kSwizzleBytes>;
 constexpr bool kBlockScaled = Product::kScaled;  // the tensor cores apply scales
 
 static_assert(spec::kBlockM == contract::kBlackwellGemmRows, "a lane of tensor memory for each row");
@@ -52,7 +53,8 @@ constexpr contract::BlackwellGemmShape kShape{kColumns,
                                               spec::kStoreStages,
                                               tile::kBytesOf<spec::kDDType>,
                                               spec::kSwapAb,
-                                              kQueued ? spec::kClcDepth : 0};
+                                              kQueued ? spec::kClcDepth : 0,
+                                              spec::kSlabBytes};
 constexpr contract::BlackwellGemmLayout kLayout = contract::blackwell_gemm_layout(kShape);
 constexpr contract::BlackwellGemmBarriers kBarriers = contract::blackwell_gemm_barriers(kShape);
 constexpr contract::BlackwellGemmColumns kTensorColumns = contract::blackwell_gemm_columns(kShape);
@@ -60,14 +62,21 @@ constexpr contract::BlackwellGemmBoxes kBoxes = contract::blackwell_gemm_boxes(k
 static_assert(kTensorColumns.used <= contract::kTensorMemoryColumns, "sums and scales");
 constexpr bool kGathers = contract::blackwell_gemm_gathers(kShape);
 static_assert(!kGathers || !kPair, "threads of one CTA put scales in their places");
-constexpr uint32_t kRowBytes = contract::kBlackwellGemmSlabBytes;
-constexpr int kSlabDepth = kRowBytes * 8 / Product::TypeA::bits;  // k of a slot
+constexpr contract::SharedSlab kASlab = Product::a_slab, kBSlab = Product::b_slab;  // this CTA's, of a slot
+constexpr int kSlabDepth = kASlab.depth();                                          // k of it
+static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
+                  kBSlab.parts() * kBSlab.part_bytes() == kBSlab.total_bytes(),
+              "whole strips of k, whole boxes of rows and columns");
+static_assert(!kBlockScaled || spec::kSlabBytes == contract::kBlackwellGemmSlabBytes,
+              "a slab has whole atoms of scales");
+static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
 constexpr int kScaleAtoms = kShape.scale_atoms;
 
-constexpr uint32_t kABytes = contract::blackwell_gemm_a_bytes(), kBBytes = contract::blackwell_gemm_b_bytes(kShape);
+constexpr uint32_t kABytes = contract::blackwell_gemm_a_bytes(kShape),
+                   kBBytes = contract::blackwell_gemm_b_bytes(kShape);
 constexpr uint32_t kScaleABytes = contract::blackwell_gemm_scale_a_bytes(kShape);
 constexpr uint32_t kScaleBBytes = contract::blackwell_gemm_scale_b_bytes(kShape);
-static_assert(kBBytes % 1024 == 0 && kBoxes.a_rows % 8 == 0 && kBoxes.b_rows % 8 == 0,
+static_assert(kBBytes % kBSlab.pattern_bytes() == 0 && kBoxes.a_rows % 8 == 0 && kBoxes.b_rows % 8 == 0,
               "shares of whole patterns of the swizzle");
 using Payload = pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes, kScaleBBytes,
                                                  kScaleABytes + (kGathers ? 0 : kScaleBBytes), spec::kStages>;

@@ -26,12 +26,14 @@ namespace {
 
 /// A slab of the tile's rows to `to`.
 __device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, int k, int row, uint32_t full) {
-  if constexpr (kAMnMajor) {
 #pragma unroll
-    for (int i = 0; i < spec::kBlockM / kBoxRows; ++i)
-      ptx::cp_async_bulk_tensor_2d(to + i * kBoxBytes, params.a, row + i * kBoxRows, k, full);
-  } else {
-    ptx::cp_async_bulk_tensor_2d(to, params.a, k, row, full);
+  for (int i = 0; i < kASlab.parts(); ++i) {
+    const uint32_t part = to + i * kASlab.part_bytes();
+    const int within = i * kASlab.width_elements();
+    if constexpr (kAMnMajor)
+      ptx::cp_async_bulk_tensor_2d(part, params.a, row + within, k, full);
+    else
+      ptx::cp_async_bulk_tensor_2d(part, params.a, k + within, row, full);
   }
 }
 /// A box of B, for all CTAs of the cluster.
@@ -45,13 +47,14 @@ __device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t 
 __device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, int k, int column, int rank,
                                        uint32_t full) {
   const uint32_t share = static_cast<uint32_t>(rank);
-  if constexpr (kBMnMajor) {
 #pragma unroll
-    for (int i = 0; i < spec::kBlockN / kBoxRows; ++i)
-      load_for_all(params, to + i * kBoxBytes + share * (kBoxBytes / kCluster), column + i * kBoxRows,
-                   k + rank * (kSlabDepth / kCluster), full);
-  } else {
-    load_for_all(params, to + share * kBShareBytes, k, column + rank * (spec::kBlockN / kCluster), full);
+  for (int i = 0; i < kBSlab.parts(); ++i) {
+    const uint32_t part = to + i * kBSlab.part_bytes() + share * kBShareBytes;
+    const int within = i * kBSlab.width_elements();
+    if constexpr (kBMnMajor)
+      load_for_all(params, part, column + within, k + rank * (kSlabDepth / kCluster), full);
+    else
+      load_for_all(params, part, k + within, column + rank * (spec::kBlockN / kCluster), full);
   }
 }
 
@@ -137,20 +140,34 @@ class Loader {
   const uint32_t barriers_;
 };
 
-/// An operand in shared memory, for wgmma: rows of 128 bytes of k, or of m or n.
-template <bool kMnMajor>
-__device__ __forceinline__ uint64_t descriptor(uint32_t address) {
-  return ptx::wgmma_descriptor(address, kMnMajor ? kBoxBytes : 0, kAtomBytes);
+/// An operand in shared memory, for wgmma.
+__device__ __forceinline__ uint64_t descriptor_a(uint32_t address) {
+  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kASlab.leading_bytes(), kASlab.stride_bytes());
+}
+__device__ __forceinline__ uint64_t descriptor_b(uint32_t address) {
+  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kBSlab.leading_bytes(), kBSlab.stride_bytes());
 }
 
-/// The products of a slab: four of 32 bytes of k, 2 * 16 apart, or of 16 rows of k.
+/// The products of a slab, of 32 bytes of k each, or of 16 rows of k.
 template <int kCount>
 __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
-  constexpr int kStepA = kAMnMajor ? kRowBytes : 2, kStepB = kBMnMajor ? kRowBytes : 2;
-  if constexpr (kElementBytes == 1)
-    ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, kStepA, kStepB>(sums, a, b, accumulate);
-  else
-    ptx::wgmma_ss_x4<kRowsDType, kBMnMajor, kStepA, kStepB, kAMnMajor>(sums, a, b, accumulate);
+  if constexpr (kASlab.steps() == 4 && kASlab.even_steps() && kBSlab.even_steps()) {
+    constexpr int kStepA = kASlab.step_offset(1) / 16, kStepB = kBSlab.step_offset(1) / 16;
+    if constexpr (kElementBytes == 1)
+      ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, kStepA, kStepB>(sums, a, b, accumulate);
+    else
+      ptx::wgmma_ss_x4<kRowsDType, kBMnMajor, kStepA, kStepB, kAMnMajor>(sums, a, b, accumulate);
+  } else {
+#pragma unroll
+    for (int step = 0; step < kASlab.steps(); ++step) {
+      const uint64_t left = a + kASlab.step_offset(step) / 16, right = b + kBSlab.step_offset(step) / 16;
+      const uint32_t adds = step > 0 ? 1 : accumulate;
+      if constexpr (kElementBytes == 1)
+        ptx::wgmma_fp8_ss<kRowsDType, kColumnsDType>(sums, left, right, adds);
+      else
+        ptx::wgmma_ss<kRowsDType, kBMnMajor, kAMnMajor>(sums, left, right, adds);
+    }
+  }
 }
 
 /// Role of a warpgroup.
@@ -226,7 +243,7 @@ class MathWarpgroup {
   template <int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
     const Release release{lane_};
-    const uint32_t rows = kPingPong ? 0 : warpgroup_ * (kWaves * 64 * kRowBytes);
+    const uint32_t rows = kPingPong ? 0 : warpgroup_ * kASlab.row_offset(kWaves * 64);
     pipeline::HeldSlot held{};  // with products in flight: the slot before
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
@@ -235,11 +252,11 @@ class MathWarpgroup {
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
         const auto from = stage.get_tile(j);
-        const uint64_t b = descriptor<kBMnMajor>(from.b());
-        const uint64_t a = descriptor<kAMnMajor>(from.a() + rows);
+        const uint64_t b = descriptor_b(from.b());
+        const uint64_t a = descriptor_a(from.a() + rows);
 #pragma unroll
         for (int wave = 0; wave < kWaves; ++wave)
-          issue(sums[wave], a + wave * (64 * kRowBytes / 16), b, j > 0 ? 1 : group > 0);
+          issue(sums[wave], a + wave * (kASlab.row_offset(64) / 16), b, j > 0 ? 1 : group > 0);
       }
       ptx::wgmma_commit_group();
       if constexpr (spec::kMmaInFlight > 0) {
@@ -281,8 +298,8 @@ class MathWarpgroup {
     constexpr int kPieces = kWaves * kShares, kSets = 1 + kLag, kGroupPieces = kPieces * spec::kKGroup;
     const uint32_t row = static_cast<uint32_t>(first_row());
     const Payload& payload = input_.payload();
-    const uint64_t first_a = descriptor<kAMnMajor>(payload.a(0) + row * kRowBytes);
-    const uint64_t first_b = descriptor<kBMnMajor>(payload.b(0));
+    const uint64_t first_a = descriptor_a(payload.a(0) + row / 64 * kASlab.row_offset(64));
+    const uint64_t first_b = descriptor_b(payload.b(0));
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
     pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
@@ -320,8 +337,8 @@ class MathWarpgroup {
         }
         if (number > kLag) settle((number - kLag - 1) % kPieces);  // ahead of those that take their registers
         ptx::wgmma_fence();
-        issue(products[number % kSets], a + piece / kShares * (64 * kRowBytes / 16),
-              b + piece % kShares * (kProductColumns * kRowBytes / 16), 0);
+        issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
+              b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
         ptx::wgmma_commit_group();
         if (number < kLag) continue;
         ptx::wgmma_wait_group<kLag>();

@@ -4,6 +4,7 @@
 #include "spec.h"
 
 #include "contract/gemm_params.h"
+#include "contract/shared_slab.h"
 #include "contract/spec_words.h"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tile_pipeline.cuh"
@@ -22,7 +23,6 @@ constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
 constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
 constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // products of 64 rows, of a warpgroup
 static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
-constexpr uint32_t kRowBytes = contract::kGemmSlabBytes, kAtomBytes = 8 * kRowBytes;
 // Of the tile: with swap_ab its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
 constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
@@ -34,11 +34,15 @@ constexpr bool kRightMnMajor = spec::kLayout == OperandLayout::kNn || spec::kLay
 constexpr bool kAMnMajor = spec::kSwapAb ? kRightMnMajor : kLeftMnMajor;
 constexpr bool kBMnMajor = spec::kSwapAb ? kLeftMnMajor : kRightMnMajor;
 static_assert(kElementBytes == 2 || (!kAMnMajor && !kBMnMajor), "wgmma has fp8 with k innermost");
-// A box where rows are innermost: 64 of them and a slab's k, 128 bytes each. A box behind the other makes the tile.
-constexpr int kBoxRows = contract::kGemmBoxRows;
-constexpr uint32_t kBoxBytes = kBoxRows * kRowBytes;
-static_assert(!kBMnMajor || spec::kBlockN % kBoxRows == 0, "whole boxes of columns");
-constexpr int kSlabDepth = kRowBytes / kElementBytes;  // k of a slot's tile
+// A slot's tiles.
+constexpr contract::SharedSlab kASlab{spec::kSlabBytes, spec::kSwizzleBytes, 8 * kElementBytes, spec::kBlockM,
+                                      kAMnMajor};
+constexpr contract::SharedSlab kBSlab{spec::kSlabBytes, spec::kSwizzleBytes, 8 * kElementBytes, spec::kBlockN,
+                                      kBMnMajor};
+static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
+                  kBSlab.parts() * kBSlab.part_bytes() == kBSlab.total_bytes(),
+              "whole strips of k, whole boxes of rows and columns");
+constexpr int kSlabDepth = kASlab.depth();  // k of a slot's tile
 constexpr int kCluster = spec::kClusterM;
 constexpr int kParts = spec::kSplitK;  // of k
 static_assert(kParts == 1 || (kCluster == 1 && !kPingPong), "CTAs of a cluster share a tile or its columns");
@@ -46,17 +50,20 @@ constexpr bool kTakesTurns =
     kParts > 1 && spec::kSplitMode == SplitMode::kTurnstile;  // else parts are a cluster's CTAs
 constexpr int kTileCtas = kTakesTurns ? 1 : kParts;           // that share a tile at one time
 static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
-constexpr uint32_t kABytes = spec::kBlockM * kRowBytes, kBBytes = spec::kBlockN * kRowBytes;
-constexpr uint32_t kBShareBytes = kBBytes / kCluster;
+constexpr uint32_t kABytes = kASlab.total_bytes(), kBBytes = kBSlab.total_bytes();
+// A CTA of a cluster loads so much of each part of a slab of B.
+constexpr uint32_t kBShareBytes = kBSlab.part_bytes() / kCluster;
+static_assert(kBShareBytes % kBSlab.pattern_bytes() == 0, "whole patterns of the swizzle");
 
 constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;        // of 128 elements of a row, of 128 x 128
 constexpr int kScaledRows = spec::kSwapAb ? spec::kBlockN : spec::kBlockM;  // that have scales of their own
 constexpr uint32_t kScalePitch = contract::gemm_scale_bytes(kScaledRows);
-static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1), "a slab has a scale");
+static_assert(!kBlockScales || (spec::kPromotion == 1 && kElementBytes == 1 && kSlabDepth == 128),
+              "a slab has a scale");
 
 constexpr contract::GemmLayout kLayout =
     contract::gemm_layout(spec::kBlockM, spec::kBlockN, spec::kStages, spec::kKGroup, spec::kMathWarpgroups,
-                          spec::kStoreStages, kBlockScales ? kScalePitch : 0, kTakesTurns);
+                          spec::kStoreStages, kBlockScales ? kScalePitch : 0, kTakesTurns, spec::kSlabBytes);
 
 using Payload =
     pipeline::ScaledTilePayload<kABytes, kBBytes, kBlockScales ? kScaledRows : 0, kScalePitch, spec::kStages>;

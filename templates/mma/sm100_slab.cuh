@@ -1,17 +1,24 @@
-/// The products of a GEMM on tcgen05, a slab of k (128 bytes of it, or 64 rows where m or n is innermost) at a time:
-/// 128 rows of each CTA, all columns of the tile, and with block-scaled formats the slab's scales, which the issuing
-/// thread copies to tensor memory ahead of them.
+/// The products of a GEMM on tcgen05, a slab of k at a time: 128 rows of each CTA, all columns of the tile, and with
+/// block-scaled formats the slab's scales, which the issuing thread copies to tensor memory ahead of them.
 #pragma once
 
+#include "contract/shared_slab.h"
 #include "mma/sm100.cuh"
 #include "ptx/tcgen05.cuh"
 
 namespace kernelwright::mma {
 
-/// A and B in shared memory, 128-byte swizzle. K-major: rows of a slab. MN-major: boxes of 64 rows of k by 128 bytes of
-/// m or n, one behind the other. kCtas 2: each CTA of the pair has 128 rows of A and half of B's kColumns, at the same
-/// addresses.
-template <DType kA, DType kB, int kColumns, int kCtas, bool kAMnMajor, bool kBMnMajor>
+constexpr ptx::MmaSwizzle mma_swizzle_of(int bytes) {
+  return bytes == 128  ? ptx::MmaSwizzle::k128B
+         : bytes == 64 ? ptx::MmaSwizzle::k64B
+         : bytes == 32 ? ptx::MmaSwizzle::k32B
+                       : ptx::MmaSwizzle::kNone;
+}
+
+/// A and B in shared memory, slabs as contract/shared_slab.h has them. kCtas 2: each CTA of the pair has 128 rows of A
+/// and half of B's kColumns, at the same addresses.
+template <DType kA, DType kB, int kColumns, int kCtas, bool kAMnMajor, bool kBMnMajor, int kSlabBytes,
+          int kSwizzleBytes>
 struct SlabProduct {
   using TypeA = Operand<kA>;
   using TypeB = Operand<kB>;
@@ -19,7 +26,8 @@ struct SlabProduct {
   static_assert((!kAMnMajor && !kBMnMajor) || TypeA::bits == 16, "m or n innermost: 16-bit elements");
   static constexpr ptx::MmaKind kKind = TypeA::kind;
   static constexpr bool kScaled = TypeA::is_block_scaled;
-  static constexpr uint32_t kBoxBytes = 64 * kSlabRowBytes;
+  static constexpr contract::SharedSlab a_slab{kSlabBytes, kSwizzleBytes, TypeA::bits, kProductRows, kAMnMajor};
+  static constexpr contract::SharedSlab b_slab{kSlabBytes, kSwizzleBytes, TypeB::bits, kColumns / kCtas, kBMnMajor};
   // Columns of tensor memory: 128 rows of 4 scales take 4.
   static constexpr uint32_t kAtomColumns = 4, kColumnAtoms = (kColumns + 127) / 128, kScaleAtomBytes = 512;
 
@@ -33,14 +41,15 @@ struct SlabProduct {
     return descriptor.bits();
   }
 
-  template <bool kMnMajor>
+  /// Of a_slab or b_slab.
+  template <bool kOfA>
   __device__ __forceinline__ static uint64_t descriptor(uint32_t address) {
-    return slab_descriptor(address, kMnMajor ? kBoxBytes : 0);
-  }
-  /// 32 bytes of k, or 16 rows of it, from one step to the next; in units of 16 bytes.
-  template <bool kMnMajor>
-  static constexpr uint64_t step() {
-    return (kMnMajor ? 16 * kSlabRowBytes : kStepBytes) / 16;
+    constexpr contract::SharedSlab kSlab = kOfA ? a_slab : b_slab;
+    ptx::SharedDescriptor descriptor{};
+    descriptor.swizzle = mma_swizzle_of(kSwizzleBytes);
+    descriptor.stride_bytes = kSlab.stride_bytes();
+    descriptor.leading_bytes = kSlab.leading_bytes();
+    return descriptor.bits(address);
   }
 
   /// Where a slab's scales are, or are to be: addresses of tensor memory, lane 0.
@@ -68,10 +77,10 @@ struct SlabProduct {
   /// `accumulate` 0: the slab's first product overwrites `sums`.
   __device__ __forceinline__ static void issue(uint32_t sums, uint32_t a, uint32_t b, uint32_t accumulate,
                                                const Scales& scales) {
-    const uint64_t rows = descriptor<kAMnMajor>(a), columns = descriptor<kBMnMajor>(b);
+    const uint64_t rows = descriptor<true>(a), columns = descriptor<false>(b);
 #pragma unroll
-    for (uint32_t i = 0; i < kSlabSteps; ++i) {
-      const uint64_t left = rows + i * step<kAMnMajor>(), right = columns + i * step<kBMnMajor>();
+    for (uint32_t i = 0; i < a_slab.steps(); ++i) {
+      const uint64_t left = rows + a_slab.step_offset(i) / 16, right = columns + b_slab.step_offset(i) / 16;
       const uint32_t adds = i > 0 ? 1 : accumulate;
       if constexpr (kScaled) {
         // Four scales of a row are a cell: a step begins at one of its bytes.

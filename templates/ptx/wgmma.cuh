@@ -179,6 +179,12 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
       : "memory")
 #define KERNELWRIGHT_WGMMA_FP8_LINE(types, n) \
   "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32." types " {" KERNELWRIGHT_PLACES_##n "}, "
+#define KERNELWRIGHT_WGMMA_FP8_SS(types, n, p0, p1, p2)                                                               \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #p2 ", 0; " KERNELWRIGHT_WGMMA_FP8_LINE(types, n) "%" #p0 ", %" #p1 \
+                                                                                                    ", p, 1, 1; }"    \
+               : KERNELWRIGHT_SUMS_##n                                                                                \
+               : "l"(a), "l"(b), "r"(accumulate)                                                                      \
+               : "memory")
 #define KERNELWRIGHT_WGMMA_FP8_X4(types, n, p0, p1, p2, p3, p4)                                                       \
   asm volatile(                                                                                                       \
       "{ .reg .pred p, q; .reg .b64 a1, a2, a3, b1, b2, b3; setp.ne.b32 p, %" #p2 ", 0; setp.eq.b32 q, %" #p2         \
@@ -244,6 +250,19 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
     } else {                                                                                                           \
       static_assert(kDType == DType::kF16, "wgmma of 16-bit types");                                                   \
       KERNELWRIGHT_WGMMA_SS_X4("f16", n, p0, p1, p2, p3, p4, p5, p6);                                                  \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  template <DType kADType, DType kBDType>                                                                              \
+  __device__ __forceinline__ void wgmma_fp8_ss(float(&d)[n / 2], uint64_t a, uint64_t b, uint32_t accumulate) {        \
+    if constexpr (kADType == DType::kE4m3 && kBDType == DType::kE4m3) {                                                \
+      KERNELWRIGHT_WGMMA_FP8_SS("e4m3.e4m3", n, p0, p1, p2);                                                           \
+    } else if constexpr (kADType == DType::kE4m3 && kBDType == DType::kE5m2) {                                         \
+      KERNELWRIGHT_WGMMA_FP8_SS("e4m3.e5m2", n, p0, p1, p2);                                                           \
+    } else if constexpr (kADType == DType::kE5m2 && kBDType == DType::kE4m3) {                                         \
+      KERNELWRIGHT_WGMMA_FP8_SS("e5m2.e4m3", n, p0, p1, p2);                                                           \
+    } else {                                                                                                           \
+      static_assert(kADType == DType::kE5m2 && kBDType == DType::kE5m2, "wgmma of fp8 types");                         \
+      KERNELWRIGHT_WGMMA_FP8_SS("e5m2.e5m2", n, p0, p1, p2);                                                           \
     }                                                                                                                  \
   }                                                                                                                    \
   template <DType kADType, DType kBDType, int kStepA, int kStepB>                                                      \

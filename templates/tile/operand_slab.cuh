@@ -1,7 +1,7 @@
-/// A slab of one GEMM operand in shared memory, 128 bytes of k deep: how cp.async fills it and ldmatrix reads it.
+/// A slab of one GEMM operand in shared memory, kSlabBytes of k deep: how cp.async fills it and ldmatrix reads it.
 ///
 /// An operand is kExtent rows of A or columns of B. In device memory either k is innermost, and a row of the slab is
-/// 128 bytes of k; or the extent is, and a row of the slab is one k. The second kind is of 16-bit elements alone:
+/// kSlabBytes of k; or the extent is, and a row of the slab is one k. The second kind is of 16-bit elements alone:
 /// ldmatrix transposes those on the way to registers, and 8-bit ones it cannot.
 #pragma once
 
@@ -10,18 +10,19 @@
 
 namespace kernelwright::tile {
 
-template <int kExtent, bool kAlongK, int kElementBytes, int kNumThreads>
+template <int kExtent, bool kAlongK, int kElementBytes, int kNumThreads, int kSlabBytes = 128, int kSwizzleBytes = 128>
 class OperandSlab {
-  static constexpr int kSlabBytes = 128;
   static_assert(kAlongK || kElementBytes == 2, "ldmatrix transposes elements of 16 bits");
   static constexpr int kDepth = kSlabBytes / kElementBytes;
   static constexpr int kRows = kAlongK ? kExtent : kDepth;
   // In units of 16 bits, whatever the element.
-  using Tile = SharedTile<kRows, kAlongK ? kSlabBytes / 2 : kExtent,
-                          (kAlongK || kExtent * 2 > kSlabBytes) ? kSlabBytes : kExtent * 2>;
+  static constexpr int kRowBytes = kAlongK ? kSlabBytes : kExtent * 2;
+  using Tile = SharedTile < kRows, kRowBytes / 2, kRowBytes<kSwizzleBytes ? kRowBytes : kSwizzleBytes>;
   static_assert(Tile::even_strips && Tile::bytes == kExtent * kSlabBytes);
-  static constexpr int kPassRows = kNumThreads / Tile::pieces, kPasses = kRows / kPassRows;
-  static_assert(kNumThreads % Tile::pieces == 0 && kRows % kPassRows == 0, "every thread loads in every pass");
+  // Of a small slab some threads load all.
+  static constexpr int kMostRows = kNumThreads / Tile::pieces, kPassRows = kRows < kMostRows ? kRows : kMostRows;
+  static constexpr int kPasses = kRows / kPassRows, kLoaders = kPassRows * Tile::pieces;
+  static_assert(kNumThreads % Tile::pieces == 0 && kRows % kPassRows == 0, "who loads at all loads in every pass");
 
  public:
   static constexpr uint32_t bytes = Tile::bytes;
@@ -52,6 +53,9 @@ class OperandSlab {
     }
     /// The next slab to the one at `slab`.
     __device__ __forceinline__ void load(uint32_t slab) {
+      if constexpr (kLoaders < kNumThreads) {
+        if (static_cast<int>(threadIdx.x) >= kLoaders) return;
+      }
       const unsigned char* from = from_;
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {

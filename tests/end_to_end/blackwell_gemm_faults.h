@@ -25,6 +25,7 @@ enum class BlackwellGemmForm {
   kGathered,       // mxfp4, operands swapped, scales of the columns gathered by threads
   kSlabs,          // e4m3 with f32 scales of blocks
   kParts,          // parts of k take turns
+  kStrips,         // of a pair: two strips of 64 bytes of k to a slab
 };
 
 struct BlackwellGemmFault {
@@ -108,6 +109,10 @@ inline BlackwellGemmCall call_of(BlackwellGemmForm form) {
     case kParts:
       problem(DType::kBf16, 104, 704);
       schedule.split_k = 4;
+      break;
+    case kStrips:
+      clusters(2, 1, 2);
+      schedule.swizzle = Swizzle::k64B;
       break;
   }
   return call;

@@ -24,6 +24,8 @@ enum class Form {
   kParts,     // of k, two
   kTurns,     // parts of k that take turns, two
   kBlocks,    // 8 bits with scales of blocks
+  kStrips,    // two strips of 64 bytes of k to a slab, two products of 64 rows
+  kBoxes,     // m and n innermost, boxes of 64 bytes of them
 };
 
 struct Fault {
@@ -37,7 +39,9 @@ void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 GemmProblem problem_of(Form form) {
   if (form == Form::kBlocks)
     return test::gemm_problem(DType::kE4m3, DType::kBf16, 256, 640, "acc", ScaleKind::kPerBlock);
-  return test::gemm_problem(DType::kBf16, DType::kBf16, form == Form::kParts ? 128 : 136, 392);
+  GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, form == Form::kParts ? 128 : 136, 392);
+  if (form == Form::kBoxes) problem.layout = OperandLayout::kTn;
+  return problem;
 }
 
 GemmSchedule schedule_of(Form form) {
@@ -50,6 +54,8 @@ GemmSchedule schedule_of(Form form) {
   schedule.mma_in_flight = form == Form::kWaits ? 0 : 1;
   schedule.roles = form == Form::kPingPong ? Roles::kPingPong : Roles::kCooperative;
   schedule.math_warpgroups = form == Form::kPingPong ? 2 : 1;
+  if (form == Form::kStrips || form == Form::kBoxes) schedule.block_m = 128, schedule.swizzle = Swizzle::k64B;
+  if (form == Form::kBoxes) schedule.block_k = 32;
   if (form == Form::kCluster) schedule.cluster = ClusterShape{2, 1};
   if (form == Form::kParts || form == Form::kTurns) schedule.split_k = 2;
   if (form == Form::kTurns) schedule.split_mode = SplitMode::kTurnstile;
@@ -129,6 +135,34 @@ const Fault kFaults[] = {
     {"scales_of_the_slab_before",
      Form::kBlocks,
      {{"slab + j, stage.full());", "max(slab + j - 1, 0), stage.full());"}},
+     "wrong result"},
+    // ---- slabs in strips and boxes ----
+    {"steps_across_strips_as_if_they_were_one",
+     Form::kStrips,
+     {{"step * 32 / width() * part_bytes() + step * 32 % width()", "step * 32"}},
+     "wrong result"},
+    {"strips_all_to_the_first_place",
+     Form::kStrips,
+     {{"const uint32_t part = to + i * kASlab.part_bytes();", "const uint32_t part = to;"}},
+     "race"},
+    {"strips_of_the_same_k",
+     Form::kStrips,
+     {{"params.a, k + within, row, full", "params.a, k, row, full"}},
+     "wrong result"},
+    {"rows_as_long_as_the_slab_is_deep",
+     Form::kStrips,
+     {{"* part_bytes() : row * width();", "* part_bytes() : row * bytes;"}},
+     "wrong result"},
+    {"patterns_of_128_bytes", Form::kStrips, {{"{ return 8 * width(); }", "{ return 8 * 128; }"}}, "wrong result"},
+    {"products_of_another_swizzle",
+     Form::kStrips,
+     {{"wgmma_descriptor<spec::kSwizzleBytes>(address, kASlab", "wgmma_descriptor<32>(address, kASlab"}},
+     "wrong result"},
+    {"boxes_one_upon_the_other", Form::kBoxes, {{"return mn_major ? part_bytes() : 0;", "return 0;"}}, "wrong result"},
+    {"steps_of_boxes_of_128_bytes", Form::kBoxes, {{"step * 16 * width()", "step * 16 * 128"}}, "wrong result"},
+    {"boxes_of_the_same_rows",
+     Form::kBoxes,
+     {{"params.a, row + within, k, full", "params.a, row, k, full"}},
      "wrong result"},
     // ---- warpgroups that take turns ----
     {"turn_not_passed", Form::kPingPong, {{"turns.pass(); if (!works) break;", "if (!works) break;"}}, "deadlock"},

@@ -67,14 +67,17 @@ TEST(BlackwellGemm, RefusesFieldsAndValuesByName) {
               HasSubstr("/schedule/roles: the blackwell family has no roles; its fields are arch, family, block_m"));
   EXPECT_THAT(refused([](auto& s) { s.block_m = 64; }),
               HasSubstr("/schedule/block_m: 64 is not built yet for the blackwell family; it has 128"));
-  EXPECT_THAT(refused([](auto& s) { s.block_k = 128; }), HasSubstr("/schedule/block_k: 128"));
+  EXPECT_THAT(refused([](auto& s) { s.block_k = 128; }),
+              HasSubstr("/schedule/block_k: 128 of \"bf16\" are not 32, 64 or 128 bytes of k; 64 would do"));
   EXPECT_THAT(refused([](auto& s) { s.split_mode = SplitMode::kCluster; }), HasSubstr("it has turnstile"));
   EXPECT_THAT(refused([](auto& s) { s.scheduler = Scheduler::kGrid; }), HasSubstr("it has persistent, queued"));
   EXPECT_THAT(refused([](auto& s) { s.k_group = 3; }), HasSubstr("it has 1, 2, 4"));
   EXPECT_THAT(refused([](auto& s) { s.store_stages = 3; }), HasSubstr("it has 1, 2"));
   EXPECT_THAT(refused([](auto& s) { s.split_k = 3; }), HasSubstr("it has 1, 2, 4, 8"));
   EXPECT_THAT(refused([](auto& s) { s.clc_depth = 4; }), HasSubstr("it has 0, 1, 2, 3"));
-  EXPECT_THAT(refused([](auto& s) { s.swizzle = Swizzle::k64B; }), HasSubstr("it has 128B"));
+  EXPECT_THAT(refused([](auto& s) { s.block_k = 16, s.swizzle = Swizzle::k64B; }),
+              HasSubstr("/schedule/swizzle: \"64B\" does not divide the 32 bytes of k that block_k 16 has; \"32B\" "
+                        "would do"));
   EXPECT_THAT(refused([](auto& s) { s.cluster = ClusterShape{3, 1}; }), HasSubstr("/schedule/cluster: [3, 1]"));
   EXPECT_THAT(refused([](auto& s) { s.cluster = ClusterShape{4, 4}; }), HasSubstr("[4, 2], [1, 4], [2, 4]"));
   EXPECT_THAT(refused([](auto& s) {

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY gemm_portable_b4aedac7e6f82b82
+#define KERNELWRIGHT_ENTRY gemm_portable_72a65f2f6fc449f4
 
 namespace kernelwright::spec {
 
@@ -23,6 +23,8 @@ constexpr bool kSwapAb = false;  // rows of the kernel's tile are columns of the
 constexpr int kBlockM = 128;  // rows of a tile
 constexpr int kBlockN = 128;  // columns of a tile
 constexpr int kStages = 4;  // slots of the operands' ring
+constexpr int kSlabBytes = 128;  // bytes of k in a slot
+constexpr int kSwizzleBytes = 128;  // shared-memory swizzle of the operands
 constexpr int kNumWarps = 8;  // warps of a CTA
 constexpr int kPromotion = 0;  // slabs of k between additions to f32 sums; 0: none
 

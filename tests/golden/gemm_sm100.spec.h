@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY gemm_sm100_3f4ab495ce121227
+#define KERNELWRIGHT_ENTRY gemm_sm100_822c46eab2eeca6c
 
 namespace kernelwright::spec {
 
@@ -23,6 +23,8 @@ constexpr bool kSwapAb = false;  // rows of the kernel's tile are columns of the
 constexpr int kBlockM = 128;  // rows of a tile
 constexpr int kBlockN = 256;  // columns of a tile
 constexpr int kStages = 6;  // slots of the operands' ring
+constexpr int kSlabBytes = 128;  // bytes of k in a slot
+constexpr int kSwizzleBytes = 128;  // shared-memory swizzle of the operands
 constexpr int kKGroup = 1;  // slots behind one pair of barriers
 constexpr int kStoreStages = 2;  // slabs of results of a warp on their way
 constexpr int kClusterM = 2;  // CTAs of a cluster, which share columns of the right operand

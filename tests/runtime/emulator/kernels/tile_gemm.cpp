@@ -36,7 +36,10 @@ std::string spec_of(GemmSpec spec) {
       "kernelwright::spec {\n";
   visit_fields(spec, [&](const char* field, auto value, const auto&, const char*) {
     using T = decltype(value);
-    if constexpr (!std::is_same_v<T, Family> && !std::is_same_v<T, Arch>)
+    if constexpr (std::is_same_v<T, Swizzle>)
+      text += fmt::format("constexpr int kSwizzleBytes = {};\n",
+                          value == Swizzle::kNone ? 0 : 16 << static_cast<int>(value));
+    else if constexpr (!std::is_same_v<T, Family> && !std::is_same_v<T, Arch>)
       text += fmt::format("constexpr {0} {1} = static_cast<{0}>({2});\n", type_of(value), constant_name<T>(field),
                           static_cast<int>(value));
   });
