@@ -144,7 +144,7 @@ class Multiplier {
     kv_.template release_k<kChunk>();
     if constexpr (kChunk + 1 < kChunks) release_keys<kChunk + 1>();
   }
-  __device__ __forceinline__ void release_values() { kv_.template release_v<kChunks - 1>(); }
+  __device__ __forceinline__ void release_values() { kv_.release_v(); }
 
   const Shared shared_;
   const Tensor tensor_;

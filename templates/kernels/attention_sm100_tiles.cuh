@@ -77,7 +77,7 @@ struct Tiles {
   static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabBytes;
   static constexpr int BK0 = kSlabsQk * contract::kSlabBytes / spec::kNumQkStages, BK1 = spec::kBlockN;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
-  static constexpr int num_mma_stages = spec::kNumQkStages;
+  static constexpr int num_mma_stages = 1;
   static constexpr bool shared_ring = kSharedRing;
   static constexpr pipeline::KvOrder order =
       kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;

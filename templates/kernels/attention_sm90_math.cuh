@@ -156,7 +156,7 @@ class MathWarpgroup {
 
   /// The first step after an item whose rows were others', or of all.
   __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
-    const uint32_t keys = tiles_.wait_k();
+    const uint32_t keys = tiles_.wait_whole_k();
     if constexpr (kSkipsRows) {
       if (passes_values) pass_values();
       softmax_ = Softmax{};
@@ -230,8 +230,8 @@ class MathWarpgroup {
   // In the order of a step: whoever waits to clean values together with the others must not hold a turn back.
 
   __device__ __forceinline__ void pass_keys() {
-    tiles_.wait_k();
-    tiles_.release_k();
+    tiles_.wait_whole_k();
+    tiles_.release_whole_k();
   }
   __device__ __forceinline__ void pass_values() {
     take_values<true>();
@@ -252,7 +252,7 @@ class MathWarpgroup {
 
   template <bool kCleans>
   __device__ __forceinline__ void issue_both(int tile) {
-    const uint32_t keys = tiles_.wait_k(), values = take_values<kCleans>();
+    const uint32_t keys = tiles_.wait_whole_k(), values = take_values<kCleans>();
     take_gathered();
     turns_.wait();
     fence();
@@ -282,7 +282,7 @@ class MathWarpgroup {
   }
   __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
-    tiles_.release_k();
+    tiles_.release_whole_k();
     const ScoreMod score_mod{params_.scale, params_.softcap};
     if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
       const policy::ItemRecord::Rows item = item_.rows();

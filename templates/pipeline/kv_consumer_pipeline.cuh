@@ -3,7 +3,9 @@
 ///
 /// The cursor of a ring stands on the slot that was last waited for; it steps just before the next wait. So a wait may
 /// be followed by the wait for the next tile before its slot is let go of, and nothing is left to step over at the end
-/// of a work item: items follow each other without a seam, and one without tiles is skipped by all.
+/// of a work item: items follow each other without a seam, and one without tiles is skipped by all. A fresh consumer
+/// has waited for nothing: its first tile is that of the slot that its ring stands on, be it waited for as K0 by
+/// wait_k<0, false>() or like every other.
 ///
 /// Both orders of KvOrder, in a shared ring or in split ones (w waits, r releases):
 ///   kAlternating  wK0 rK0 wV0 | wK1 rV0 rK1 wV1 | wK2 rV1 rK2 wV2 | .. rV(T-1)
@@ -43,36 +45,47 @@ struct AddressesOfTiles {
   __device__ __forceinline__ uint32_t v(uint32_t address) const { return address; }
 };
 
-/// A tile is eaten in num_mma_stages steps, each of an equal and contiguous share of its columns, in the order 0, 1, ..
-/// A step waits for the chunks that no step before it needed; a chunk is let go of with the step that reads it last.
-/// With several steps every call says which; with one none has to.
+/// A tile is eaten sub-stage by sub-stage: those of K are num_qk_stages, those of V num_mma_stages (kv_rings.cuh). Each
+/// is waited for and let go of by itself, in whatever order; with sub-stage 0 the cursor moves on to the tile, and the
+/// others follow it there, whatever was waited for since. A call that names none means the last one, which with one
+/// is all of them.
 template <class Tiles, class Release, class Descriptors = AddressesOfTiles>
 class KvConsumerPipeline {
   using Rings = KvRings<Tiles>;
   using KRing = typename Rings::KRing;
   using VRing = typename Rings::VRing;
-  static constexpr int kSteps = Tiles::num_mma_stages, kChunks = Tiles::num_qk_stages;
-  static constexpr int kOnlyStep = kSteps == 1 ? 0 : -1;
-  static_assert(kSteps >= 1 && (kSteps % kChunks == 0 || kChunks % kSteps == 0),
-                "a step takes whole chunks of K, or a chunk whole steps");
+  using State = typename KRing::State;
+  static constexpr int kLastK = Tiles::num_qk_stages - 1, kLastV = Tiles::num_mma_stages - 1;
 
  public:
-  static constexpr int num_kv_stages = Tiles::num_kv_stages, num_mma_stages = kSteps;
+  static constexpr int num_kv_stages = Tiles::num_kv_stages;
+  static constexpr int num_qk_stages = Tiles::num_qk_stages, num_mma_stages = Tiles::num_mma_stages;
   static constexpr uint32_t full_k_bytes = KvBytes<Tiles>::k_slot, full_v_bytes = KvBytes<Tiles>::v_slot;  // slots
-  static constexpr uint32_t mma_k_bytes = KvBytes<Tiles>::k_tile / kSteps;  // from one step to the next
-  static constexpr uint32_t mma_v_bytes = KvBytes<Tiles>::v_tile / kSteps;
+  static constexpr uint32_t mma_k_bytes = KvBytes<Tiles>::k_stride;  // from one sub-stage to the next
+  static constexpr uint32_t mma_v_bytes = KvBytes<Tiles>::v_stride;
 
   /// Rings at their start, for one thread. Addresses as the producer has them.
   __device__ __forceinline__ KvConsumerPipeline(uint32_t barriers, uint32_t k_smem, uint32_t v_smem, Release release,
                                                 Descriptors descriptors = {})
-      : k_ring_{Rings::k_barriers(barriers), KRing::State::before_consumer()},
-        v_ring_{Rings::v_barriers(barriers), VRing::State::before_consumer()},
-        k_slot_(0),
-        v_slot_(0),
+      : KvConsumerPipeline(KRing::consumer(Rings::k_barriers(barriers)), VRing::consumer(Rings::v_barriers(barriers)),
+                           k_smem, v_smem, release, descriptors) {}
+  /// Rings that exist, copied: each stands on the slot whose tile is taken next. A shared one is `k_ring`.
+  __device__ __forceinline__ KvConsumerPipeline(const KRing& k_ring, const VRing& v_ring, uint32_t k_smem,
+                                                uint32_t v_smem, Release release, Descriptors descriptors = {})
+      : k_ring_{k_ring.base, k_ring.state.before()},
+        v_ring_{v_ring.base, v_ring.state.before()},
+        k_at_(k_ring.state),
+        v_at_(Tiles::shared_ring ? k_ring.state : v_ring.state),
         k_smem_(k_smem),
         v_smem_(Tiles::shared_ring ? k_smem : v_smem),
         release_(release),
         descriptors_(descriptors) {}
+  /// The one ring of K and V, which exists, and where its slots lie.
+  __device__ __forceinline__ KvConsumerPipeline(const KRing& ring, uint32_t smem, Release release,
+                                                Descriptors descriptors = {})
+      : KvConsumerPipeline(ring, ring, smem, smem, release, descriptors) {
+    static_assert(Tiles::shared_ring, "a ring each for K and V");
+  }
 
   /// Makes the barriers of all rings: KvRings::init(). One side calls it, by one thread.
   static __device__ __forceinline__ void init(uint32_t barriers, uint32_t producer_arrivals,
@@ -80,63 +93,105 @@ class KvConsumerPipeline {
     Rings::init(barriers, producer_arrivals, consumer_arrivals);
   }
 
-  /// Waits for what step kStep needs of the tile of K that the cursor stands on; the address of its columns.
-  template <int kStep = kOnlyStep>
+  /// Waits for sub-stage kStage of the slot under K's cursor; its address.
+  template <int kStage = kLastK>
   __device__ __forceinline__ uint32_t wait() const {
-    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
-    wait_chunks<first_chunk(kStep), last_chunk(kStep)>();
-    return k_smem_ + k_ring_.state.index * full_k_bytes + kStep * mma_k_bytes;
+    k_ring_.template consumer_wait<kStage>();
+    return k_smem_ + k_ring_.state.index * full_k_bytes + kStage * mma_k_bytes;
   }
 
-  /// The next tile of K: step 0 moves on to it (kPreIncrement), later steps stay on it.
-  template <int kStep = kOnlyStep, bool kPreIncrement = (kStep == 0)>
+  /// Waits for sub-stage kStage of a tile of K. Sub-stage 0 moves on to the next tile. Without kPreIncrement it does
+  /// not move, and takes the tile that K's cursor starts from: K0 of a consumer that has waited for nothing yet; or the
+  /// last tile of K again, before anything else is waited for.
+  template <int kStage = kLastK, bool kPreIncrement = true>
   __device__ __forceinline__ auto wait_k() {
-    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
-    if constexpr (kStep == 0 && kPreIncrement) k_ring_.step();
-    if constexpr (kStep == 0) k_slot_ = k_ring_.state.index;
-    if constexpr (begins_chunk(kStep)) wait<kStep>();
-    return descriptors_.k(k_smem_ + k_slot_ * full_k_bytes + kStep * mma_k_bytes);
+    static_assert(kStage >= 0 && kStage <= kLastK, "which of num_qk_stages");
+    static_assert(kStage == 0 || kPreIncrement, "sub-stages behind the first follow it");
+    if constexpr (kStage == 0 && kPreIncrement) {
+      k_ring_.step();
+      k_at_ = k_ring_.state;
+    } else if constexpr (kStage == 0) {
+      k_ring_.state = k_at_;
+    }
+    k_ring_.template consumer_wait_at<kStage>(k_at_);
+    return k_tile<kStage>();
   }
 
-  /// The next tile of V, whole with step 0; later steps say where their columns lie.
-  template <int kStep = kOnlyStep>
+  /// Waits for sub-stage kStage of a tile of V. Sub-stage 0 moves on to the next tile.
+  template <int kStage = kLastV>
   __device__ __forceinline__ auto wait_v() {
-    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
-    if constexpr (kStep == 0) {
-      auto& ring = v_ring();
+    static_assert(kStage >= 0 && kStage <= kLastV, "which of num_mma_stages");
+    auto& ring = v_ring();
+    if constexpr (kStage == 0) {
       ring.step();
-      v_slot_ = ring.state.index;
-      ring.template consumer_wait<0>();
+      v_at_ = ring.state;
     }
-    return descriptors_.v(v_smem_ + v_slot_ * full_v_bytes + kStep * mma_v_bytes);
+    ring.template consumer_wait_at<kStage>(v_at_);
+    return v_tile<kStage>();
   }
 
-  /// Lets go of the chunks of the tile of K that was waited for last which no step after kStep reads.
-  template <int kStep = kOnlyStep>
+  /// Lets go of sub-stage kStage of the tile of K that was waited for last.
+  template <int kStage = kLastK>
   __device__ __forceinline__ void release_k() {
-    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
-    if constexpr (begins_chunk(kStep + 1)) {
-      release_chunks<first_chunk(kStep), last_chunk(kStep)>();
-    }
+    k_ring_.template release<kStage>(k_at_.index, release_);
   }
 
-  /// Lets go of the tile of V that was waited for last, with the last step; tiles of K may have been waited for since.
-  template <int kStep = kOnlyStep>
+  /// Lets go of sub-stage kStage of the tile of V that was waited for last; tiles of K may have been waited for since.
+  template <int kStage = kLastV>
   __device__ __forceinline__ void release_v() {
-    static_assert(kStep >= 0 && kStep < kSteps, "which of num_mma_stages");
-    if constexpr (kStep == kSteps - 1) v_ring().template release<0>(v_slot_, release_);
+    v_ring().template release<kStage>(v_at_.index, release_);
+  }
+
+  /// Where sub-stage kStage lies of the tile of K, or of V, that was waited for last.
+  template <int kStage = 0>
+  __device__ __forceinline__ auto k_tile() const {
+    return descriptors_.k(k_smem_ + k_at_.index * full_k_bytes + kStage * mma_k_bytes);
+  }
+  template <int kStage = 0>
+  __device__ __forceinline__ auto v_tile() const {
+    return descriptors_.v(v_smem_ + v_at_.index * full_v_bytes + kStage * mma_v_bytes);
+  }
+
+  // All sub-stages of a tile, for who takes it whole.
+  __device__ __forceinline__ auto wait_whole_k() {
+    wait_k<0>();
+    wait_more_k<1>();
+    return k_tile();
+  }
+  __device__ __forceinline__ auto wait_whole_v() {
+    wait_v<0>();
+    wait_more_v<1>();
+    return v_tile();
+  }
+  template <int kFirst = 0>
+  __device__ __forceinline__ void release_whole_k() {
+    release_k<kFirst>();
+    if constexpr (kFirst < kLastK) release_whole_k<kFirst + 1>();
+  }
+  template <int kFirst = 0>
+  __device__ __forceinline__ void release_whole_v() {
+    release_v<kFirst>();
+    if constexpr (kFirst < kLastV) release_whole_v<kFirst + 1>();
+  }
+  /// Sub-stages of the tile from kFirst on, which must not be 0.
+  template <int kFirst>
+  __device__ __forceinline__ void wait_more_k() {
+    static_assert(kFirst > 0, "sub-stage 0 moves on to a tile");
+    if constexpr (kFirst <= kLastK) {
+      wait_k<kFirst>();
+      wait_more_k<kFirst + 1>();
+    }
+  }
+  template <int kFirst>
+  __device__ __forceinline__ void wait_more_v() {
+    static_assert(kFirst > 0, "sub-stage 0 moves on to a tile");
+    if constexpr (kFirst <= kLastV) {
+      wait_v<kFirst>();
+      wait_more_v<kFirst + 1>();
+    }
   }
 
  private:
-  // Chunks [first, last) that step `step` reads. With several steps to a chunk they all read that one.
-  static constexpr int first_chunk(int step) { return step * kChunks / kSteps; }
-  static constexpr int last_chunk(int step) {
-    const int last = (step + 1) * kChunks / kSteps;
-    return last > first_chunk(step) ? last : first_chunk(step) + 1;
-  }
-
-  static constexpr bool begins_chunk(int step) { return kChunks >= kSteps || step % (kSteps / kChunks) == 0; }
-
   __device__ __forceinline__ auto& v_ring() {
     if constexpr (Tiles::shared_ring) {
       return k_ring_;
@@ -145,21 +200,9 @@ class KvConsumerPipeline {
     }
   }
 
-  template <int kChunk, int kLast>
-  __device__ __forceinline__ void wait_chunks() const {
-    k_ring_.template consumer_wait<kChunk>();
-    if constexpr (kChunk + 1 < kLast) wait_chunks<kChunk + 1, kLast>();
-  }
-
-  template <int kChunk, int kLast>
-  __device__ __forceinline__ void release_chunks() {
-    k_ring_.template release<kChunk>(k_slot_, release_);
-    if constexpr (kChunk + 1 < kLast) release_chunks<kChunk + 1, kLast>();
-  }
-
   KRing k_ring_;
-  VRing v_ring_;              // of no use beside a shared ring
-  uint32_t k_slot_, v_slot_;  // what release_k() and release_v() let go of
+  VRing v_ring_;       // of no use beside a shared ring
+  State k_at_, v_at_;  // the tiles waited for last, which later sub-stages and releases are of; at first the first ones
   uint32_t k_smem_, v_smem_;
   Release release_;
   Descriptors descriptors_;

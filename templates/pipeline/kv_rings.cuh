@@ -5,14 +5,17 @@
 ///   element_bytes    bytes of an element of K and V
 ///   k_rows_per_cta   keys of a tile of K in this CTA's shared memory
 ///   v_cols_per_cta   columns of V in this CTA's shared memory, padded to the swizzle
-///   BK0              columns of one chunk of K: the padded head dim / num_qk_stages
-///   BK1              keys of a tile of V
+///   BK0              columns of a sub-stage of K: the padded head dim / num_qk_stages
+///   BK1              keys of a sub-stage of V: those of a tile / num_mma_stages
 ///   num_kv_stages    slots of a ring
-///   num_qk_stages    chunks, each with barriers of its own, in which a tile of K arrives
-///   num_mma_stages   steps in which consumers take a tile
+///   num_qk_stages    sub-stages of a tile of K
+///   num_mma_stages   sub-stages of a tile of V; in a shared ring of every slot, so of K's too
 ///   shared_ring      K and V pass through one ring in turn, or each through its own
 ///   order            KvOrder
 ///   cluster          CTAs that share what is loaded; 1 without multicast
+///
+/// A sub-stage has barriers of its own: it is loaded, waited for and let go of by itself. Both products take a tile's
+/// along their depth: S = Q K^T the columns of K, O += P V the keys of V.
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"
@@ -51,11 +54,12 @@ __device__ __forceinline__ void for_each_load(int tiles, const LoadK& load_k, co
 /// The rings of `Tiles`: their types, and where their barriers lie. K's first, then V's unless they share.
 template <class Tiles>
 struct KvRings {
-  static_assert(!Tiles::shared_ring || Tiles::num_qk_stages == 1, "a shared ring carries K whole, as it does V");
+  static_assert(!Tiles::shared_ring || Tiles::num_qk_stages == Tiles::num_mma_stages,
+                "a slot of a shared ring has one number of sub-stages");
   static_assert(!Tiles::shared_ring || Tiles::num_kv_stages >= 2, "a K and a V are held at a time");
   static constexpr bool kClusterScope = Tiles::cluster > 1;
   template <bool kIsK>
-  using Ring = StagedPipeline<Tiles::num_kv_stages, kIsK ? Tiles::num_qk_stages : 1, kClusterScope>;
+  using Ring = StagedPipeline<Tiles::num_kv_stages, kIsK ? Tiles::num_qk_stages : Tiles::num_mma_stages, kClusterScope>;
   using KRing = Ring<true>;
   using VRing = Ring<false>;
   static constexpr uint32_t bytes = KRing::bytes + (Tiles::shared_ring ? 0 : VRing::bytes);  // of the barriers
@@ -72,15 +76,18 @@ struct KvRings {
   }
 };
 
-/// Bytes of the tiles, and of the slots that they lie in. A slot of a shared ring holds the larger of both.
+/// Bytes of the tiles, and of the slots that they lie in. A slot of a shared ring holds the larger of both, sub-stage
+/// by sub-stage: what one kind of tile has let go of must not reach into what the other still reads.
 template <class Tiles>
 struct KvBytes {
-  static constexpr uint32_t k_chunk = Tiles::k_rows_per_cta * Tiles::BK0 * Tiles::element_bytes;
-  static constexpr uint32_t k_tile = k_chunk * Tiles::num_qk_stages;
-  static constexpr uint32_t v_tile = Tiles::v_cols_per_cta * Tiles::BK1 * Tiles::element_bytes;
-  static constexpr uint32_t larger = k_tile > v_tile ? k_tile : v_tile;
-  static constexpr uint32_t k_slot = Tiles::shared_ring ? larger : k_tile;
-  static constexpr uint32_t v_slot = Tiles::shared_ring ? larger : v_tile;
+  static constexpr uint32_t k_stage = Tiles::k_rows_per_cta * Tiles::BK0 * Tiles::element_bytes;  // a sub-stage
+  static constexpr uint32_t v_stage = Tiles::v_cols_per_cta * Tiles::BK1 * Tiles::element_bytes;
+  static constexpr uint32_t k_tile = k_stage * Tiles::num_qk_stages;
+  static constexpr uint32_t v_tile = v_stage * Tiles::num_mma_stages;
+  static constexpr uint32_t larger = k_stage > v_stage ? k_stage : v_stage;
+  static constexpr uint32_t k_stride = Tiles::shared_ring ? larger : k_stage;  // from one sub-stage to the next
+  static constexpr uint32_t v_stride = Tiles::shared_ring ? larger : v_stage;
+  static constexpr uint32_t k_slot = k_stride * Tiles::num_qk_stages, v_slot = v_stride * Tiles::num_mma_stages;
 };
 
 }  // namespace kernelwright::pipeline

@@ -20,7 +20,11 @@ struct PipelineState {
   static __device__ __forceinline__ PipelineState producer() { return {0, 1}; }
   static __device__ __forceinline__ PipelineState consumer() { return {0, 0}; }
   /// Where step() leads to a consumer's first slot.
-  static __device__ __forceinline__ PipelineState before_consumer() { return {kStages - 1, 1}; }
+  static __device__ __forceinline__ PipelineState before_consumer() { return consumer().before(); }
+  /// Where step() leads here.
+  __device__ __forceinline__ PipelineState before() const {
+    return index == 0 ? PipelineState{kStages - 1, phase ^ 1} : PipelineState{index - 1, phase};
+  }
 
   __device__ __forceinline__ void step() {
     if (++index == kStages) {
@@ -88,7 +92,12 @@ struct StagedPipeline {
   /// Waits until part kPart of this slot has landed.
   template <int kPart = 0>
   __device__ __forceinline__ void consumer_wait() const {
-    ptx::mbarrier_wait_parity(full<kPart>(state.index), state.phase);
+    consumer_wait_at<kPart>(state);
+  }
+  /// The same of a slot that the role stood on, and has not let go of.
+  template <int kPart = 0>
+  __device__ __forceinline__ void consumer_wait_at(const State& at) const {
+    ptx::mbarrier_wait_parity(full<kPart>(at.index), at.phase);
   }
 
   /// Whether part kPart of this slot has landed. It has for this thread once this says so.

@@ -1,9 +1,10 @@
-/// The loading thread's view of the ring of K or of V. K arrives in num_qk_stages K-major chunks, each on barriers of
-/// its own, so that the first product may start before the tile is whole; V arrives whole, MN-major.
+/// The loading thread's view of the ring of K or of V. A tile arrives in sub-stages, each on barriers of its own, so
+/// that a product may start before its tile is whole: K in num_qk_stages of its columns, V in num_mma_stages of its
+/// keys.
 ///
-/// For each tile, for each part q: acquire<q>() waits until it is free, get_tile<q>(..) arms its full barrier with the
-/// bytes to come and says where they go, and the kernel issues the copies. Then commit_step(): nothing is signalled,
-/// for the copies complete the barrier themselves.
+/// For each tile, for each sub-stage q: acquire<q>() waits until it is free, get_tile<q>(..) arms its full barrier with
+/// the bytes to come and says where they go, and the kernel issues the copies. Then commit_step(): nothing is
+/// signalled, for the copies complete the barrier themselves.
 ///
 /// Where threads copy by cp.async instead, each of them walks the ring: acquire<q>(), get_smem<q>(), its copies,
 /// arrive_with_copies<q>(), and commit_step(). The full barriers are made with as many arrivals as there are such
@@ -27,18 +28,19 @@ template <bool kIsK, class Tiles, class Ring = typename KvRings<Tiles>::template
 class TmaProducerPipeline {
  public:
   static constexpr bool is_k = kIsK;
-  static constexpr int num_stages = kIsK ? Tiles::num_qk_stages : 1;  // parts of a tile
+  static constexpr int num_stages = kIsK ? Tiles::num_qk_stages : Tiles::num_mma_stages;  // parts of a tile
   static constexpr int k_rows_per_cta = Tiles::k_rows_per_cta, v_cols_per_cta = Tiles::v_cols_per_cta;
   static constexpr int BK0 = Tiles::BK0, BK1 = Tiles::BK1;
   static constexpr int elements = kIsK ? k_rows_per_cta * BK0 : v_cols_per_cta * BK1;  // of a part
   static constexpr int elements_full = elements * num_stages;                          // of a tile
   static constexpr uint32_t tile_bytes = elements * Tiles::element_bytes;              // of a part
+  static constexpr uint32_t part_stride = kIsK ? KvBytes<Tiles>::k_stride : KvBytes<Tiles>::v_stride;
   static constexpr uint32_t slot_bytes = kIsK ? KvBytes<Tiles>::k_slot : KvBytes<Tiles>::v_slot;
 
   /// A ring at its start: the address of its barriers, and of its slots.
   __device__ __forceinline__ TmaProducerPipeline(uint32_t barriers, uint32_t smem)
       : ring_{barriers, {0, 1}}, smem_(smem) {}
-  /// A ring that exists, copied or referred to as `Ring` says.
+  /// A ring that exists, copied or referred to as `Ring` says: it stands on the slot that is filled next.
   __device__ __forceinline__ TmaProducerPipeline(Ring& ring, uint32_t smem) : ring_(ring), smem_(smem) {}
 
   /// Waits until every consumer has let go of part kPart of this slot.
@@ -51,7 +53,7 @@ class TmaProducerPipeline {
   template <int kPart = 0>
   __device__ __forceinline__ uint32_t get_smem() const {
     static_assert(kPart >= 0 && kPart < num_stages);
-    return smem_ + ring_.state.index * slot_bytes + kPart * tile_bytes;
+    return smem_ + ring_.state.index * slot_bytes + kPart * part_stride;
   }
 
   /// Without arming: for a caller that arms the barrier itself.
@@ -95,28 +97,30 @@ class TmaProducerPipeline {
     static_assert(kIsK, "a view of V");
     acquire<kPart>();
   }
+  template <int kPart = 0>
   __device__ __forceinline__ void acquire_v() const {
     static_assert(!kIsK, "a view of K");
-    acquire<0>();
+    acquire<kPart>();
   }
   template <int kPart = 0, class... Arming>
   __device__ __forceinline__ TileTarget get_k(Arming... arming) const {
     static_assert(kIsK, "a view of V");
     return get_tile<kPart>(arming...);
   }
-  template <class... Arming>
+  template <int kPart = 0, class... Arming>
   __device__ __forceinline__ TileTarget get_v(Arming... arming) const {
     static_assert(!kIsK, "a view of K");
-    return get_tile<0>(arming...);
+    return get_tile<kPart>(arming...);
   }
   template <int kPart = 0>
   __device__ __forceinline__ uint32_t get_k_smem() const {
     static_assert(kIsK, "a view of V");
     return get_smem<kPart>();
   }
+  template <int kPart = 0>
   __device__ __forceinline__ uint32_t get_v_smem() const {
     static_assert(!kIsK, "a view of K");
-    return get_smem<0>();
+    return get_smem<kPart>();
   }
 
  private:
@@ -142,10 +146,11 @@ class KvProducer {
 
   /// Rings at their start. A shared ring has its slots at `k_smem`, and takes no notice of `v_smem`.
   __device__ __forceinline__ KvProducer(uint32_t barriers, uint32_t k_smem, uint32_t v_smem)
-      : k_ring_(KRing::producer(KvRings<Tiles>::k_barriers(barriers))),
-        v_ring_(VRing::producer(KvRings<Tiles>::v_barriers(barriers))),
-        k_smem_(k_smem),
-        v_smem_(Tiles::shared_ring ? k_smem : v_smem) {}
+      : KvProducer(KRing::producer(KvRings<Tiles>::k_barriers(barriers)),
+                   VRing::producer(KvRings<Tiles>::v_barriers(barriers)), k_smem, v_smem) {}
+  /// Rings that exist, copied: each stands on the slot that is filled next. A shared one is `k_ring`.
+  __device__ __forceinline__ KvProducer(const KRing& k_ring, const VRing& v_ring, uint32_t k_smem, uint32_t v_smem)
+      : k_ring_(k_ring), v_ring_(v_ring), k_smem_(k_smem), v_smem_(Tiles::shared_ring ? k_smem : v_smem) {}
   KvProducer(const KvProducer&) = delete;
 
   __device__ __forceinline__ K k() { return K(k_ring_, k_smem_); }

@@ -155,7 +155,7 @@ TEST_F(HopperWrappers, ReadOnlyTheColumnCountsThatTheKernelNames) {
 TEST_F(HopperWrappers, CarryPipelinesThatStayInRegisters) {
   for (const bool shared : {true, false})
     for (const char* order : {"kAlternating", "kKeysAhead"}) {
-      const int chunks = shared ? 1 : 2;
+      const int chunks = shared ? 1 : 2;  // the shared ring's slots are whole
       const std::string scope = fmt::format(
           "using namespace kernelwright::pipeline;\n"
           "struct Tiles {{ static constexpr int element_bytes = 2, k_rows_per_cta = 64, v_cols_per_cta = 128,\n"
@@ -185,10 +185,10 @@ TEST_F(HopperWrappers, CarryPipelinesThatStayInRegisters) {
               "} else if (threadIdx.x >= 128) {\n"
               "  Kv kv(n, n + 1024, n + 65536, {threadIdx.x % 32}); float sum = 0;\n"
               "  for (uint32_t i = 0; i < n; ++i) {\n"
-              "    sum += ld_shared_f32(kv.wait_k()); kv.release_k();\n"
+              "    sum += ld_shared_f32(kv.wait_whole_k()); kv.release_whole_k();\n"
               "    for (int j = 1; j < static_cast<int>(out[i]); ++j) {\n"
-              "      sum += ld_shared_f32(kv.wait_k()) + ld_shared_f32(kv.wait_v()); kv.release_k(); kv.release_v(); "
-              "}\n"
+              "      sum += ld_shared_f32(kv.wait_whole_k()) + ld_shared_f32(kv.wait_v());\n"
+              "      kv.release_whole_k(); kv.release_v(); }\n"
               "    sum += ld_shared_f32(kv.wait_v()); kv.release_v(); }\n"
               "  out[threadIdx.x] = sum; }\n");
       EXPECT_THAT(binary.warnings, IsEmpty());

@@ -15,11 +15,11 @@ namespace kernelwright::model {
 
 using pipeline::KvOrder;
 
-/// A tile of K is 6 bytes, one of V 8.
-template <bool kShared, KvOrder kOrder, int kStages, int kChunks = 1, int kSteps = 1, int kCtas = 1>
+/// A tile of K is 12 bytes, one of V 24, in so many sub-stages.
+template <bool kShared, KvOrder kOrder, int kStages, int kOfK = 1, int kOfV = kShared ? kOfK : 1, int kCtas = 1>
 struct Tiles {
-  static constexpr int element_bytes = 1, k_rows_per_cta = 1, v_cols_per_cta = 8, BK0 = 6 / kChunks, BK1 = 1;
-  static constexpr int num_kv_stages = kStages, num_qk_stages = kChunks, num_mma_stages = kSteps, cluster = kCtas;
+  static constexpr int element_bytes = 1, k_rows_per_cta = 1, v_cols_per_cta = 2, BK0 = 12 / kOfK, BK1 = 12 / kOfV;
+  static constexpr int num_kv_stages = kStages, num_qk_stages = kOfK, num_mma_stages = kOfV, cluster = kCtas;
   static constexpr bool shared_ring = kShared;
   static constexpr KvOrder order = kOrder;
   static constexpr int gatherers = 0;
@@ -40,18 +40,23 @@ using Items = std::vector<Item>;
 /// Where things lie in a CTA's shared memory.
 constexpr uint32_t kBarriers = 0, kKeys = 1024, kValues = 2048, kExtra = 3072, kExtraBytes = 3;
 
-inline uint32_t k_tag(int tile) { return 1 + static_cast<uint32_t>(tile) * 16; }
-inline uint32_t v_tag(int tile) { return 9 + static_cast<uint32_t>(tile) * 16; }
+inline uint32_t k_tag(int tile) { return 1 + static_cast<uint32_t>(tile) * 64; }
+inline uint32_t v_tag(int tile) { return 17 + static_cast<uint32_t>(tile) * 64; }
 inline uint32_t extra_tag(size_t item) { return 20000 + static_cast<uint32_t>(item) * 4; }
 /// The last tile of an item is short by half of V's bytes where its number is odd.
-inline uint32_t v_bytes(const Item& item, int j) { return j + 1 == item.count && (item.first + j) % 2 == 1 ? 4 : 8; }
+inline uint32_t v_bytes(const Item& item, int j) { return j + 1 == item.count && (item.first + j) % 2 == 1 ? 12 : 24; }
+/// What of them comes with a sub-stage: behind the tile's end, nothing.
+inline uint32_t v_bytes(const Item& item, int j, uint32_t stage, uint32_t stage_bytes) {
+  const uint32_t bytes = v_bytes(item, j), from = stage * stage_bytes;
+  return from < bytes ? std::min(stage_bytes, bytes - from) : 0;
+}
 
-/// Calls work(std::integral_constant<int, i>) for i of 0 .. kCount - 1.
-template <int kCount, class Work, int kFirst = 0>
+/// Calls work(std::integral_constant<int, i>) for i of kFirst .. kCount - 1.
+template <int kCount, int kFirst = 0, class Work>
 void unrolled(const Work& work) {
   if constexpr (kFirst < kCount) {
     work(std::integral_constant<int, kFirst>());
-    unrolled<kCount, Work, kFirst + 1>(work);
+    unrolled<kCount, kFirst + 1>(work);
   }
 }
 
@@ -90,11 +95,15 @@ void produce(const Items& items, bool drain, uint32_t rank) {
           k.commit_step();
         },
         [&](int j) {
-          v.acquire_v();
-          const uint32_t bytes = v_bytes(item, j), tag = v_tag(item.first + j);
-          const auto target = v.get_v(true, bytes);
-          send(target.smem, bytes / 2, target.full, tag);
-          send(target.smem + bytes / 2, bytes / 2, target.full, tag + bytes / 2);
+          unrolled<T::num_mma_stages>([&](auto part) {
+            constexpr int kPart = part;
+            v.template acquire_v<kPart>();
+            const uint32_t bytes = v_bytes(item, j, kPart, v.tile_bytes), tag = v_tag(item.first + j);
+            const auto target = v.template get_v<kPart>(true, bytes);
+            if (bytes == 0) return;
+            send(target.smem, bytes / 2, target.full, tag + kPart * v.tile_bytes);
+            send(target.smem + bytes / 2, bytes / 2, target.full, tag + kPart * v.tile_bytes + bytes / 2);
+          });
           v.commit_step();
         });
   }
@@ -124,9 +133,12 @@ void gather(const Items& items, bool drain, uint32_t thread) {
           k.commit_step();
         },
         [&](int j) {
-          v.acquire_v();
-          copy(v.get_v_smem(), v.tile_bytes, v_tag(item.first + j));
-          v.template arrive_with_copies<>();
+          unrolled<T::num_mma_stages>([&](auto part) {
+            constexpr int kPart = part;
+            v.template acquire_v<kPart>();
+            copy(v.template get_v_smem<kPart>(), v.tile_bytes, v_tag(item.first + j) + kPart * v.tile_bytes);
+            v.template arrive_with_copies<kPart>();
+          });
           v.commit_step();
         });
   if (drain) rings.drain();
@@ -140,59 +152,77 @@ struct AllLanes {
   }
 };
 
-/// What a consumer does, in one order or the other. Tiles are read when they come, and again just before they go.
-template <class T>
-void consume(const Items& items, uint32_t rank) {
+/// What a consumer does, in one order or the other. Sub-stages are read when they come, and again just before they go.
+/// Where keys run ahead, V of every other tile is waited for between the first sub-stage of K and the others: as a
+/// kernel does that has to look at V before it multiplies.
+template <class T, class Kv>
+void consume(Kv& kv, const Items& items, uint32_t rank) {
   const uint32_t base = rank * kCtaBytes;
-  using Kv = pipeline::KvConsumerPipeline<T, AllLanes<T::cluster>>;
-  Kv kv(base + kBarriers, base + kKeys, base + kValues, {});
-  uint32_t k_at[T::num_mma_stages] = {}, v_at[T::num_mma_stages] = {};
+  constexpr uint32_t kKBytes = pipeline::KvBytes<T>::k_stage, kVBytes = pipeline::KvBytes<T>::v_stage;
+  uint32_t k_at[T::num_qk_stages] = {}, v_at[T::num_mma_stages] = {};
+  const auto read_extra = [&](size_t i) {
+    if (T::gatherers == 0)
+      Recorder::first_read(base + kExtra + static_cast<uint32_t>(i) * kExtraBytes, kExtraBytes, extra_tag(i));
+  };
+  bool first = true;
   for (size_t i = 0; i < items.size(); ++i) {
     const Item& item = items[i];
-    const auto wait_k = [&](int j) {
-      unrolled<T::num_mma_stages>([&](auto step) {
-        k_at[step] = kv.template wait_k<step>();
-        Recorder::first_read(k_at[step], Kv::mma_k_bytes, k_tag(item.first + j) + step * Kv::mma_k_bytes);
+    if (item.count == 0) continue;
+    const auto read_k = [&](int j, auto stage, const auto& read) {
+      read(k_at[stage], kKBytes, k_tag(item.first + j) + stage * kKBytes);
+    };
+    const auto wait_first_k = [&](int j) {
+      k_at[0] = first ? kv.template wait_k<0, false>() : kv.template wait_k<0>();
+      first = false;
+      read_k(j, std::integral_constant<int, 0>(), Recorder::first_read);
+      if (j == 0) read_extra(i);
+    };
+    const auto wait_more_k = [&](int j) {
+      unrolled<T::num_qk_stages, 1>([&](auto stage) {
+        k_at[stage] = kv.template wait_k<stage>();
+        read_k(j, stage, Recorder::first_read);
       });
-      if (j == 0 && T::gatherers == 0)
-        Recorder::first_read(base + kExtra + static_cast<uint32_t>(i) * kExtraBytes, kExtraBytes, extra_tag(i));
     };
     const auto release_k = [&](int j) {
-      unrolled<T::num_mma_stages>([&](auto step) {
-        Recorder::last_read(k_at[step], Kv::mma_k_bytes, k_tag(item.first + j) + step * Kv::mma_k_bytes);
-        kv.template release_k<step>();
+      unrolled<T::num_qk_stages>([&](auto stage) {
+        read_k(j, stage, Recorder::last_read);
+        kv.template release_k<stage>();
       });
     };
-    const auto read_v = [&](int j, uint32_t at, uint32_t step, auto read) {
-      const uint32_t from = step * Kv::mma_v_bytes, bytes = v_bytes(item, j);
-      if (from < bytes) read(at, std::min(Kv::mma_v_bytes, bytes - from), v_tag(item.first + j) + from);
+    const auto read_v = [&](int j, uint32_t stage, const auto& read) {
+      const uint32_t bytes = v_bytes(item, j, stage, kVBytes);
+      if (bytes > 0) read(v_at[stage], bytes, v_tag(item.first + j) + stage * kVBytes);
     };
     const auto wait_v = [&](int j) {
-      unrolled<T::num_mma_stages>([&](auto step) {
-        v_at[step] = kv.template wait_v<step>();
-        read_v(j, v_at[step], step, Recorder::first_read);
+      unrolled<T::num_mma_stages>([&](auto stage) {
+        v_at[stage] = kv.template wait_v<stage>();
+        read_v(j, stage, Recorder::first_read);
       });
     };
     const auto release_v = [&](int j) {
-      unrolled<T::num_mma_stages>([&](auto step) {
-        read_v(j, v_at[step], step, Recorder::last_read);
-        kv.template release_v<step>();
+      unrolled<T::num_mma_stages>([&](auto stage) {
+        read_v(j, stage, Recorder::last_read);
+        kv.template release_v<stage>();
       });
     };
-    if (item.count == 0) continue;
     if constexpr (T::order == KvOrder::kAlternating) {
       for (int j = 0; j < item.count; ++j) {
-        wait_k(j);
+        wait_first_k(j);
+        wait_more_k(j);
         if (j > 0) release_v(j - 1);
         release_k(j);
         wait_v(j);
       }
     } else {
-      wait_k(0);
+      wait_first_k(0);
+      wait_more_k(0);
       release_k(0);
       for (int j = 1; j < item.count; ++j) {
-        wait_k(j);
-        wait_v(j - 1);
+        wait_first_k(j);
+        const bool looks_at_v = j % 2 == 1;
+        if (looks_at_v) wait_v(j - 1);
+        wait_more_k(j);
+        if (!looks_at_v) wait_v(j - 1);
         release_k(j);
         release_v(j - 1);
       }
@@ -200,6 +230,13 @@ void consume(const Items& items, uint32_t rank) {
     }
     release_v(item.count - 1);
   }
+}
+
+template <class T>
+void consume(const Items& items, uint32_t rank) {
+  const uint32_t base = rank * kCtaBytes;
+  pipeline::KvConsumerPipeline<T, AllLanes<T::cluster>> kv(base + kBarriers, base + kKeys, base + kValues, {});
+  consume<T>(kv, items, rank);
 }
 
 template <class Run>

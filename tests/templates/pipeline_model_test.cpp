@@ -39,7 +39,7 @@ struct Tried {
 
 template <class T>
 void add(std::vector<Tried>& all) {
-  all.push_back({fmt::format("{} ring, {}, {} stages, {} chunks, {} steps", T::shared_ring ? "shared" : "split",
+  all.push_back({fmt::format("{} ring, {}, {} slots, sub-stages: {} of K, {} of V", T::shared_ring ? "shared" : "split",
                              T::order == KvOrder::kAlternating ? "alternating" : "keys ahead", T::num_kv_stages,
                              T::num_qk_stages, T::num_mma_stages),
                  model_of<T>});
@@ -49,12 +49,13 @@ template <KvOrder kOrder, int kStages>
 void add_rings(std::vector<Tried>& all) {
   add<Tiles<false, kOrder, kStages, 1, 1>>(all);
   add<Tiles<false, kOrder, kStages, 1, 2>>(all);
-  add<Tiles<false, kOrder, kStages, 2, 1>>(all);
-  add<Tiles<false, kOrder, kStages, 2, 2>>(all);
   add<Tiles<false, kOrder, kStages, 3, 1>>(all);
+  add<Tiles<false, kOrder, kStages, 2, 2>>(all);
+  if constexpr (kStages <= 3) add<Tiles<false, kOrder, kStages, 3, 3>>(all);
   if constexpr (kStages >= 2) {
-    add<Tiles<true, kOrder, kStages, 1, 1>>(all);
-    add<Tiles<true, kOrder, kStages, 1, 2>>(all);
+    add<Tiles<true, kOrder, kStages, 1>>(all);
+    add<Tiles<true, kOrder, kStages, 2>>(all);
+    if constexpr (kStages == 3) add<Tiles<true, kOrder, kStages, 3>>(all);
   }
 }
 
@@ -85,6 +86,8 @@ const std::vector<Tried>& gathered_pipelines() {
     add<Gathered<Tiles<false, KvOrder::kKeysAhead, 2>, 2>>(list);
     add<Gathered<Tiles<false, KvOrder::kAlternating, 2>, 2>>(list);
     add<Gathered<Tiles<false, KvOrder::kKeysAhead, 2, 3>, 1>>(list);
+    add<Gathered<Tiles<true, KvOrder::kKeysAhead, 2, 2>, 1>>(list);
+    add<Gathered<Tiles<false, KvOrder::kAlternating, 1, 1, 2>, 2>>(list);
     return list;
   }();
   return all;
@@ -121,7 +124,7 @@ std::vector<Model> small_models() {
   std::vector<Model> models;
   for (const int consumers : {1, 2}) {
     models.push_back(model_of<Tiles<true, kOrder, 2>>(items, consumers, false));
-    models.push_back(model_of<Tiles<true, kOrder, 2, 1, 2>>(items, consumers, true));
+    models.push_back(model_of<Tiles<true, kOrder, 2, 2>>(items, consumers, true));
     models.push_back(model_of<Tiles<false, kOrder, 1, 2>>(items, consumers, false));
     models.push_back(model_of<Tiles<false, kOrder, 1, 1, 2>>(items, consumers, false));
     models.push_back(model_of<Tiles<false, kOrder, 2>>(items, consumers, false));
@@ -150,6 +153,9 @@ TEST(KvPipelines, AreRightInAClusterWhoseCtasLoadForEachOther) {
                   .failure,
               "");
     EXPECT_EQ(
+        explore(model_of<Tiles<true, KvOrder::kKeysAhead, 2, 2, 2, 2>>({{0, 2}}, 1, true), Search::kReduced).failure,
+        "");
+    EXPECT_EQ(
         explore(model_of<Tiles<false, KvOrder::kAlternating, 1, 1, 1, 2>>(items, consumers, true), Search::kReduced)
             .failure,
         "");
@@ -177,11 +183,16 @@ class BrokenPipeline : public testing::TestWithParam<Search> {
   }
   static Model shared() { return model<Tiles<true, KvOrder::kKeysAhead, 2>>(); }
   static Model split() { return model<Tiles<false, KvOrder::kKeysAhead, 1>>(); }
+  /// Both kinds of ring, whole tiles and sub-stages.
+  static std::vector<Model> rings() {
+    return {shared(), split(), model<Tiles<true, KvOrder::kAlternating, 2, 2>>(),
+            model<Tiles<false, KvOrder::kKeysAhead, 1, 2, 3>>()};
+  }
   static std::string failure_of(const Model& model) { return explore(model, GetParam()).failure; }
 };
 
 TEST_P(BrokenPipeline, WithoutAReleaseHangs) {
-  for (Model model : {shared(), split()}) {
+  for (Model model : rings()) {
     auto& actions = model.threads[1].actions;
     actions.erase(actions.begin() + static_cast<long>(actions_of(model, 1, Action::kArrive)[2]));
     EXPECT_THAT(failure_of(model), StartsWith("deadlock: producer 0 waits"));
@@ -189,7 +200,7 @@ TEST_P(BrokenPipeline, WithoutAReleaseHangs) {
 }
 
 TEST_P(BrokenPipeline, ThatKeepsItsLastSlotIsFoundAtTheEnd) {
-  for (Model model : {shared(), split()}) {
+  for (Model model : rings()) {
     for (size_t t : {1, 2}) {
       auto& actions = model.threads[t].actions;
       actions.erase(actions.begin() + static_cast<long>(actions_of(model, t, Action::kArrive).back()));
@@ -199,7 +210,7 @@ TEST_P(BrokenPipeline, ThatKeepsItsLastSlotIsFoundAtTheEnd) {
 }
 
 TEST_P(BrokenPipeline, ThatReleasesBeforeItsLastReadIsOverwritten) {
-  for (Model model : {shared(), split()}) {
+  for (Model model : rings()) {
     auto& actions = model.threads[1].actions;
     const size_t release = actions_of(model, 1, Action::kArrive)[1];
     ASSERT_EQ(actions[release - 1].kind, Action::kRead);
@@ -210,7 +221,7 @@ TEST_P(BrokenPipeline, ThatReleasesBeforeItsLastReadIsOverwritten) {
 }
 
 TEST_P(BrokenPipeline, ThatExpectsOtherBytesThanComeIsFound) {
-  for (Model model : {shared(), split()}) {
+  for (Model model : rings()) {
     Model more = model, less = model;
     const size_t arm = actions_of(model, 0, Action::kArm)[1];
     more.threads[0].actions[arm].value += 1;
@@ -221,7 +232,7 @@ TEST_P(BrokenPipeline, ThatExpectsOtherBytesThanComeIsFound) {
 }
 
 TEST_P(BrokenPipeline, ThatStartsInTheWrongPhaseIsFound) {
-  for (const Model& model : {shared(), split()}) {
+  for (const Model& model : rings()) {
     Model producer = model, consumer = model;
     for (Action& action : producer.threads[0].actions)
       if (action.kind == Action::kWait) action.value ^= 1;
@@ -240,11 +251,23 @@ TEST_P(BrokenPipeline, WhoseSidesDifferInTheOrderOfASharedRingIsFound) {
 }
 
 struct Wider : Tiles<false, KvOrder::kAlternating, 2> {
-  static constexpr int k_rows_per_cta = 2;
+  static constexpr int k_rows_per_cta = 3;
 };
 
 TEST_P(BrokenPipeline, WhoseSidesDifferInTheSizeOfASlotIsFound) {
   EXPECT_THAT(failure_of(model<Tiles<false, KvOrder::kAlternating, 2>, Wider>()), HasSubstr("finds"));
+}
+
+/// A consumer that takes a sub-stage for landed because the one before it has.
+TEST_P(BrokenPipeline, ThatDoesNotWaitForALaterSubStageIsFound) {
+  for (const Model& right :
+       {model<Tiles<true, KvOrder::kKeysAhead, 3, 3>>(), model<Tiles<false, KvOrder::kAlternating, 2, 2, 3>>()})
+    for (const size_t skipped : {1, 4}) {
+      Model model = right;
+      const size_t wait = actions_of(model, 1, Action::kWait)[skipped];
+      model.threads[1].actions.erase(model.threads[1].actions.begin() + static_cast<long>(wait));
+      EXPECT_THAT(failure_of(model), testing::AllOf(StartsWith("consumer 0.0"), HasSubstr("read"))) << skipped;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Searches, BrokenPipeline, testing::Values(Search::kAllOrders, Search::kReduced),
@@ -279,10 +302,9 @@ void expect_each_action_counts(int consumers, size_t implied) {
 TEST(BrokenPipelines, AreFoundWhicheverActionIsMissingOrDoneTwice) {
   for (const int consumers : {1, 2}) {
     expect_each_action_counts<Tiles<true, KvOrder::kAlternating, 2>>(consumers, 0);
-    expect_each_action_counts<Tiles<true, KvOrder::kKeysAhead, 3, 1, 2>>(consumers, 0);
-    // Both chunks are let go of together: the last wait for the second one, of either slot, says nothing new.
-    expect_each_action_counts<Tiles<false, KvOrder::kAlternating, 2, 2>>(consumers, 2);
-    expect_each_action_counts<Tiles<false, KvOrder::kKeysAhead, 1, 2, 2>>(consumers, 0);
+    expect_each_action_counts<Tiles<true, KvOrder::kKeysAhead, 3, 2>>(consumers, 0);
+    expect_each_action_counts<Tiles<false, KvOrder::kAlternating, 2, 2>>(consumers, 0);
+    expect_each_action_counts<Tiles<false, KvOrder::kKeysAhead, 1, 2, 3>>(consumers, 0);
     // K3 goes where K1 was, which went before V0 did, and V2 has waited for that.
     expect_each_action_counts<Tiles<false, KvOrder::kKeysAhead, 2, 1>>(consumers, 1);
     expect_each_action_counts<Gathered<Tiles<true, KvOrder::kKeysAhead, 3>, 1>>(consumers, 0);

@@ -11,7 +11,7 @@ namespace {
 
 using namespace model;
 
-using Split = Tiles<false, KvOrder::kKeysAhead, 3, 2>;
+using Split = Tiles<false, KvOrder::kKeysAhead, 3, 2, 3>;
 using Shared = Tiles<true, KvOrder::kKeysAhead, 3>;
 
 TEST(StagedPipeline, HasAllFullBarriersAheadOfAllEmptyOnes) {
@@ -44,15 +44,15 @@ TEST(TmaProducerPipeline, KnowsItsSizes) {
   using K = pipeline::TmaProducerPipeline<true, Split>;
   using V = pipeline::TmaProducerPipeline<false, Split>;
   EXPECT_TRUE(K::is_k && !V::is_k);
-  EXPECT_EQ(K::elements, 3);
-  EXPECT_EQ(K::elements_full, 6);
-  EXPECT_EQ(K::tile_bytes, 3u);
+  EXPECT_EQ(K::elements, 6);
+  EXPECT_EQ(K::elements_full, 12);
+  EXPECT_EQ(K::tile_bytes, 6u);
   EXPECT_EQ(V::elements, 8);
-  EXPECT_EQ(V::elements_full, 8);
+  EXPECT_EQ(V::elements_full, 24);
   EXPECT_EQ(V::tile_bytes, 8u);
   // A slot of a shared ring holds either.
-  EXPECT_EQ((pipeline::TmaProducerPipeline<true, Shared>::slot_bytes), 8u);
-  EXPECT_EQ((pipeline::KvRings<Split>::bytes), 2u * 8 * (3 * 2 + 3));
+  EXPECT_EQ((pipeline::TmaProducerPipeline<true, Shared>::slot_bytes), 24u);
+  EXPECT_EQ((pipeline::KvRings<Split>::bytes), 2u * 8 * (3 * 2 + 3 * 3));
   EXPECT_EQ((pipeline::KvRings<Shared>::bytes), 2u * 8 * 3);
 }
 
@@ -63,9 +63,9 @@ TEST(TmaProducerPipeline, ArmsABarrierOnlyIfAskedByTheElectedThread) {
   k.commit_step();
   const pipeline::TileTarget target = k.get_tile<1>();
   EXPECT_EQ(target.full, 8u * 3);
-  EXPECT_EQ(target.smem, 512u + 6 + 3);
+  EXPECT_EQ(target.smem, 512u + 12 + 6);
   EXPECT_EQ(k.get_smem<1>(), target.smem);
-  EXPECT_EQ(k.get_k_smem<0>(), 512u + 6);
+  EXPECT_EQ(k.get_k_smem<0>(), 512u + 12);
   (void)k.get_tile<1>(false);
   (void)k.get_tile<1>(false, 20);
   EXPECT_TRUE(thread.actions.empty());
@@ -73,7 +73,7 @@ TEST(TmaProducerPipeline, ArmsABarrierOnlyIfAskedByTheElectedThread) {
   (void)k.get_tile<1>(true, 20);
   Recorder::thread = nullptr;
   ASSERT_EQ(thread.actions.size(), 2u);
-  EXPECT_EQ(thread.actions[0].value, 3u);
+  EXPECT_EQ(thread.actions[0].value, 6u);
   EXPECT_EQ(thread.actions[1].value, 20u);
 }
 
@@ -101,14 +101,105 @@ TEST(KvConsumerPipeline, GivesDescriptorsAsItsPolicyMakesThem) {
   };
   model::Thread thread{"consumer", false, {}};
   Recorder::thread = &thread;
-  pipeline::KvConsumerPipeline<Tiles<true, KvOrder::kAlternating, 3, 1, 2>, AllLanes<1>, Descriptors> kv(0, 512, 512,
-                                                                                                         {});
+  pipeline::KvConsumerPipeline<Tiles<true, KvOrder::kAlternating, 3, 2>, AllLanes<1>, Descriptors> kv(0, 512, 512, {});
   EXPECT_EQ(kv.wait_k<0>(), 1512u);
-  EXPECT_EQ(kv.wait_k<1>(), 1515u);
-  EXPECT_EQ(kv.wait<1>(), 515u);
-  EXPECT_EQ(kv.wait_v<0>(), 5000u + 512 + 8);
-  EXPECT_EQ(kv.wait_v<1>(), 5000u + 512 + 8 + 4);
+  EXPECT_EQ(kv.wait_k(), 1524u);  // where V's second sub-stage lies, which is longer
+  EXPECT_EQ(kv.wait(), 524u);
+  EXPECT_EQ(kv.wait_v<0>(), 5000u + 512 + 24);
+  EXPECT_EQ(kv.wait_v(), 5000u + 512 + 24 + 12);
+  EXPECT_EQ(kv.wait<0>(), 512u + 24);
   Recorder::thread = nullptr;
+}
+
+/// What a consumer's calls leave behind: waits and arrivals as barrier/parity, by number of the barrier.
+std::string trace_of(const model::Thread& thread) {
+  std::string trace;
+  for (const Action& action : thread.actions)
+    trace += action.kind == Action::kWait ? fmt::format(" w{}/{}", action.address / 8, action.value)
+                                          : fmt::format(" r{}", action.address / 8);
+  return trace;
+}
+
+/// wK0(0), rK0(0), wV0(1); wK1(2), rV0(1), rK1(2), wV1(3); .. as the original writes it, K0 without a step.
+template <class Kv>
+std::string walk_of_the_original(Kv kv) {
+  model::Thread thread{"consumer", false, {}};
+  Recorder::thread = &thread;
+  kv.template wait_k<0, false>();
+  kv.release_k();
+  kv.wait_v();
+  for (int n = 1; n < 3; ++n) {
+    kv.wait_k();
+    kv.release_v();
+    kv.release_k();
+    kv.wait_v();
+  }
+  kv.release_v();
+  Recorder::thread = nullptr;
+  return trace_of(thread);
+}
+
+TEST(KvConsumerPipeline, TakesK0WithoutAStepFromTheSlotThatItsRingStandsOn) {
+  using T = Tiles<true, KvOrder::kAlternating, 3>;
+  using Kv = pipeline::KvConsumerPipeline<T, AllLanes<1>>;
+  using Ring = pipeline::KvRings<T>::KRing;
+  const std::string fresh = " w0/0 r3 w1/0 w2/0 r4 r5 w0/1 w1/1 r3 r4 w2/1 r5";
+  EXPECT_EQ(walk_of_the_original(Kv(0, 512, 512, {})), fresh);
+  EXPECT_EQ(walk_of_the_original(Kv(Ring::consumer(0), 512, {})), fresh);
+  Ring later = Ring::consumer(0);
+  for (int i = 0; i < 4; ++i) later.step();
+  EXPECT_EQ(walk_of_the_original(Kv(later, 512, {})), " w1/1 r4 w2/1 w0/0 r5 r3 w1/0 w2/0 r4 r5 w0/1 r3");
+}
+
+TEST(KvConsumerPipeline, TakesK0LikeEveryOtherTileToo) {
+  using T = Tiles<false, KvOrder::kKeysAhead, 2, 2, 1>;
+  pipeline::KvConsumerPipeline<T, AllLanes<1>> kv(0, 512, 1024, {});
+  model::Thread thread{"consumer", false, {}};
+  Recorder::thread = &thread;
+  EXPECT_EQ(kv.wait_whole_k(), 512u);
+  EXPECT_EQ(kv.wait_whole_k(), 512u + 12);
+  EXPECT_EQ((kv.wait_k<0, false>()), 512u + 12);  // again
+  kv.release_whole_k();
+  EXPECT_EQ(kv.wait_whole_k(), 512u);
+  EXPECT_EQ(kv.wait_v(), 1024u);
+  kv.release_v();
+  Recorder::thread = nullptr;
+  EXPECT_EQ(trace_of(thread), " w0/0 w1/0 w2/0 w3/0 w2/0 r6 r7 w0/1 w1/1 w8/0 r10");
+}
+
+TEST(KvConsumerPipeline, TakesRingsThatExist) {
+  using T = Tiles<false, KvOrder::kAlternating, 2>;
+  using Rings = pipeline::KvRings<T>;
+  Rings::KRing k_ring = Rings::KRing::consumer(0);
+  Rings::VRing v_ring = Rings::VRing::consumer(256);
+  k_ring.step();
+  pipeline::KvConsumerPipeline<T, AllLanes<1>> kv(k_ring, v_ring, 512, 1024, {});
+  model::Thread thread{"consumer", false, {}};
+  Recorder::thread = &thread;
+  EXPECT_EQ(kv.wait_k(), 512u + 12);
+  EXPECT_EQ(kv.wait_v(), 1024u);
+  EXPECT_EQ(kv.wait_k(), 512u);
+  Recorder::thread = nullptr;
+  EXPECT_EQ(trace_of(thread), " w1/0 w32/0 w0/1");
+}
+
+TEST(KvProducer, TakesRingsThatExist) {
+  using T = Tiles<true, KvOrder::kAlternating, 3, 2>;
+  using Ring = pipeline::KvRings<T>::KRing;
+  Ring ring = Ring::producer(0);
+  for (int i = 0; i < 2; ++i) ring.step();
+  pipeline::KvProducer<T> rings(ring, ring, 512, 512);
+  auto k = rings.k();
+  auto v = rings.v();
+  EXPECT_EQ(k.get_k_smem<1>(), 512u + 2 * 24 + 12);
+  k.commit_step();
+  EXPECT_EQ(v.get_v_smem<1>(), 512u + 12);
+  EXPECT_EQ(v.get_v<1>().full, 8u);
+  model::Thread thread{"producer", true, {}};
+  Recorder::thread = &thread;
+  v.acquire_v<1>();
+  Recorder::thread = nullptr;
+  EXPECT_EQ(trace_of(thread), " w7/0");
 }
 
 TEST(ForEachLoad, CallsInTheOrderOfTheRing) {

@@ -96,12 +96,13 @@ struct KvPipelineParams {
 };
 
 constexpr int kKvPipelineThreads = 96;
-constexpr int kKvPipelineBarrierBytes = 256, kKvPipelineSharedBytes = 16384;
+constexpr int kKvPipelineBarrierBytes = 512, kKvPipelineSharedBytes = 16384;
 
 /// What a variant of kv_pipeline_sm90 chooses.
 struct KvPipelineVariant {
   bool shared_ring, keys_ahead;
-  int stages, chunks;
+  int stages;
+  int of_k, of_v;  // sub-stages of a tile
 };
 
 // ---- copy_sm90: one entry for each way to copy. 128 threads unless said otherwise ----

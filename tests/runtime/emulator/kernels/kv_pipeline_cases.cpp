@@ -54,8 +54,8 @@ HopperCase kv_pipeline(const std::string& name, const KvPipelineVariant& variant
   test.kernel = test.entry = "kv_pipeline_sm90";
   test.spec = fmt::format(
       "#include \"hopper_params.h\"\nnamespace kernelwright::test::spec {{\n"
-      "constexpr KvPipelineVariant kVariant = {{{}, {}, {}, {}}};\n}}\n",
-      variant.shared_ring, variant.keys_ahead, variant.stages, variant.chunks);
+      "constexpr KvPipelineVariant kVariant = {{{}, {}, {}, {}, {}}};\n}}\n",
+      variant.shared_ring, variant.keys_ahead, variant.stages, variant.of_k, variant.of_v);
   test.notes.roles = {{0, 2, "math"}, {2, 1, "load"}};
   test.run = run;
   return test;
@@ -65,9 +65,9 @@ HopperCase kv_pipeline(const std::string& name, const KvPipelineVariant& variant
 
 std::vector<HopperCase> kv_pipeline_cases() {
   return {
-      kv_pipeline("shared_in_turn", {true, false, 2, 1}),    kv_pipeline("shared_keys_ahead", {true, true, 3, 1}),
-      kv_pipeline("split_in_turn", {false, false, 1, 2}),    kv_pipeline("split_keys_ahead", {false, true, 2, 1}),
-      kv_pipeline("split_four_chunks", {false, true, 3, 4}),
+      kv_pipeline("shared_in_turn", {true, false, 2, 1, 1}),   kv_pipeline("shared_keys_ahead", {true, true, 3, 1, 1}),
+      kv_pipeline("shared_sub_stages", {true, true, 2, 2, 2}), kv_pipeline("split_in_turn", {false, false, 1, 2, 1}),
+      kv_pipeline("split_keys_ahead", {false, true, 2, 1, 2}), kv_pipeline("split_four_chunks", {false, true, 3, 4, 4}),
   };
 }
 

@@ -18,9 +18,10 @@ namespace {
 
 struct Tiles {
   static constexpr KvPipelineVariant kVariant = spec::kVariant;
-  static constexpr int element_bytes = 4, k_rows_per_cta = 16, v_cols_per_cta = 8, BK1 = 16;
-  static constexpr int num_kv_stages = kVariant.stages, num_qk_stages = kVariant.chunks;
-  static constexpr int num_mma_stages = 1, cluster = 1, BK0 = 16 / num_qk_stages;
+  static constexpr int element_bytes = 4, k_rows_per_cta = 16, v_cols_per_cta = 8, cluster = 1;
+  static constexpr int num_kv_stages = kVariant.stages;
+  static constexpr int num_qk_stages = kVariant.of_k, num_mma_stages = kVariant.of_v;
+  static constexpr int BK0 = 16 / num_qk_stages, BK1 = 16 / num_mma_stages;
   static constexpr bool shared_ring = kVariant.shared_ring;
   static constexpr KvOrder order = kVariant.keys_ahead ? KvOrder::kKeysAhead : KvOrder::kAlternating;
 };
@@ -32,13 +33,16 @@ static_assert(KvRings<Tiles>::bytes <= kKvPipelineBarrierBytes);
 static_assert(Tiles::num_kv_stages * (KvBytes<Tiles>::k_slot + KvBytes<Tiles>::v_slot) <=
               kKvPipelineSharedBytes - kKvPipelineBarrierBytes);
 
-/// Chunks kPart and later of tile j of K.
-template <int kPart, class View>
-__device__ __forceinline__ void load_k(View& k, const float* from, int j) {
-  k.template acquire_k<kPart>();
-  const TileTarget to = k.template get_k<kPart>(true);
+/// Sub-stages kPart and later of tile j.
+template <int kPart = 0, class View>
+__device__ __forceinline__ void load_tile(View& view, const float* from, int j) {
+  view.template acquire<kPart>();
+  const TileTarget to = view.template get_tile<kPart>(true);
   ptx::cp_async_bulk_load(to.smem, from + j * View::elements_full + kPart * View::elements, View::tile_bytes, to.full);
-  if constexpr (kPart + 1 < View::num_stages) load_k<kPart + 1>(k, from, j);
+  if constexpr (kPart + 1 < View::num_stages)
+    load_tile<kPart + 1>(view, from, j);
+  else
+    view.commit_step();
 }
 
 __device__ __forceinline__ void produce(const KvPipelineParams& params, uint32_t barriers, uint32_t k_smem,
@@ -48,17 +52,7 @@ __device__ __forceinline__ void produce(const KvPipelineParams& params, uint32_t
   auto v = rings.v();
   for (int item = 0; item < params.items; ++item) {
     for_each_load<Tiles::order>(
-        params.tiles[item],
-        [&](int j) {
-          load_k<0>(k, params.k, j);
-          k.commit_step();
-        },
-        [&](int j) {
-          v.acquire_v();
-          const TileTarget to = v.get_v(true);
-          ptx::cp_async_bulk_load(to.smem, params.v + j * v.elements, v.tile_bytes, to.full);
-          v.commit_step();
-        });
+        params.tiles[item], [&](int j) { load_tile(k, params.k, j); }, [&](int j) { load_tile(v, params.v, j); });
   }
 }
 
@@ -69,41 +63,54 @@ __device__ __forceinline__ float sum_at(uint32_t address, uint32_t bytes, uint32
   return sum;
 }
 
+/// Sub-stages kStage and later of the tile that was waited for last, whose sub-stage 0 is at `first`: each is waited
+/// for, added up and let go of before the next.
+template <int kStage = 0>
+__device__ __forceinline__ float take_k(Consumer& kv, uint32_t first, uint32_t lane) {
+  uint32_t at = first;
+  if constexpr (kStage > 0) at = kv.template wait_k<kStage>();
+  const float sum = sum_at(at, KvBytes<Tiles>::k_stage, lane);
+  kv.template release_k<kStage>();
+  if constexpr (kStage + 1 < Consumer::num_qk_stages)
+    return sum + take_k<kStage + 1>(kv, first, lane);
+  else
+    return sum;
+}
+template <int kStage = 0>
+__device__ __forceinline__ float take_v(Consumer& kv, uint32_t first, uint32_t lane) {
+  uint32_t at = first;
+  if constexpr (kStage > 0) at = kv.template wait_v<kStage>();
+  const float sum = sum_at(at, KvBytes<Tiles>::v_stage, lane);
+  kv.template release_v<kStage>();
+  if constexpr (kStage + 1 < Consumer::num_mma_stages)
+    return sum + take_v<kStage + 1>(kv, first, lane);
+  else
+    return sum;
+}
+
 __device__ __forceinline__ void consume(const KvPipelineParams& params, Consumer& kv, uint32_t warp, uint32_t lane) {
-  constexpr uint32_t kKBytes = KvBytes<Tiles>::k_tile, kVBytes = KvBytes<Tiles>::v_tile;
   for (int item = 0; item < params.items; ++item) {
     const int tiles = params.tiles[item];
     float sum = 0;
     if constexpr (Tiles::order == KvOrder::kKeysAhead) {
       if (tiles > 0) {
-        sum += sum_at(kv.wait_k(), kKBytes, lane);
-        kv.release_k();
+        sum += take_k(kv, kv.template wait_k<0>(), lane);
         for (int j = 1; j < tiles; ++j) {
-          const uint32_t k = kv.wait_k(), v = kv.wait_v();
-          sum += static_cast<float>(j + 1) * sum_at(k, kKBytes, lane);
-          kv.release_k();
-          sum += sum_at(v, kVBytes, lane);
-          kv.release_v();
+          const uint32_t k = kv.template wait_k<0>(), v = kv.template wait_v<0>();
+          sum += static_cast<float>(j + 1) * take_k(kv, k, lane);
+          sum += take_v(kv, v, lane);
         }
-        sum += sum_at(kv.wait_v(), kVBytes, lane);
-        kv.release_v();
+        sum += take_v(kv, kv.template wait_v<0>(), lane);
       }
     } else {
       uint32_t v = 0;
       for (int j = 0; j < tiles; ++j) {
-        const uint32_t k = kv.wait_k();
-        if (j > 0) {
-          sum += sum_at(v, kVBytes, lane);
-          kv.release_v();
-        }
-        sum += static_cast<float>(j + 1) * sum_at(k, kKBytes, lane);
-        kv.release_k();
-        v = kv.wait_v();
+        const uint32_t k = kv.template wait_k<0>();
+        if (j > 0) sum += take_v(kv, v, lane);
+        sum += static_cast<float>(j + 1) * take_k(kv, k, lane);
+        v = kv.template wait_v<0>();
       }
-      if (tiles > 0) {
-        sum += sum_at(v, kVBytes, lane);
-        kv.release_v();
-      }
+      if (tiles > 0) sum += take_v(kv, v, lane);
     }
     params.out[(static_cast<uint32_t>(item) * kConsumerWarps + warp) * 32 + lane] = sum;
   }
