@@ -26,6 +26,9 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   AxisSets sets{
       {keys, ring(KvRing::kShared), packed, order, exponentials},
       {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
+  // Sub-stages of both tiles: a product begins with the first of them.
+  sets.push_back({axis("block_n", &S::block_n, {64, 96, 128}), axis("num_mma_stages", &S::num_mma_stages, {2, 3, 4}),
+                  axis("kv_ring", &S::kv_ring, {KvRing::kShared, KvRing::kSplit}), packed, order});
   const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
   if (rows_for_both && problem.head_dim.v > contract::kSlabColumns && bits_of(problem.dtype.q) == 16 &&
       problem.rope.width == 0) {

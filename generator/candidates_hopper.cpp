@@ -34,10 +34,14 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
     if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
   const Axis cluster = axis("cluster", &S::cluster, clusters);
-  AxisSets sets{{axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
-                 axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
-                {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
-                 axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
+  AxisSets sets{
+      {axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
+       axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
+      {axis("math_warpgroups", &S::math_warpgroups, several), axis("block_n", &S::block_n, {64, 96, 128, 160, 192}),
+       ring, axis("num_mma_stages", &S::num_mma_stages, {2, 4}),
+       axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
+      {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
+       axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
   // The decode form, where portable_axes() tries its own.
   if (problem.max_q_len > 0 && problem.max_q_len * problem.group() <= 128)
     sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),

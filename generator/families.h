@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,7 +104,7 @@ inline constexpr int kWgmmaRows = 64;
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
                                  spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
-                                 contract::hopper_gathers_kv(spec.page_size));
+                                 contract::hopper_gathers_kv(spec.page_size), spec.num_mma_stages);
 }
 
 inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
@@ -120,13 +121,25 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .parts = spec.cluster_n,
           .element_bytes = bits_of(spec.q) / 8,
           .rope_depth = spec.rope_width,
-          .token_scales = spec.scales == ScaleKind::kPerToken};
+          .token_scales = spec.scales == ScaleKind::kPerToken,
+          .mma_stages = spec.num_mma_stages};
 }
 
 /// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which
 /// the product with V takes at a time.
 inline int blackwell_key_step(const AttentionSpec& spec) {
   return std::max(16 * spec.cta_group, 32 * 8 / bits_of(spec.q));
+}
+
+/// What the keys of a sub-stage of V are a multiple of: 32 bytes of probabilities, and rows that each CTA of a cluster
+/// loads a share of. hopper and blackwell.
+inline int value_key_step(const AttentionSpec& spec) {
+  return std::max(32 * 8 / bits_of(spec.q), contract::kSwizzleRows * spec.multicast);
+}
+
+/// Keys of a tile that are whole sub-stages of V, and whole `step`s.
+inline int staged_key_step(const AttentionSpec& spec, int step) {
+  return std::lcm(step, spec.num_mma_stages * value_key_step(spec));
 }
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {

@@ -101,12 +101,15 @@ class Tile {
 
   /// As many keys as tensor memory takes, unless so few tiles of long heads fit that loads would wait for products.
   void choose_keys() {
-    int keys = kMostKeys;
-    while (keys > kLeastKeys && !runs_well(keys)) keys -= detail::blackwell_key_step(spec_);
-    if (!runs_well(keys)) keys = kMostKeys;
+    spec_.num_mma_stages = schedule_.num_mma_stages.value_or(1);
+    const int step = detail::staged_key_step(spec_, detail::blackwell_key_step(spec_));
+    const int most = kMostKeys / step * step;
+    int keys = most;
+    while (keys - step >= kLeastKeys && !runs_well(keys)) keys -= step;
+    if (!runs_well(keys)) keys = most;
     spec_.block_n = resolve_("block_n", schedule_.block_n, keys,
-                             keys == kMostKeys ? "two tiles of scores and two of outputs fit tensor memory"
-                                               : "shared memory takes a tile of K and one of V, and the next one");
+                             keys == most ? "two tiles of scores and two of outputs fit tensor memory"
+                                          : "shared memory takes a tile of K and one of V, and the next one");
   }
   bool runs_well(int keys) {
     spec_.block_n = keys;
@@ -123,7 +126,9 @@ class Tile {
     AttentionSpec spec = spec_;
     spec.kv_ring = ring;
     spec.num_kv_stages = slots;
-    spec.num_qk_stages = ring == KvRing::kShared ? 1 : schedule_.num_qk_stages.value_or(1);
+    spec.num_mma_stages = schedule_.num_mma_stages.value_or(1);
+    spec.num_qk_stages =
+        ring == KvRing::kShared ? spec.num_mma_stages : schedule_.num_qk_stages.value_or(spec.num_mma_stages);
     return static_cast<int>(shared_bytes(spec)) <= machine_.shared_bytes_per_cta;
   }
 
@@ -131,7 +136,7 @@ class Tile {
   int slots(KvRing ring, int most) const {
     AttentionSpec spec = spec_;
     spec.kv_ring = ring;
-    if (ring == KvRing::kShared) spec.num_qk_stages = 1;
+    if (ring == KvRing::kShared) spec.num_qk_stages = spec.num_mma_stages;
     spec.num_kv_stages = most;
     while (spec.num_kv_stages > kLeastSlots && static_cast<int>(shared_bytes(spec)) > machine_.shared_bytes_per_cta)
       --spec.num_kv_stages;
@@ -139,17 +144,20 @@ class Tile {
   }
 
   void choose_rings() {
-    spec_.num_qk_stages = schedule_.num_qk_stages.value_or(1);
+    const int stages = schedule_.num_mma_stages.value_or(1);
+    spec_.num_mma_stages = resolve_("num_mma_stages", schedule_.num_mma_stages, 1, "V arrives whole");
+    spec_.num_qk_stages = schedule_.num_qk_stages.value_or(stages);
     const int most_shared = kMostSharedSlots * spec_.cta_group, most_split = kMostSplitSlots * spec_.cta_group;
     const int shared_slots = slots(KvRing::kShared, most_shared), pairs = slots(KvRing::kSplit, most_split);
-    const bool chunks = spec_.num_qk_stages > 1;
+    const bool chunks = spec_.num_qk_stages != stages;
     // Of an odd number two rings would leave one unused.
     const bool shared = !chunks && (shared_slots > 2 * pairs || !fits_with(KvRing::kSplit, pairs));
     spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
                              shared   ? fmt::format("{} slots fit, more than two rings would hold", shared_slots)
-                             : chunks ? "one ring would hold K whole"
+                             : chunks ? "one ring would hold K as it holds V"
                                       : "K runs ahead of V by its own count");
-    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, stages,
+                                   stages == 1 ? "K arrives whole" : "K arrives in as many sub-stages as V");
     const bool one = spec_.kv_ring == KvRing::kShared;
     const int most = one ? most_shared : most_split;
     spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, one ? shared_slots : pairs,

@@ -116,13 +116,16 @@ class Tile {
   }
 
   void choose_rings() {
-    const bool splits = schedule_.num_qk_stages.value_or(1) > 1 || schedule_.num_kv_stages.value_or(2) < 2;
+    const int stages = schedule_.num_mma_stages.value_or(1);
+    const bool splits = schedule_.num_qk_stages.value_or(stages) != stages || schedule_.num_kv_stages.value_or(2) < 2;
     const bool shared = target_.kv_ring == KvRing::kShared && !splits;
     spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
                              shared   ? "one ring uses every slot that fits, be their number odd"
-                             : splits ? "one ring would hold K whole, and two tiles"
+                             : splits ? "one ring would hold K as it holds V, and two tiles"
                                       : "K runs ahead of V by its own count");
-    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, 1, "K arrives whole");
+    spec_.num_mma_stages = resolve_("num_mma_stages", schedule_.num_mma_stages, 1, "V arrives whole");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, stages,
+                                   stages == 1 ? "K arrives whole" : "K arrives in as many sub-stages as V");
     spec_.q_stages = schedule_.q_stages.value_or(std::min(target_.q_stages, 2));
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
   }
@@ -131,7 +134,7 @@ class Tile {
   void choose_keys() {
     // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
-    const int step = std::max(wide_pages ? 32 : 16, contract::kSwizzleRows * spec_.cluster_m);
+    const int step = detail::staged_key_step(spec_, wide_pages ? 32 : 16);
     spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;

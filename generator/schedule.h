@@ -54,8 +54,9 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("num_warps", schedule.num_warps, range{1, 32}, "warps of a CTA (portable family)");
   field("q_stages", schedule.q_stages, range{1, 4}, "slots of query tiles: 2 loads the next tile behind this one");
   field("num_kv_stages", schedule.num_kv_stages, range{1, 32}, "slots of the K/V ring");
-  field("num_qk_stages", schedule.num_qk_stages, range{1, 32}, "depth chunks that K arrives in");
-  field("num_mma_stages", schedule.num_mma_stages, range{1, 32}, "sub-stages of one MMA operand");
+  field("num_qk_stages", schedule.num_qk_stages, range{1, 32}, "sub-stages of a tile of K, each some of its columns");
+  field("num_mma_stages", schedule.num_mma_stages, range{1, 4},
+        "sub-stages of a tile of V, each some of its keys, and of K unless num_qk_stages says otherwise");
   field("kv_ring", schedule.kv_ring, any{}, "one ring for K and V, or one each");
   field("num_q", schedule.num_q, range{1, 2}, "query tiles of a CTA");
   field("math_warpgroups", schedule.math_warpgroups, range{1, 4}, "warpgroups that multiply");

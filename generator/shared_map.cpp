@@ -54,7 +54,7 @@ class RingMap {
   void barriers_of_keys_and_values(const Barriers& indices) {
     const bool shared = spec_.kv_ring == KvRing::kShared;
     pair(shared ? "keys and values" : "keys", indices.key_full, spec_.num_kv_stages * spec_.num_qk_stages);
-    if (!shared) pair("values", indices.value_full, spec_.num_kv_stages);
+    if (!shared) pair("values", indices.value_full, spec_.num_kv_stages * spec_.num_mma_stages);
   }
   /// `count` slabs of 128 bytes a row.
   std::string slabs(int rows, int count) const {
@@ -72,8 +72,9 @@ class RingMap {
 std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout layout = detail::hopper_layout_of(spec);
   const bool gathers = contract::hopper_gathers_kv(spec.page_size);
-  const contract::HopperBarriers barriers = contract::hopper_barriers(
-      spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared, gathers);
+  const contract::HopperBarriers barriers =
+      contract::hopper_barriers(spec.q_stages, spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
+                                gathers, spec.num_mma_stages);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
            map.slabs(spec.block_m, contract::slabs_of(spec.head_dim_qk, 2)));

@@ -155,7 +155,7 @@ struct AttentionSpec {
   int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
   Merge merge = Merge::kCombine;  // where keys are split
   // hopper and blackwell prefill
-  int num_kv_stages = 2, num_qk_stages = 1;
+  int num_kv_stages = 2, num_qk_stages = 1, num_mma_stages = 1;
   KvRing kv_ring = KvRing::kSplit;
   Scheduler scheduler = Scheduler::kPersistent;
   int cluster_m = 1;
@@ -243,7 +243,8 @@ void visit_fields(AttentionSpec& spec, Visitor&& field) {
   }
   if (spec.has_roles()) {
     field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
-    field("num_qk_stages", spec.num_qk_stages, any{}, "depth chunks that K arrives in");
+    field("num_qk_stages", spec.num_qk_stages, any{}, "sub-stages of a tile of K, each some of its columns");
+    field("num_mma_stages", spec.num_mma_stages, any{}, "sub-stages of a tile of V, each some of its keys");
     field("kv_ring", spec.kv_ring, any{}, "one ring for K and V, or one each");
     if (hopper) field("overlap", spec.overlap, any{}, "which exponentials hide behind which products");
     if (blackwell) field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");

@@ -12,10 +12,10 @@ namespace {
 using Violations = std::vector<Violation>;
 
 // Never destroyed: a thread may read a config while the process exits.
-const std::vector<std::string_view>& kBlackwellFields =
-    *new std::vector<std::string_view>{"arch",     "family", "block_m", "block_n",   "num_kv_stages", "num_qk_stages",
-                                       "kv_ring",  "num_q",  "swizzle", "cta_group", "cluster",       "scheduler",
-                                       "pack_gqa", "splits", "merge",   "rescale",   "exp2_emulated"};
+const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::string_view>{
+    "arch",           "family",   "block_m", "block_n", "num_kv_stages", "num_qk_stages",
+    "num_mma_stages", "kv_ring",  "num_q",   "swizzle", "cta_group",     "cluster",
+    "scheduler",      "pack_gqa", "splits",  "merge",   "rescale",       "exp2_emulated"};
 constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
 constexpr int kMostRope = 64;
 constexpr int kMinKeys = 64, kMaxKeys = 192;
@@ -40,8 +40,9 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
     --smaller.num_kv_stages;
     if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
   }
-  while (smaller.block_n > kMinKeys) {
-    smaller.block_n -= blackwell_key_step(smaller);
+  const int step = staged_key_step(smaller, blackwell_key_step(smaller));
+  while (smaller.block_n - step >= kMinKeys) {
+    smaller.block_n = (smaller.block_n - 1) / step * step;
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
   }

@@ -15,9 +15,9 @@ using Violations = std::vector<Violation>;
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
-    "arch",          "family",        "block_m",  "block_n",         "token_gen", "q_stages",
-    "num_kv_stages", "num_qk_stages", "kv_ring",  "math_warpgroups", "overlap",   "swizzle",
-    "cluster",       "scheduler",     "pack_gqa", "splits",          "rescale"};
+    "arch",          "family",        "block_m",        "block_n",  "token_gen",       "q_stages",
+    "num_kv_stages", "num_qk_stages", "num_mma_stages", "kv_ring",  "math_warpgroups", "overlap",
+    "swizzle",       "cluster",       "scheduler",      "pack_gqa", "splits",          "rescale"};
 const std::vector<std::string_view>& kDecodeFields =
     *new std::vector<std::string_view>{"arch",       "family",  "block_m",  "block_n", "token_gen", "num_warps",
                                        "num_stages", "swizzle", "pack_gqa", "splits",  "merge",     "rescale"};
@@ -54,8 +54,9 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; q_stages 1 with num_kv_stages {} would fit", smaller.num_kv_stages);
   }
-  while (smaller.block_n > 16) {
-    smaller.block_n -= 16;
+  const int step = staged_key_step(smaller, 16);
+  while (smaller.block_n > step) {
+    smaller.block_n = (smaller.block_n - 1) / step * step;
     if (shared_bytes_of(smaller) <= limit)
       return fmt::format("; block_n {} with num_kv_stages {} and q_stages {} would fit", smaller.block_n,
                          smaller.num_kv_stages, smaller.q_stages);
@@ -107,7 +108,9 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
   const int budget = hopper_register_budget(spec.math_warpgroups, spec.page_size);
   if (hopper_registers(spec) > budget) {
     AttentionSpec smaller = spec;
-    while (smaller.block_n > 16 && hopper_registers(smaller) > budget) smaller.block_n -= 16;
+    const int step = staged_key_step(smaller, 16);
+    while (smaller.block_n > step && hopper_registers(smaller) > budget)
+      smaller.block_n = (smaller.block_n - 1) / step * step;
     const bool fits = hopper_registers(smaller) <= budget;
     refuse(fits ? "block_n" : "math_warpgroups",
            fmt::format("{} keys and values of {} need about {} registers a thread, and {} math warpgroup{} {}{}",

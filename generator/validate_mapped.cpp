@@ -14,6 +14,21 @@ constexpr int kMinHeadDim = 16;
 // Rows of whole 16 bytes, as a tensor map has them.
 constexpr int kNarrowHeadDimStep = 16, kRopeStep = 8;
 
+/// The nearest count of sub-stages that `does`, the lower one of two; 1 always does.
+template <class Does>
+int nearest_stages(int stages, const Does& does) {
+  for (int apart = 1;; ++apart) {
+    if (stages - apart <= 1 || does(stages - apart)) return std::max(1, stages - apart);
+    if (stages + apart <= contract::kMostMmaStages && does(stages + apart)) return stages + apart;
+  }
+}
+
+/// As many keys, or fewer, that num_mma_stages divides.
+std::string nearest_keys(const AttentionSpec& spec) {
+  const int step = spec.num_mma_stages * value_key_step(spec), keys = spec.block_n / step * step;
+  return keys > 0 ? fmt::format(", or block_n {},", keys) : "";
+}
+
 }  // namespace
 
 void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules) {
@@ -75,14 +90,31 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
   const int slabs = blackwell ? contract::qk_slabs(blackwell_shape_of(spec))
                               : contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
   const bool shared_ring = spec.kv_ring == KvRing::kShared;
-  if (shared_ring && spec.num_qk_stages != 1)
+  const auto divides_keys = [&](int stages) { return slabs % stages == 0; };
+  const auto divides_values = [&](int stages) { return spec.block_n % (stages * value_key_step(spec)) == 0; };
+  // Where K follows V, or shares its slots, num_mma_stages has to suit both.
+  const bool one_count = spec.num_qk_stages == spec.num_mma_stages;
+  if (shared_ring && !one_count)
     refuse("num_qk_stages",
-           fmt::format("{}: a slot that K and V share is filled whole; 1, or kv_ring \"split\", would do",
-                       spec.num_qk_stages));
-  else if (slabs % spec.num_qk_stages != 0)
-    refuse("num_qk_stages",
-           fmt::format("{} does not divide the {} slab{} of {} columns of a key tile", spec.num_qk_stages, slabs,
-                       slabs == 1 ? "" : "s", contract::kSlabBytes * 8 / bits_of(spec.q)));
+           fmt::format("{}: a slot that K and V share has num_mma_stages sub-stages, {}; {}, or kv_ring \"split\", "
+                       "would do",
+                       spec.num_qk_stages, spec.num_mma_stages, spec.num_mma_stages));
+  else if (!divides_keys(spec.num_qk_stages))
+    refuse(one_count ? "num_mma_stages" : "num_qk_stages",
+           fmt::format("{} does not divide the {} slab{} of {} columns of a key tile; {} would do", spec.num_qk_stages,
+                       slabs, slabs == 1 ? "" : "s", contract::kSlabBytes * 8 / bits_of(spec.q),
+                       nearest_stages(spec.num_qk_stages, [&](int stages) {
+                         return divides_keys(stages) && (!one_count || divides_values(stages));
+                       })));
+  else if (spec.num_mma_stages > 1 && !divides_values(spec.num_mma_stages))
+    refuse("num_mma_stages",
+           fmt::format("{}: {} keys of a tile are not {} times whole {}s, which {} takes at a time; {}{} would do",
+                       spec.num_mma_stages, spec.block_n, spec.num_mma_stages, value_key_step(spec),
+                       spec.multicast > 1 ? "a cluster" : "a product with V",
+                       nearest_stages(
+                           spec.num_mma_stages,
+                           [&](int stages) { return divides_values(stages) && (!one_count || divides_keys(stages)); }),
+                       nearest_keys(spec)));
   if (spec.num_kv_stages < least_kv_stages)
     refuse("num_kv_stages", fmt::format("{}: {}; {} would do", spec.num_kv_stages,
                                         shared_ring ? "K and V of a tile are held at once"

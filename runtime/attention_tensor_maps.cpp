@@ -77,7 +77,7 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
   const int tile_rows = spec.block_n / (spec.token_gen ? spec.num_warps : spec.multicast);
   // A pair of CTAs shares K's rows, and V's columns.
   const int k_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.cta_group, spec.page_size);
-  const int v_box_rows = contract::hopper_kv_box_rows(tile_rows, spec.page_size);
+  const int v_box_rows = contract::hopper_kv_box_rows(tile_rows / spec.num_mma_stages, spec.page_size);
   // Without keys k and v may be null, and a tensor map may not.
   const auto or_q = [&](DevicePtr address) { return address ? address : tensors.q; };
 

@@ -35,7 +35,7 @@ struct BlackwellShape {
   int32_t block_n;  // keys of a tile
   int32_t depth_qk, depth_v;
   int32_t kv_stages;          // slots of a ring
-  int32_t qk_stages;          // chunks of a tile of K, each with barriers of its own
+  int32_t qk_stages;          // sub-stages of a tile of K, each with barriers of its own
   bool shared_ring;           // one ring whose slots hold K and V in turn
   int32_t ctas = 1;           // that share each product: 2 hold half of K's keys and half of V's columns each
   bool gathers = false;       // threads copy K and V row by row: hopper_gathers_kv()
@@ -44,6 +44,7 @@ struct BlackwellShape {
   int32_t element_bytes = 2;  // of q, k and v
   int32_t rope_depth = 0;     // of depth_qk: 16-bit columns that come from tensors of their own
   bool token_scales = false;  // each key has a scale
+  int32_t mma_stages = 1;     // sub-stages of a tile of V; of a slot that K and V share: qk_stages is as many
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -126,7 +127,7 @@ struct BlackwellBarriers {
 
 constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   BlackwellBarriers barriers{};
-  const int32_t keys = shape.kv_stages * shape.qk_stages;
+  const int32_t keys = shape.kv_stages * shape.qk_stages, values = shape.kv_stages * shape.mma_stages;
   barriers.query_full = 0;
   barriers.score_full = barriers.query_full + kScoreTiles;
   barriers.probability_ready = barriers.score_full + kScoreTiles;
@@ -140,8 +141,8 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
   barriers.key_full = barriers.scale_empty + (shape.token_scales ? kScaleSlots : 0);
   barriers.key_empty = barriers.key_full + keys;
   barriers.value_full = shape.shared_ring ? barriers.key_full : barriers.key_empty + keys;
-  barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + shape.kv_stages;
-  barriers.query_empty = barriers.value_empty + (shape.shared_ring ? keys : shape.kv_stages);
+  barriers.value_empty = shape.shared_ring ? barriers.key_empty : barriers.value_full + values;
+  barriers.query_empty = barriers.value_empty + (shape.shared_ring ? keys : values);
   barriers.item_full = barriers.query_empty + (shape.queued ? kScoreTiles : 0);
   barriers.item_empty = barriers.item_full + (shape.queued ? kBlackwellItemSlots : 0);
   barriers.count = barriers.item_empty + (shape.queued ? kBlackwellItemSlots : 0);

@@ -15,11 +15,12 @@ namespace kernelwright::contract {
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
-/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, and block_n / cluster for
-/// k and v, a CTA's share of a tile (its largest divisor that page_size has too where keys are paged:
-/// hopper_kv_box_rows()). Extents that a launch does not know, and those that are zero, are never loaded past the
-/// sequence's length. The output is stored row by row: a tile may end within a sequence.
-/// Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of `attention`.
+/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, block_n / cluster for k, a
+/// CTA's share of a tile, and of a sub-stage for v, block_n / (mma_stages * cluster) (their largest divisor that
+/// page_size has too where keys are paged: hopper_kv_box_rows()). Extents that a launch does not know, and those that
+/// are zero, are never loaded past the sequence's length. The output is stored row by row: a tile may end within a
+/// sequence. Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of
+/// `attention`.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;
@@ -48,7 +49,9 @@ constexpr int32_t slabs_of(int32_t depth, int32_t element_bytes) {
   return (depth * element_bytes + kSlabBytes - 1) / kSlabBytes;
 }
 
-/// Rows of a K or V box, of the `rows` that a CTA loads of a tile: a box lies within one page.
+constexpr int32_t kMostMmaStages = 4;  // sub-stages of a slot
+
+/// Rows of a K or V box, of the `rows` that a CTA loads of a tile or sub-stage: a box lies within one page.
 constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
   int32_t a = rows, b = page_size;
   while (b != 0) {
@@ -79,31 +82,31 @@ struct HopperLayout {
 /// Indices of mbarriers: `full` of every slot, then `empty` of every slot, ring after ring.
 struct HopperBarriers {
   int32_t query_full, query_empty;  // [q_stages] each
-  int32_t key_full, key_empty;      // split: [kv_stages * qk_stages], slot * qk_stages + chunk; shared: [kv_stages]
-  int32_t value_full, value_empty;  // split: [kv_stages]; shared: as keys
+  int32_t key_full, key_empty;      // [kv_stages * qk_stages], slot * qk_stages + sub-stage
+  int32_t value_full, value_empty;  // split: [kv_stages * mma_stages], likewise; shared: as keys
   int32_t gather_posted;            // if keys are gathered: [q_stages + 2]
   int32_t count;
 };
 
-/// `qk_stages`: depth chunks that K arrives in; 1 if the ring is shared.
+/// `qk_stages`: sub-stages that a tile of K arrives in. `mma_stages`: those of V; if the ring is shared, of both.
 constexpr HopperBarriers hopper_barriers(int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring,
-                                         bool gathers = false) {
+                                         bool gathers = false, int32_t mma_stages = 1) {
   HopperBarriers barriers{};
-  const int32_t keys = kv_stages * qk_stages;
+  const int32_t keys = kv_stages * qk_stages, values = kv_stages * mma_stages;
   barriers.query_full = 0;
   barriers.query_empty = q_stages;
   barriers.key_full = 2 * q_stages;
   barriers.key_empty = barriers.key_full + keys;
   barriers.value_full = shared_ring ? barriers.key_full : barriers.key_empty + keys;
-  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + kv_stages;
-  barriers.gather_posted = barriers.value_empty + (shared_ring ? keys : kv_stages);
+  barriers.value_empty = shared_ring ? barriers.key_empty : barriers.value_full + values;
+  barriers.gather_posted = barriers.value_empty + (shared_ring ? keys : values);
   barriers.count = barriers.gather_posted + (gathers ? q_stages + 2 : 0);
   return barriers;
 }
 
 constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
                                      int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring,
-                                     bool gathers = false) {
+                                     bool gathers = false, int32_t mma_stages = 1) {
   HopperLayout layout{};
   const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
   layout.query_slot = align_up(block_m * qk * 2, 1024);
@@ -114,7 +117,8 @@ constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t d
   layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;
   layout.barriers = layout.values + kv_stages * layout.value_slot;
   layout.items = align_up(
-      layout.barriers + hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring, gathers).count * kBarrierBytes,
+      layout.barriers +
+          hopper_barriers(q_stages, kv_stages, qk_stages, shared_ring, gathers, mma_stages).count * kBarrierBytes,
       16);
   layout.gathers = layout.items + (q_stages + 2) * kItemBytes;
   layout.gather_rows = layout.gathers + (gathers ? (q_stages + 2) * kGatherBytes : 0);

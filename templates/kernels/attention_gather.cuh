@@ -70,10 +70,7 @@ class RowGather {
   /// Copies the next tile of V, of step `step`.
   template <class Values>
   __device__ __forceinline__ void gather_values(Values& values, uint32_t step) const {
-    values.acquire_v();
-    copy<0, kSlabsV, spec::kHeadDimV>(value_table(step), values.get_v_smem());
-    values.template arrive_with_copies<>();
-    values.commit_step();
+    gather_value_stages<0>(values, step);
   }
 
  private:
@@ -98,7 +95,7 @@ class RowGather {
   __device__ __forceinline__ void gather_chunks(Keys& keys) const {
     constexpr int kSlabs = contract::slabs_of(spec::kHeadDimQk, kElementBytes) / spec::kNumQkStages;
     keys.template acquire_k<kChunk>();
-    copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk>(key_table(), keys.template get_k_smem<kChunk>());
+    copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk, spec::kBlockN>(key_table(), keys.template get_k_smem<kChunk>());
     keys.template arrive_with_copies<kChunk>();
     if constexpr (kChunk + 1 < spec::kNumQkStages)
       gather_chunks<kChunk + 1>(keys);
@@ -106,14 +103,28 @@ class RowGather {
       keys.commit_step();
   }
 
-  /// Slabs [kFirstSlab, kFirstSlab + kSlabs) of the warp's rows. Columns from kDepth on become zeros.
-  template <int kFirstSlab, int kSlabs, int kDepth>
+  template <int kStage, class Values>
+  __device__ __forceinline__ void gather_value_stages(Values& values, uint32_t step) const {
+    values.template acquire_v<kStage>();
+    copy<0, kSlabsV, spec::kHeadDimV, kStageKeys>(value_table(step) + kStage * (kStageKeys / 8 * kAddressBytes),
+                                                  values.template get_v_smem<kStage>());
+    values.template arrive_with_copies<kStage>();
+    if constexpr (kStage + 1 < kValueStages)
+      gather_value_stages<kStage + 1>(values, step);
+    else
+      values.commit_step();
+  }
+
+  /// Slabs [kFirstSlab, kFirstSlab + kSlabs) of the warp's rows among kKeys, whose addresses begin at `table`. Columns
+  /// from kDepth on become zeros.
+  template <int kFirstSlab, int kSlabs, int kDepth, int kKeys>
   __device__ __forceinline__ void copy(uint32_t table, uint32_t slot) const {
+    static_assert(kKeys % 16 == 0, "a lane reads the addresses of two groups at once");
     const uint32_t lane = opaque_lane(), chunk = lane % 8, row = warp_ * 4 + lane / 8;
     uint32_t from = table + lane / 8 * (kGroups * kAddressBytes);
     uint32_t to = slot + row * kRowBytes + (chunk ^ row) * 16;
 #pragma unroll 2
-    for (uint32_t group = 0; group < kGroups; group += 2) {
+    for (uint32_t group = 0; group < kKeys / 8; group += 2) {
       const ptx::Vector16 pair = ptx::ld_shared_v4(from);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -124,7 +135,7 @@ class RowGather {
           // Bytes of the head, from the slab on.
           const int bytes = kDepth * kElementBytes - (kFirstSlab + slab) * contract::kSlabBytes;
           const bool exists = address != 0 && (bytes >= contract::kSlabBytes || static_cast<int>(chunk) * 16 < bytes);
-          ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + slab * kKvSlabBytes,
+          ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + slab * (kKeys * kRowBytes),
                               source + (kFirstSlab + slab) * static_cast<int>(kRowBytes), exists ? 16 : 0);
         }
       }

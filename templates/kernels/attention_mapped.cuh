@@ -24,14 +24,18 @@ constexpr int kElementBytes = tile::kBytesOf<spec::kQDType>, kOutBytes = tile::k
 constexpr uint32_t kRowBytes = contract::kSlabBytes;  // of a slab
 constexpr int kSlabColumns = contract::kSlabBytes / kElementBytes;
 constexpr int kSlabsV = contract::slabs_of(spec::kHeadDimV, kElementBytes);
-constexpr uint32_t kKvSlabBytes = spec::kBlockN * kRowBytes;
+// A slab of a tile of K, and of a sub-stage of V, which holds some of a tile's keys (pipeline/kv_rings.cuh).
+constexpr int kValueStages = spec::kNumMmaStages, kStageKeys = spec::kBlockN / kValueStages;
+constexpr uint32_t kKvSlabBytes = spec::kBlockN * kRowBytes, kValueSlabBytes = kStageKeys * kRowBytes;
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
 // Whether threads copy K and V row by row: pages in which no box of TMA lies.
 constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
 // The CTAs of a cluster each load a share of every key tile for all of them, or everything for themselves.
-constexpr int kShares = spec::kMulticast, kShareRows = spec::kBlockN / kShares;
-constexpr int kBoxRows = contract::hopper_kv_box_rows(kShareRows, spec::kPageSize);  // of K and V
+constexpr int kShares = spec::kMulticast;
+constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN / kShares, spec::kPageSize);  // of K
+static_assert(kStageKeys * kValueStages == spec::kBlockN && kStageKeys % (contract::kSwizzleRows * kShares) == 0,
+              "a share of a sub-stage begins where the swizzle's pattern does");
 
 template <int kRows>
 using ItemOf =
@@ -98,13 +102,14 @@ struct OwnBoxes {
   }
 };
 
-/// What of every tile of K or V a CTA loads, and for whom: kRows keys of the tile from first_row() on, columns of the
-/// maps from first_column() on, into a slot of slabs of kSlabBytes from its row row_in_slot() on. This one is a share
-/// of the keys, for all CTAs of the cluster; or everything.
+/// What of every tile of K or sub-stage of V a CTA loads, and for whom: kRows keys of it from first_row() on, columns
+/// of the maps from first_column() on, into slabs of kSlabBytes from their row row_in_slot() on. This one is a share of
+/// its kKeys, for all CTAs of the cluster; or everything.
+template <int kKeys>
 struct Shares {
-  static constexpr int kRows = kShareRows, kSlabs = kSlabsV;  // slabs of V
-  static constexpr uint32_t kSlabBytes = kKvSlabBytes;
-  __device__ static int first_row() { return static_cast<int>(share_rank()) * kShareRows; }
+  static constexpr int kRows = kKeys / kShares, kSlabs = kSlabsV;  // slabs of V
+  static constexpr uint32_t kSlabBytes = kKeys * kRowBytes;
+  __device__ static int first_row() { return static_cast<int>(share_rank()) * kRows; }
   __device__ static int row_in_slot() { return first_row(); }
   __device__ static int first_column() { return 0; }
   /// Where part kPart of the ring's tile goes, whose barrier is armed.
@@ -120,6 +125,9 @@ struct Shares {
       OwnBoxes::load(to, map, column, key, head, batch, full);
   }
 };
+
+using KeyShares = Shares<spec::kBlockN>;
+using ValueShares = Shares<kStageKeys>;
 
 /// Columns of a map that become a slab, of one head.
 struct SlabSource {
@@ -163,24 +171,39 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
   }
 }
 
-/// The next tile of K, of kSlabs slabs, chunk by chunk as each is let go of.
-template <int kSlabs, class Part = Shares, int kChunk = 0, class Maps, class Keys>
+/// The next tile of K, of kSlabs slabs, sub-stage by sub-stage as each is let go of.
+template <int kSlabs, class Part = KeyShares, int kStage = 0, class Maps, class Keys>
 __device__ __forceinline__ void load_keys(const Maps& maps, Keys& keys, const KvTile& tile) {
-  constexpr int kChunkSlabs = kSlabs / spec::kNumQkStages;
-  keys.template acquire_k<kChunk>();
-  load_tile<Part, kChunk * kChunkSlabs, kChunkSlabs>(maps, Part::template target<kChunk>(keys), tile);
-  if constexpr (kChunk + 1 < spec::kNumQkStages)
-    load_keys<kSlabs, Part, kChunk + 1>(maps, keys, tile);
+  constexpr int kStageSlabs = kSlabs / spec::kNumQkStages;
+  keys.template acquire_k<kStage>();
+  load_tile<Part, kStage * kStageSlabs, kStageSlabs>(maps, Part::template target<kStage>(keys), tile);
+  if constexpr (kStage + 1 < spec::kNumQkStages)
+    load_keys<kSlabs, Part, kStage + 1>(maps, keys, tile);
   else
     keys.commit_step();
 }
 
-/// The next tile of V.
-template <class Part = Shares, class Values>
+/// The next tile of V, likewise.
+template <class Part = ValueShares, int kStage = 0, class Values>
 __device__ __forceinline__ void load_values(const contract::TensorMap& map, Values& values, const KvTile& tile) {
-  values.acquire_v();
-  load_tile<Part, 0, Part::kSlabs>(map, Part::template target<0>(values), tile);
-  values.commit_step();
+  values.template acquire_v<kStage>();
+  load_tile<Part, 0, Part::kSlabs>(map, Part::template target<kStage>(values), tile);
+  if constexpr (kStage + 1 < kValueStages) {
+    KvTile rest = tile;
+    rest.first_key += kStageKeys;
+    load_values<Part, kStage + 1>(map, values, rest);
+  } else {
+    values.commit_step();
+  }
+}
+
+/// What lies between the sub-stages of a tile of V ahead of its key `key`: they are kStageBytes apart.
+template <uint32_t kStageBytes>
+__device__ __forceinline__ uint32_t between_stages(int key) {
+  if constexpr (kValueStages == 1)
+    return 0;
+  else
+    return static_cast<uint32_t>(key) / kStageKeys * (kStageBytes - kValueSlabBytes);
 }
 
 /// Queries in kSlabs boxes of `kRows` rows, the first of which is row `row` of the CTA's. The caller has armed `full`.

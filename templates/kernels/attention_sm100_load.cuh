@@ -38,8 +38,8 @@ struct HalfOfKeys : PairBoxes {
 };
 /// Half of the columns that a product with V makes.
 struct HalfOfColumns : PairBoxes {
-  static constexpr int kRows = spec::kBlockN, kSlabs = kCtaSlabsV;
-  static constexpr uint32_t kSlabBytes = kKvSlabBytes;
+  static constexpr int kRows = kStageKeys, kSlabs = kCtaSlabsV;
+  static constexpr uint32_t kSlabBytes = kValueSlabBytes;
   __device__ static int first_row() { return 0; }
   __device__ static int row_in_slot() { return 0; }
   __device__ static int first_column() {
@@ -49,8 +49,8 @@ struct HalfOfColumns : PairBoxes {
 template <bool kOfPair>
 struct Loads {
   using Queries = OwnBoxes;
-  using Keys = Shares;
-  using Values = Shares;
+  using Keys = KeyShares;
+  using Values = ValueShares;
 };
 template <>
 struct Loads<true> {
@@ -220,7 +220,9 @@ class Cleaner {
     for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
 #pragma unroll
       for (int slab = 0; slab < kCtaSlabsV; ++slab)
-        ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16, {});
+        ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys * kRowBytes + i * 16 +
+                              between_stages<Consumer::mma_v_bytes>(last_keys + i / 8),
+                          {});
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive_at(shared_.barrier(kBarriers.values_clean), kLeader);

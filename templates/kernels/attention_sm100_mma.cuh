@@ -48,19 +48,17 @@ class Multiplier {
     scores_again(keys);
     release_keys<0>();
     uint32_t values = take_values(cleans);
-    output(0, values, 0);
+    output<kAsItLands>(0, values, 0);
 #pragma unroll 1
     for (int n = 1; n < key_tiles; ++n) {
       scores_as_they_land<0>(0, keys);
-      output(1, values, n - 1);
-      release_values();
+      output<kThenReleases>(1, values, n - 1);
       scores_again(keys);
       release_keys<0>();
       values = take_values(false);
-      output(0, values, n);
+      output<kAsItLands>(0, values, n);
     }
-    output(1, values, key_tiles - 1);
-    release_values();
+    output<kThenReleases>(1, values, key_tiles - 1);
   }
 
   __device__ __forceinline__ void run_one(int key_tiles, bool cleans) {
@@ -72,8 +70,7 @@ class Multiplier {
         release_keys<0>();
       }
       if (n > 0) {
-        output((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2);
-        release_values();
+        output<kAsItLands | kThenReleases>((n - 1) % 2, take_values(cleans && n == 1), (n - 1) / 2);
       }
     }
   }
@@ -102,8 +99,18 @@ class Multiplier {
 
   /// Scores of query tile 1 and the same tile of K.
   __device__ __forceinline__ void scores_again(uint32_t keys) {
-    Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
+    if constexpr (pipeline::KvBytes<Tiles>::k_stride == pipeline::KvBytes<Tiles>::k_stage)
+      Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
+    else
+      scores_again_of<0>();
     commit(shared_.barrier(kBarriers.score_full + 1));
+  }
+  /// The same where sub-stages lie apart.
+  template <int kChunk>
+  __device__ __forceinline__ void scores_again_of() {
+    Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(1), queries(1),
+                                                              kv_.template k_tile<kChunk>());
+    if constexpr (kChunk + 1 < kChunks) scores_again_of<kChunk + 1>();
   }
 
   /// Rows that threads gathered were written in the generic proxy; products read them in the other. Copies that arrive
@@ -112,10 +119,12 @@ class Multiplier {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
   }
 
+  /// The first sub-stage of the next tile of V; all of it, where it is to be cleaned.
   __device__ __forceinline__ uint32_t take_values(bool cleans) {
     const uint32_t values = kv_.template wait_v<0>();
     take_gathered();
     if (cleans) {
+      kv_.template wait_more_v<1>();
 #pragma unroll
       for (uint32_t rank = 0; rank < kCtas; ++rank) arrive_at(shared_.barrier(kBarriers.values_landed), rank);
       wait_for_both(shared_.barrier(kBarriers.values_clean), parity_of(cleaned_));
@@ -124,19 +133,49 @@ class Multiplier {
     return values;
   }
 
+  /// What a product with V does beside: waits for sub-stages behind the first, or lets go of the tile.
+  enum : int { kAsItLands = 1, kThenReleases = 2 };
+
   /// O += P V, step n of accumulator `tile`.
+  template <int kDoes>
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
     const uint32_t parity = parity_of(before_[tile] + n);
     ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity);
     ptx::tcgen05_fence_after_thread_sync();
-    Output::template issue<0, kFirstKeys>(to, from, values, n > 0);
-    if constexpr (kFirstKeys < spec::kBlockN) {
-      ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity);
-      ptx::tcgen05_fence_after_thread_sync();
-      Output::template issue<kFirstKeys, spec::kBlockN - kFirstKeys>(to, from, values, kFirstKeys > 0 || n > 0);
-    }
+    output_of<kDoes, 0>(to, from, values, n, tile, parity);
     commit(shared_.barrier(kBarriers.output_full + tile));
+    if constexpr ((kDoes & kThenReleases) && kValueStages == 1) kv_.release_v();
+  }
+  /// Sub-stage kStage at `values`, and those behind it. The second part of the probabilities begins in one of them.
+  template <int kDoes, int kStage>
+  __device__ __forceinline__ void output_of(uint32_t to, uint32_t from, uint32_t values, int n, int tile,
+                                            uint32_t parity) {
+    constexpr int kBegin = kStage * kStageKeys, kEnd = kBegin + kStageKeys;
+    if constexpr (kBegin < kFirstKeys) {
+      constexpr int kCount = (kEnd < kFirstKeys ? kEnd : kFirstKeys) - kBegin;
+      Output::template issue<kBegin, kCount, kStageKeys>(to, from, values, kBegin > 0 || n > 0);
+    }
+    if constexpr (kEnd > kFirstKeys) {
+      constexpr int kRest = kBegin > kFirstKeys ? kBegin : kFirstKeys;
+      if constexpr (kBegin <= kFirstKeys) {
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity);
+        ptx::tcgen05_fence_after_thread_sync();
+      }
+      Output::template issue<kRest, kEnd - kRest, kStageKeys>(to, from, values, kRest > 0 || n > 0);
+    }
+    if constexpr ((kDoes & kThenReleases) && kValueStages > 1) kv_.template release_v<kStage>();
+    if constexpr (kStage + 1 < kValueStages) {
+      uint32_t more = 0;
+      if constexpr (kDoes & kAsItLands) {
+        more = kv_.template wait_v<kStage + 1>();
+        take_gathered();
+        ptx::tcgen05_fence_after_thread_sync();
+      } else {
+        more = kv_.template v_tile<kStage + 1>();
+      }
+      output_of<kDoes, kStage + 1>(to, from, more, n, tile, parity);
+    }
   }
 
   template <int kChunk>
@@ -144,7 +183,6 @@ class Multiplier {
     kv_.template release_k<kChunk>();
     if constexpr (kChunk + 1 < kChunks) release_keys<kChunk + 1>();
   }
-  __device__ __forceinline__ void release_values() { kv_.release_v(); }
 
   const Shared shared_;
   const Tensor tensor_;

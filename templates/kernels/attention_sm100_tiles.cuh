@@ -43,7 +43,7 @@ static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 
 constexpr bool kNarrow = kElementBytes == 1;
 constexpr bool kTokenScales = spec::kScales == ScaleKind::kPerToken;
 constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
-static_assert(spec::kBlockN % kKeyStep == 0, "whole steps of the product with V");
+static_assert(kStageKeys % kKeyStep == 0, "whole steps of the product with V");
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
 // The keys of an item may be cut into parts, each a CTA's: by the CTAs of a cluster, or into as many as the launch
 // says, which meet in the workspace.
@@ -55,7 +55,7 @@ static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "
 constexpr contract::BlackwellShape kShape{
     spec::kNumQ,      spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
     kSharedRing,      kCtas,         kGathersKv,       kQueued,         kClusterParts,      kElementBytes,
-    spec::kRopeWidth, kTokenScales};
+    spec::kRopeWidth, kTokenScales,  kValueStages};
 constexpr int kSlabsPlain = contract::plain_slabs(kShape), kSlabsQk = contract::qk_slabs(kShape);
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
 static_assert(!kGathersKv || (spec::kRopeWidth == 0 && !kTokenScales), "threads copy k and v alone");
@@ -75,9 +75,9 @@ constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / kKeyStep * kKeyStep;
 struct Tiles {
   static constexpr int element_bytes = 1;  // columns are counted in bytes
   static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabBytes;
-  static constexpr int BK0 = kSlabsQk * contract::kSlabBytes / spec::kNumQkStages, BK1 = spec::kBlockN;
+  static constexpr int BK0 = kSlabsQk * contract::kSlabBytes / spec::kNumQkStages, BK1 = kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
-  static constexpr int num_mma_stages = 1;
+  static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;
   static constexpr pipeline::KvOrder order =
       kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;
@@ -144,6 +144,9 @@ __device__ __forceinline__ void sync_ctas() {
 struct CommitRelease {
   __device__ __forceinline__ void operator()(uint32_t empty) const { commit(empty); }
 };
+static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
+                  pipeline::KvBytes<Tiles>::v_slot == kLayout.value_slot,
+              "slots where the contract has them");
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
 

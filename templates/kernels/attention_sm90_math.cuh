@@ -27,6 +27,10 @@ constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOver
 // do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
 
+// With sub-stages of V products begin as a tile's land, and wait for more in the middle; else for both tiles first.
+constexpr bool kInStages = kValueStages > 1;
+constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
+
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
@@ -156,7 +160,7 @@ class MathWarpgroup {
 
   /// The first step after an item whose rows were others', or of all.
   __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
-    const uint32_t keys = tiles_.wait_whole_k();
+    const uint32_t keys = take_keys();
     if constexpr (kSkipsRows) {
       if (passes_values) pass_values();
       softmax_ = Softmax{};
@@ -235,7 +239,8 @@ class MathWarpgroup {
   }
   __device__ __forceinline__ void pass_values() {
     take_values<true>();
-    tiles_.release_v();
+    tiles_.template wait_more_v<1>();
+    tiles_.release_whole_v();
   }
   __device__ __forceinline__ void pass_turn() {
     turns_.wait();
@@ -252,11 +257,19 @@ class MathWarpgroup {
 
   template <bool kCleans>
   __device__ __forceinline__ void issue_both(int tile) {
-    const uint32_t keys = tiles_.wait_whole_k(), values = take_values<kCleans>();
+    // Who may have to clean values together with the others does so ahead of its turn.
+    constexpr bool kLooksAhead = kCleans || !kInStages;
+    const uint32_t keys = take_keys();
+    uint32_t values = 0;
+    if constexpr (kLooksAhead) values = take_values<kCleans>();
     take_gathered();
     turns_.wait();
     fence();
     issue_scores(keys);
+    if constexpr (!kLooksAhead) {
+      values = take_values<false>();
+      take_more();
+    }
     issue_output(values);
     turns_.pass();
     ptx::wgmma_wait_group<1>();
@@ -270,15 +283,34 @@ class MathWarpgroup {
   __device__ __forceinline__ void take_gathered() {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
   }
+  /// Behind a wait amid products. ptxas takes the registers that they use through it only with a fence of its own.
+  __device__ __forceinline__ void take_more() {
+    take_gathered();
+    ptx::wgmma_fence();
+  }
   __device__ __forceinline__ void fence() {
     ptx::pin_registers(scores_);
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
     ptx::wgmma_fence();
   }
+  /// The next tile of K: all of it, or its first sub-stage.
+  __device__ __forceinline__ uint32_t take_keys() {
+    if constexpr (kInStages)
+      return tiles_.template wait_k<0>();
+    else
+      return tiles_.wait_whole_k();
+  }
+  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
-    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN>(
+    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, kStage, kKeyStages>(
         scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
+    if constexpr (kStage + 1 < kKeyStages) {
+      const uint32_t more = tiles_.template wait_k<kStage + 1>();
+      take_more();
+      issue_scores<kStage + 1>(more);
+    }
   }
   __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
@@ -328,18 +360,21 @@ class MathWarpgroup {
       }
     }
   }
-  /// The next tile of V, with zeros for keys that are not the sequence's: their probability is 0, yet 0 times what lies
-  /// there may be NaN.
+  /// The first sub-stage of the next tile of V. With zeros for keys that are not the sequence's, which may lie in any
+  /// of its sub-stages: their probability is 0, yet 0 times what lies there may be NaN.
   template <bool kCleans>
   __device__ __forceinline__ uint32_t take_values() {
-    const uint32_t values = tiles_.wait_v();
+    const uint32_t values = tiles_.template wait_v<0>();
     if (kCleans && last_keys_ < spec::kBlockN) {
+      tiles_.template wait_more_v<1>();
       const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
 #pragma unroll 1
       for (int i = thread; i < (spec::kBlockN - last_keys_) * 8; i += kMathThreads)
 #pragma unroll
         for (int slab = 0; slab < kSlabsV; ++slab)
-          ptx::st_shared_v4(values + slab * kKvSlabBytes + last_keys_ * kRowBytes + i * 16, {});
+          ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys_ * kRowBytes + i * 16 +
+                                between_stages<Consumer::mma_v_bytes>(last_keys_ + i / 8),
+                            {});
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kCleanBarrier, kMathThreads);
       last_keys_ = spec::kBlockN;
@@ -357,16 +392,25 @@ class MathWarpgroup {
     if constexpr (kGathersKv) return false;
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
   }
+  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
-    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN>(output_, probabilities_, values, accumulate_);
-    accumulate_ = true;
+    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, kStage, kValueStages>(output_, probabilities_,
+                                                                                           values, accumulate_);
+    if constexpr (kStage + 1 < kValueStages) {
+      const uint32_t more = tiles_.template wait_v<kStage + 1>();
+      take_more();
+      issue_output<kStage + 1>(more);
+    } else {
+      accumulate_ = true;
+    }
   }
   __device__ __forceinline__ void end_output() {
     ptx::pin_registers(scores_);  // or the compiler puts the exponentials behind the wait that they are to fill
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
-    tiles_.release_v();
+    tiles_.release_whole_v();
   }
   __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
 

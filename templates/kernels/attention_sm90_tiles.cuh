@@ -37,21 +37,24 @@ constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes);
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
 constexpr contract::HopperLayout kLayout =
     contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
-                            spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv);
-constexpr contract::HopperBarriers kBarriers =
-    contract::hopper_barriers(spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv);
+                            spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
+constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(
+    spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
 
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
   static constexpr int element_bytes = 2;
   static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * contract::kSlabColumns;
-  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = spec::kBlockN;
+  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
-  static constexpr int num_mma_stages = 1;
+  static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;
   static constexpr pipeline::KvOrder order = pipeline::KvOrder::kKeysAhead;
   static constexpr int cluster = kCluster;
 };
+static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
+                  pipeline::KvBytes<Tiles>::v_slot == kLayout.value_slot,
+              "slots where the contract has them");
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;

@@ -103,17 +103,20 @@ struct OutputProduct {
   static constexpr int kStep = 16 * kCtas, kColumns = (kDepth + kStep - 1) / kStep * kStep;  // zeros past the depth
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kColumns, true);
 
-  /// Keys [kFirst, kFirst + kCount) of the tile at `values`; the first step overwrites the output unless it
-  /// `accumulates`.
-  template <int kFirst, int kCount>
+  /// Keys [kFirst, kFirst + kCount) of a tile that comes in shares of kShareKeys, all of them in the share that begins
+  /// at `values`; the first step overwrites the output unless it `accumulates`.
+  template <int kFirst, int kCount, int kShareKeys = kKeys>
   __device__ __forceinline__ static void issue(uint32_t output, uint32_t probabilities, uint32_t values,
                                                bool accumulates) {
     static_assert(kFirst % Type::step == 0 && kCount % Type::step == 0, "whole steps");
-    const uint64_t b = slab_descriptor(values, kKeys * kSlabRowBytes);
+    constexpr int kShareFirst = kFirst / kShareKeys * kShareKeys;
+    static_assert(kFirst + kCount <= kShareFirst + kShareKeys, "keys of one share");
+    const uint64_t b = slab_descriptor(values, kShareKeys * kSlabRowBytes);
 #pragma unroll
     for (int key = kFirst; key < kFirst + kCount; key += Type::step)
       ptx::tcgen05_mma_ts<Type::kind, kCtas>(output, probabilities + key * Type::bytes / 4,
-                                             b + key * (kSlabRowBytes / 16), kInstruction, key > kFirst || accumulates);
+                                             b + (key - kShareFirst) * (kSlabRowBytes / 16), kInstruction,
+                                             key > kFirst || accumulates);
   }
 };
 

@@ -94,6 +94,11 @@ void schedules(List& list) {
           schedule.block_n = keys;
           schedule.num_kv_stages = ring == KvRing::kShared ? 2 + i % 3 : 2;
           schedule.num_qk_stages = ring == KvRing::kSplit && depth == 128 ? 1 + i % 2 : 1;
+          if (depth == 128) {
+            const bool shared = ring == KvRing::kShared;
+            schedule.num_mma_stages = shared ? 1 + i % 2 : keys == 96 ? 3 : keys == 64 ? 4 : 2;
+            if (shared) schedule.num_qk_stages = schedule.num_mma_stages;
+          }
           schedule.exp2_emulated = i % 4 * 0.125;
           schedule.scheduler = i % 2 ? Scheduler::kLongestFirst : Scheduler::kGrid;
           AttentionProblem problem = small(depth, i % 5 == 0 ? DType::kF16 : DType::kBf16);
@@ -113,7 +118,7 @@ void operands(List& list) {
       gathers.kv_ring = ring;
       gathers.num_kv_stages = ring == KvRing::kShared ? 2 + num_q : 2;
       const int chunks = ring == KvRing::kSplit && num_q == 1 ? 2 : 1;
-      gathers.num_qk_stages = chunks;
+      gathers.num_qk_stages = gathers.num_mma_stages = chunks;
       const int page = num_q == 1 ? (ring == KvRing::kShared ? 3 : 1) : ring == KvRing::kShared ? 4 : 12;
       list.add(fmt::format("gathered{}_{}q", page, num_q), causal(heads(paged(small(64 * chunks), page), 4, 1)),
                lists({1, 90, 0, 33, 300, 7}, {200, 90, 40, 33, 433, 0}), gathers)
@@ -129,7 +134,7 @@ void operands(List& list) {
              shape_of(1, 150, 260));
   list.add("d128_64", small(128), shape_of(1, 100, 200)).problem.head_dim.v = 64;
   list.add("d192", causal(dims(small(), 192, 128)), lengths_of(270, {400, 70, 0}));
-  list.add("d192_paged", dims(paged(small(), 64), 192, 128), lengths_of(140, {400, 70, 0}));
+  list.add("d192_paged", dims(paged(small(), 64), 192, 128), lengths_of(140, {400, 70, 0})).schedule.num_mma_stages = 3;
   list.add("d192_1q", dims(decode(small(), 100), 192, 128), lengths_of(90, {500, 70}));
   list.add("d192_64", dims(with_sinks(ragged(small())), 192, 64), lists({1, 140, 0, 7}, {200, 7, 33, 300}));
   AttentionSchedule chunks_of_k = blackwell();

@@ -21,6 +21,7 @@ enum class BlackwellForm {
   kParts,          // of keys, one query tile: the CTA that arrives last merges them in the workspace
   kCluster,        // of two CTAs, each with a part of the keys of one query tile
   kNarrow,         // two query tiles, 8 bits, a scale for each head
+  kStages,         // two query tiles, one ring whose slots have two sub-stages
   kRotary,         // two query tiles, 8 bits, a rotary part of 16, a scale for each token
 };
 
@@ -66,6 +67,7 @@ inline CudaCase call_of(BlackwellForm form) {
     test.schedule.num_q = 2;
     test.schedule.kv_ring = KvRing::kShared;
     test.schedule.num_kv_stages = 3;
+    if (form == BlackwellForm::kStages) test.schedule.num_mma_stages = 2;
   } else {
     test.shape.q_len = 100;
     test.schedule.num_q = 1;

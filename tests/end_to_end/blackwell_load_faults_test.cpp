@@ -85,8 +85,8 @@ const BlackwellFault kFaults[] = {
      "wrong result"},
     {"values_told_of_on_the_barrier_of_keys",
      kOneQueryTile,
-     {{"load_tile<Part, 0, Part::kSlabs>(map, Part::template target<0>(values), tile);",
-       "const pipeline::TileTarget to = Part::template target<0>(values);"
+     {{"load_tile<Part, 0, Part::kSlabs>(map, Part::template target<kStage>(values), tile);",
+       "const pipeline::TileTarget to = Part::template target<kStage>(values);"
        "load_tile<Part, 0, Part::kSlabs>(map, pipeline::TileTarget{to.full - 8, to.smem}, tile);"}},
      "deadlock"},
     // ---- rings ----
@@ -113,13 +113,16 @@ const BlackwellFault kFaults[] = {
     {"parity_that_stays_through_all_laps", kTwoQueryTiles, {{"phase ^= 1;", ""}}, "race"},
     {"chunks_of_keys_acquired_once",
      kOneQueryTile,
-     {{"keys.template acquire_k<kChunk>(); load_tile", "if (kChunk == 1) keys.template acquire_k<0>(); load_tile"}},
+     {{"keys.template acquire_k<kStage>(); load_tile", "if (kStage == 1) keys.template acquire_k<0>(); load_tile"}},
      "race"},
-    {"values_acquired_by_nobody", kOneQueryTile, {{"values.acquire_v(); load_tile", "load_tile"}}, "race"},
+    {"values_acquired_by_nobody",
+     kOneQueryTile,
+     {{"values.template acquire_v<kStage>(); load_tile", "load_tile"}},
+     "race"},
     {"values_of_a_shared_ring_do_not_step",
      kTwoQueryTiles,
-     {{"load_tile<Part, 0, Part::kSlabs>(map, Part::template target<0>(values), tile); values.commit_step();",
-       "load_tile<Part, 0, Part::kSlabs>(map, Part::template target<0>(values), tile);"}},
+     {{"load_values<Part, kStage + 1>(map, values, rest); } else { values.commit_step(); }",
+       "load_values<Part, kStage + 1>(map, values, rest); }"}},
      "deadlock"},
     {"slot_of_another_tile_let_go_of",
      kTwoQueryTiles,
@@ -135,6 +138,33 @@ const BlackwellFault kFaults[] = {
      kTwoQueryTiles,
      {{"rings.drain(); // no commit", "rings.drain(); rings.drain(); // no commit"}},
      "deadlock"},
+    // ---- sub-stages ----
+    {"16_bytes_of_a_sub_stage_not_expected",
+     kStages,
+     {{"get_tile<kPart>(elected, tile_bytes)", "get_tile<kPart>(elected, kPart == 0 ? tile_bytes : tile_bytes - 16)"}},
+     "deadlock"},
+    {"later_sub_stages_of_values_not_waited_for",
+     kStages,
+     {{"more = kv_.template wait_v<kStage + 1>();", "more = kv_.template v_tile<kStage + 1>();"}},
+     "race"},
+    {"later_sub_stages_in_the_phase_of_the_next_lap",
+     kStages,
+     {{"ptx::mbarrier_wait_parity(full<kPart>(at.index), at.phase);",
+       "ptx::mbarrier_wait_parity(full<kPart>(at.index), at.phase ^ (kPart > 0 ? 1 : 0));"}},
+     "deadlock"},
+    {"sub_stages_let_go_of_by_the_first_query_tile",
+     kStages,
+     {{"(kDoes & kThenReleases) && kValueStages > 1", "(kDoes & kAsItLands) && kValueStages > 1"}},
+     "race"},
+    {"sub_stages_of_the_same_keys", kStages, {{"rest.first_key += kStageKeys;", ""}}, "wrong result"},
+    {"cleaned_as_if_a_tile_were_whole",
+     kStages,
+     {{"/ kStageKeys * (kStageBytes - kValueSlabBytes)", "/ kStageKeys * 0"}},
+     "wrong result"},
+    {"cleaned_before_all_sub_stages_land",
+     kStages,
+     {{"if (cleans) { kv_.template wait_more_v<1>();", "if (cleans) {"}},
+     "race"},
     // ---- clean values ----
     {"values_not_cleaned",
      kTwoQueryTiles,
@@ -142,13 +172,11 @@ const BlackwellFault kFaults[] = {
      "wrong result"},
     {"a_row_of_foreign_values_left",
      kTwoQueryTiles,
-     {{"values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16",
-       "values + slab * kKvSlabBytes + (last_keys + 1) * kRowBytes + i * 16"}},
+     {{"kValueSlabBytes + last_keys * kRowBytes + i * 16", "kValueSlabBytes + (last_keys + 1) * kRowBytes + i * 16"}},
      "wrong result"},
     {"a_row_of_the_sequences_values_cleaned",
      kTwoQueryTiles,
-     {{"values + slab * kKvSlabBytes + last_keys * kRowBytes + i * 16",
-       "values + slab * kKvSlabBytes + (last_keys - 1) * kRowBytes + i * 16"}},
+     {{"kValueSlabBytes + last_keys * kRowBytes + i * 16", "kValueSlabBytes + (last_keys - 1) * kRowBytes + i * 16"}},
      "wrong result"},
     {"keys_cleaned_in_place_of_values", kTwoQueryTiles, {{"kSharedRing ? (behind_two ? 2 : 1) : 0", "0"}}, "race"},
     {"clean_values_not_published",
@@ -300,7 +328,7 @@ INSTANTIATE_TEST_SUITE_P(, BlackwellLoadFaults, testing::ValuesIn(kFaults), name
 class BlackwellForms : public BlackwellFaults {};
 
 TEST_F(BlackwellForms, AreCleanAsWritten) {
-  for (const BlackwellForm form : {kTwoQueryTiles, kOneQueryTile, kPair}) {
+  for (const BlackwellForm form : {kTwoQueryTiles, kOneQueryTile, kStages, kPair}) {
     const test::Findings findings = findings_of({"as_written", form, {}, ""});
     EXPECT_THAT(findings.found, testing::IsEmpty()) << findings.text;
     EXPECT_EQ(findings.text, "");

@@ -32,7 +32,7 @@ const BlackwellFault kFaults[] = {
      "wrong result"},
     {"values_by_steps_of_16_keys",
      kNarrow,
-     {{"b + key * (kSlabRowBytes / 16), kInstruction", "b + key / 2 * (kSlabRowBytes / 16), kInstruction"}},
+     {{"b + (key - kShareFirst) * (kSlabRowBytes / 16)", "b + (key - kShareFirst) / 2 * (kSlabRowBytes / 16)"}},
      "wrong result"},
     {"parts_of_a_tile_that_are_no_whole_steps",
      kNarrow,

@@ -65,6 +65,8 @@ std::vector<PairCase> pair_cases() {
       schedule.block_n = keys;
       schedule.num_kv_stages = 2 + i % 2;
       schedule.num_qk_stages = ring == KvRing::kSplit ? 1 + i % 2 : 1;
+      schedule.num_mma_stages = ring == KvRing::kSplit ? 1 + (i + 1) % 2 : 1;
+      if (ring == KvRing::kShared && keys == 128) schedule.num_qk_stages = schedule.num_mma_stages = 2;
       schedule.rescale = i % 2 ? Rescale::kAlways : Rescale::kLazy;
       schedule.scheduler = i % 2 ? Scheduler::kLongestFirst : Scheduler::kGrid;
       add(fmt::format("schedule{}", i), i % 3 == 1 ? causal(small(128)) : small(128), lengths_of(270, {333, 40}), true,

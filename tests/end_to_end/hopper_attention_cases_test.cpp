@@ -146,7 +146,9 @@ void small_pages(List& list) {
   add("page20_window", windowed(with_sinks(paged(dims(problem, 64, 64), 20)), 50, 3), hopper());
   add("page1_chunks", masked(paged(problem, 1), chunks(37)), hopper());
   add("page4_two_slots", causal(paged(problem, 4)), rings(KvRing::kShared, 2));
-  add("page4_one_slot", causal(paged(problem, 4)), rings(KvRing::kSplit, 1));
+  AttentionSchedule one_slot = rings(KvRing::kSplit, 1);
+  one_slot.block_n = 64, one_slot.num_mma_stages = 4;
+  add("page4_one_slot", causal(paged(problem, 4)), one_slot);
   add("page5_chunks_of_keys", causal(paged(problem, 5)), rings(KvRing::kSplit, 2, 2));
   AttentionSchedule alone = hopper();
   alone.math_warpgroups = 1, alone.block_n = 16;
@@ -204,10 +206,14 @@ void schedules(List& list) {
         AttentionSchedule schedule = hopper();
         schedule.math_warpgroups = warpgroups;
         schedule.overlap = overlap;
-        schedule.block_n = 48;
+        schedule.block_n = again ? 64 : 48;
         schedule.kv_ring = shared ? KvRing::kShared : KvRing::kSplit;
         schedule.num_kv_stages = shared ? 2 + i % 4 : 1 + i % 3;
         schedule.num_qk_stages = shared ? 1 : 1 + i / 2 % 2;
+        if (again) {
+          schedule.num_mma_stages = shared ? 2 : 2 + i / 2 % 2 * 2;
+          if (shared) schedule.num_qk_stages = 2;
+        }
         schedule.q_stages = 1 + i / 3 % 2;
         schedule.scheduler = orders[i % 4];
         schedule.rescale = i / 4 % 2 ? Rescale::kAlways : Rescale::kLazy;
@@ -220,6 +226,16 @@ void schedules(List& list) {
                  schedule);
         ++i;
       }
+}
+
+/// Three sub-stages, for as many slabs of a key head; values are narrower than keys.
+void three_stages(List& list) {
+  AttentionSchedule schedule = hopper();
+  schedule.kv_ring = KvRing::kShared;
+  schedule.block_n = 48;
+  schedule.num_mma_stages = 3;
+  list.add("schedule_three_sub_stages", causal(ragged(dims(heads(small(), 2, 1), 192, 128))),
+           lists({90, 1, 0, 33}, {133, 70, 9, 33}), schedule);
 }
 
 /// Tiles of packed heads: sequences of one query beside long ones, so that warpgroups without rows, next to ones with
@@ -297,7 +313,14 @@ void clusters(List& list) {
   add("window_empty_rows", windowed(with_sinks(narrow), 16, 3), shape_of(1, 300, 40), 32);
   add("chunks_paged", masked(paged(narrow, 24), chunks(80)), several, 48);
   add("paged_64", causal(paged(narrow, 64)), several, 128);
-  add("paged_16_of_four", causal(paged(narrow, 16)), several, 64, 4);
+  add("paged_16_of_four", causal(paged(narrow, 16)), several, 64, 4, [](auto& schedule) {
+    schedule.kv_ring = KvRing::kSplit;
+    schedule.num_qk_stages = 1, schedule.num_mma_stages = 2;
+  });
+  add("sub_stages_of_both", causal(two), several, 64, 2, [](auto& schedule) {
+    schedule.kv_ring = KvRing::kShared;
+    schedule.num_kv_stages = 3, schedule.num_mma_stages = 2;
+  });
   add("packed", causal(small()), shape_of(2, 70, 150), 48, 2, [](auto& schedule) { schedule.pack_gqa = true; });
   add("packed_ragged", causal(with_sinks(ragged(small()))),
       lists({1, 90, 0, 33, 1, 1, 60}, {200, 300, 60, 33, 1, 70, 20}), 48, 2, [](auto& schedule) {
@@ -327,6 +350,7 @@ std::vector<CudaCase> hopper_cases() {
   values(list);
   biases(list);
   schedules(list);
+  three_stages(list);
   packed(list);
   clusters(list);
   return list.take();
@@ -346,7 +370,7 @@ TEST(HopperCases, HaveNamesOfTheirOwnAndKernels) {
 
 /// Every value of every field that the family's schedule has.
 TEST(HopperCases, TryEveryWordOfTheSchedule) {
-  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages, cluster_sizes;
+  std::set<int> warpgroups, block_n, q_stages, kv_stages, qk_stages, mma_stages, cluster_sizes;
   std::set<Overlap> overlaps;
   std::set<KvRing> rings;
   std::set<Scheduler> orders;
@@ -355,6 +379,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
     const AttentionSpec spec = plan_attention(test.problem, test.schedule, Arch::kSm90a).main;
     warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
     kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
+    mma_stages.insert(spec.num_mma_stages);
     overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
     rescales.insert(spec.rescale), cluster_sizes.insert(spec.cluster_m);
   }
@@ -363,6 +388,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_EQ(q_stages, (std::set{1, 2, 3}));
   for (const int stages : {1, 2, 3, 4, 5}) EXPECT_TRUE(kv_stages.contains(stages)) << stages;
   EXPECT_TRUE(qk_stages.contains(2));
+  EXPECT_EQ(mma_stages, (std::set{1, 2, 3, 4}));
   EXPECT_EQ(overlaps.size(), 4u);
   EXPECT_EQ(rings.size(), 2u);
   EXPECT_EQ(orders.size(), 4u);

@@ -98,6 +98,7 @@ std::vector<Factor<DrawnKernel>> attention_factors() {
       choice<K, S, int>("q_stages", &S::q_stages, {1, 2}),
       choice<K, S, int>("num_kv_stages", &S::num_kv_stages, {2, 3, 4}),
       choice<K, S, int>("num_qk_stages", &S::num_qk_stages, {1, 2, 3}),
+      choice<K, S, int>("num_mma_stages", &S::num_mma_stages, {1, 2, 3, 4}),
       choice<K, S, KvRing>("kv_ring", &S::kv_ring, {KvRing::kShared, KvRing::kSplit}),
       choice<K, S, int>("math_warpgroups", &S::math_warpgroups, {1, 2, 3}),
       choice<K, S, Overlap>("overlap", &S::overlap,

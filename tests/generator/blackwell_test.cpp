@@ -159,6 +159,13 @@ TEST(BlackwellPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   spec = planned(prefill(128, 128), schedule);
   EXPECT_EQ(spec.kv_ring, KvRing::kSplit) << "a shared slot is filled whole";
   EXPECT_EQ(spec.num_kv_stages, 2);
+  EXPECT_EQ(spec.num_mma_stages, 1);
+  schedule = blackwell();
+  schedule.num_mma_stages = 2;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.num_mma_stages, 2);
+  EXPECT_EQ(spec.num_qk_stages, 2) << "K follows V";
+  EXPECT_EQ(spec.kv_ring, KvRing::kShared);
   schedule = blackwell();
   schedule.kv_ring = KvRing::kSplit;
   schedule.num_kv_stages = 2;
@@ -340,11 +347,11 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfASchedule) {
       refused_schedule([](auto& s) { s.math_warpgroups = 2; }),
       ElementsAre(
           "/schedule/math_warpgroups: the blackwell family has no math_warpgroups; its fields are arch, family, "
-          "block_m, block_n, num_kv_stages, num_qk_stages, kv_ring, num_q, swizzle, cta_group, cluster, "
-          "scheduler, pack_gqa, splits, merge, rescale, exp2_emulated"));
+          "block_m, block_n, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, num_q, swizzle, cta_group, "
+          "cluster, scheduler, pack_gqa, splits, merge, rescale, exp2_emulated"));
   for (const auto& set : std::initializer_list<std::function<void(AttentionSchedule&)>>{
            [](auto& s) { s.block_k = 64; }, [](auto& s) { s.num_stages = 2; }, [](auto& s) { s.token_gen = true; },
-           [](auto& s) { s.num_warps = 4; }, [](auto& s) { s.q_stages = 2; }, [](auto& s) { s.num_mma_stages = 1; },
+           [](auto& s) { s.num_warps = 4; }, [](auto& s) { s.q_stages = 2; },
            [](auto& s) { s.overlap = Overlap::kBoth; }})
     EXPECT_THAT(refused_schedule(set), ElementsAre(HasSubstr("the blackwell family has no ")));
 }
@@ -378,14 +385,28 @@ TEST(BlackwellRefusals, NameTheRuleThatATileBreaksAndWhatWouldDo) {
                 s.num_q = 1;
               }),
               ElementsAre("/schedule/num_q: 1: each CTA of a pair has two query tiles; 2, or cta_group 1, would do"));
-  EXPECT_THAT(refused_schedule([](auto& s) { s.num_qk_stages = 3; }),
-              ElementsAre("/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile"));
-  EXPECT_THAT(refused_schedule([](auto& s) {
-                s.kv_ring = KvRing::kShared;
-                s.num_qk_stages = 2;
+  EXPECT_THAT(
+      refused_schedule([](auto& s) { s.num_qk_stages = 3; }),
+      ElementsAre("/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile; 2 would do"));
+  EXPECT_THAT(
+      refused_schedule([](auto& s) {
+        s.kv_ring = KvRing::kShared;
+        s.num_qk_stages = 2;
+      }),
+      ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share has num_mma_stages sub-stages, 1; 1, or "
+                  "kv_ring \"split\", would do"));
+  EXPECT_THAT(
+      refused_schedule([](auto& s) { s.num_mma_stages = 3; }),
+      ElementsAre("/schedule/num_mma_stages: 3 does not divide the 2 slabs of 64 columns of a key tile; 2 would "
+                  "do"));
+  EXPECT_THAT(refused([](auto& problem, auto& schedule) {
+                problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+                schedule.num_mma_stages = 4;
+                schedule.num_qk_stages = 1;
+                schedule.block_n = 96;
               }),
-              ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share is filled whole; 1, or kv_ring "
-                          "\"split\", would do"));
+              ElementsAre("/schedule/num_mma_stages: 4: 96 keys of a tile are not 4 times whole 32s, which a product "
+                          "with V takes at a time; 3 would do"));
   EXPECT_THAT(refused_schedule([](auto& s) {
                 s.kv_ring = KvRing::kSplit;
                 s.num_kv_stages = 1;
@@ -540,11 +561,11 @@ TEST(BlackwellSharedMap, CoversEveryByteOnce) {
   for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
     for (const auto& [num_q, cta_group] : {std::pair{1, 1}, {2, 1}, {2, 2}})
       for (const int num_qk_stages : {1, 2}) {
-        if (ring == KvRing::kShared && num_qk_stages > 1) continue;
         AttentionSchedule schedule = blackwell();
         schedule.kv_ring = ring;
         schedule.num_q = num_q;
         schedule.num_qk_stages = num_qk_stages;
+        schedule.num_mma_stages = ring == KvRing::kShared ? num_qk_stages : 3 - num_qk_stages;
         schedule.num_kv_stages = 2;
         schedule.cta_group = cta_group;
         for (const int page_size : {0, 1}) {

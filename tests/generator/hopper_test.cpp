@@ -172,6 +172,59 @@ TEST(HopperPlan, FollowsTheScheduleAndFillsWhatItLeaves) {
   EXPECT_EQ(spec.overlap, Overlap::kNone);
 }
 
+TEST(HopperPlan, CutsTilesOfKAndOfVIntoSubStages) {
+  AttentionSchedule schedule = hopper();
+  AttentionSpec spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.num_mma_stages, 1);
+  schedule.num_mma_stages = 2;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.num_mma_stages, 2);
+  EXPECT_EQ(spec.num_qk_stages, 2) << "K follows V";
+  EXPECT_EQ(spec.kv_ring, KvRing::kShared) << "one count suits a ring for both";
+  EXPECT_EQ(spec.block_n, 64) << "80 keys are not two times whole 16s";
+  schedule.num_qk_stages = 1;
+  spec = planned(prefill(128, 128), schedule);
+  EXPECT_EQ(spec.num_qk_stages, 1);
+  EXPECT_EQ(spec.kv_ring, KvRing::kSplit);
+  schedule = hopper();
+  schedule.num_mma_stages = 3;
+  schedule.cluster = ClusterShape{4, 1};
+  spec = planned(prefill(192, 128), schedule);
+  EXPECT_EQ(spec.block_n % 96, 0) << "each CTA loads 8 keys of each sub-stage, or a multiple";
+}
+
+TEST(HopperPlan, RefusesSubStagesThatDoNotDivideATile) {
+  const auto stages = [](int count, int block_n, const std::function<void(AttentionSchedule&)>& change) {
+    return refused([&](auto&, auto& schedule) {
+      schedule.num_mma_stages = count;
+      schedule.block_n = block_n;
+      change(schedule);
+    });
+  };
+  const auto nothing = [](auto&) {};
+  EXPECT_THAT(
+      stages(3, 96, nothing),
+      ElementsAre("/schedule/num_mma_stages: 3 does not divide the 2 slabs of 64 columns of a key tile; 2 would "
+                  "do"));
+  EXPECT_THAT(
+      stages(4, 64, nothing),
+      ElementsAre("/schedule/num_mma_stages: 4 does not divide the 2 slabs of 64 columns of a key tile; 2 would "
+                  "do"));
+  EXPECT_THAT(stages(2, 80, nothing),
+              ElementsAre("/schedule/num_mma_stages: 2: 80 keys of a tile are not 2 times whole 16s, which a product "
+                          "with V takes at a time; 1, or block_n 64, would do"));
+  EXPECT_THAT(stages(3, 64, [](auto& schedule) { schedule.num_qk_stages = 1; }),
+              ElementsAre("/schedule/num_mma_stages: 3: 64 keys of a tile are not 3 times whole 16s, which a product "
+                          "with V takes at a time; 2, or block_n 48, would do"));
+  EXPECT_THAT(stages(2, 32,
+                     [](auto& schedule) {
+                       schedule.cluster = ClusterShape{4, 1};
+                       schedule.scheduler = Scheduler::kGrid;
+                     }),
+              ElementsAre("/schedule/num_mma_stages: 2: 32 keys of a tile are not 2 times whole 32s, which a cluster "
+                          "takes at a time; 1 would do"));
+}
+
 AttentionSchedule in_clusters(int size) {
   AttentionSchedule schedule = hopper();
   schedule.cluster = ClusterShape{size, 1};
@@ -247,8 +300,8 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "tensor, source",
           "/problem/scales: \"per_tensor\" is not built yet for the hopper family; it has none",
           "/schedule/num_warps: the hopper family has no num_warps; its fields are arch, family, block_m, block_n, "
-          "token_gen, q_stages, num_kv_stages, num_qk_stages, kv_ring, math_warpgroups, overlap, swizzle, cluster, "
-          "scheduler, pack_gqa, splits, rescale",
+          "token_gen, q_stages, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, math_warpgroups, overlap, "
+          "swizzle, cluster, scheduler, pack_gqa, splits, rescale",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
           "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
           "/schedule/cluster: [2, 2] is not built yet for the hopper family; it has [1, 1], [2, 1], [4, 1]",
@@ -278,19 +331,20 @@ TEST(HopperPlan, RefusesTilesThatTheMachineCannotHoldAllAtOnce) {
       ElementsAre(
           "/schedule/block_m: 128 is not 64 rows for each math warpgroup, of which there is 1; 64 would do",
           "/schedule/overlap: \"both\" has warpgroups take turns, and there is 1; intra would do",
-          "/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile",
+          "/schedule/num_qk_stages: 3 does not divide the 2 slabs of 64 columns of a key tile; 2 would do",
           "/schedule/block_n: 256 keys and values of 128 need about 288 registers a thread, and 1 math warpgroup has "
           "256; block_n 208 would fit",
           "/schedule/num_kv_stages: attention_sm90: needs 328096 shared bytes and sm_90a has 232448; num_kv_stages 1 "
           "would fit"));
-  EXPECT_THAT(refused([](auto&, auto& schedule) {
-                schedule.kv_ring = KvRing::kShared;
-                schedule.num_qk_stages = 2;
-                schedule.num_kv_stages = 1;
-              }),
-              ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share is filled whole; 1, or kv_ring "
-                          "\"split\", would do",
-                          "/schedule/num_kv_stages: 1: K and V of a tile are held at once; 2 would do"));
+  EXPECT_THAT(
+      refused([](auto&, auto& schedule) {
+        schedule.kv_ring = KvRing::kShared;
+        schedule.num_qk_stages = 2;
+        schedule.num_kv_stages = 1;
+      }),
+      ElementsAre("/schedule/num_qk_stages: 2: a slot that K and V share has num_mma_stages sub-stages, 1; 1, or "
+                  "kv_ring \"split\", would do",
+                  "/schedule/num_kv_stages: 1: K and V of a tile are held at once; 2 would do"));
   EXPECT_THAT(refused([](auto& problem, auto& schedule) {
                 problem.head_dim = {256, 256};
                 schedule.math_warpgroups = 3;
@@ -357,6 +411,24 @@ TEST(HopperLayout, NumbersEveryBarrierOnce) {
   EXPECT_EQ(shared.value_full, shared.key_full);
   EXPECT_EQ(shared.value_empty, shared.key_empty);
   EXPECT_EQ(shared.count, 12);
+}
+
+TEST(HopperLayout, HasABarrierForEachSubStageOfEachSlot) {
+  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 1, false, true, 4);
+  EXPECT_EQ(split.key_full, 4);
+  EXPECT_EQ(split.key_empty, 7);
+  EXPECT_EQ(split.value_full, 10);
+  EXPECT_EQ(split.value_empty, 22);
+  EXPECT_EQ(split.gather_posted, 34);
+  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 2, true, false, 2);
+  EXPECT_EQ(shared.key_full, 2);
+  EXPECT_EQ(shared.key_empty, 12);
+  EXPECT_EQ(shared.value_full, shared.key_full);
+  EXPECT_EQ(shared.count, 22);
+  const int tiles = contract::hopper_layout(128, 64, 128, 128, 1, 5, 1, true).barriers;
+  const contract::HopperLayout map = contract::hopper_layout(128, 64, 128, 128, 1, 5, 2, true, false, 2);
+  EXPECT_EQ(map.barriers, tiles) << "sub-stages are parts of the same slots";
+  EXPECT_EQ(map.items, map.barriers + 22 * 8);
 }
 
 TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {

@@ -3,7 +3,7 @@
 
 #include "contract/spec_words.h"
 
-#define KERNELWRIGHT_ENTRY attention_sm100_fef7409749710c8f
+#define KERNELWRIGHT_ENTRY attention_sm100_b37346d46eb330ff
 
 namespace kernelwright::spec {
 
@@ -35,7 +35,8 @@ constexpr int kRopeWidth = 0;  // elements of a query or key head that are rotar
 constexpr DType kRopeDType = DType::kBf16;  // their dtype
 constexpr int kNumQ = 2;  // query tiles of a CTA
 constexpr int kNumKvStages = 5;  // slots of the K/V ring, or of each ring
-constexpr int kNumQkStages = 1;  // depth chunks that K arrives in
+constexpr int kNumQkStages = 1;  // sub-stages of a tile of K, each some of its columns
+constexpr int kNumMmaStages = 1;  // sub-stages of a tile of V, each some of its keys
 constexpr KvRing kKvRing = KvRing::kShared;  // one ring for K and V, or one each
 constexpr int kExp2Emulated = 3;  // exponentials of every 16 by polynomial
 constexpr Scheduler kScheduler = Scheduler::kLongestFirst;  // order in which tiles are handed out

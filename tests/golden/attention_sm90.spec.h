@@ -4,7 +4,7 @@
 #include "contract/spec_words.h"
 
 #define KERNELWRIGHT_WGMMA_N0 128
-#define KERNELWRIGHT_ENTRY attention_sm90_e1486f334696c011
+#define KERNELWRIGHT_ENTRY attention_sm90_27d882d0564197c9
 
 namespace kernelwright::spec {
 
@@ -35,7 +35,8 @@ constexpr Rescale kRescale = Rescale::kLazy;  // when the output is rescaled to 
 constexpr int kMathWarpgroups = 2;  // warpgroups that multiply; one more loads
 constexpr int kQStages = 2;  // slots of query tiles
 constexpr int kNumKvStages = 2;  // slots of the K/V ring, or of each ring
-constexpr int kNumQkStages = 1;  // depth chunks that K arrives in
+constexpr int kNumQkStages = 1;  // sub-stages of a tile of K, each some of its columns
+constexpr int kNumMmaStages = 1;  // sub-stages of a tile of V, each some of its keys
 constexpr KvRing kKvRing = KvRing::kSplit;  // one ring for K and V, or one each
 constexpr Overlap kOverlap = Overlap::kBoth;  // which exponentials hide behind which products
 constexpr Scheduler kScheduler = Scheduler::kLongestFirst;  // order in which tiles are handed out
