@@ -1,8 +1,12 @@
 // docs/config.md: an introduction written by hand, and tables walked out of the field lists.
+#include <map>
+#include <set>
+
 #include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/config.h"
 #include "kernelwright/generator/config_json_value.h"
 #include "kernelwright/generator/config_schema.h"
+#include "kernelwright/generator/takers.h"
 
 namespace kernelwright {
 namespace {
@@ -51,8 +55,10 @@ has at most 1 MiB of UTF-8 without a byte order mark, nested at most 64 deep, wi
 score modifier kind and the schedule. Batch, lengths, page tables, scales, window sizes, the softcap and a GEMM's m are run-time
 parameters: one kernel serves all shapes of a config.
 
-**Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner. A field that a kernel family does not have is
-refused for it by name.
+**Auto.** Each field of a schedule may be `"auto"`, which leaves it to the planner.
+
+**Families.** A kernel family behind a value, or behind a field of numbers, takes it; without one, every family does. What a family
+does not take is refused for it by name, and the refusal says which family or architecture takes it.
 
 **Meaning.** Queries and output are `[batch, q_len, heads, head_dim]` (padded) or `[tokens, heads, head_dim]` (ragged, with
 offsets); paged keys and values are `[pages, page_size, heads, head_dim]`. The softmax scale is a run-time number,
@@ -93,56 +99,106 @@ shapes differ, and are spelt like its own.
 
 std::string code(std::string_view word) { return "`" + std::string(word) + "`"; }
 
-template <Enum E>
-std::string code_words() {
-  std::string words;
-  for (const std::string_view word : words_of<E>()) words += (words.empty() ? "" : ", ") + code(word);
-  return words;
+/// A field of a problem or a schedule, or of what no family judges: a shape.
+struct Place {
+  std::string_view kind;
+  std::string path;  // "problem.mask.kind"; "" in a shape
+};
+
+/// Those of `words` that some family takes, each with its families where it is not all.
+std::string taken_words(const std::vector<std::string>& words, const Place& place) {
+  std::string text;
+  for (const std::string& word : words) {
+    const std::vector<Family> families = families_that_take(place.kind, place.path, word);
+    if (families.empty()) continue;
+    text += (text.empty() ? "" : ", ") + code(word);
+    if (families.size() < kAllFamilies && word != names_of(families)) text += " (" + names_of(families) + ")";
+  }
+  return text;
+}
+
+/// " (hopper)" where a field of numbers is not one of all families.
+template <class T, class Rule>
+std::string takers_of_numbers(const Rule& rule, const Place& place) {
+  if (place.path.empty()) return "";
+  std::set<Family> found;
+  for (const std::string& value : values_tried<T>(rule)) {
+    for (const Family family : families_that_take(place.kind, place.path, value)) found.insert(family);
+    if (found.size() == kAllFamilies) return "";
+  }
+  return " (" + names_of({found.begin(), found.end()}) + ")";
 }
 
 template <class T, class Rule>
-std::string values_of(const Rule& rule) {
+std::string values_of(const Rule& rule, const Place& place) {
   if constexpr (is_auto_v<T>) {
-    return values_of<std::remove_cvref_t<decltype(T().value())>>(rule);
+    return values_of<std::remove_cvref_t<decltype(T().value())>>(rule, place);
   } else if constexpr (Enum<T>) {
-    return code_words<T>();
+    return taken_words(values_tried<T>(rule), place);
   } else if constexpr (std::same_as<T, bool>) {
-    return "`true`, `false`";
+    return place.path.empty() ? "`true`, `false`" : taken_words(values_tried<T>(rule), place);
   } else if constexpr (std::same_as<T, ClusterShape>) {
-    return "`[m, n]`, each " + describe(kClusterRule);
+    return "`[m, n]`, each " + describe(kClusterRule) + takers_of_numbers<T>(rule, place);
   } else if constexpr (is_list_v<T>) {
     if constexpr (FieldStruct<typename T::value_type>)
       return "a list of objects like the one that holds it";
     else
-      return "a list, each " + values_of<typename T::value_type>(rule);
-  } else {
+      return "a list, each " + values_of<typename T::value_type>(rule, {});
+  } else if constexpr (std::same_as<Rule, text>) {
     return describe(rule);
+  } else {
+    return describe(rule) + takers_of_numbers<T>(rule, place);
   }
 }
 
 /// One row a field; a struct's fields follow under dotted names.
 template <FieldStruct T>
-void add_rows(T& value, const std::string& prefix, std::string& page) {
+void add_rows(T& value, const std::string& prefix, const Place& root, std::string& page) {
   visit_fields(value, [&](const char* name, auto& member, const auto& rule, const char* doc) {
     using Member = std::remove_cvref_t<decltype(member)>;
     const std::string path = prefix + name;
     if constexpr (FieldStruct<Member>) {
       const bool needed = is_required_v<std::remove_cvref_t<decltype(rule)>>;
       page += "| " + code(path) + " | an object | " + (needed ? "required" : "") + " | " + doc + " |\n";
-      add_rows(member, path + ".", page);
+      add_rows(member, path + ".", root, page);
     } else {
       const bool needed = is_required_v<std::remove_cvref_t<decltype(rule)>>;
       const std::string fallback = needed ? "required" : code(detail::to_json(member).dump());
-      page += "| " + code(path) + " | " + values_of<Member>(bare_rule(rule)) + " | " + fallback + " | " + doc + " |\n";
+      const Place place{root.kind, root.path.empty() ? "" : root.path + "." + path};
+      page += "| " + code(path) + " | " + values_of<Member>(bare_rule(rule), place) + " | " + fallback + " | " + doc +
+              " |\n";
     }
   });
 }
 
 template <FieldStruct T>
-void add_table(const char* title, std::string& page) {
+void add_table(const char* title, const Place& root, std::string& page) {
   T value{};
   page += std::string("\n## ") + title + "\n\n| field | values | default | meaning |\n|---|---|---|---|\n";
-  add_rows(value, "", page);
+  add_rows(value, "", root, page);
+}
+
+/// What each family takes of each field of a schedule.
+template <FieldStruct T>
+void add_variation(const char* title, std::string_view kind, std::string& page) {
+  page += std::string("\n### ") + title + "\n\n| field |";
+  std::string rule = "\n|---|";
+  for (const auto& [family, name] : EnumTable<Family>::entries) {
+    page += " " + std::string(name) + " |";
+    rule += "---|";
+  }
+  page += rule + "\n";
+  T value{};
+  visit_fields(value, [&](const char* name, auto& member, const auto& rule, const char*) {
+    std::map<Family, std::string> taken;
+    for (const std::string& word : values_tried<std::remove_cvref_t<decltype(member)>>(bare_rule(rule)))
+      for (const Family family : families_that_take(kind, std::string("schedule.") + name, word))
+        taken[family] += (taken[family].empty() ? "" : ", ") + word;
+    page += "| " + code(name) + " |";
+    for (const auto& [family, word] : EnumTable<Family>::entries)
+      page += " " + (taken[family].empty() ? "–" : taken[family]) + " |";
+    page += "\n";
+  });
 }
 
 void add_archs(std::string& page) {
@@ -161,12 +217,19 @@ void add_archs(std::string& page) {
 
 std::string config_markdown() {
   std::string page(kIntroduction);
-  add_table<AttentionProblem>("Attention: problem", page);
-  add_table<AttentionSchedule>("Attention: schedule", page);
-  add_table<AttentionShape>("Attention: a shape", page);
-  add_table<GemmProblem>("GEMM: problem", page);
-  add_table<GemmSchedule>("GEMM: schedule", page);
-  add_table<GemmShape>("GEMM: a shape", page);
+  add_table<AttentionProblem>("Attention: problem", {"attention", "problem"}, page);
+  add_table<AttentionSchedule>("Attention: schedule", {"attention", "schedule"}, page);
+  add_table<AttentionShape>("Attention: a shape", {}, page);
+  add_table<GemmProblem>("GEMM: problem", {"gemm", "problem"}, page);
+  add_table<GemmSchedule>("GEMM: schedule", {"gemm", "schedule"}, page);
+  add_table<GemmShape>("GEMM: a shape", {}, page);
+  page +=
+      "\n## What each family takes of a schedule\n\nA value stands in a column if the family plans some problem with "
+      "it: dtypes, head "
+      "sizes and decode decide which. Of long ranges\nthe usual values were tried. `tests/end_to_end/pairwise_lists.h` "
+      "launches them in pairs.\n";
+  add_variation<AttentionSchedule>("Attention", "attention", page);
+  add_variation<GemmSchedule>("GEMM", "gemm", page);
   add_archs(page);
   return page;
 }

@@ -30,19 +30,30 @@ Factor<Config> choice(std::string name, Auto<Value> Schedule::*field, std::vecto
   return made;
 }
 
-std::vector<Factor<DrawnKernel>> attention_factors() {
+/// Both lists with what `arch` has: values that none of its families takes would only be drawn in vain.
+template <class T>
+std::vector<T> and_if(bool more, std::vector<T> values, const std::vector<T>& others) {
+  if (more) values.insert(values.end(), others.begin(), others.end());
+  return values;
+}
+
+std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
   using K = DrawnKernel;
   using S = AttentionSchedule;
   const auto of_problem = [](std::string name, auto values, auto AttentionProblem::*field) {
     return factor<K>(std::move(name), values, [field](K& k, const auto& value) { k.problem.*field = value; });
   };
   constexpr DType bf16 = DType::kBf16, f16 = DType::kF16, f32 = DType::kF32, e4m3 = DType::kE4m3, e5m2 = DType::kE5m2;
-  return {
-      choice<K, S, Family>("family", &S::family, {Family::kHopper, Family::kPortable}),
-      of_problem("dtype",
-                 std::vector<AttentionDTypes>{
-                     {bf16, bf16, bf16}, {f16, f16, f16}, {bf16, bf16, f32}, {bf16, e4m3, bf16}, {f16, e5m2, f32}},
-                 &AttentionProblem::dtype),
+  const bool blackwell = family_exists_on(Family::kBlackwell, arch);
+  const Family mapped = blackwell ? Family::kBlackwell : Family::kHopper;
+  std::vector<Factor<K>> factors = {
+      choice<K, S, Family>("family", &S::family, {mapped, Family::kPortable}),
+      of_problem(
+          "dtype",
+          and_if<AttentionDTypes>(
+              blackwell, {{bf16, bf16, bf16}, {f16, f16, f16}, {bf16, bf16, f32}, {bf16, e4m3, bf16}, {f16, e5m2, f32}},
+              {{e4m3, e4m3, bf16}, {e4m3, e4m3, e4m3}}),
+          &AttentionProblem::dtype),
       of_problem("head_dim",
                  std::vector<HeadDim>{{128, 128},
                                       {64, 64},
@@ -104,7 +115,8 @@ std::vector<Factor<DrawnKernel>> attention_factors() {
       choice<K, S, Overlap>("overlap", &S::overlap,
                             {Overlap::kNone, Overlap::kPingPong, Overlap::kIntra, Overlap::kBoth}),
       choice<K, S, Swizzle>("swizzle", &S::swizzle, {Swizzle::kNone, Swizzle::k32B, Swizzle::k64B, Swizzle::k128B}),
-      choice<K, S, ClusterShape>("cluster", &S::cluster, {{1, 1}, {2, 1}, {4, 1}}),
+      choice<K, S, ClusterShape>("cluster", &S::cluster,
+                                 and_if<ClusterShape>(blackwell, {{1, 1}, {2, 1}, {4, 1}}, {{1, 2}, {1, 4}})),
       choice<K, S, Scheduler>("scheduler", &S::scheduler,
                               {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued}),
       choice<K, S, bool>("pack_gqa", &S::pack_gqa, {false, true}),
@@ -112,9 +124,15 @@ std::vector<Factor<DrawnKernel>> attention_factors() {
       choice<K, S, Merge>("merge", &S::merge, {Merge::kInKernel, Merge::kCombine}),
       choice<K, S, Rescale>("rescale", &S::rescale, {Rescale::kAlways, Rescale::kLazy}),
   };
+  if (blackwell) {
+    factors.push_back(choice<K, S, int>("num_q", &S::num_q, {1, 2}));
+    factors.push_back(choice<K, S, int>("cta_group", &S::cta_group, {1, 2}));
+    factors.push_back(choice<K, S, double>("exp2_emulated", &S::exp2_emulated, {0.0, 0.25}));
+  }
+  return factors;
 }
 
-std::vector<Factor<GemmConfig>> gemm_factors() {
+std::vector<Factor<GemmConfig>> gemm_factors(Arch arch) {
   using K = GemmConfig;
   using S = GemmSchedule;
   const auto of_problem = [](std::string name, auto values, auto GemmProblem::*field) {
@@ -124,11 +142,17 @@ std::vector<Factor<GemmConfig>> gemm_factors() {
     return factor<K>(std::move(name), values, [field](K& k, DType value) { k.problem.dtype.*field = value; });
   };
   constexpr DType bf16 = DType::kBf16, f16 = DType::kF16, f32 = DType::kF32, e4m3 = DType::kE4m3, e5m2 = DType::kE5m2;
-  return {
-      choice<K, S, Family>("family", &S::family, {Family::kHopper, Family::kPortable}),
+  const bool blackwell = family_exists_on(Family::kBlackwell, arch);
+  const Family mapped = blackwell ? Family::kBlackwell : Family::kHopper;
+  std::vector<Factor<K>> factors = {
+      choice<K, S, Family>("family", &S::family, {mapped, Family::kPortable}),
       factor<K>("operands",
-                std::vector<std::pair<DType, DType>>{
-                    {bf16, bf16}, {f16, f16}, {e4m3, e4m3}, {e4m3, e5m2}, {e5m2, e4m3}, {e5m2, e5m2}},
+                and_if<std::pair<DType, DType>>(
+                    blackwell, {{bf16, bf16}, {f16, f16}, {e4m3, e4m3}, {e4m3, e5m2}, {e5m2, e4m3}, {e5m2, e5m2}},
+                    {{DType::kTf32, DType::kTf32},
+                     {DType::kMxfp8, DType::kMxfp8},
+                     {DType::kMxfp4, DType::kMxfp4},
+                     {DType::kNvfp4, DType::kNvfp4}}),
                 [](K& k, const auto& value) { k.problem.dtype.a = value.first, k.problem.dtype.b = value.second; }),
       of_dtype("d", {bf16, f16, f32, e4m3, e5m2}, &GemmDTypes::d),
       of_dtype("c", {bf16, f16, f32}, &GemmDTypes::c),
@@ -151,7 +175,8 @@ std::vector<Factor<GemmConfig>> gemm_factors() {
       choice<K, S, int>("stages", &S::stages, {2, 3, 4, 8}),
       choice<K, S, int>("store_stages", &S::store_stages, {1, 2, 3}),
       choice<K, S, int>("k_group", &S::k_group, {1, 2}),
-      choice<K, S, ClusterShape>("cluster", &S::cluster, {{1, 1}, {2, 1}, {4, 1}}),
+      choice<K, S, ClusterShape>("cluster", &S::cluster,
+                                 and_if<ClusterShape>(blackwell, {{1, 1}, {2, 1}, {4, 1}}, {{1, 2}, {2, 2}})),
       choice<K, S, Swizzle>("swizzle", &S::swizzle, {Swizzle::k32B, Swizzle::k64B, Swizzle::k128B}),
       choice<K, S, Roles>("roles", &S::roles, {Roles::kCooperative, Roles::kPingPong}),
       choice<K, S, int>("math_warpgroups", &S::math_warpgroups, {1, 2}),
@@ -163,12 +188,18 @@ std::vector<Factor<GemmConfig>> gemm_factors() {
       choice<K, S, Scheduler>("scheduler", &S::scheduler,
                               {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kQueued}),
   };
+  if (blackwell) {
+    factors.push_back(choice<K, S, int>("cta_group", &S::cta_group, {1, 2}));
+    factors.push_back(choice<K, S, int>("accumulator_stages", &S::accumulator_stages, {1, 2}));
+    factors.push_back(choice<K, S, int>("clc_depth", &S::clc_depth, {0, 1, 2}));
+  }
+  return factors;
 }
 
 }  // namespace
 
 AttentionPairs attention_pairs(Arch arch) {
-  const auto factors = attention_factors();
+  const auto factors = attention_factors(arch);
   AttentionPairs pairs;
   pairs.covering = test::cover_pairs<DrawnKernel>(
       factors,
@@ -181,7 +212,7 @@ AttentionPairs attention_pairs(Arch arch) {
 }
 
 GemmPairs gemm_pairs(Arch arch) {
-  const auto factors = gemm_factors();
+  const auto factors = gemm_factors(arch);
   GemmPairs pairs;
   pairs.covering = test::cover_pairs<GemmConfig>(
       factors,
