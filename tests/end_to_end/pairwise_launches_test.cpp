@@ -1,12 +1,14 @@
 // The pairwise lists, launched: each kernel with drawn calls, twice into poisoned outputs, compared bit for bit and
-// with the fp64 reference. On a GPU the whole list or a shard of it; on the emulator, with every check on, a few rows.
+// with the fp64 reference. On a GPU the whole list or a shard of it; on the emulator of Hopper and of Blackwell, with
+// every check on, a few rows.
 //
 //   KERNELWRIGHT_PAIRWISE_SHARD   "i/n": every n-th row from row i on, so that n processes share the list; 0/1
 //   KERNELWRIGHT_PAIRWISE_CALLS   calls of each kernel; 2
-//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; 1
+//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; 1. A shard takes its part of them
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -147,29 +149,56 @@ TEST_F(PairwiseOnCuda, GemmIsRightWithEveryPairOfFields) {
       launch_gemm);
 }
 
-// Rows spread over the list. Their pairs are few; what is proven here is that the lists themselves work.
-TEST(PairwiseOnTheEmulator, SomeRowsAreRightWithoutAReport) {
-  if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  Engine engine = test::make_checking_engine(4, emulator::Completion::kRandom, 5);
-  const Limits limits{
-      .attention = {.queries = 40, .keys = 150, .batch = 2, .tokens = 300}, .gemm_rows = 70, .calls = 1};
-  const std::uint64_t rows = number_from_environment("KERNELWRIGHT_PAIRWISE_ROWS", 1);
-  const AttentionPairs attention = attention_pairs(Arch::kSm90a);
-  const GemmPairs gemm = gemm_pairs(Arch::kSm90a);
-  say("attention", attention.covering, rows);
-  say("gemm", gemm.covering, rows);
-  EXPECT_GE(attention.kernels.size(), 70u)
-      << "the product of the two longest lists of values bounds the rows from below";
-  EXPECT_GE(gemm.configs.size(), 36u);
-  for (std::uint64_t i = 0; i < rows; ++i) {
-    const std::size_t a = i * attention.kernels.size() / rows, g = i * gemm.configs.size() / rows;
-    const DrawnKernel& drawn = attention.kernels[a];
-    launch_attention(engine, drawn, engine.prepare(drawn.problem, drawn.schedule), limits, a);
-    const GemmConfig& config = gemm.configs[g];
-    launch_gemm(engine, config, engine.prepare(config.problem, config.schedule), limits, g);
-    test::expect_no_reports(engine);
+class PairwiseOnTheEmulator : public testing::TestWithParam<Arch> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
+
+  /// Launches the shard's part of `count` rows, spread over the list. Each report of the checker names its row.
+  template <class Config, class Launch>
+  void run(const char* kind, const std::vector<Config>& configs, const test::Covering& covering, const Launch& launch) {
+    const Shard shard = shard_of_this_process();
+    const std::size_t count =
+        std::min<std::size_t>(number_from_environment("KERNELWRIGHT_PAIRWISE_ROWS", 1), configs.size());
+    std::size_t launched = 0;
+    for (std::size_t i = shard.first; i < count; i += shard.step, ++launched) {
+      const std::size_t row = i * configs.size() / count;
+      SCOPED_TRACE(fmt::format("{} row {}", kind, row));
+      try {
+        launch(configs[row], row);
+        test::expect_no_reports(engine_);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    }
+    say(kind, covering, launched);
+  }
+
+  Engine engine_ = test::make_checking_engine(4, emulator::Completion::kRandom, 5, GetParam());
+  const Limits limits_{
+      .attention = {.queries = 40, .keys = 150, .batch = 2, .tokens = 300}, .gemm_rows = 70, .calls = 1};
+};
+
+// What is proven by a row or two is that the lists themselves work; KERNELWRIGHT_PAIRWISE_ROWS=100000 launches all.
+TEST_P(PairwiseOnTheEmulator, AttentionIsRightWithoutAReport) {
+  const AttentionPairs pairs = attention_pairs(GetParam());
+  EXPECT_GE(pairs.kernels.size(), 70u) << "the product of the two longest lists of values bounds the rows from below";
+  run("attention", pairs.kernels, pairs.covering, [&](const DrawnKernel& drawn, std::size_t row) {
+    launch_attention(engine_, drawn, engine_.prepare(drawn.problem, drawn.schedule), limits_, row);
+  });
 }
+
+TEST_P(PairwiseOnTheEmulator, GemmIsRightWithoutAReport) {
+  const GemmPairs pairs = gemm_pairs(GetParam());
+  EXPECT_GE(pairs.configs.size(), 36u);
+  run("gemm", pairs.configs, pairs.covering, [&](const GemmConfig& config, std::size_t row) {
+    launch_gemm(engine_, config, engine_.prepare(config.problem, config.schedule), limits_, row);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Archs, PairwiseOnTheEmulator, testing::Values(Arch::kSm90a, Arch::kSm100a),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
 
 }  // namespace
 }  // namespace kernelwright
