@@ -4,7 +4,8 @@
 //
 //   KERNELWRIGHT_PAIRWISE_SHARD   "i/n": every n-th row from row i on, so that n processes share the list; 0/1
 //   KERNELWRIGHT_PAIRWISE_CALLS   calls of each kernel; 2
-//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; 1. A shard takes its part of them
+//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list, of which a shard takes its part;
+//                                 without it 1 row of a shorter list
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -175,6 +176,7 @@ class PairwiseOnTheEmulator : public testing::TestWithParam<Arch> {
     say(kind, covering, launched);
   }
 
+  const int attempts_ = std::getenv("KERNELWRIGHT_PAIRWISE_ROWS") ? kWholeList : kShortList;
   Engine engine_ = test::make_checking_engine(4, emulator::Completion::kRandom, 5, GetParam());
   const Limits limits_{
       .attention = {.queries = 40, .keys = 150, .batch = 2, .tokens = 300}, .gemm_rows = 70, .calls = 1};
@@ -182,7 +184,7 @@ class PairwiseOnTheEmulator : public testing::TestWithParam<Arch> {
 
 // What is proven by a row or two is that the lists themselves work; KERNELWRIGHT_PAIRWISE_ROWS=100000 launches all.
 TEST_P(PairwiseOnTheEmulator, AttentionIsRightWithoutAReport) {
-  const AttentionPairs pairs = attention_pairs(GetParam());
+  const AttentionPairs pairs = attention_pairs(GetParam(), attempts_);
   EXPECT_GE(pairs.kernels.size(), 70u) << "the product of the two longest lists of values bounds the rows from below";
   run("attention", pairs.kernels, pairs.covering, [&](const DrawnKernel& drawn, std::size_t row) {
     launch_attention(engine_, drawn, engine_.prepare(drawn.problem, drawn.schedule), limits_, row);
@@ -190,7 +192,7 @@ TEST_P(PairwiseOnTheEmulator, AttentionIsRightWithoutAReport) {
 }
 
 TEST_P(PairwiseOnTheEmulator, GemmIsRightWithoutAReport) {
-  const GemmPairs pairs = gemm_pairs(GetParam());
+  const GemmPairs pairs = gemm_pairs(GetParam(), attempts_);
   EXPECT_GE(pairs.configs.size(), 36u);
   run("gemm", pairs.configs, pairs.covering, [&](const GemmConfig& config, std::size_t row) {
     launch_gemm(engine_, config, engine_.prepare(config.problem, config.schedule), limits_, row);

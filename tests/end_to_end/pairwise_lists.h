@@ -12,6 +12,10 @@
 
 namespace kernelwright {
 
+/// Random rows that are drawn for a pair before it is given up. A shorter list takes a twentieth of the time, and has
+/// most of the pairs.
+inline constexpr int kWholeList = 400, kShortList = 20;
+
 /// One kernel for each row; the same on every machine.
 struct AttentionPairs {
   std::vector<DrawnKernel> kernels;
@@ -21,7 +25,7 @@ struct GemmPairs {
   std::vector<GemmConfig> configs;
   test::Covering covering;
 };
-AttentionPairs attention_pairs(Arch arch);
-GemmPairs gemm_pairs(Arch arch);
+AttentionPairs attention_pairs(Arch arch, int attempts = kWholeList);
+GemmPairs gemm_pairs(Arch arch, int attempts = kWholeList);
 
 }  // namespace kernelwright

@@ -198,7 +198,7 @@ std::vector<Factor<GemmConfig>> gemm_factors(Arch arch) {
 
 }  // namespace
 
-AttentionPairs attention_pairs(Arch arch) {
+AttentionPairs attention_pairs(Arch arch, int attempts) {
   const auto factors = attention_factors(arch);
   AttentionPairs pairs;
   pairs.covering = test::cover_pairs<DrawnKernel>(
@@ -206,12 +206,12 @@ AttentionPairs attention_pairs(Arch arch) {
       [&](const DrawnKernel& kernel) {
         return is_taken({"", kernel.problem, {}, kernel.schedule}, arch);
       },
-      1);
+      1, attempts);
   for (const test::PairwiseRow& row : pairs.covering.rows) pairs.kernels.push_back(config_of(factors, row));
   return pairs;
 }
 
-GemmPairs gemm_pairs(Arch arch) {
+GemmPairs gemm_pairs(Arch arch, int attempts) {
   const auto factors = gemm_factors(arch);
   GemmPairs pairs;
   pairs.covering = test::cover_pairs<GemmConfig>(
@@ -224,7 +224,7 @@ GemmPairs gemm_pairs(Arch arch) {
           return false;
         }
       },
-      2);
+      2, attempts);
   for (const test::PairwiseRow& row : pairs.covering.rows) {
     pairs.configs.push_back(config_of(factors, row));
     pairs.configs.back().name = "pair";

@@ -44,7 +44,8 @@ struct Covering {
 };
 
 /// Rows that `takes` accepts, with every pair of values that some accepted row has. A pair is given up once
-/// `attempts` random rows that hold it were refused. The same rows on every machine: `seed` alone decides.
+/// `attempts` random rows that hold it were refused, or as many that hold one of its values. The same rows on every
+/// machine: `seed` alone decides.
 template <class Config>
 Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::function<bool(const Config&)>& takes,
                      std::uint64_t seed, int attempts = 400) {
@@ -61,18 +62,37 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
     for (int b = a + 1; b < count; ++b)
       for (int i = 0; i < static_cast<int>(factors[a].values.size()); ++i)
         for (int j = 0; j < static_cast<int>(factors[b].values.size()); ++j) missing.insert({a, i, b, j});
+  // The longer no row is taken, the more fields keep their default: few defaults exclude each other.
+  const auto draw = [&](int tried) {
+    PairwiseRow row(factors.size());
+    const int kept = 30 + 65 * tried / attempts;
+    for (int f = 0; f < count; ++f) row[f] = below(100) < kept ? 0 : below(factors[f].values.size());
+    return row;
+  };
+  // A value that no row is taken with spares the attempts of each of its pairs.
+  std::set<std::pair<int, int>> taken, lonely;
+  const auto is_lonely = [&](int factor, int value) {
+    if (taken.contains({factor, value})) return false;
+    for (int tried = 0; tried < attempts && !lonely.contains({factor, value}); ++tried) {
+      PairwiseRow row = draw(tried);
+      row[factor] = value;
+      if (!takes(config_of(factors, row))) continue;
+      taken.insert({factor, value});
+      return false;
+    }
+    lonely.insert({factor, value});
+    return true;
+  };
   Covering covering;
   while (!missing.empty()) {
     const Pair wanted = *missing.begin();
     PairwiseRow found;
-    for (int tried = 0; tried < attempts && found.empty();) {
+    const bool never = is_lonely(wanted[0], wanted[1]) || is_lonely(wanted[2], wanted[3]);
+    for (int tried = 0; !never && tried < attempts && found.empty();) {
       // Some rows with this pair, those first that hold most of the other missing pairs.
       std::vector<std::pair<int, PairwiseRow>> drawn;
       for (int i = 0; i < 20; ++i, ++tried) {
-        PairwiseRow row(factors.size());
-        // The longer no row is taken, the more fields keep their default: few defaults exclude each other.
-        const int kept = 30 + 65 * tried / attempts;
-        for (int f = 0; f < count; ++f) row[f] = below(100) < kept ? 0 : below(factors[f].values.size());
+        PairwiseRow row = draw(tried);
         row[wanted[0]] = wanted[1];
         row[wanted[2]] = wanted[3];
         int fresh = 0;
@@ -93,6 +113,7 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
       continue;
     }
     pairs_of(found, [&](const Pair& pair) { covering.pairs += missing.erase(pair); });
+    for (int f = 0; f < count; ++f) taken.insert({f, found[f]});
     covering.rows.push_back(std::move(found));
   }
   return covering;
