@@ -92,9 +92,9 @@ q_rope and k_rope by them when they are written.
 
 **Between fields.** Query heads are a multiple of key/value heads. The output is no narrower than the queries. Keys and values have
 the queries' dtype, or e4m3 or e5m2; `scales` go with the latter only. `page_size` belongs to `paged`, `kv_offsets` to `ragged`
-(which needs them beside padded queries), `window`, `chunk` and `operands` to their mask kinds, `cap` and `expr` to their score
-modifiers, `tensor` and the fields of a source to kinds of these names. `q_lens` and `kv_lens` have one entry per sequence, and `q_lens` goes with ragged queries. The names of a config's
-shapes differ, and are spelt like its own.
+(which needs them beside padded queries), `window`, `chunk` and `operands` to their mask kinds, `cap` to its score
+modifier, `tensor` and the fields of a source to kinds of these names. `q_lens` and `kv_lens` have one entry per sequence, and
+`q_lens` goes with ragged queries. The names of a config's shapes differ, and are spelt like its own.
 )";
 
 std::string code(std::string_view word) { return "`" + std::string(word) + "`"; }
@@ -120,9 +120,10 @@ std::string taken_words(const std::vector<std::string>& words, const Place& plac
 /// " (hopper)" where a field of numbers is not one of all families.
 template <class T, class Rule>
 std::string takers_of_numbers(const Rule& rule, const Place& place) {
-  if (place.path.empty()) return "";
+  const std::vector<std::string> values = values_tried<T>(rule);
+  if (place.path.empty() || values.empty()) return "";
   std::set<Family> found;
-  for (const std::string& value : values_tried<T>(rule)) {
+  for (const std::string& value : values) {
     for (const Family family : families_that_take(place.kind, place.path, value)) found.insert(family);
     if (found.size() == kAllFamilies) return "";
   }

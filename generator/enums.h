@@ -11,8 +11,8 @@
 namespace kernelwright {
 
 enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
-enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr, kSource };
-enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr, kTensor, kSource };
+enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kSource, kAnd, kOr };
+enum class ScoreModKind { kNone, kSoftcap, kAlibi, kTensor, kSource };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class ScaleKind { kNone, kPerTensor, kPerHead, kPerBlock, kPerToken };
@@ -27,7 +27,7 @@ enum class Staging { kRegisters, kCpAsync };
 enum class Merge { kInKernel, kCombine };
 enum class Rescale { kAlways, kLazy };
 enum class Roles { kCooperative, kPingPong };
-enum class SplitMode { kCluster, kTurnstile, kAtomic, kWorkspace };
+enum class SplitMode { kCluster, kTurnstile };
 enum class Raster { kAlongM, kAlongN };
 enum class OperandLayout { kNt, kNn, kTn, kTt };
 enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh };
@@ -47,11 +47,10 @@ KERNELWRIGHT_ENUM(DType, "dtype", {DType::kF16, "f16"}, {DType::kBf16, "bf16"}, 
                   {DType::kNvfp4, "nvfp4"}, {DType::kTf32, "tf32"});
 KERNELWRIGHT_ENUM(MaskKind, "mask", {MaskKind::kNone, "none"}, {MaskKind::kCausal, "causal"},
                   {MaskKind::kSlidingWindow, "sliding_window"}, {MaskKind::kChunked, "chunked"},
-                  {MaskKind::kPadding, "padding"}, {MaskKind::kTensor, "tensor"}, {MaskKind::kBits, "bits"},
-                  {MaskKind::kTree, "tree"}, {MaskKind::kAnd, "and"}, {MaskKind::kOr, "or"},
-                  {MaskKind::kSource, "source"});
+                  {MaskKind::kPadding, "padding"}, {MaskKind::kTensor, "tensor"}, {MaskKind::kSource, "source"},
+                  {MaskKind::kAnd, "and"}, {MaskKind::kOr, "or"});
 KERNELWRIGHT_ENUM(ScoreModKind, "score_mod", {ScoreModKind::kNone, "none"}, {ScoreModKind::kSoftcap, "softcap"},
-                  {ScoreModKind::kAlibi, "alibi"}, {ScoreModKind::kExpr, "expr"}, {ScoreModKind::kTensor, "tensor"},
+                  {ScoreModKind::kAlibi, "alibi"}, {ScoreModKind::kTensor, "tensor"},
                   {ScoreModKind::kSource, "source"});
 KERNELWRIGHT_ENUM(QLayout, "q_layout", {QLayout::kPadded, "padded"}, {QLayout::kRagged, "ragged"});
 KERNELWRIGHT_ENUM(KvLayoutKind, "kv_layout", {KvLayoutKind::kPadded, "padded"}, {KvLayoutKind::kRagged, "ragged"},
@@ -76,8 +75,7 @@ KERNELWRIGHT_ENUM(Staging, "staging", {Staging::kRegisters, "registers"}, {Stagi
 KERNELWRIGHT_ENUM(Merge, "merge", {Merge::kInKernel, "in_kernel"}, {Merge::kCombine, "combine"});
 KERNELWRIGHT_ENUM(Rescale, "rescale", {Rescale::kAlways, "always"}, {Rescale::kLazy, "lazy"});
 KERNELWRIGHT_ENUM(Roles, "roles", {Roles::kCooperative, "cooperative"}, {Roles::kPingPong, "ping_pong"});
-KERNELWRIGHT_ENUM(SplitMode, "split_mode", {SplitMode::kCluster, "cluster"}, {SplitMode::kTurnstile, "turnstile"},
-                  {SplitMode::kAtomic, "atomic"}, {SplitMode::kWorkspace, "workspace"});
+KERNELWRIGHT_ENUM(SplitMode, "split_mode", {SplitMode::kCluster, "cluster"}, {SplitMode::kTurnstile, "turnstile"});
 KERNELWRIGHT_ENUM(Raster, "raster", {Raster::kAlongM, "along_m"}, {Raster::kAlongN, "along_n"});
 KERNELWRIGHT_ENUM(OperandLayout, "layout", {OperandLayout::kNt, "nt"}, {OperandLayout::kNn, "nn"},
                   {OperandLayout::kTn, "tn"}, {OperandLayout::kTt, "tt"});

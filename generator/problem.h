@@ -135,7 +135,6 @@ void visit_fields(Mask& mask, Visitor&& field) {
 struct ScoreMod {
   ScoreModKind kind = ScoreModKind::kNone;
   double cap = 0;              // softcap: score = cap * tanh(score / cap); a run-time parameter
-  std::string expr;            // expr
   ScoreTensor tensor;          // tensor: joins the scaled score
   DType dtype = DType::kBf16;  // of the tensor
   PolicySource source;         // source: asked for single scores
@@ -145,7 +144,6 @@ template <class Visitor>
 void visit_fields(ScoreMod& mod, Visitor&& field) {
   field("kind", mod.kind, required{any{}}, "what happens to a score before the softmax");
   field("cap", mod.cap, real_range{0, 1e6}, "for kind softcap: cap * tanh(score / cap); a run-time parameter");
-  field("expr", mod.expr, text{4096}, "for kind expr");
   field("tensor", mod.tensor, any{}, "for kind tensor: the shape of bias, which is added to the scaled score");
   field("dtype", mod.dtype, any{}, "for kind tensor: f16, bf16 or f32");
   visit_fields(mod.source, field);

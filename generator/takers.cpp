@@ -154,6 +154,9 @@ const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) 
           p.mask.operands = {causal, window};
         }
         if (p.score_mod.kind == ScoreModKind::kSoftcap) p.score_mod.cap = 30;
+        if (p.mask.kind == MaskKind::kSource) p.mask.source = {.file = "mask.cuh", .type = "Mask", .text = "//"};
+        if (p.score_mod.kind == ScoreModKind::kSource)
+          p.score_mod.source = {.file = "modifier.cuh", .type = "Modifier", .text = "//"};
         if (p.kv_layout.kind == KvLayoutKind::kPaged && p.kv_layout.page_size == 0) p.kv_layout.page_size = 64;
         if (p.kv_layout.kind == KvLayoutKind::kRagged) p.kv_offsets = true;
       },
@@ -191,6 +194,9 @@ AttentionConfig plain(const AttentionConfig&, std::string_view path) {
   AttentionConfig config;
   config.problem.heads = {8, 2};
   if (path.starts_with("problem.mask.window.")) config.problem.mask.kind = MaskKind::kSlidingWindow;
+  if (path.starts_with("problem.mask.tensor.")) config.problem.mask.kind = MaskKind::kTensor;
+  if (path.starts_with("problem.score_mod.tensor.") || path == "problem.score_mod.dtype")
+    config.problem.score_mod.kind = ScoreModKind::kTensor;
   if (path == "problem.mask.chunk") config.problem.mask.kind = MaskKind::kChunked;
   if (path == "problem.kv_layout.page_size") config.problem.kv_layout.kind = KvLayoutKind::kPaged;
   if (path == "problem.rope.dtype") config.problem.rope.width = 64, config.problem.head_dim = {192, 128};

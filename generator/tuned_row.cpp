@@ -93,7 +93,6 @@ std::string tuning_class(const AttentionProblem& problem) {
   add(mask_text(problem.mask));
   if (problem.score_mod.kind != ScoreModKind::kNone) add(to_string(problem.score_mod.kind));
   if (problem.score_mod.kind == ScoreModKind::kSource) text += source_text(problem.score_mod.source);
-  if (problem.score_mod.kind == ScoreModKind::kExpr) add(problem.score_mod.expr.substr(0, 64));
   if (problem.scales != ScaleKind::kNone) add(to_string(problem.scales));
   if (problem.rope.width) add("rope" + std::to_string(problem.rope.width));
   if (problem.cache_length != CacheLength::kAccurate) add(to_string(problem.cache_length));

@@ -133,12 +133,6 @@ void check_score_mod(const ScoreMod& mod, Violations& violations) {
   if (mod.kind != ScoreModKind::kSoftcap && mod.cap != 0)
     violations.push_back(
         {"/problem/score_mod/cap", "has no meaning for kind " + kind + "; leave it out, or make the kind \"softcap\""});
-  if (mod.kind == ScoreModKind::kExpr && mod.expr.empty())
-    violations.push_back(
-        {"/problem/score_mod/expr", "is missing for kind \"expr\"; it takes an expression of the score"});
-  if (mod.kind != ScoreModKind::kExpr && !mod.expr.empty())
-    violations.push_back(
-        {"/problem/score_mod/expr", "has no meaning for kind " + kind + "; leave it out, or make the kind \"expr\""});
   check_source(mod.source, mod.kind == ScoreModKind::kSource, "/problem/score_mod", kind, violations);
   const bool tensor = mod.kind == ScoreModKind::kTensor;
   for (const auto& [name, given] :

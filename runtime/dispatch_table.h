@@ -17,7 +17,7 @@
 namespace kernelwright {
 
 /// A problem and a device, exactly, in 48 bytes. Problems that do not fit (masks with operands, masks and biases that
-/// are tensors or sources, expressions, epilogues of more than 24 letters, numbers that no valid problem has) give an
+/// are tensors or sources, epilogues of more than 24 letters, numbers that no valid problem has) give an
 /// invalid key. Each kind of problem has a table of its own.
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
@@ -36,7 +36,7 @@ struct DispatchKey {
     const auto& [head_dim, heads, mask] = std::tie(problem.head_dim, problem.heads, problem.mask);
     const auto sizes = static_cast<std::uint32_t>(head_dim.qk | head_dim.v | heads.q | heads.kv | device);
     DispatchKey key;
-    if (sizes > 0xffff || !mask.operands.empty() || !problem.score_mod.expr.empty()) return key;
+    if (sizes > 0xffff || !mask.operands.empty()) return key;
     const ScoreMod& mod = problem.score_mod;
     if (mask.kind == MaskKind::kTensor || mod.kind == ScoreModKind::kTensor || mod.dtype != DType::kBf16) return key;
     if (mask.tensor != ScoreTensor{} || mod.tensor != ScoreTensor{}) return key;

@@ -5,8 +5,8 @@
 namespace kernelwright {
 
 enum class DType { kF16, kBf16, kE4m3, kE5m2, kF32, kMxfp8, kMxfp4, kNvfp4, kTf32 };
-enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kBits, kTree, kAnd, kOr, kSource };
-enum class ScoreModKind { kNone, kSoftcap, kAlibi, kExpr, kTensor, kSource };
+enum class MaskKind { kNone, kCausal, kSlidingWindow, kChunked, kPadding, kTensor, kSource, kAnd, kOr };
+enum class ScoreModKind { kNone, kSoftcap, kAlibi, kTensor, kSource };
 enum class QLayout { kPadded, kRagged };
 enum class KvLayoutKind { kPadded, kRagged, kPaged };
 enum class CacheLength { kAccurate, kPrompt };
@@ -19,7 +19,7 @@ enum class KvRing { kShared, kSplit };
 enum class Overlap { kNone, kPingPong, kIntra, kBoth };
 enum class Scheduler { kGrid, kPersistent, kLongestFirst, kQueued };
 enum class Roles { kCooperative, kPingPong };
-enum class SplitMode { kCluster, kTurnstile, kAtomic, kWorkspace };
+enum class SplitMode { kCluster, kTurnstile };
 enum class OperandLayout { kNt, kNn, kTn, kTt };
 enum class Activation { kNone, kRelu, kSilu, kGelu, kGeluTanh };
 

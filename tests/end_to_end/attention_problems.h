@@ -83,7 +83,7 @@ inline AttentionProblem with_sinks(AttentionProblem problem) {
   return problem;
 }
 inline AttentionProblem capped(AttentionProblem problem, double cap) {
-  problem.score_mod = {ScoreModKind::kSoftcap, cap, ""};
+  problem.score_mod = {ScoreModKind::kSoftcap, cap};
   return problem;
 }
 inline AttentionProblem with_alibi(AttentionProblem problem) {

@@ -49,7 +49,7 @@ class Draw {
     }
     problem.lse = !one_in(4);
     problem.sinks = one_in(4);
-    if (one_in(6)) problem.score_mod = {ScoreModKind::kSoftcap, 20.0, ""};
+    if (one_in(6)) problem.score_mod = {ScoreModKind::kSoftcap, 20.0};
     return problem;
   }
 

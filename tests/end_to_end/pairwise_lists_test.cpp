@@ -21,6 +21,12 @@ Mask mask_of(MaskKind kind, Window window = {}, int chunk = 0) {
   return mask;
 }
 
+Mask causal_and_tensor() {
+  Mask bytes{.kind = MaskKind::kTensor};
+  bytes.tensor.heads = false;
+  return {.kind = MaskKind::kAnd, .operands = {Mask{.kind = MaskKind::kCausal}, bytes}};
+}
+
 /// A field of the schedule: the planner's choice first, then each value.
 template <class Config, class Schedule, class Value>
 Factor<Config> choice(std::string name, Auto<Value> Schedule::*field, std::vector<Value> values) {
@@ -56,6 +62,8 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
           &AttentionProblem::dtype),
       of_problem("head_dim",
                  std::vector<HeadDim>{{128, 128},
+                                      {16, 16},
+                                      {32, 32},
                                       {64, 64},
                                       {72, 72},
                                       {80, 80},
@@ -79,15 +87,19 @@ std::vector<Factor<DrawnKernel>> attention_factors(Arch arch) {
                                        {KvLayoutKind::kPaged, 128}},
                  &AttentionProblem::kv_layout),
       of_problem("kv_offsets", std::vector<bool>{false, true}, &AttentionProblem::kv_offsets),
-      of_problem(
-          "mask",
-          std::vector<Mask>{mask_of(MaskKind::kNone), mask_of(MaskKind::kCausal),
-                            mask_of(MaskKind::kSlidingWindow, {79, 0}), mask_of(MaskKind::kSlidingWindow, {9, 31}),
-                            mask_of(MaskKind::kChunked, {}, 64), mask_of(MaskKind::kChunked, {}, 100),
-                            mask_of(MaskKind::kPadding), mask_of(MaskKind::kAnd), mask_of(MaskKind::kOr)},
-          &AttentionProblem::mask),
+      of_problem("mask",
+                 std::vector<Mask>{
+                     mask_of(MaskKind::kNone), mask_of(MaskKind::kCausal), mask_of(MaskKind::kSlidingWindow, {79, 0}),
+                     mask_of(MaskKind::kSlidingWindow, {9, 31}), mask_of(MaskKind::kChunked, {}, 64),
+                     mask_of(MaskKind::kChunked, {}, 100), mask_of(MaskKind::kPadding), mask_of(MaskKind::kAnd),
+                     mask_of(MaskKind::kOr), mask_of(MaskKind::kTensor), causal_and_tensor()},
+                 &AttentionProblem::mask),
       of_problem("score_mod",
-                 std::vector<ScoreMod>{{}, {ScoreModKind::kSoftcap, 20.0, ""}, {ScoreModKind::kAlibi, 0, ""}},
+                 std::vector<ScoreMod>{{},
+                                       {ScoreModKind::kSoftcap, 20.0},
+                                       {ScoreModKind::kAlibi, 0},
+                                       {.kind = ScoreModKind::kTensor, .dtype = bf16},
+                                       {.kind = ScoreModKind::kTensor, .dtype = f32}},
                  &AttentionProblem::score_mod),
       of_problem("sinks", std::vector<bool>{false, true}, &AttentionProblem::sinks),
       of_problem("lse", std::vector<bool>{false, true}, &AttentionProblem::lse),
@@ -171,13 +183,13 @@ std::vector<Factor<GemmConfig>> gemm_factors(Arch arch) {
       of_problem("batch_invariant", std::vector<bool>{false, true}, &GemmProblem::batch_invariant),
       choice<K, S, int>("block_m", &S::block_m, {64, 128, 256}),
       choice<K, S, int>("block_n", &S::block_n, {16, 64, 96, 128, 192, 256}),
-      choice<K, S, int>("block_k", &S::block_k, {32, 64, 128}),
+      choice<K, S, int>("block_k", &S::block_k, {16, 32, 64, 128}),
       choice<K, S, int>("stages", &S::stages, {2, 3, 4, 8}),
       choice<K, S, int>("store_stages", &S::store_stages, {1, 2, 3}),
       choice<K, S, int>("k_group", &S::k_group, {1, 2}),
       choice<K, S, ClusterShape>("cluster", &S::cluster,
                                  and_if<ClusterShape>(blackwell, {{1, 1}, {2, 1}, {4, 1}}, {{1, 2}, {2, 2}})),
-      choice<K, S, Swizzle>("swizzle", &S::swizzle, {Swizzle::k32B, Swizzle::k64B, Swizzle::k128B}),
+      choice<K, S, Swizzle>("swizzle", &S::swizzle, {Swizzle::kNone, Swizzle::k32B, Swizzle::k64B, Swizzle::k128B}),
       choice<K, S, Roles>("roles", &S::roles, {Roles::kCooperative, Roles::kPingPong}),
       choice<K, S, int>("math_warpgroups", &S::math_warpgroups, {1, 2}),
       choice<K, S, int>("mma_in_flight", &S::mma_in_flight, {0, 1}),

@@ -80,7 +80,7 @@ AttentionProblem draw_problem(Draw& draw, Form form) {
   }
   if (problem.mask.kind == MaskKind::kSlidingWindow) problem.mask.window = {draw.between(0, 150), draw.between(0, 9)};
   if (draw.chance(0.2))
-    problem.score_mod = {ScoreModKind::kSoftcap, 20.0, ""};
+    problem.score_mod = {ScoreModKind::kSoftcap, 20.0};
   else if (draw.chance(0.15))
     problem.score_mod.kind = ScoreModKind::kAlibi;
   problem.sinks = draw.chance(0.25);

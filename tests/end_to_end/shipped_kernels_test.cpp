@@ -217,7 +217,7 @@ AttentionProblem problem_of(const Row& row) {
   problem.mask.kind = masks[row[kMask]];
   if (problem.mask.kind == MaskKind::kChunked) problem.mask.chunk = 8192;
   if (row[kMod] == 2) problem.score_mod.kind = ScoreModKind::kAlibi;
-  if (row[kMod] == 1) problem.score_mod = {ScoreModKind::kSoftcap, 30.0, ""};
+  if (row[kMod] == 1) problem.score_mod = {ScoreModKind::kSoftcap, 30.0};
   if (row[kLayout] == 1) {
     problem.q_layout = QLayout::kRagged;
     problem.kv_layout.kind = KvLayoutKind::kRagged;

@@ -290,14 +290,6 @@ TEST(BlackwellRefusals, NameWhatTheKernelLacksOfAProblem) {
               }),
               ElementsAre(lacks("/problem/head_dim/v: 128",
                                 "values no wider than keys, 64; the portable family takes this problem")));
-  EXPECT_THAT(problem([](auto& p) { p.mask.kind = MaskKind::kBits; }),
-              ElementsAre(lacks("/problem/mask/kind: \"bits\"",
-                                "none, causal, sliding_window, chunked, padding, tensor, "
-                                "source, and, or")));
-  EXPECT_THAT(problem([](auto& p) {
-                p.score_mod = {ScoreModKind::kExpr, 0, "score"};
-              }),
-              ElementsAre(lacks("/problem/score_mod/kind: \"expr\"", "none, softcap, alibi, tensor, source")));
   for (const int width : {12, 72})
     EXPECT_THAT(problem([&](auto& p) { p.rope.width = width; }),
                 ElementsAre(lacks("/problem/rope/width: " + std::to_string(width), "0 and multiples of 8 to 64")));

@@ -205,10 +205,10 @@ INSTANTIATE_TEST_SUITE_P(
          "/problem/mask/kind: is missing and has no default (which keys a query sees)"},
         {"OperandsAsObject", attention(R"(, "mask": {"kind": "and", "operands": {}})"),
          "/problem/mask/operands: an object does not fit; it takes an array"},
-        {"ControlCharacter", attention(R"(, "score_mod": {"kind": "expr", "expr": "a\u0007"})"),
-         "/problem/score_mod/expr: \"a\\u0007\" holds a control character; it takes plain text"},
-        {"LongText", attention(R"(, "score_mod": {"kind": "expr", "expr": ")" + std::string(5000, 'x') + R"("})"),
-         "/problem/score_mod/expr: is 5000 bytes long; 4096 are the most that fit"},
+        {"ControlCharacter", attention(R"(, "score_mod": {"kind": "source", "type": "a\u0007"})"),
+         "/problem/score_mod/type: \"a\\u0007\" holds a control character; it takes plain text"},
+        {"LongText", attention(R"(, "score_mod": {"kind": "source", "type": ")" + std::string(5000, 'x') + R"("})"),
+         "/problem/score_mod/type: is 5000 bytes long; 256 are the most that fit"},
         {"NegativeLength", shaped(R"([{"name": "a", "kv_lens": [-1]}])"),
          "/shapes/0/kv_lens/0: -1 is outside [0, 16777216]"},
         {"TooManyShapes",
@@ -231,7 +231,7 @@ TEST(ConfigJson, WritesWhatDiffersFromTheDefaults) {
   config.name = "golden";
   config.problem.heads = {64, 8};
   config.problem.mask = {.kind = MaskKind::kSlidingWindow, .window = {127, 0}};
-  config.problem.score_mod = {ScoreModKind::kSoftcap, 50, ""};
+  config.problem.score_mod = {ScoreModKind::kSoftcap, 50};
   config.schedule.block_m = 64;
   config.schedule.token_gen = false;
   config.schedule.cluster = ClusterShape{2, 1};

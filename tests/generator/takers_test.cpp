@@ -84,7 +84,11 @@ TEST(Takers, AreThoseWhoseRulesSaySo) {
   EXPECT_EQ(of("attention", "problem.dtype.q", "e4m3"), "blackwell");
   EXPECT_EQ(of("attention", "problem.dtype.q", "nvfp4"), "no family");
   EXPECT_EQ(of("attention", "problem.scales", "per_block"), "no family");
+  EXPECT_EQ(of("attention", "problem.score_mod.dtype", "f32"), "all families");
+  EXPECT_EQ(of("attention", "problem.score_mod.dtype", "e4m3"), "no family");
   EXPECT_EQ(of("attention", "schedule.overlap", "both"), "hopper");
+  EXPECT_EQ(of("attention", "schedule.staging", "registers"), "portable");
+  EXPECT_EQ(of("attention", "schedule.num_mma_stages", "2"), "hopper, blackwell");
   EXPECT_EQ(of("attention", "schedule.arch", "sm_90a"), "portable, hopper");
   EXPECT_EQ(of("attention", "schedule.kv_ring", "split"), "hopper, blackwell");
   EXPECT_EQ(of("gemm", "problem.dtype.a", "nvfp4"), "blackwell");

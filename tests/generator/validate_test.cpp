@@ -151,13 +151,6 @@ TEST(ValidateAttention, ChecksTheRestOfTheProblem) {
               ElementsAre("/problem/score_mod/cap: has no meaning for kind \"none\"; leave it out, or make the kind "
                           "\"softcap\""));
   EXPECT_THAT(
-      changed([](auto& config) {
-        config.problem.score_mod = {ScoreModKind::kExpr, 0, ""};
-      }),
-      ElementsAre("/problem/score_mod/expr: is missing for kind \"expr\"; it takes an expression of the score",
-                  "/problem/score_mod/kind: \"expr\" is not built yet for the portable family; it has none, softcap, "
-                  "alibi, tensor, source"));
-  EXPECT_THAT(
       changed([](auto& config) { config.problem.scales = ScaleKind::kPerTensor; }),
       ElementsAre("/problem/scales: \"per_tensor\" has no meaning for bf16 keys and values; leave it out, or make "
                   "dtype.kv e4m3 or e5m2"));
@@ -204,7 +197,7 @@ TEST(ValidateAttention, HoldsStructsFilledByCodeToTheFieldsRules) {
       changed([](auto& config) {
         config.problem.heads = {0, -1};
         config.problem.dtype.kv = static_cast<DType>(77);
-        config.problem.score_mod = {ScoreModKind::kSoftcap, std::numeric_limits<double>::quiet_NaN(), ""};
+        config.problem.score_mod = {ScoreModKind::kSoftcap, std::numeric_limits<double>::quiet_NaN()};
         config.schedule.num_stages = 33;
         config.name = "a/b";
       }),

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
         BoundCase{"softcap",
                   with(problem_of(DType::kF16),
                        [](auto& p) {
-                         p.score_mod = {ScoreModKind::kSoftcap, 30, ""};
+                         p.score_mod = {ScoreModKind::kSoftcap, 30};
                        }),
                   1, 50, 300, 100},
         BoundCase{

@@ -88,7 +88,7 @@ TEST(AttentionReference, MultipliesScalesIn) {
 
 TEST(AttentionReference, CapsScores) {
   AttentionProblem problem = problem_of(2);
-  problem.score_mod = {ScoreModKind::kSoftcap, 1.5, ""};
+  problem.score_mod = {ScoreModKind::kSoftcap, 1.5};
   const ReferenceRow row = reference(two_keys(problem))[{0, 0, 0}];
   EXPECT_NEAR(row.lse, std::log(std::exp(1.5 * std::tanh(1 / 1.5)) + std::exp(1.5 * std::tanh(2 / 1.5))), 1e-14);
 }
