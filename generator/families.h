@@ -41,6 +41,19 @@ inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q;
 /// The slots of K and V against each other: hopper and blackwell prefill.
 void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations);
 
+/// The swizzle of q, k and v where TMA writes them, and why: hopper and blackwell, swizzle.cpp.
+struct PlannedSwizzle {
+  Swizzle swizzle;
+  std::string reason;
+};
+PlannedSwizzle planned_swizzle(const AttentionSpec& spec);
+/// Those that a tuner tries: 128B, and where it would fill up rows with zeros the widest that would not.
+std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem);
+/// Whether whole spans of it make the rows of q, k and v. 128B takes any: the last span is filled up with zeros.
+bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
+/// The resolved swizzle against them.
+void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
+
 /// Takes the schedule's value or the planner's, and keeps the reason.
 class Resolver {
  public:
@@ -104,7 +117,8 @@ inline constexpr int kWgmmaRows = 64;
 inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
   return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
                                  spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
-                                 contract::hopper_gathers_kv(spec.page_size), spec.num_mma_stages);
+                                 contract::hopper_gathers_kv(spec.page_size), spec.num_mma_stages,
+                                 bytes_of(spec.swizzle));
 }
 
 inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
@@ -122,7 +136,9 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .element_bytes = bits_of(spec.q) / 8,
           .rope_depth = spec.rope_width,
           .token_scales = spec.scales == ScaleKind::kPerToken,
-          .mma_stages = spec.num_mma_stages};
+          .mma_stages = spec.num_mma_stages,
+          .swizzle_bytes = bytes_of(spec.swizzle),
+          .splits_keys = spec.split_keys};
 }
 
 /// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which
@@ -144,7 +160,7 @@ inline int staged_key_step(const AttentionSpec& spec, int step) {
 
 inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
   return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
-                                        spec.num_stages);
+                                        spec.num_stages, bytes_of(spec.swizzle));
 }
 
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row

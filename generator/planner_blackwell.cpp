@@ -35,6 +35,7 @@ class Tile {
   void choose() {
     choose_rows();
     choose_parts();
+    spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     choose_keys();
     choose_rings();
     choose_order();
@@ -169,7 +170,8 @@ class Tile {
     spec_.scheduler = resolve_("scheduler", schedule_.scheduler, uneven ? Scheduler::kLongestFirst : Scheduler::kGrid,
                                uneven ? "the mask makes tiles of unequal length: long ones first end together"
                                       : "tiles are alike: those of a head follow each other");
-    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and tcgen05.mma reads");
+    const detail::PlannedSwizzle planned = detail::planned_swizzle(spec_);
+    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
     choose_exponentials();

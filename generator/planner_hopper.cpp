@@ -73,6 +73,7 @@ class Tile {
         target_(target_for(problem, spec.mask, packs_)) {}
 
   void choose() {
+    spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
     spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
                               packs_                  ? "the heads of a group read the same keys: one tile for all"
                               : problem_.group() == 1 ? "each head has keys of its own"
@@ -193,7 +194,8 @@ class Tile {
                  : queues ? "tiles go to whoever is free: up to 3 % over dealing them beforehand"
                  : uneven ? "the mask makes tiles of unequal length: long ones first end together"
                           : "tiles are alike: a CTA an SM walks its share");
-    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, Swizzle::k128B, "what TMA writes and wgmma reads");
+    const detail::PlannedSwizzle planned = detail::planned_swizzle(spec_);
+    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
     spec_.rescale =
         resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   }

@@ -33,7 +33,8 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
   spec.token_gen = resolve("token_gen", schedule.token_gen, true,
                            fmt::format("at most {} rows a KV head: bandwidth decides", max_rows));
   spec.pack_gqa = resolve("pack_gqa", schedule.pack_gqa, true, "the group's heads read the same keys");
-  spec.swizzle = resolve("swizzle", schedule.swizzle, Swizzle::k128B, "what TMA writes and ldmatrix reads");
+  const PlannedSwizzle planned = planned_swizzle(spec);
+  spec.swizzle = resolve("swizzle", schedule.swizzle, planned.swizzle, planned.reason);
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
   spec.block_k = spec.head_dim_qk;
@@ -72,6 +73,7 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
   spec.min_ctas = resident_ctas(spec, machine);
   resolve.derived("min_ctas", spec.min_ctas, "what shared memory holds, where the registers last");
   choose_merge(schedule, plan, resolve);
+  check_swizzle(spec, violations);
   check_portable_tile(spec, machine, violations);
 }
 

@@ -56,10 +56,11 @@ class RingMap {
     pair(shared ? "keys and values" : "keys", indices.key_full, spec_.num_kv_stages * spec_.num_qk_stages);
     if (!shared) pair("values", indices.value_full, spec_.num_kv_stages * spec_.num_mma_stages);
   }
-  /// `count` slabs of 128 bytes a row.
+  /// `count` slabs.
   std::string slabs(int rows, int count) const {
-    if (spec_.rope_width > 0) return fmt::format("[{}][{}][128 bytes]", count, rows);
-    return fmt::format("[{}][{}][{}]", count, rows, contract::kSlabBytes * 8 / bits_of(spec_.q));
+    const int bytes = contract::slab_bytes(bytes_of(spec_.swizzle));
+    if (spec_.rope_width > 0) return fmt::format("[{}][{}][{} bytes]", count, rows, bytes);
+    return fmt::format("[{}][{}][{}]", count, rows, bytes * 8 / bits_of(spec_.q));
   }
   std::vector<SharedRegion> regions() { return std::move(regions_); }
 
@@ -77,9 +78,9 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
                                 gathers, spec.num_mma_stages);
   RingMap map(spec, layout.barriers);
   map.ring("queries", layout.queries, spec.q_stages, layout.query_slot,
-           map.slabs(spec.block_m, contract::slabs_of(spec.head_dim_qk, 2)));
-  map.keys_and_values(layout, spec.block_n, contract::slabs_of(spec.head_dim_qk, 2),
-                      contract::slabs_of(spec.head_dim_v, 2));
+           map.slabs(spec.block_m, contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle))));
+  map.keys_and_values(layout, spec.block_n, contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle)),
+                      contract::slabs_of(spec.head_dim_v, 2, bytes_of(spec.swizzle)));
   map.pair("queries", barriers.query_full, spec.q_stages);
   map.barriers_of_keys_and_values(barriers);
   if (gathers) map.barriers("items told", barriers.gather_posted, spec.q_stages + 2);
@@ -175,7 +176,8 @@ std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::
 std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec) {
   const contract::HopperDecodeLayout map = detail::hopper_decode_layout_of(spec);
   std::vector<SharedRegion> regions =
-      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk), contract::padded_depth(spec.head_dim_v));
+      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk, bytes_of(spec.swizzle)),
+                 contract::padded_depth(spec.head_dim_v, bytes_of(spec.swizzle)));
   regions.push_back(region("barriers", map.barriers, map.total,
                            fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
   return regions;
@@ -216,7 +218,7 @@ TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
   const contract::BlackwellColumns columns = contract::blackwell_columns(detail::blackwell_shape_of(spec));
   map.used = columns.used;
   map.allocated = columns.allocated;
-  const int v = contract::padded_depth(spec.head_dim_v);
+  const int v = contract::output_columns(spec.head_dim_v);
   for (int i = 0; i < contract::kScoreTiles; ++i) {
     map.regions.push_back({fmt::format("S{}", i), columns.scores[i], spec.block_n,
                            fmt::format("scores, [{}][{}] f32", contract::kQueryTileRows, spec.block_n)});

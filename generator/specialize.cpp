@@ -71,8 +71,7 @@ std::string constant(std::string_view, Arch arch, const char* doc) {
   return fmt::format("constexpr int kArch = {};  // {}: {}\n", std::stoi(std::string(word.substr(3))), doc, word);
 }
 std::string constant(std::string_view, Swizzle swizzle, const char* doc) {
-  const int bytes = swizzle == Swizzle::kNone ? 0 : std::stoi(std::string(to_string(swizzle)));
-  return fmt::format("constexpr int kSwizzleBytes = {};  // {}\n", bytes, doc);
+  return fmt::format("constexpr int kSwizzleBytes = {};  // {}\n", bytes_of(swizzle), doc);
 }
 /// "mask_source" -> MaskSource, a type.
 std::string constant(std::string_view field, const SpecSource& source, const char* doc) {

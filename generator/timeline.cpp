@@ -50,7 +50,7 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
 }
 
 int copies_of(const AttentionSpec& spec, int depth) {
-  const int slabs = contract::padded_depth(depth) / contract::kSlabColumns;
+  const int slabs = contract::slabs_of(depth, 2, bytes_of(spec.swizzle));
   if (!contract::hopper_gathers_kv(spec.page_size))
     return slabs * (spec.block_n / contract::hopper_kv_box_rows(spec.block_n, spec.page_size));
   constexpr int kBytes = 32 * 16, kWarps = 2, kInstructions = 8;  // of an instruction; that gather; in a copy's time

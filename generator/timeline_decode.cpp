@@ -25,7 +25,7 @@ double decode_clocks(const AttentionSpec& spec, const TimelineWork& work, const 
   const double bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   const int box = contract::hopper_kv_box_rows(spec.block_n / spec.num_warps, spec.page_size);
   // A warp issues its own: two tensors, slab by slab.
-  const int boxes = 2 * contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns *
+  const int boxes = 2 * contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle)) *
                     (spec.block_n / spec.num_warps / std::max(1, box));
   const double compute = instructions(spec) * machine.issue_clocks + 2 * machine.barrier;
   const double end = machine.item_clocks + spec.block_m * spec.head_dim_v * spec.num_warps / 32.0;

@@ -98,7 +98,6 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
                         .scales_tokens = true},
                        blackwell);
   blackwell.has_only(schedule, kBlackwellFields);
-  if (!schedule.swizzle.is_auto()) blackwell.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     blackwell.takes("/schedule/scheduler", schedule.scheduler.value(),
                     {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
@@ -136,6 +135,7 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
     refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
                                    contract::kQueryTileRows, spec.group));
   check_parts(spec, violations);
+  check_swizzle(spec, violations);
   check_rings(spec, kLeastKvStages, violations);
   const int key_step = blackwell_key_step(spec);
   if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step != 0)
@@ -147,7 +147,7 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
     while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns) smaller.block_n -= key_step;
     refuse("block_n", fmt::format("{0} keys and values of {1} need {2} columns of tensor memory, 2 x ({0} + {3}), and "
                                   "{4} has {5}; block_n {6} would fit",
-                                  spec.block_n, spec.head_dim_v, columns, contract::padded_depth(spec.head_dim_v),
+                                  spec.block_n, spec.head_dim_v, columns, contract::output_columns(spec.head_dim_v),
                                   arch.name, arch.tensor_memory_columns, smaller.block_n));
   }
   if (spec.block_n > kMostScores)

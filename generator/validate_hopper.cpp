@@ -25,13 +25,11 @@ constexpr int kMaxHeadDim = 256;
 
 void check_decode_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kDecodeFields);
-  if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
 }
 
 void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
   hopper.has_only(schedule, kHopperFields);
   if (!schedule.splits.is_auto()) hopper.takes("/schedule/splits", schedule.splits.value(), {1});
-  if (!schedule.swizzle.is_auto()) hopper.takes("/schedule/swizzle", schedule.swizzle.value(), {Swizzle::k128B});
   if (!schedule.scheduler.is_auto())
     hopper.takes("/schedule/scheduler", schedule.scheduler.value(),
                  {Scheduler::kGrid, Scheduler::kPersistent, Scheduler::kLongestFirst, Scheduler::kQueued});
@@ -90,6 +88,7 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
     refuse("overlap", fmt::format("\"{}\" has warpgroups take turns, and there is 1; {} would do",
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
+  check_swizzle(spec, violations);
   check_rings(spec, least_kv_stages, violations);
 
   if (const int share = contract::kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)

@@ -87,8 +87,10 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
   const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
-  const int slabs = blackwell ? contract::qk_slabs(blackwell_shape_of(spec))
-                              : contract::padded_depth(spec.head_dim_qk) / contract::kSlabColumns;
+  const int swizzle = bytes_of(spec.swizzle), together = contract::slabs_of_step(swizzle);
+  const int slabs = (blackwell ? contract::qk_slabs(blackwell_shape_of(spec))
+                               : contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, swizzle)) /
+                    together;
   const bool shared_ring = spec.kv_ring == KvRing::kShared;
   const auto divides_keys = [&](int stages) { return slabs % stages == 0; };
   const auto divides_values = [&](int stages) { return spec.block_n % (stages * value_key_step(spec)) == 0; };
@@ -102,7 +104,7 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
   else if (!divides_keys(spec.num_qk_stages))
     refuse(one_count ? "num_mma_stages" : "num_qk_stages",
            fmt::format("{} does not divide the {} slab{} of {} columns of a key tile; {} would do", spec.num_qk_stages,
-                       slabs, slabs == 1 ? "" : "s", contract::kSlabBytes * 8 / bits_of(spec.q),
+                       slabs, slabs == 1 ? "" : "s", together * contract::slab_bytes(swizzle) * 8 / bits_of(spec.q),
                        nearest_stages(spec.num_qk_stages, [&](int stages) {
                          return divides_keys(stages) && (!one_count || divides_values(stages));
                        })));

@@ -19,10 +19,11 @@ struct Operand {
   std::int64_t tokens, heads, batches;
   const TensorStrides& strides;
   int box_rows;
+  Swizzle swizzle;
 };
 
 TensorMapRequest request_for(const Operand& operand) {
-  TensorMapRequest request{.address = operand.address, .dtype = operand.dtype, .rank = 4};
+  TensorMapRequest request{.address = operand.address, .dtype = operand.dtype, .rank = 4, .swizzle = operand.swizzle};
   const std::int64_t extents[3] = {operand.tokens, operand.heads, operand.batches};
   const std::int64_t strides[3] = {operand.strides.token, operand.strides.head, operand.strides.batch};
   const std::int64_t bytes = bits_of(operand.dtype) / 8;
@@ -33,7 +34,7 @@ TensorMapRequest request_for(const Operand& operand) {
     const std::int64_t stride = strides[i] > 0 && extents[i] > 1 ? strides[i] : operand.depth;
     request.strides_bytes[i] = static_cast<std::uint64_t>(stride * bytes);
   }
-  request.box[0] = static_cast<std::uint32_t>(contract::kSlabBytes / bytes);
+  request.box[0] = static_cast<std::uint32_t>(contract::slab_bytes(bytes_of(operand.swizzle)) / bytes);
   request.box[1] = static_cast<std::uint32_t>(operand.box_rows);
   request.box[2] = request.box[3] = 1;
   return request;
@@ -83,24 +84,25 @@ AttentionTensorMaps tensor_maps_of(const LoadedAttention& kernel, const Attentio
 
   AttentionTensorMaps maps;
   const int q_box_rows = spec.form() == AttentionForm::kBlackwellPrefill ? contract::kQueryTileRows : spec.block_m;
-  const Operand queries{tensors.q,      spec.q,    spec.plain_depth(), q_rows,
-                        kernel.q_heads, q_batches, strides.q,          q_box_rows};
+  const Operand queries{tensors.q, spec.q,    spec.plain_depth(), q_rows,      kernel.q_heads,
+                        q_batches, strides.q, q_box_rows,         spec.swizzle};
   const auto request_for_queries = [&](const Operand& operand) {
     return spec.pack_gqa ? packed_queries(operand, spec.group) : request_for(operand);
   };
   maps.q = request_for_queries(queries);
   maps.gathers = !spec.token_gen && contract::hopper_gathers_kv(spec.page_size);
   if (maps.gathers) return maps;
-  maps.k = request_for(
-      {or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k, k_box_rows});
-  maps.v = request_for(
-      {or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v, v_box_rows});
+  maps.k = request_for({or_q(tensors.k), spec.kv, spec.plain_depth(), kv_rows, kernel.kv_heads, kv_batches, strides.k,
+                        k_box_rows, spec.swizzle});
+  maps.v = request_for({or_q(tensors.v), spec.kv, spec.head_dim_v, kv_rows, kernel.kv_heads, kv_batches, strides.v,
+                        v_box_rows, spec.swizzle});
   if (spec.rope_width == 0) return maps;
-  maps.q_rope = request_for_queries(
-      {tensors.q_rope, spec.rope, spec.rope_width, q_rows, kernel.q_heads, q_batches, strides.q_rope, q_box_rows});
+  maps.q_rope = request_for_queries({tensors.q_rope, spec.rope, spec.rope_width, q_rows, kernel.q_heads, q_batches,
+                                     strides.q_rope, q_box_rows, spec.swizzle});
   maps.one_rope = strides.k_rope.head == 0;
-  maps.k_rope = request_for({or_q(tensors.k_rope), spec.rope, spec.rope_width, kv_rows,
-                             maps.one_rope ? 1 : kernel.kv_heads, kv_batches, strides.k_rope, k_box_rows});
+  maps.k_rope =
+      request_for({or_q(tensors.k_rope), spec.rope, spec.rope_width, kv_rows, maps.one_rope ? 1 : kernel.kv_heads,
+                   kv_batches, strides.k_rope, k_box_rows, spec.swizzle});
   return maps;
 }
 

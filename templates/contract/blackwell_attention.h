@@ -4,15 +4,16 @@
 #include "contract/attention_params.h"
 #include "contract/hopper_attention.h"
 #include "contract/integers.h"
+#include "contract/slabs.h"
 #include "contract/tensor_map.h"
 
 namespace kernelwright::contract {
 
 /// Maps of q, k and v as attention_sm90 has them (contract/hopper_attention.h), but a box of q has the rows of one
-/// query tile, kQueryTileRows, of which a CTA has num_q, and a slab of 8-bit elements 128 columns. A pair of CTAs loads
-/// half of a tile each: a box of k has half of its keys, and v is loaded from the CTA's first column on. Where
-/// hopper_gathers_kv(), k and v are zeros. Where a part of the head is rotary, q and k are the rest of it, and q_rope
-/// and k_rope have it, in 16 bits and the same layouts.
+/// query tile, kQueryTileRows, of which a CTA has num_q, and a slab of 8-bit elements has twice the columns. A pair of
+/// CTAs loads half of a tile each: a box of k has half of its keys, and v is loaded from the CTA's first column on.
+/// Where hopper_gathers_kv(), k and v are zeros. Where a part of the head is rotary, q and k are the rest of it, and
+/// q_rope and k_rope have it, in 16 bits and the same layouts.
 struct BlackwellAttentionParams {
   TensorMap q, k, v;
   TensorMap q_rope, k_rope;  // zeros without a rotary part
@@ -45,6 +46,8 @@ struct BlackwellShape {
   int32_t rope_depth = 0;     // of depth_qk: 16-bit columns that come from tensors of their own
   bool token_scales = false;  // each key has a scale
   int32_t mma_stages = 1;     // sub-stages of a tile of V; of a slot that K and V share: qk_stages is as many
+  int32_t swizzle_bytes = 128;
+  bool splits_keys = false;  // keys may be cut into parts that meet in the workspace
 };
 
 /// Keys of a tile of K in a CTA's shared memory.
@@ -55,25 +58,40 @@ constexpr int32_t blackwell_output_columns(const BlackwellShape& shape) {
 }
 /// Slabs of a row of q and k without its rotary part, with it, and of a row of v, in a CTA's shared memory.
 constexpr int32_t plain_slabs(const BlackwellShape& shape) {
-  return slabs_of(shape.depth_qk - shape.rope_depth, shape.element_bytes);
+  return slabs_of(shape.depth_qk - shape.rope_depth, shape.element_bytes, shape.swizzle_bytes);
 }
-constexpr int32_t qk_slabs(const BlackwellShape& shape) { return plain_slabs(shape) + slabs_of(shape.rope_depth, 2); }
+constexpr int32_t qk_slabs(const BlackwellShape& shape) {
+  return plain_slabs(shape) + slabs_of(shape.rope_depth, 2, shape.swizzle_bytes);
+}
 constexpr int32_t v_slabs(const BlackwellShape& shape) {
-  return slabs_of(blackwell_output_columns(shape) / shape.ctas, shape.element_bytes);
+  return slabs_of(blackwell_output_columns(shape) / shape.ctas, shape.element_bytes, shape.swizzle_bytes);
 }
+
+constexpr int32_t kPartColumns = 32, kPartRowBytes = kPartColumns * 4;  // of the output of a part of split keys, f32
+constexpr int32_t kPartSlabBytes = kQueryTileRows * kPartRowBytes;
+constexpr int32_t kOutputBatchBytes = 16 * 4;  // of a row, that leaves tensor memory at a time: the widest output's
+
+/// Bytes of a row of queries in shared memory: their slabs, and where these are narrow what the output needs that
+/// leaves by way of them, or a slab of its part.
+constexpr int32_t query_row_bytes(const BlackwellShape& shape) {
+  const int32_t queries = qk_slabs(shape) * slab_bytes(shape.swizzle_bytes);
+  return larger(queries, shape.splits_keys ? kPartRowBytes : kOutputBatchBytes);
+}
+/// Columns of tensor memory that an output is given.
+constexpr int32_t output_columns(int32_t depth_v) { return align_up(depth_v, 64); }
 
 /// Columns of tensor memory, all 128 lanes. Probabilities lie over the scores that they come from, two to a
 /// column, or four of 8 bits.
 struct BlackwellColumns {
   int32_t scores[kScoreTiles];   // [block_n] each
-  int32_t outputs[kScoreTiles];  // [padded depth of v] each
+  int32_t outputs[kScoreTiles];  // [output_columns()] each
   int32_t used;
   int32_t allocated;  // a power of two
 };
 
 constexpr BlackwellColumns blackwell_columns(const BlackwellShape& shape) {
   BlackwellColumns columns{};
-  const int32_t v = padded_depth(shape.depth_v);
+  const int32_t v = output_columns(shape.depth_v);
   for (int32_t i = 0; i < kScoreTiles; ++i) {
     columns.scores[i] = i * shape.block_n;
     columns.outputs[i] = kScoreTiles * shape.block_n + i * v;
@@ -84,11 +102,11 @@ constexpr BlackwellColumns blackwell_columns(const BlackwellShape& shape) {
   return columns;
 }
 
-/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][rows][128 bytes],
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is [slabs][rows][slab bytes],
 /// each slab swizzled. An output leaves by way of the slot of its queries, in passes where its rows are longer; that of
 /// a part of split keys, in f32, by slabs of 32 columns (kernels/attention_sm100_parts.cuh).
 struct BlackwellLayout {
-  int32_t queries;         // num_q slots of [kQueryTileRows][slabs of 128 bytes]
+  int32_t queries;         // num_q slots of [kQueryTileRows][query_row_bytes()]
   int32_t keys;            // num_kv_stages slots
   int32_t values;          // num_kv_stages slots; a shared ring: as keys, whose slots hold K and V in turn
   int32_t factors;         // [kScoreTiles][kQueryTileRows] f32: what each row of an output is to be multiplied with
@@ -101,7 +119,8 @@ struct BlackwellLayout {
   int32_t tensor_address;  // 4 bytes: where the tensor memory begins
   int32_t arrived_last;    // 4 bytes: whether this CTA is to merge the parts of split keys
   int32_t total;
-  int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
+  // Bytes of one slot: whole groups of eight rows, so that each slot begins a swizzle pattern anew.
+  int32_t query_slot, key_slot, value_slot;
 };
 
 /// Indices of mbarriers, [kScoreTiles] each unless it says otherwise, with who arrives. Of a pair both CTAs arrive, on
@@ -151,16 +170,18 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
 
 constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   BlackwellLayout layout{};
-  const int32_t qk = qk_slabs(shape) * kSlabBytes;
-  const int32_t key_bytes = blackwell_keys(shape) * qk;
-  const int32_t value_bytes = shape.block_n * v_slabs(shape) * kSlabBytes;
-  layout.query_slot = kQueryTileRows * qk;
-  layout.key_slot = align_up(shape.shared_ring ? larger(key_bytes, value_bytes) : key_bytes, 1024);
-  layout.value_slot = shape.shared_ring ? layout.key_slot : align_up(value_bytes, 1024);
+  const int32_t slab = slab_bytes(shape.swizzle_bytes);
+  const int32_t key_bytes = blackwell_keys(shape) * qk_slabs(shape) * slab;
+  const int32_t value_bytes = shape.block_n * v_slabs(shape) * slab;
+  layout.query_slot = kQueryTileRows * query_row_bytes(shape);
+  layout.key_slot = shape.shared_ring ? larger(key_bytes, value_bytes) : key_bytes;
+  layout.value_slot = shape.shared_ring ? layout.key_slot : value_bytes;
   layout.queries = 0;
   layout.keys = layout.queries + shape.num_q * layout.query_slot;
   layout.values = shape.shared_ring ? layout.keys : layout.keys + shape.kv_stages * layout.key_slot;
   layout.factors = layout.values + shape.kv_stages * layout.value_slot;
+  // Of one query tile the second accumulator's part leaves by way of the keys.
+  if (shape.splits_keys && shape.num_q == 1) layout.factors = larger(layout.factors, layout.keys + kPartSlabBytes);
   layout.statistics = layout.factors + kScoreTiles * kQueryTileRows * 4;
   layout.published = layout.statistics + (shape.num_q == 1 ? kScoreTiles * 2 * kQueryTileRows * 4 : 0);
   layout.gather_rows = layout.published + (shape.parts > 1 ? 2 * kQueryTileRows * 4 : 0);

@@ -4,22 +4,23 @@
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "contract/integers.h"
+#include "contract/slabs.h"
 #include "contract/tensor_map.h"
 
 namespace kernelwright::contract {
 
-/// Three operands as rank-4 tensor maps of 16-bit elements, innermost first, 128-byte swizzle:
+/// Three operands as rank-4 tensor maps of 16-bit elements, innermost first, with the Spec's swizzle:
 ///   padded  (depth, token, head, batch)
 ///   ragged  (depth, token, head, 1), the tokens of all sequences
 ///   paged   (depth, token of a page, head, page): k and v
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
-/// A box is one slab of kSlabColumns columns: (64, rows, 1, 1), where rows is block_m for q, block_n / cluster for k, a
-/// CTA's share of a tile, and of a sub-stage for v, block_n / (mma_stages * cluster) (their largest divisor that
-/// page_size has too where keys are paged: hopper_kv_box_rows()). Extents that a launch does not know, and those that
-/// are zero, are never loaded past the sequence's length. The output is stored row by row: a tile may end within a
-/// sequence. Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of
+/// A box is one slab of slab_bytes() (contract/slabs.h): (columns, rows, 1, 1), where rows is block_m for q, block_n /
+/// cluster for k, a CTA's share of a tile, and of a sub-stage for v, block_n / (mma_stages * cluster) (their largest
+/// divisor that page_size has too where keys are paged: hopper_kv_box_rows()). Extents that a launch does not know, and
+/// those that are zero, are never loaded past the sequence's length. The output is stored row by row: a tile may end
+/// within a sequence. Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of
 /// `attention`.
 struct HopperAttentionParams {
   TensorMap q, k, v;
@@ -33,21 +34,10 @@ struct HopperAttentionParams {
 
 // Warpgroup 0 loads; warpgroup 1 + i multiplies rows [64 i, 64 i + 64) of a tile.
 
-constexpr int32_t kSlabColumns = 64;     // 16-bit columns of 128 bytes: one swizzle span
 constexpr int32_t kItemBytes = 64;       // what the loading warp tells the others of a work item
 constexpr int32_t kBarrierBytes = 8;     // an mbarrier
 constexpr int32_t kMinPagedBoxRows = 8;  // fewer would cost more copies than they carry
-constexpr int32_t kSwizzleRows = 8;      // what the swizzle repeats after, and where a box may begin
 constexpr int32_t kGatherBytes = 16;     // what the loading warp tells those that gather of a work item
-
-/// Columns of a tile in shared memory: whole slabs; the last one is filled up with zeros.
-constexpr int32_t padded_depth(int32_t depth) { return align_up(depth, kSlabColumns); }
-
-/// Slabs that `depth` elements of a row take: the last one is filled up with zeros.
-constexpr int32_t kSlabBytes = 128;
-constexpr int32_t slabs_of(int32_t depth, int32_t element_bytes) {
-  return (depth * element_bytes + kSlabBytes - 1) / kSlabBytes;
-}
 
 constexpr int32_t kMostMmaStages = 4;  // sub-stages of a slot
 
@@ -66,7 +56,7 @@ constexpr int32_t hopper_kv_box_rows(int32_t rows, int32_t page_size) {
 constexpr bool hopper_gathers_kv(int32_t page_size) { return page_size % kMinPagedBoxRows != 0; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024. A tile is
-/// [padded depth / 64][rows][128 bytes], each slab swizzled.
+/// [slabs][rows][slab bytes], each slab swizzled.
 struct HopperLayout {
   int32_t queries;      // q_stages slots of [block_m][padded depth]
   int32_t keys;         // kv_stages slots
@@ -76,7 +66,8 @@ struct HopperLayout {
   int32_t gathers;      // if keys are gathered: as many slots of kGatherBytes
   int32_t gather_rows;  // likewise: addresses of rows, [1 tile of K, 2 of V][block_n]
   int32_t total;
-  int32_t query_slot, key_slot, value_slot;  // bytes of one slot, multiples of 1024
+  // Bytes of one slot: whole groups of eight rows, so that each slot begins a swizzle pattern anew.
+  int32_t query_slot, key_slot, value_slot;
 };
 
 /// Indices of mbarriers: `full` of every slot, then `empty` of every slot, ring after ring.
@@ -106,12 +97,12 @@ constexpr HopperBarriers hopper_barriers(int32_t q_stages, int32_t kv_stages, in
 
 constexpr HopperLayout hopper_layout(int32_t block_m, int32_t block_n, int32_t depth_qk, int32_t depth_v,
                                      int32_t q_stages, int32_t kv_stages, int32_t qk_stages, bool shared_ring,
-                                     bool gathers = false, int32_t mma_stages = 1) {
+                                     bool gathers = false, int32_t mma_stages = 1, int32_t swizzle_bytes = 128) {
   HopperLayout layout{};
-  const int32_t qk = padded_depth(depth_qk), v = padded_depth(depth_v);
-  layout.query_slot = align_up(block_m * qk * 2, 1024);
-  layout.key_slot = align_up(block_n * (shared_ring ? larger(qk, v) : qk) * 2, 1024);
-  layout.value_slot = shared_ring ? layout.key_slot : align_up(block_n * v * 2, 1024);
+  const int32_t qk = padded_depth(depth_qk, swizzle_bytes), v = padded_depth(depth_v, swizzle_bytes);
+  layout.query_slot = block_m * qk * 2;
+  layout.key_slot = block_n * (shared_ring ? larger(qk, v) : qk) * 2;
+  layout.value_slot = shared_ring ? layout.key_slot : block_n * v * 2;
   layout.queries = 0;
   layout.keys = layout.queries + q_stages * layout.query_slot;
   layout.values = shared_ring ? layout.keys : layout.keys + kv_stages * layout.key_slot;

@@ -16,16 +16,17 @@ struct HopperDecodeParams {
   AttentionParams attention;
 };
 
-/// As DecodeLayout, with whole slabs of 64 columns, and behind all an mbarrier for the keys and one for the values of
+/// As DecodeLayout, with whole slabs, and behind all an mbarrier for the keys and one for the values of
 /// each warp's slots: [num_warps][num_stages][2].
 struct HopperDecodeLayout : DecodeLayout {
   int32_t barriers;
 };
 
 constexpr HopperDecodeLayout hopper_decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk,
-                                                  int32_t depth_v, int32_t num_stages) {
-  HopperDecodeLayout layout{
-      decode_layout(block_m, block_n, num_warps, padded_depth(depth_qk), padded_depth(depth_v), num_stages), 0};
+                                                  int32_t depth_v, int32_t num_stages, int32_t swizzle_bytes = 128) {
+  HopperDecodeLayout layout{decode_layout(block_m, block_n, num_warps, padded_depth(depth_qk, swizzle_bytes),
+                                          padded_depth(depth_v, swizzle_bytes), num_stages),
+                            0};
   layout.barriers = align_up(layout.total, kBarrierBytes);
   layout.total = layout.barriers + num_warps * num_stages * 2 * kBarrierBytes;
   return layout;

@@ -65,6 +65,13 @@ constexpr uint32_t with_scale_ids(uint32_t bits, uint32_t scale_a_id, uint32_t s
 
 /// The bits' own values. The last has atoms of 32 bytes: for transposed operands of kind::tf32.
 enum class MmaSwizzle : uint32_t { kNone = 0, k128BAtom32B = 1, k128B = 2, k64B = 4, k32B = 6 };
+/// Of 128, 64, 32 bytes, or 0: as contract/slabs.h has it.
+constexpr MmaSwizzle mma_swizzle(int32_t bytes) {
+  return bytes == 128  ? MmaSwizzle::k128B
+         : bytes == 64 ? MmaSwizzle::k64B
+         : bytes == 32 ? MmaSwizzle::k32B
+                       : MmaSwizzle::kNone;
+}
 
 /// K-major: a row holds the swizzle's width of k; `stride_bytes` (32-45) leads from 8 rows to the next 8 and
 /// `leading_bytes` (16-29) is not read while K stays within the width. MN-major: a row holds the swizzle's width of m

@@ -13,12 +13,14 @@ namespace {
 
 using namespace decode;
 
-constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk), kPaddedV = contract::padded_depth(spec::kHeadDimV);
+constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk, spec::kSwizzleBytes);
+constexpr int kPaddedV = contract::padded_depth(spec::kHeadDimV, spec::kSwizzleBytes);
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kWarpKeys, spec::kPageSize);
 constexpr int kBoxes = kWarpKeys / kBoxRows;  // along the keys
-constexpr uint32_t kRowBytes = 128, kSlabBytes = kWarpKeys * kRowBytes;
+constexpr uint32_t kRowBytes = contract::slab_bytes(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
+constexpr int kSlabColumns = kRowBytes / 2, kStepColumns = kSlabColumns * contract::slabs_of_step(spec::kSwizzleBytes);
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
-static_assert(spec::kSwizzleBytes == 128 && kBoxRows % 8 == 0, "a box begins where the swizzle's pattern does");
+static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");
 
 /// Pages of the warp's boxes, in the order in which they are loaded: each lane looks one up, 32 boxes ahead of need.
 class Pages {
@@ -55,15 +57,15 @@ class Pages {
 };
 
 class Stream {
-  using Keys =
-      tile::KvBuffer<tile::KeyTrait<kWarpKeys, contract::kSlabColumns, kPaddedQk, kWarpKeys>, tile::KvForm::kTma,
-                     spec::kKvDType, spec::kQDType, spec::kNumStages, 32, 128, spec::kArch>;
+  using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, kStepColumns, kPaddedQk, kWarpKeys>, tile::KvForm::kTma,
+                              spec::kKvDType, spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
   using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, kPaddedV>, tile::KvForm::kTma, spec::kKvDType,
-                                spec::kQDType, spec::kNumStages, 32, 128, spec::kArch>;
+                                spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
 
  public:
-  static constexpr contract::HopperDecodeLayout layout = contract::hopper_decode_layout(
-      spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumStages);
+  static constexpr contract::HopperDecodeLayout layout =
+      contract::hopper_decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV,
+                                     spec::kNumStages, spec::kSwizzleBytes);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
   static constexpr int groups_ahead = 0;
@@ -172,10 +174,9 @@ class Stream {
     for (int box = 0; box < kBoxes; ++box) {
       const int key = first_key + box * kBoxRows;
 #pragma unroll
-      for (int slab = 0; slab < kDepth / contract::kSlabColumns; ++slab)
-        ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map,
-                                     slab * contract::kSlabColumns, kPaged ? key % kPage : start_ + key, head_,
-                                     page[box], barrier);
+      for (int slab = 0; slab < kDepth / kSlabColumns; ++slab)
+        ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map, slab * kSlabColumns,
+                                     kPaged ? key % kPage : start_ + key, head_, page[box], barrier);
     }
   }
 

@@ -17,9 +17,9 @@ constexpr int kGatherWarps = 2, kGatherThreads = kGatherWarps * 32;
 
 /// A lane of a gathering warp.
 ///
-/// One cp.async of a warp fills four rows of a slab: lanes 8q to 8q + 7 have row q. The warps take such groups of four
-/// in turn, so that a lane's rows all have the same place in the swizzle's pattern of 8. Where a row lies is worked out
-/// once, by one lane, for K and for V, and left in shared memory: there are no registers to carry it.
+/// One cp.async of a warp copies 128 bytes of four rows: lanes 8q to 8q + 7 have row q. The warps take such groups of
+/// four in turn, so that a lane's rows all have the same place in the swizzle's pattern of 8. Where a row lies is
+/// worked out once, by one lane, for K and for V, and left in shared memory: there are no registers to carry it.
 class RowGather {
   static constexpr uint32_t kRows = spec::kBlockN / kGatherWarps;  // of a tile, that a warp copies
   static constexpr uint32_t kGroups = kRows / 4;
@@ -93,7 +93,8 @@ class RowGather {
 
   template <int kChunk, class Keys>
   __device__ __forceinline__ void gather_chunks(Keys& keys) const {
-    constexpr int kSlabs = contract::slabs_of(spec::kHeadDimQk, kElementBytes) / spec::kNumQkStages;
+    constexpr int kSlabs =
+        contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes) / spec::kNumQkStages;
     keys.template acquire_k<kChunk>();
     copy<kChunk * kSlabs, kSlabs, spec::kHeadDimQk, spec::kBlockN>(key_table(), keys.template get_k_smem<kChunk>());
     keys.template arrive_with_copies<kChunk>();
@@ -101,6 +102,16 @@ class RowGather {
       gather_chunks<kChunk + 1>(keys);
     else
       keys.commit_step();
+  }
+
+  static constexpr int kLineBytes = 128;  // of a row, that eight lanes copy at a time
+  /// Where piece `chunk` of a line goes, from its row's place in the line's first slab on, of slabs of kKeys rows;
+  /// `row` is below 8.
+  template <int kKeys>
+  static __device__ __forceinline__ uint32_t place(uint32_t chunk, uint32_t row) {
+    if constexpr (kRowPieces == kLineBytes / 16) return (chunk ^ row) * 16;
+    return chunk / kRowPieces * (kKeys * kRowBytes) +
+           (chunk % kRowPieces ^ contract::swizzle_of_row(row, spec::kSwizzleBytes)) * 16;
   }
 
   template <int kStage, class Values>
@@ -120,9 +131,10 @@ class RowGather {
   template <int kFirstSlab, int kSlabs, int kDepth, int kKeys>
   __device__ __forceinline__ void copy(uint32_t table, uint32_t slot) const {
     static_assert(kKeys % 16 == 0, "a lane reads the addresses of two groups at once");
+    constexpr int kLines = (kSlabs * static_cast<int>(kRowBytes) + kLineBytes - 1) / kLineBytes;
     const uint32_t lane = opaque_lane(), chunk = lane % 8, row = warp_ * 4 + lane / 8;
     uint32_t from = table + lane / 8 * (kGroups * kAddressBytes);
-    uint32_t to = slot + row * kRowBytes + (chunk ^ row) * 16;
+    uint32_t to = slot + row * kRowBytes + place<kKeys>(chunk, row);
 #pragma unroll 2
     for (uint32_t group = 0; group < kKeys / 8; group += 2) {
       const ptx::Vector16 pair = ptx::ld_shared_v4(from);
@@ -131,12 +143,14 @@ class RowGather {
         const uint64_t address = pair.word[2 * i] | static_cast<uint64_t>(pair.word[2 * i + 1]) << 32;
         const char* const source = reinterpret_cast<const char*>(address) + chunk * 16;
 #pragma unroll
-        for (int slab = 0; slab < kSlabs; ++slab) {
-          // Bytes of the head, from the slab on.
-          const int bytes = kDepth * kElementBytes - (kFirstSlab + slab) * contract::kSlabBytes;
-          const bool exists = address != 0 && (bytes >= contract::kSlabBytes || static_cast<int>(chunk) * 16 < bytes);
-          ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + slab * (kKeys * kRowBytes),
-                              source + (kFirstSlab + slab) * static_cast<int>(kRowBytes), exists ? 16 : 0);
+        for (int line = 0; line < kLines; ++line) {
+          const int first = kFirstSlab * static_cast<int>(kRowBytes) + line * kLineBytes;
+          const int slabs = kSlabs * static_cast<int>(kRowBytes) - line * kLineBytes;  // bytes of them, from here on
+          if (slabs < kLineBytes && static_cast<int>(chunk) * 16 >= slabs) break;
+          const int bytes = kDepth * kElementBytes - first;  // of the head, from here on
+          const bool exists = address != 0 && (bytes >= kLineBytes || static_cast<int>(chunk) * 16 < bytes);
+          ptx::cp_async_cg_16(to + i * (8 * kRowBytes) + line * (kLineBytes / kRowBytes * (kKeys * kRowBytes)),
+                              source + first, exists ? 16 : 0);
         }
       }
       from += 2 * kAddressBytes;

@@ -65,9 +65,10 @@ struct RopeMaps {
   const contract::TensorMap& rope;
   int rope_head_step;  // 0: one head for all
 };
+constexpr int kRopeSlabColumns = kRowBytes / 2;
 __device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab, int head) {
   if (slab < kSlabsPlain) return {&maps.plain, slab * kSlabColumns, head};
-  return {&maps.rope, (slab - kSlabsPlain) * contract::kSlabColumns, head * maps.rope_head_step};
+  return {&maps.rope, (slab - kSlabsPlain) * kRopeSlabColumns, head * maps.rope_head_step};
 }
 
 /// Query tile `tile` of the CTA's item number `lap` (of those that see keys), once the output of the item before has
@@ -217,11 +218,11 @@ class Cleaner {
     const int slot = (before_ + (kSharedRing ? (behind_two ? 2 : 1) : 0)) % spec::kNumKvStages;
     const uint32_t values = shared_.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * 8; i += 32)
+    for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * kRowPieces; i += 32)
 #pragma unroll
       for (int slab = 0; slab < kCtaSlabsV; ++slab)
         ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys * kRowBytes + i * 16 +
-                              between_stages<Consumer::mma_v_bytes>(last_keys + i / 8),
+                              between_stages<Consumer::mma_v_bytes>(last_keys + i / kRowPieces),
                           {});
     ptx::fence_proxy_async_shared();
     __syncwarp();

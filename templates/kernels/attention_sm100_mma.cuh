@@ -76,9 +76,9 @@ class Multiplier {
   }
 
   static constexpr int kChunks = spec::kNumQkStages, kChunkSlabs = kSlabsQk / kChunks;
-  using Scores =
-      mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN, kCtas, spec::kRopeDType, spec::kRopeWidth>;
-  using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN, kCtas>;
+  using Scores = mma::ScoreProduct<spec::kQDType, spec::kHeadDimQk, spec::kBlockN, spec::kSwizzleBytes, kCtas,
+                                   spec::kRopeDType, spec::kRopeWidth>;
+  using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kCtas>;
 
   /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.
   __device__ __forceinline__ uint32_t queries(int tile) const { return ptx::opaque(shared_.queries(tile)); }

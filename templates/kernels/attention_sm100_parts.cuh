@@ -17,8 +17,9 @@ namespace {
 
 // A part's rows lie in slabs of 32 columns: a line of 128 bytes a row, its pieces of 16 bytes swizzled, so that neither
 // a lane that writes its row nor lanes that read a line meet in a bank.
-constexpr int kPartColumns = 32, kPartSlabs = (spec::kHeadDimV + kPartColumns - 1) / kPartColumns;
-constexpr uint32_t kPartSlabBytes = kTileRows * kRowBytes;
+constexpr int kPartColumns = contract::kPartColumns;
+constexpr int kPartSlabs = (spec::kHeadDimV + kPartColumns - 1) / kPartColumns;
+constexpr uint32_t kPartRowBytes = contract::kPartRowBytes, kPartSlabBytes = contract::kPartSlabBytes;
 constexpr int kSoftmaxWarps = 2 * kRoleWarps;
 constexpr bool kMergesInMemory = kPartsInMemory && spec::kMerge == Merge::kInKernel;
 static_assert(kClusterParts == 1 || kPartSlabs * kPartSlabBytes <= static_cast<uint32_t>(kLayout.factors),
@@ -26,7 +27,7 @@ static_assert(kClusterParts == 1 || kPartSlabs * kPartSlabBytes <= static_cast<u
 
 /// Piece `piece` of a row's line of a slab.
 __device__ __forceinline__ uint32_t part_piece(uint32_t slab, int row, int piece) {
-  return slab + static_cast<uint32_t>(row) * kRowBytes + static_cast<uint32_t>(piece ^ row % 8) * 16;
+  return slab + static_cast<uint32_t>(row) * kPartRowBytes + static_cast<uint32_t>(piece ^ row % 8) * 16;
 }
 
 /// Columns [first, first + 16) of the slab's 32, by the thread that has the row.
@@ -51,10 +52,10 @@ __device__ __forceinline__ void store_part(const contract::AttentionParams& para
   const int column = index * kPartColumns + lane % 8 * 4;
 #pragma unroll 1
   for (int r = lane / 8; r < kWarpRows; r += 4) {
-    const ptx::Vector16 line = ptx::ld_shared_v4(part_piece(slab, slab_row + r, lane % 8));
     const int row = first_row + r;
     if (row < item.num_rows && column < spec::kHeadDimV)
-      ptx::st_global_v4(params.partial_o + part_offset(params, item, row) * spec::kHeadDimV + column, line);
+      ptx::st_global_v4(params.partial_o + part_offset(params, item, row) * spec::kHeadDimV + column,
+                        ptx::ld_shared_v4(part_piece(slab, slab_row + r, lane % 8)));
   }
 }
 

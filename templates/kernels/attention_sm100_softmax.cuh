@@ -251,7 +251,7 @@ class SoftmaxThread {
   static constexpr uint32_t kMergeBarrier = 1;
   static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16;
   static constexpr int kBatch = 16, kPiece = 16 / kOutBytes;  // columns at a time, and of 16 bytes
-  static constexpr int kPassColumns = kSlabsQk * contract::kSlabBytes / kOutBytes;
+  static constexpr int kPassColumns = contract::query_row_bytes(kShape) / kOutBytes / kBatch * kBatch;
   static constexpr int kPasses = (spec::kHeadDimV + kPassColumns - 1) / kPassColumns;
 
   /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
@@ -372,11 +372,12 @@ class SoftmaxThread {
   /// tile::StagedRows has it.
   __device__ __forceinline__ void stage(const float (&columns)[kBatch], int first, int slot) const {
     const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
+    const uint32_t moved = contract::swizzle_of_row(static_cast<uint32_t>(lane_), spec::kSwizzleBytes);
 #pragma unroll
     for (int at = 0; at < kBatch; at += kPiece) {
       const auto word = [&](int i) { return tile::pack_word<spec::kOutDType>(columns, at + i * kPiece / 4); };
       const uint32_t chunk = static_cast<uint32_t>((first + at) / kPiece);
-      ptx::st_shared_v4(mine + chunk / 8 * kQuerySlabBytes + (chunk % 8 ^ static_cast<uint32_t>(lane_ % 8)) * 16,
+      ptx::st_shared_v4(mine + chunk / kRowPieces * kQuerySlabBytes + (chunk % kRowPieces ^ moved) * 16,
                         {word(0), word(1), word(2), word(3)});
     }
   }
@@ -390,7 +391,7 @@ class SoftmaxThread {
 #pragma unroll 1
     for (int first = begin; first < begin + count; first += 16) {
       // Bytes are bytes: rows of as many 16-bit elements.
-      const tile::StagedRows<DType::kBf16, kColumns * kOutBytes / 2, kQuerySlabBytes> rows(
+      const tile::StagedRows<DType::kBf16, kColumns * kOutBytes / 2, kQuerySlabBytes, kRowBytes> rows(
           shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
           static_cast<uint32_t>(lane_));
 #pragma unroll

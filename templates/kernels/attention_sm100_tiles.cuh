@@ -52,10 +52,15 @@ constexpr bool kPartsInMemory = spec::kSplitKeys;
 static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
               "one way to cut keys; a query tile a cluster");
 static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "a pair and a queue take all keys");
-constexpr contract::BlackwellShape kShape{
-    spec::kNumQ,      spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kNumKvStages, spec::kNumQkStages,
-    kSharedRing,      kCtas,         kGathersKv,       kQueued,         kClusterParts,      kElementBytes,
-    spec::kRopeWidth, kTokenScales,  kValueStages};
+constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,
+                                          spec::kHeadDimQk,   spec::kHeadDimV,
+                                          spec::kNumKvStages, spec::kNumQkStages,
+                                          kSharedRing,        kCtas,
+                                          kGathersKv,         kQueued,
+                                          kClusterParts,      kElementBytes,
+                                          spec::kRopeWidth,   kTokenScales,
+                                          kValueStages,       spec::kSwizzleBytes,
+                                          kPartsInMemory};
 constexpr int kSlabsPlain = contract::plain_slabs(kShape), kSlabsQk = contract::qk_slabs(kShape);
 static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
 static_assert(!kGathersKv || (spec::kRopeWidth == 0 && !kTokenScales), "threads copy k and v alone");
@@ -74,8 +79,8 @@ constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / kKeyStep * kKeyStep;
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
   static constexpr int element_bytes = 1;  // columns are counted in bytes
-  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * contract::kSlabBytes;
-  static constexpr int BK0 = kSlabsQk * contract::kSlabBytes / spec::kNumQkStages, BK1 = kStageKeys;
+  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * kRowBytes;
+  static constexpr int BK0 = kSlabsQk * kRowBytes / spec::kNumQkStages, BK1 = kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;

@@ -304,8 +304,8 @@ class MathWarpgroup {
   /// Share kStage of the sum, which has landed, and those behind it as they do.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
-    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, kStage, kKeyStages>(
-        scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
+    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
+                      kKeyStages>(scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
     if constexpr (kStage + 1 < kKeyStages) {
       const uint32_t more = tiles_.template wait_k<kStage + 1>();
       take_more();
@@ -369,11 +369,11 @@ class MathWarpgroup {
       tiles_.template wait_more_v<1>();
       const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
 #pragma unroll 1
-      for (int i = thread; i < (spec::kBlockN - last_keys_) * 8; i += kMathThreads)
+      for (int i = thread; i < (spec::kBlockN - last_keys_) * kRowPieces; i += kMathThreads)
 #pragma unroll
         for (int slab = 0; slab < kSlabsV; ++slab)
           ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys_ * kRowBytes + i * 16 +
-                                between_stages<Consumer::mma_v_bytes>(last_keys_ + i / 8),
+                                between_stages<Consumer::mma_v_bytes>(last_keys_ + i / kRowPieces),
                             {});
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(kCleanBarrier, kMathThreads);
@@ -395,8 +395,8 @@ class MathWarpgroup {
   /// Share kStage of the sum, which has landed, and those behind it as they do.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
-    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, kStage, kValueStages>(output_, probabilities_,
-                                                                                           values, accumulate_);
+    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
+        output_, probabilities_, values, accumulate_);
     if constexpr (kStage + 1 < kValueStages) {
       const uint32_t more = tiles_.template wait_v<kStage + 1>();
       take_more();
@@ -474,7 +474,7 @@ class MathWarpgroup {
     const int mine = own + static_cast<int>(lane / 4);                         // the thread's; the second is 8 on
     if constexpr (kStagesOutput) {
       ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
-      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes> rows(
+      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
           shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
       rows.put(output, softmax.inverse(0), softmax.inverse(1));
       __syncwarp();  // a lane stores what others have put

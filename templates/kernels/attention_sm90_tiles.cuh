@@ -33,19 +33,19 @@ static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster"
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "a share of a tile begins where the swizzle's pattern does");
 
-constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes);
+constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes);
 constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
-constexpr contract::HopperLayout kLayout =
-    contract::hopper_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages,
-                            spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
+constexpr contract::HopperLayout kLayout = contract::hopper_layout(
+    spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages, spec::kNumKvStages,
+    spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages, spec::kSwizzleBytes);
 constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(
     spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
 
 /// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
 struct Tiles {
   static constexpr int element_bytes = 2;
-  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * contract::kSlabColumns;
-  static constexpr int BK0 = kSlabsQk * contract::kSlabColumns / spec::kNumQkStages, BK1 = kStageKeys;
+  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * kSlabColumns;
+  static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages, BK1 = kStageKeys;
   static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
   static constexpr int num_mma_stages = kValueStages;
   static constexpr bool shared_ring = kSharedRing;

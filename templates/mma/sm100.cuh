@@ -2,6 +2,7 @@
 /// multiplies; mma/sm100_slab.cuh has a GEMM's. f32 sums.
 #pragma once
 
+#include "contract/slabs.h"
 #include "contract/spec_words.h"
 #include "ptx/tcgen05_mma.cuh"
 
@@ -60,15 +61,29 @@ __device__ __forceinline__ uint64_t slab_descriptor(uint32_t address, uint32_t s
   return descriptor.bits(address);
 }
 
-/// S = Q K^T: both K-major in slabs, rows of 128 bytes. kCtas 2: each CTA of the pair has 128 rows of Q and half of the
+/// The same in slabs of any width: contract/slabs.h.
+template <int kSwizzleBytes>
+__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address, contract::SlabStrides strides) {
+  ptx::SharedDescriptor descriptor{};
+  descriptor.swizzle = contract::mma_swizzle(kSwizzleBytes);
+  descriptor.stride_bytes = strides.stride;
+  descriptor.leading_bytes = strides.leading;
+  return descriptor.bits(address);
+}
+
+/// S = Q K^T: both K-major in slabs. kCtas 2: each CTA of the pair has 128 rows of Q and half of the
 /// keys in its shared memory, at the same addresses, and gets its rows' scores of all keys. The last kRope of kDepth
 /// columns are rotary: of a type of their own, in slabs behind the others'.
-template <DType kType, int kDepth, int kKeys, int kCtas = 1, DType kRopeType = DType::kBf16, int kRope = 0>
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kCtas = 1, DType kRopeType = DType::kBf16,
+          int kRope = 0>
 struct ScoreProduct {
   using Type = Operand<kType>;
   using RopeType = Operand<kRopeType>;
   static constexpr int kSteps = (kDepth - kRope + Type::step - 1) / Type::step;  // columns past the depth are zeros
-  static constexpr int kSlabs = (kSteps + kSlabSteps - 1) / kSlabSteps;          // ahead of the rotary ones
+  // Steps follow each other in groups: those of a slab, or where a step takes several slabs, one.
+  static constexpr int kGroupSlabs = contract::slabs_of_step(kSwizzleBytes);
+  static constexpr int kGroupSteps = kGroupSlabs * contract::slab_bytes(kSwizzleBytes) / kStepBytes;
+  static constexpr int kPlainGroups = (kSteps + kGroupSteps - 1) / kGroupSteps;  // ahead of the rotary ones
   static constexpr int kRopeSteps = (kRope + RopeType::step - 1) / RopeType::step;
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kKeys, false);
   static constexpr uint32_t kRopeInstruction = RopeType::template instruction<kCtas>(kKeys, false);
@@ -77,15 +92,20 @@ struct ScoreProduct {
   /// kFirstSlab of the keys does. Slab 0 overwrites what `scores` holds.
   template <int kFirstSlab, int kCount>
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
-    const uint64_t a = slab_descriptor(queries, 0), b = slab_descriptor(keys, 0);
+    static_assert(kFirstSlab % kGroupSlabs == 0 && kCount % kGroupSlabs == 0, "whole steps");
+    constexpr int kKeyRows = kKeys / kCtas, kFirst = kFirstSlab / kGroupSlabs;
+    const uint64_t a =
+        swizzled_descriptor<kSwizzleBytes>(queries, contract::k_major_strides(kSwizzleBytes, kProductRows));
+    const uint64_t b = swizzled_descriptor<kSwizzleBytes>(keys, contract::k_major_strides(kSwizzleBytes, kKeyRows));
 #pragma unroll
-    for (int slab = kFirstSlab; slab < kFirstSlab + kCount; ++slab)
+    for (int group = kFirst; group < kFirst + kCount / kGroupSlabs; ++group)
 #pragma unroll
-      for (int i = 0; i < kSlabSteps; ++i) {
-        const int column = i * kStepBytes, step = (slab < kSlabs ? slab : slab - kSlabs) * kSlabSteps + i;
-        const uint64_t query = a + (slab * (kProductRows * kSlabRowBytes) + column) / 16;
-        const uint64_t key = b + ((slab - kFirstSlab) * (kKeys / kCtas * kSlabRowBytes) + column) / 16;
-        if (slab >= kSlabs) {
+      for (int i = 0; i < kGroupSteps; ++i) {
+        const int step = (group < kPlainGroups ? group : group - kPlainGroups) * kGroupSteps + i;
+        const int at = group * kGroupSteps + i;
+        const uint64_t query = a + contract::k_major_step(kSwizzleBytes, kProductRows, at) / 16;
+        const uint64_t key = b + contract::k_major_step(kSwizzleBytes, kKeyRows, at - kFirst * kGroupSteps) / 16;
+        if (group >= kPlainGroups) {
           if (step < kRopeSteps) ptx::tcgen05_mma_ss<RopeType::kind, kCtas>(scores, query, key, kRopeInstruction, 1);
         } else if (step < kSteps) {
           ptx::tcgen05_mma_ss<Type::kind, kCtas>(scores, query, key, kInstruction, step > 0);
@@ -97,7 +117,7 @@ struct ScoreProduct {
 /// O += P V: P in tensor memory, keys side by side in 32 bits of a column; V [keys][depth] in slabs, read as an
 /// MN-major operand. kCtas 2: each CTA of the pair has half of kColumns, of all keys, and gets its rows' outputs of all
 /// columns.
-template <DType kType, int kDepth, int kKeys, int kCtas = 1>
+template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kCtas = 1>
 struct OutputProduct {
   using Type = Operand<kType>;
   static constexpr int kStep = 16 * kCtas, kColumns = (kDepth + kStep - 1) / kStep * kStep;  // zeros past the depth
@@ -111,12 +131,13 @@ struct OutputProduct {
     static_assert(kFirst % Type::step == 0 && kCount % Type::step == 0, "whole steps");
     constexpr int kShareFirst = kFirst / kShareKeys * kShareKeys;
     static_assert(kFirst + kCount <= kShareFirst + kShareKeys, "keys of one share");
-    const uint64_t b = slab_descriptor(values, kShareKeys * kSlabRowBytes);
+    const uint64_t b =
+        swizzled_descriptor<kSwizzleBytes>(values, contract::mn_major_strides(kSwizzleBytes, kShareKeys));
 #pragma unroll
     for (int key = kFirst; key < kFirst + kCount; key += Type::step)
       ptx::tcgen05_mma_ts<Type::kind, kCtas>(output, probabilities + key * Type::bytes / 4,
-                                             b + (key - kShareFirst) * (kSlabRowBytes / 16), kInstruction,
-                                             key > kFirst || accumulates);
+                                             b + (key - kShareFirst) * (contract::slab_bytes(kSwizzleBytes) / 16),
+                                             kInstruction, key > kFirst || accumulates);
   }
 };
 

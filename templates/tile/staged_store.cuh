@@ -3,16 +3,18 @@
 /// half as for a whole: short sequences, which store often, feel it.
 #pragma once
 
+#include "contract/slabs.h"
 #include "ptx/memory.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright::tile {
 
-/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of its first row: rows of 128 bytes, slabs of
-/// 64 columns kSlabBytes apart, each aligned to 1024 bytes and swizzled as wgmma has it. Nobody else touches them.
-template <DType kOut, int kColumns, uint32_t kSlabBytes>
+/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of its first row, in slabs (contract/slabs.h)
+/// of kRowBytes a row that are kSlabBytes apart. Nobody else touches them.
+template <DType kOut, int kColumns, uint32_t kSlabBytes, int kRowBytes = 128>
 class StagedRows {
-  static constexpr int kTiles = kColumns / 8, kSlabs = (kColumns + 63) / 64;
+  static constexpr int kTiles = kColumns / 8, kLines = (kColumns + 63) / 64;  // of 128 bytes
+  static constexpr int kPieces = kRowBytes / 16, kSwizzleBytes = kPieces == 1 ? 0 : kRowBytes;
   static_assert(kColumns % 8 == 0, "tiles of 8 columns");
   uint32_t stage_;
   uint32_t lane_;
@@ -32,16 +34,24 @@ class StagedRows {
       return Element<kOut>::pack(accumulator[at] * factor, accumulator[at + 1] * factor);
     };
     // Lanes 8i.. address matrix i: rows 0 to 7, then 8 to 15, of one tile and then of the next.
-    const uint32_t row = stage_ + lane_ % 16 * 128, chunk = (lane_ / 16 ^ lane_ % 8) * 16;
+    const uint32_t row = stage_ + lane_ % 16 * kRowBytes;
+    const auto place = [&](int tile) {  // of a pair of tiles, or of a lone one
+      if constexpr (kPieces == 1) {
+        return row + (tile + lane_ / 16) * kSlabBytes;
+      } else {
+        const uint32_t chunk = (lane_ / 16 ^ contract::swizzle_of_row(lane_, kSwizzleBytes)) * 16;
+        return row + (chunk ^ tile % kPieces * 16) + tile / kPieces * kSlabBytes;
+      }
+    };
 #pragma unroll
     for (int tile = 0; tile + 2 <= kTiles; tile += 2) {
       const uint32_t words[4] = {word(tile, 0), word(tile, 1), word(tile + 1, 0), word(tile + 1, 1)};
-      ptx::stmatrix_x4(row + (chunk ^ tile % 8 * 16) + tile / 8 * kSlabBytes, words);
+      ptx::stmatrix_x4(place(tile), words);
     }
     if constexpr (kTiles % 2 != 0) {
       constexpr int kLast = kTiles - 1;
       const uint32_t words[2] = {word(kLast, 0), word(kLast, 1)};
-      ptx::stmatrix_x2(row + (chunk ^ kLast % 8 * 16) + kLast / 8 * kSlabBytes, words);
+      ptx::stmatrix_x2(place(kLast), words);
     }
   }
 
@@ -51,12 +61,13 @@ class StagedRows {
   /// That part to `to`, the row in global memory, aligned to 16 bytes.
   __device__ __forceinline__ void store(int round, uint16_t* to, bool exists) const {
     const uint32_t row = static_cast<uint32_t>(this->row(round)), chunk = lane_ % 8;
-    const uint32_t from = stage_ + row * 128 + (chunk ^ row % 8) * 16;
+    const uint32_t from = stage_ + row * kRowBytes + chunk / kPieces * kSlabBytes +
+                          (chunk % kPieces ^ contract::swizzle_of_row(row, kSwizzleBytes)) * 16;
 #pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
-      const int column = slab * 64 + static_cast<int>(chunk) * 8;
-      if (exists && (slab + 1 < kSlabs || kColumns % 64 == 0 || column < kColumns))
-        ptx::st_global_v4(to + column, ptx::ld_shared_v4(from + slab * kSlabBytes));
+    for (int line = 0; line < kLines; ++line) {
+      const int column = line * 64 + static_cast<int>(chunk) * 8;
+      if (exists && (line + 1 < kLines || kColumns % 64 == 0 || column < kColumns))
+        ptx::st_global_v4(to + column, ptx::ld_shared_v4(from + line * (8 / kPieces) * kSlabBytes));
     }
   }
 };

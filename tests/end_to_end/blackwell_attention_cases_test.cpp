@@ -359,6 +359,41 @@ void rotary_parts(List& list) {
   list.add("mla_cluster", latent(causal(small())), lengths_of(100, {500, 0, 129}), cluster);
 }
 
+/// Narrower swizzles than 128B, and none: of each operand's bytes, with all that lies in slabs or leaves by way of
+/// them.
+void swizzles(List& list) {
+  const auto add = [&](Swizzle swizzle, const char* name, const AttentionProblem& problem, const AttentionShape& shape,
+                       const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule = blackwell();
+    schedule.swizzle = swizzle;
+    if (change) change(schedule);
+    list.add(fmt::format("swizzle_{}_{}", to_string(swizzle), name), problem, shape, schedule);
+  };
+  const AttentionShape odd = lengths_of(150, {300, 0, 129});
+  const auto planned = [&](const char* name, const AttentionProblem& problem, const AttentionShape& shape,
+                           const AttentionSchedule& schedule = blackwell()) {
+    list.add(fmt::format("swizzle_planned_{}", name), problem, shape, schedule);
+  };
+  AttentionSchedule cluster = blackwell();
+  cluster.cluster = ClusterShape{1, 2};
+  planned("d16_f32_cluster", to(small(16, DType::kF16), DType::kF32), lengths_of(60, {500, 0, 129}), cluster);
+  planned("d32_split", decode(causal(small(32)), 5), lengths_of(5, {500, 0, 129}));
+  planned("d64_fp8", narrow(causal(small(64)), ScaleKind::kPerTensor), odd);
+  add(Swizzle::k64B, "pair", causal(dims(small(), 96, 64)), lengths_of(300, {213, 0, 333}),
+      [](AttentionSchedule& schedule) { schedule.cta_group = 2; });
+  add(Swizzle::k64B, "rope", rotary(paged(dims(small(), 96, 64), 64), 32), odd);
+  add(Swizzle::k64B, "page3", windowed(paged(dims(small(), 96, 32), 3), 100, 3), odd);
+  add(Swizzle::k64B, "queued", causal(ragged(with_sinks(small(32)))), lists({130, 1, 66}, {333, 65, 66}),
+      [](AttentionSchedule& schedule) { schedule.scheduler = Scheduler::kQueued; });
+  add(Swizzle::k32B, "f32", to(causal(small(48)), DType::kF32), odd);
+  add(Swizzle::k32B, "fp8_chunks", narrow(dims(small(), 96, 96), ScaleKind::kPerHead), odd,
+      [](AttentionSchedule& schedule) { schedule.kv_ring = KvRing::kSplit, schedule.num_qk_stages = 3; });
+  add(Swizzle::k32B, "split", decode(small(112), 5), lengths_of(5, {500, 0, 129}),
+      [](AttentionSchedule& schedule) { schedule.splits = 3, schedule.merge = Merge::kInKernel; });
+  add(Swizzle::kNone, "d72_40", causal(dims(small(), 72, 40)), odd);
+  add(Swizzle::kNone, "fp8", narrow(dims(paged(small(), 5), 48, 16), ScaleKind::kPerTensor, DType::kF32), odd);
+}
+
 }  // namespace
 
 std::vector<CudaCase> blackwell_cases() {
@@ -372,6 +407,7 @@ std::vector<CudaCase> blackwell_cases() {
   types(list);
   narrow_forms(list);
   rotary_parts(list);
+  swizzles(list);
   return list.take();
 }
 

@@ -29,7 +29,7 @@ const BlackwellFault kFaults[] = {
      kPair,
      {{"ptx::tcgen05_mma_ts<Type::kind, kCtas>", "ptx::tcgen05_mma_ts<Type::kind, 1>"}},
      "fault"},
-    {"slabs_of_all_keys_in_each_cta", kPair, {{"kKeys / kCtas * kSlabRowBytes", "kKeys * kSlabRowBytes"}}, "race"},
+    {"slabs_of_all_keys_in_each_cta", kPair, {{"kKeyRows = kKeys / kCtas,", "kKeyRows = kKeys,"}}, "race"},
     // ---- commits ----
     {"first_cta_alone_told_of_products",
      kPair,

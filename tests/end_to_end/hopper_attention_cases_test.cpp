@@ -338,6 +338,46 @@ void clusters(List& list) {
   add("alibi", causal(with_alibi(narrow)), shape_of(1, 300, 333), 48);
 }
 
+/// Narrower swizzles than 128B, and none: slabs of K and Q that a product walks step by step, two steps, or a half of
+/// one; V across slabs; rows that leave by way of them; boxes of pages, of a cluster's shares and of a warp; rows that
+/// threads gather. c12_d16 and c12_d32 have what the planner picks.
+void swizzles(List& list) {
+  const auto add = [&](Swizzle swizzle, const char* name, const AttentionProblem& problem, const AttentionShape& shape,
+                       const std::function<void(AttentionSchedule&)>& change = {}) {
+    AttentionSchedule schedule = hopper();
+    schedule.swizzle = swizzle;
+    schedule.block_n = 48;
+    if (change) change(schedule);
+    list.add(fmt::format("swizzle_{}_{}", to_string(swizzle), name), problem, shape, schedule);
+  };
+  AttentionShape several = lists({}, {333, 40, 0, 1});
+  several.q_len = 150;
+  const auto split_in_three = [](AttentionSchedule& schedule) {
+    schedule.kv_ring = KvRing::kSplit, schedule.num_qk_stages = 3, schedule.q_stages = 1;
+  };
+  const auto cluster_of = [](int size) {
+    return [size](AttentionSchedule& schedule) { schedule.cluster = ClusterShape{size, 1}, schedule.block_n = 64; };
+  };
+  const auto parts = [](AttentionSchedule& schedule) {
+    schedule.token_gen = true, schedule.splits = 3, schedule.block_n = {};
+  };
+  const AttentionProblem two = heads(small(), 2, 1);
+  add(Swizzle::k64B, "causal", causal(heads(dims(small(DType::kF16), 96, 96), 2, 1)), several);
+  add(Swizzle::k64B, "chunks_of_keys", causal(ragged(dims(two, 192, 128))), lists({130, 1, 66}, {333, 65, 66}),
+      split_in_three);
+  add(Swizzle::k64B, "cluster_paged", windowed(paged(dims(two, 96, 64), 16), 70, 9), several, cluster_of(2));
+  add(Swizzle::k64B, "page3", causal(paged(dims(two, 96, 32), 3)), several);
+  add(Swizzle::k64B, "decode", decode(paged(dims(small(), 96, 64), 16), 3), lists({}, {213, 40, 0}), parts);
+  add(Swizzle::k32B, "window", windowed(with_sinks(dims(two, 80, 48)), 50, 3), several);
+  add(Swizzle::k32B, "cluster", causal(dims(two, 64, 16)), shape_of(1, 500, 260), cluster_of(4));
+  add(Swizzle::k32B, "page5", paged(dims(two, 112, 112), 5), several);
+  add(Swizzle::k32B, "decode", decode(causal(dims(small(DType::kF16), 80, 48)), 4), lists({}, {213, 40, 0}), parts);
+  add(Swizzle::kNone, "ragged", causal(ragged(dims(two, 72, 40))), lists({130, 1, 66}, {333, 65, 66}));
+  add(Swizzle::kNone, "page1", paged(dims(heads(small(DType::kF16), 2, 1), 88, 8 * 9), 1), several);
+  add(Swizzle::kNone, "decode", decode(ragged(dims(small(), 96, 80)), 1), lists({1, 1, 0}, {213, 40, 9}), parts);
+  add(Swizzle::k128B, "of_narrow_heads", causal(dims(two, 32, 16)), several);
+}
+
 }  // namespace
 
 std::vector<CudaCase> hopper_cases() {
@@ -353,6 +393,7 @@ std::vector<CudaCase> hopper_cases() {
   three_stages(list);
   packed(list);
   clusters(list);
+  swizzles(list);
   return list.take();
 }
 
@@ -375,12 +416,14 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   std::set<KvRing> rings;
   std::set<Scheduler> orders;
   std::set<Rescale> rescales;
+  std::set<Swizzle> swizzles;
   for (const CudaCase& test : hopper_cases()) {
     const AttentionSpec spec = plan_attention(test.problem, test.schedule, Arch::kSm90a).main;
     warpgroups.insert(spec.math_warpgroups), block_n.insert(spec.block_n), q_stages.insert(spec.q_stages);
     kv_stages.insert(spec.num_kv_stages), qk_stages.insert(spec.num_qk_stages);
     mma_stages.insert(spec.num_mma_stages);
     overlaps.insert(spec.overlap), rings.insert(spec.kv_ring), orders.insert(spec.scheduler);
+    swizzles.insert(spec.swizzle);
     rescales.insert(spec.rescale), cluster_sizes.insert(spec.cluster_m);
   }
   EXPECT_EQ(warpgroups, (std::set{1, 2, 3}));
@@ -393,6 +436,7 @@ TEST(HopperCases, TryEveryWordOfTheSchedule) {
   EXPECT_EQ(rings.size(), 2u);
   EXPECT_EQ(orders.size(), 4u);
   EXPECT_EQ(rescales.size(), 2u);
+  EXPECT_EQ(swizzles.size(), 4u);
   EXPECT_EQ(cluster_sizes, (std::set{1, 2, 4}));
 }
 

@@ -148,12 +148,12 @@ TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
   AttentionSchedule schedule;
   schedule.math_warpgroups = 2;
   schedule.kv_ring = KvRing::kShared;
-  schedule.swizzle = Swizzle::k64B;
+  schedule.splits = 2;
   try {
     plan_attention(prefill(), schedule, Arch::kSm90a);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B");
+    EXPECT_STREQ(error.what(), "/schedule/splits: 2 is not built yet for the hopper family; it has 1");
   }
 }
 

@@ -282,7 +282,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
         problem.scales = ScaleKind::kPerTensor;
         problem.head_dim = {100, 260};
         schedule.splits = 2;
-        schedule.swizzle = Swizzle::k64B;
         schedule.cluster = ClusterShape{2, 2};
         schedule.math_warpgroups = 4;
         schedule.num_warps = 8;
@@ -297,7 +296,6 @@ TEST(HopperPlan, RefusesWhatTheKernelLacksAllAtOnce) {
           "token_gen, q_stages, num_kv_stages, num_qk_stages, num_mma_stages, kv_ring, math_warpgroups, overlap, "
           "swizzle, cluster, scheduler, pack_gqa, splits, rescale",
           "/schedule/splits: 2 is not built yet for the hopper family; it has 1",
-          "/schedule/swizzle: \"64B\" is not built yet for the hopper family; it has 128B",
           "/schedule/cluster: [2, 2] is not built yet for the hopper family; it has [1, 1], [2, 1], [4, 1]",
           "/schedule/math_warpgroups: 4 is not built yet for the hopper family; it has 1, 2, 3"));
   EXPECT_THAT(
@@ -381,7 +379,7 @@ TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
             contract::hopper_layout(128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring);
         for (const int offset : {map.keys, map.values, map.barriers, map.query_slot, map.key_slot, map.value_slot})
           EXPECT_EQ(offset % 1024, 0);
-        EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk) * 2);
+        EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk, 128) * 2);
         EXPECT_EQ(map.keys, q_stages * map.query_slot);
         EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
         EXPECT_EQ(map.barriers, map.values + stages * map.value_slot);

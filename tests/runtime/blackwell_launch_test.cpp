@@ -50,6 +50,18 @@ TEST(BlackwellTensorMaps, OfPackedHeadsTakeAGroupBesideItsTokens) {
   EXPECT_THAT(box(maps.q), ElementsAre(64, 4, 32, 1, 1)) << "128 rows: 32 tokens of 4 heads";
 }
 
+TEST(BlackwellTensorMaps, HaveBoxesAsWideAsTheSwizzle) {
+  AttentionProblem problem = prefill_problem();
+  problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};
+  problem.head_dim = {64, 64};
+  const AttentionTensorMaps maps = maps_of(problem, blackwell());
+  EXPECT_EQ(maps.q.swizzle, Swizzle::k64B) << "a row is 64 bytes";
+  EXPECT_THAT(box(maps.q), ElementsAre(64, 128, 1, 1));
+  AttentionSchedule schedule = blackwell();
+  schedule.swizzle = Swizzle::k32B;
+  EXPECT_THAT(box(maps_of(problem, schedule).v), ElementsAre(32, 128, 1, 1));
+}
+
 TEST(BlackwellTensorMaps, OfARotaryPartAreFour) {
   AttentionProblem problem = prefill_problem();
   problem.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16};

@@ -97,6 +97,22 @@ TEST(AttentionTensorMaps, HaveTheDepthOfEachOperand) {
   EXPECT_EQ(maps.k.box[1], 112u) << "block_n";
 }
 
+TEST(AttentionTensorMaps, HaveBoxesAsWideAsTheSwizzle) {
+  AttentionProblem problem = prefill_problem();
+  problem.head_dim = {96, 32};
+  for (const auto& [swizzle, columns] : {std::pair{Swizzle::kNone, 8u}, std::pair{Swizzle::k32B, 16u},
+                                         std::pair{Swizzle::k64B, 32u}, std::pair{Swizzle::k128B, 64u}}) {
+    AttentionSchedule schedule = hopper();
+    schedule.swizzle = swizzle;
+    const AttentionTensorMaps maps = maps_of(
+        problem, [](AttentionTensors&) {}, schedule);
+    for (const TensorMapRequest* map : {&maps.q, &maps.k, &maps.v}) {
+      EXPECT_EQ(map->swizzle, swizzle);
+      EXPECT_THAT(box(*map), ElementsAre(columns, 128, 1, 1)) << to_string(swizzle);
+    }
+  }
+}
+
 TEST(AttentionTensorMaps, OfRaggedOperandsHaveOneBatchOfAllTokens) {
   AttentionProblem problem = prefill_problem();
   problem.q_layout = QLayout::kRagged;
