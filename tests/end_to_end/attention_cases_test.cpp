@@ -448,6 +448,29 @@ void not_finite(std::vector<CudaCase>& cases) {
   }
 }
 
+/// The portable family's swizzles: rows of whole spans and of a span and a rest (80 columns), chunks of the depth, keys
+/// that come through registers. Hopper has no block_k, and cases of its own.
+void swizzles(std::vector<CudaCase>& cases) {
+  const auto add = [&](Swizzle swizzle, const char* name, AttentionProblem problem, const AttentionShape& shape,
+                       int block_k) {
+    CudaCase test{fmt::format("swizzle_{}_{}", to_string(swizzle), name), heads(std::move(problem), 4, 2), shape};
+    test.schedule.swizzle = swizzle;
+    test.schedule.block_k = block_k;
+    cases.push_back(test);
+  };
+  AttentionShape several = lists({}, {213, 40, 0});
+  several.q_len = 70;
+  const AttentionProblem problem = default_problem();
+  add(Swizzle::kNone, "window", windowed(dims(problem, 80, 80), 50, 3), several, 80);
+  add(Swizzle::k32B, "paged", causal(paged(dims(default_problem(DType::kF16), 96, 80), 16)), several, 32);
+  add(Swizzle::k64B, "fp8", causal(fp8(dims(problem, 80, 64))), several, 80);
+  add(Swizzle::k64B, "chunks", causal(dims(problem, 128, 96)), several, 64);
+  several.q_len = 4;
+  add(Swizzle::kNone, "decode", decode(paged(dims(problem, 96, 96), 16), 4), several, 96);
+  add(Swizzle::k32B, "decode", decode(fp8(dims(problem, 80, 80)), 4), several, 80);
+  add(Swizzle::k64B, "decode", decode(causal(dims(problem, 128, 80)), 4), several, 32);
+}
+
 }  // namespace
 
 CudaCase of_family(CudaCase test, Family family) {
@@ -505,6 +528,7 @@ std::vector<CudaCase> all_cuda_cases() {
   extreme_weights(cases);
   not_finite(cases);
   values(cases);
+  swizzles(cases);
   return cases;
 }
 

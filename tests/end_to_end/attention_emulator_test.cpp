@@ -96,8 +96,8 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
       // Left open, the number of parts follows the machine's SMs.
       if (test.problem.max_q_len > 0 && test.schedule.splits.is_auto()) test.schedule.splits = 3;
       const std::string number = number_of(shared.name);
-      if ((number == "c17" || number == "alibi" || number == "prompt") && tile_operations(test) <= kLargest &&
-          !is_another_dtype(shared, number))
+      if ((number == "c17" || number == "alibi" || number == "prompt" || number == "swizzle") &&
+          tile_operations(test) <= kLargest && !is_another_dtype(shared, number))
         made["portable_" + number + (test.problem.max_q_len > 0 ? "_decode" : "")].push_back(test);
     }
     for (const CudaCase& test : hopper_cases()) made[group_of(test)].push_back(test);
@@ -169,7 +169,10 @@ TEST(HopperAttentionCases, HaveEveryNumberThatTheFamilyTakes) {
                              "c36",
                              "c39",
                              "clusters_of_2",
-                             "clusters_of_4"})
+                             "clusters_of_4",
+                             "swizzle",
+                             "portable_swizzle",
+                             "portable_swizzle_decode"})
     EXPECT_TRUE(cases_by_number().contains(number)) << number;
 }
 
