@@ -34,6 +34,7 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
     if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
   const Axis cluster = axis("cluster", &S::cluster, clusters);
+  const Axis swizzles = axis("swizzle", &S::swizzle, detail::swizzles_to_try(problem));
   AxisSets sets{
       {axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
        axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
@@ -47,6 +48,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
     sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),
                     axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128, 256}),
                     axis("num_stages", &S::num_stages, {2, 3, 4, 5, 6, 8})});
+  if (swizzles.values.size() > 1)
+    for (std::vector<Axis>& set : sets) set.push_back(swizzles);
   return sets;
 }
 

@@ -30,6 +30,11 @@ AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
     sets.push_back({axis("token_gen", &S::token_gen, {false}), registers, axis("num_warps", &S::num_warps, {4, 8}),
                     axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {32, 48, 64}),
                     axis("num_stages", &S::num_stages, {1, 2, 3})});
+  // Narrower swizzles, and none: on few tiles, for ldmatrix meets no bank conflict in any.
+  const Axis swizzles = axis("swizzle", &S::swizzle, {Swizzle::k64B, Swizzle::k32B, Swizzle::kNone});
+  sets.push_back({swizzles, axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
+                  axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {64, 128}),
+                  axis("num_stages", &S::num_stages, {1, 2})});
   // Walking keys warp by warp pays where few rows come: the planner's own bound is 64 of a KV head.
   if (problem.max_q_len <= 0 || problem.max_q_len * problem.group() > 128) return sets;
   sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {1, 2, 4, 8}),
@@ -40,6 +45,9 @@ AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
     sets.push_back({axis("token_gen", &S::token_gen, {true}), registers, axis("num_warps", &S::num_warps, {2, 4, 8}),
                     axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128}),
                     axis("num_stages", &S::num_stages, {1, 2, 3})});
+  sets.push_back({swizzles, axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4}),
+                  axis("block_m", &S::block_m, {16}), axis("block_n", &S::block_n, {64, 128}),
+                  axis("num_stages", &S::num_stages, converts ? std::vector{1, 2} : std::vector{2, 3})});
   return sets;
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "generator/blackwell_plans.h"
+#include "kernelwright/generator/candidates.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/launch_plan.h"
 #include "kernelwright/generator/planner.h"
@@ -139,6 +142,25 @@ TEST(Swizzle, DecidesOnSlabsOfSlotsChunksAndCopies) {
   const AttentionSpec narrow_heads = plan(prefill(32, 32), on(Family::kBlackwell)).main;
   const AttentionSpec padded = plan(prefill(32, 32), on(Family::kBlackwell, Swizzle::k128B)).main;
   EXPECT_LT(shared_bytes(narrow_heads), shared_bytes(padded));
+}
+
+TEST(Swizzle, IsTriedByTheTuner) {
+  const auto tried = [](const AttentionProblem& problem, Family family) {
+    std::set<Swizzle> swizzles;
+    AttentionShape shape;
+    shape.batch = 1, shape.q_len = problem.max_q_len > 0 ? problem.max_q_len : 4096, shape.kv_len = 4096;
+    for (const Candidate& candidate :
+         enumerate_candidates(problem, on(family), arch_of(family), {shape}, {.most = 0, .within = 1e9}).kept)
+      swizzles.insert(candidate.plan.main.swizzle);
+    return swizzles;
+  };
+  using Set = std::set<Swizzle>;
+  EXPECT_EQ(tried(prefill(128, 128), Family::kHopper), (Set{Swizzle::k128B})) << "whole spans of 128 bytes";
+  EXPECT_EQ(tried(prefill(96, 96), Family::kHopper), (Set{Swizzle::k64B, Swizzle::k128B}));
+  EXPECT_EQ(tried(prefill(80, 80), Family::kHopper), (Set{Swizzle::k32B, Swizzle::k128B}));
+  EXPECT_EQ(tried(prefill(32, 32), Family::kBlackwell), (Set{Swizzle::k64B, Swizzle::k128B}));
+  EXPECT_EQ(tried(prefill(80, 80), Family::kPortable),
+            (Set{Swizzle::kNone, Swizzle::k32B, Swizzle::k64B, Swizzle::k128B}));
 }
 
 }  // namespace
