@@ -136,7 +136,8 @@ class Tile {
     // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
     const int step = detail::staged_key_step(spec_, wide_pages ? 32 : 16);
-    spec_.block_n = schedule_.block_n.value_or(target_.block_n / step * step);
+    // A step wider than the target gives a tile that validation refuses by name.
+    spec_.block_n = schedule_.block_n.value_or(std::max(step, target_.block_n / step * step));
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;
     // A narrow window: as few tiles, and no wider than they must be.

@@ -193,6 +193,18 @@ TEST(HopperPlan, CutsTilesOfKAndOfVIntoSubStages) {
   EXPECT_EQ(spec.block_n % 96, 0) << "each CTA loads 8 keys of each sub-stage, or a multiple";
 }
 
+TEST(HopperPlan, PlansAStepOfSubStagesWiderThanItsUsualTile) {
+  // A cluster of four takes 32 keys of a sub-stage at a time: four sub-stages take 128, and the usual tile has 80.
+  AttentionProblem problem = prefill(128, 128);
+  problem.mask = {MaskKind::kSlidingWindow, {9, 31}, 0, {}};
+  AttentionSchedule schedule = hopper();
+  schedule.num_mma_stages = 4;
+  schedule.num_qk_stages = 2;
+  schedule.math_warpgroups = 2;
+  schedule.cluster = ClusterShape{4, 1};
+  EXPECT_EQ(planned(problem, schedule).block_n, 128);
+}
+
 TEST(HopperPlan, RefusesSubStagesThatDoNotDivideATile) {
   const auto stages = [](int count, int block_n, const std::function<void(AttentionSchedule&)>& change) {
     return refused([&](auto&, auto& schedule) {
