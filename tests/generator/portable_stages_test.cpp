@@ -62,6 +62,19 @@ TEST(PortableStagePlan, AreSlotsUnlessKeysAreConverted) {
   }
 }
 
+TEST(PortableStagePlan, AreAsManyAsTheirFormHasByDefault) {
+  for (const int depth : {64, 80, 128, 256}) {
+    const int slots = depth <= 64 ? 2 : 1;
+    EXPECT_EQ(planned(prefill(DType::kBf16, depth), portable()).num_stages, slots) << depth;
+    const AttentionSpec decoding = planned(decode(DType::kBf16, depth), portable());
+    EXPECT_TRUE(decoding.token_gen);
+    EXPECT_GE(decoding.num_stages, 2) << depth;
+    EXPECT_LE(decoding.num_stages, 4) << depth;
+    for (const AttentionProblem& problem : {prefill(DType::kBf16, depth), decode(DType::kBf16, depth)})
+      EXPECT_EQ(planned(problem, staged(Staging::kRegisters)).num_stages, 1) << depth;
+  }
+}
+
 TEST(PortableStagePlan, OfRegistersTakeOneSlotHoweverManyThereAre) {
   AttentionSchedule schedule = staged(Staging::kRegisters);
   for (const AttentionProblem& problem : {prefill(DType::kBf16, 64), decode(DType::kBf16, 64)}) {
