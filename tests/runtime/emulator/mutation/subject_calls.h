@@ -1,0 +1,34 @@
+/// Calls through the engine whose kernels are mutated: attention and GEMM, of each family, in the forms whose
+/// synchronisation differs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/schedule.h"
+
+namespace kernelwright::test {
+
+/// A call of attention, and the kernel that its schedule asks for. It may launch two kernels.
+struct AttentionCall {
+  std::string name;
+  AttentionProblem problem;
+  AttentionShape shape;
+  AttentionSchedule schedule = {};
+  int num_sms = 0;  // 0: as many as the emulator has by itself
+};
+
+/// A call of GEMM likewise. Two SMs: each CTA walks several tiles.
+struct GemmCall {
+  std::string name;
+  GemmProblem problem;
+  int m = 0;
+  GemmSchedule schedule = {};
+  int num_sms = 2;
+};
+
+std::vector<AttentionCall> attention_calls();
+std::vector<GemmCall> gemm_calls();
+
+}  // namespace kernelwright::test

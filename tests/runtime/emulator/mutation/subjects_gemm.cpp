@@ -1,0 +1,111 @@
+// The GEMM kernels that are mutated.
+#include "runtime/emulator/mutation/subject_calls.h"
+
+namespace kernelwright::test {
+namespace {
+
+/// gemm_sm100 in the forms whose synchronisation differs: a CTA by itself, a pair, CTAs that load for each other, tiles
+/// that come by cluster launch control to pairs, scales that are copied to tensor memory or gathered first, slabs that
+/// threads add up, and parts of k.
+void add_blackwell(std::vector<GemmCall>& calls) {
+  GemmSchedule plain;
+  plain.family = Family::kBlackwell;
+  plain.block_n = 64;
+  plain.stages = 3;
+  plain.cta_group = 1;
+  plain.cluster = ClusterShape{1, 1};
+  plain.scheduler = Scheduler::kPersistent;
+  GemmProblem problem;
+  problem.n = 200;
+  problem.k = 328;
+  const auto of = [&](DType operands, int n, int k) {
+    GemmProblem scaled = problem;
+    scaled.n = n;
+    scaled.k = k;
+    scaled.dtype = {operands, operands, DType::kBf16, DType::kBf16};
+    scaled.scales = ScaleKind::kPerBlock;
+    return scaled;
+  };
+  calls.push_back({"gemm_sm100_plain", problem, 200, plain});
+  GemmSchedule pair = plain;
+  pair.cta_group = 2;
+  pair.cluster = ClusterShape{2, 1};
+  calls.push_back({"gemm_sm100_pair", problem, 300, pair});
+  GemmSchedule cluster = plain;
+  cluster.cluster = ClusterShape{2, 2};
+  calls.push_back({"gemm_sm100_cluster", problem, 300, cluster, 4});
+  GemmSchedule queued = pair;
+  queued.scheduler = Scheduler::kQueued;
+  queued.clc_depth = 2;
+  calls.push_back({"gemm_sm100_queued_pair", problem, 500, queued, 4});
+  calls.push_back({"gemm_sm100_block_scaled", of(DType::kMxfp8, 200, 544), 200, plain});
+  GemmSchedule narrow = plain;
+  narrow.block_n = 32;
+  narrow.swap_ab = true;
+  calls.push_back({"gemm_sm100_gathered", of(DType::kMxfp4, 200, 1120), 130, narrow});
+  GemmSchedule slabs = plain;
+  slabs.accumulator_stages = 2;
+  calls.push_back({"gemm_sm100_slabs", of(DType::kE4m3, 200, 656), 200, slabs});
+  GemmSchedule parts = plain;
+  parts.split_k = 2;
+  problem.k = 584;  // rings go round within a part
+  calls.push_back({"gemm_sm100_parts_of_k", problem, 200, parts});
+}
+
+}  // namespace
+
+/// gemm_sm90 in the forms whose synchronisation differs: products waited for at once or behind the next, groups of
+/// slots, warpgroups that take turns, clusters, parts of k in either way, scales that come with a slot, of rows or of
+/// columns. A CTA walks several tiles and its ring goes round within one; the last tiles end inside m, n and k.
+std::vector<GemmCall> gemm_calls() {
+  GemmSchedule plain;
+  plain.family = Family::kHopper;
+  plain.block_m = plain.block_n = 64;
+  plain.stages = 3;
+  plain.math_warpgroups = 1;
+  plain.roles = Roles::kCooperative;
+  GemmProblem problem;
+  problem.n = 136;
+  problem.k = 392;
+  std::vector<GemmCall> calls;
+  calls.push_back({"gemm_sm90_plain", problem, 200, plain});
+  GemmSchedule groups = plain;
+  groups.k_group = 2;
+  groups.stages = 6;
+  groups.mma_in_flight = 0;
+  calls.push_back({"gemm_sm90_groups", problem, 200, groups});
+  GemmSchedule turns = plain;
+  turns.roles = Roles::kPingPong;
+  turns.math_warpgroups = 2;
+  calls.push_back({"gemm_sm90_ping_pong", problem, 300, turns});
+  GemmSchedule cluster = plain;
+  cluster.cluster = ClusterShape{2, 1};
+  calls.push_back({"gemm_sm90_cluster", problem, 300, cluster});
+  GemmSchedule parts = plain;
+  parts.block_n = 128;
+  parts.split_k = 2;
+  calls.push_back({"gemm_sm90_parts_of_k", problem, 100, parts});
+  GemmSchedule turnstile = plain;
+  turnstile.split_k = 2;
+  turnstile.split_mode = SplitMode::kTurnstile;
+  GemmProblem deep = problem;
+  deep.k = 520;  // the ring goes round within a part
+  calls.push_back({"gemm_sm90_turnstile", deep, 100, turnstile});
+  GemmProblem blocks;
+  blocks.n = 256;
+  blocks.k = 656;
+  blocks.dtype = {DType::kE4m3, DType::kE4m3, DType::kBf16, DType::kBf16};
+  blocks.scales = ScaleKind::kPerBlock;
+  GemmSchedule wide = plain;
+  wide.block_n = 128;
+  calls.push_back({"gemm_sm90_block_scales", blocks, 200, wide});
+  // Scales in the slot are read as products are added.
+  GemmSchedule swapped = plain;
+  swapped.block_n = 32;
+  swapped.swap_ab = true;
+  calls.push_back({"gemm_sm90_block_scales_swapped", blocks, 200, swapped});
+  add_blackwell(calls);
+  return calls;
+}
+
+}  // namespace kernelwright::test
