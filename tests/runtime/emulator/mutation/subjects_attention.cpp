@@ -6,6 +6,8 @@
 namespace kernelwright::test {
 namespace {
 
+constexpr int kSms = 2;  // where a CTA is to walk several items
+
 AttentionProblem small_problem(Heads heads, int head_dim = 64) {
   AttentionProblem problem;
   problem.dtype = {DType::kBf16, DType::kBf16, DType::kBf16};
@@ -20,6 +22,37 @@ AttentionShape small_shape(int q_len, int kv_len) {
   shape.q_len = q_len;
   shape.kv_len = kv_len;
   return shape;
+}
+
+AttentionSchedule hopper_schedule() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.math_warpgroups = 2;
+  schedule.block_n = 48;
+  return schedule;
+}
+
+AttentionSchedule hopper_decode_schedule() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kHopper;
+  schedule.token_gen = true;
+  schedule.splits = 3;
+  schedule.num_warps = 2;
+  schedule.block_n = 64;
+  schedule.num_stages = 2;
+  schedule.merge = Merge::kInKernel;
+  return schedule;
+}
+
+AttentionSchedule blackwell_schedule() {
+  AttentionSchedule schedule;
+  schedule.family = Family::kBlackwell;
+  schedule.num_q = 2;
+  schedule.block_n = 64;
+  schedule.kv_ring = KvRing::kShared;
+  schedule.num_kv_stages = 3;
+  schedule.rescale = Rescale::kAlways;
+  return schedule;
 }
 
 void add_portable(std::vector<AttentionCall>& calls) {
@@ -72,11 +105,7 @@ AttentionShape small_batch(std::vector<int> q_lens, std::vector<int> kv_lens) {
 /// that are cleaned, warpgroups without rows. A CTA walks several items: some of several tiles, so that a ring goes
 /// round within one, and some of one tile side by side, or the ring of keys would say what that of queries has to.
 void add_hopper_prefill(std::vector<AttentionCall>& calls) {
-  constexpr int kSms = 2;
-  AttentionSchedule hopper;
-  hopper.family = Family::kHopper;
-  hopper.math_warpgroups = 2;
-  hopper.block_n = 48;
+  AttentionSchedule hopper = hopper_schedule();
   hopper.kv_ring = KvRing::kSplit;
   hopper.num_kv_stages = 3;
   hopper.overlap = Overlap::kBoth;
@@ -128,15 +157,7 @@ void add_hopper_prefill(std::vector<AttentionCall>& calls) {
 }
 
 void add_hopper_decode(std::vector<AttentionCall>& calls) {
-  constexpr int kSms = 2;
-  AttentionSchedule hopper;
-  hopper.family = Family::kHopper;
-  hopper.token_gen = true;
-  hopper.splits = 3;
-  hopper.num_warps = 2;
-  hopper.block_n = 64;
-  hopper.num_stages = 2;
-  hopper.merge = Merge::kInKernel;
+  AttentionSchedule hopper = hopper_decode_schedule();
   AttentionProblem decode = small_problem({4, 1});
   decode.max_q_len = 1;
   decode.lse = true;
@@ -153,11 +174,7 @@ void add_hopper_decode(std::vector<AttentionCall>& calls) {
 
 /// attention_sm90 with items from a queue, in clusters, and with keys that threads gather.
 void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
-  constexpr int kSms = 2;
-  AttentionSchedule hopper;
-  hopper.family = Family::kHopper;
-  hopper.math_warpgroups = 2;
-  hopper.block_n = 48;
+  AttentionSchedule hopper = hopper_schedule();
   AttentionProblem causal = small_problem({1, 1});
   causal.mask.kind = MaskKind::kCausal;
   // Many items of one tile, so that records and slots of queries go round; the last one of each CTA has several.
@@ -178,16 +195,61 @@ void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm90_cluster", small_problem({1, 1}), pairs, cluster, kSms});
 }
 
+/// Sub-stages of K and V, in rings of their own and in one; V's alone; and keys that threads gather into them.
+void add_hopper_sub_stages(std::vector<AttentionCall>& calls) {
+  AttentionSchedule split = hopper_schedule();
+  split.block_n = 32;
+  split.kv_ring = KvRing::kSplit;
+  split.num_kv_stages = 2;
+  split.num_qk_stages = 1;
+  split.num_mma_stages = 2;
+  AttentionProblem causal = small_problem({1, 1});
+  causal.mask.kind = MaskKind::kCausal;
+  AttentionShape shape = small_batch({}, {100, 20, 0, 30, 130, 20});
+  shape.q_len = 110;
+  calls.push_back({"attention_sm90_values_in_shares", causal, shape, split, kSms});
+  AttentionSchedule both = split;
+  both.num_qk_stages = 2;
+  both.overlap = Overlap::kBoth;
+  const AttentionProblem deep = small_problem({1, 1}, 128);
+  calls.push_back({"attention_sm90_sub_stages_split", deep, shape, both, kSms});
+  AttentionSchedule shared = both;
+  shared.kv_ring = KvRing::kShared;
+  shared.num_kv_stages = 3;
+  shared.overlap = Overlap::kIntra;
+  calls.push_back({"attention_sm90_sub_stages_shared", deep, shape, shared, kSms});
+  AttentionProblem pages = causal;
+  pages.kv_layout = {KvLayoutKind::kPaged, 1};
+  calls.push_back({"attention_sm90_gathered_in_shares", pages, shape, split, kSms});
+}
+
+/// Swizzles of heads that are narrower than 64 columns.
+void add_hopper_swizzles(std::vector<AttentionCall>& calls) {
+  AttentionShape shape = small_batch({}, {130, 40, 0, 30, 200, 150, 20, 48});
+  shape.q_len = 110;
+  const auto add = [&](const char* name, Swizzle swizzle, int head_dim) {
+    AttentionProblem problem = small_problem({1, 1}, head_dim);
+    problem.mask.kind = MaskKind::kCausal;
+    AttentionSchedule schedule = hopper_schedule();
+    schedule.block_n = 64;
+    schedule.q_stages = 2;
+    schedule.swizzle = swizzle;
+    calls.push_back({name, problem, shape, schedule, kSms});
+  };
+  add("attention_sm90_swizzle_64B", Swizzle::k64B, 32);
+  add("attention_sm90_swizzle_32B", Swizzle::k32B, 16);
+  add("attention_sm90_swizzle_none", Swizzle::kNone, 24);
+  AttentionSchedule decode = hopper_decode_schedule();
+  decode.swizzle = Swizzle::k64B;
+  AttentionProblem one_query = small_problem({4, 1}, 32);
+  one_query.max_q_len = 1;
+  calls.push_back({"attention_decode_sm90_swizzle_64B", one_query, small_shape(1, 1000), decode, kSms});
+}
+
 /// attention_sm100 in the forms whose synchronisation differs: query tiles, rings, chunks of keys; a tile of values
 /// that is cleaned. Sequences of one tile, of as many as a ring has slots, and of several laps.
 void add_blackwell(std::vector<AttentionCall>& calls) {
-  AttentionSchedule two;
-  two.family = Family::kBlackwell;
-  two.num_q = 2;
-  two.block_n = 64;
-  two.kv_ring = KvRing::kShared;
-  two.num_kv_stages = 3;
-  two.rescale = Rescale::kAlways;
+  const AttentionSchedule two = blackwell_schedule();
   AttentionShape shape = small_batch({}, {300, 64, 170});
   shape.q_len = 200;
   calls.push_back({"attention_sm100_two_query_tiles", small_problem({1, 1}), shape, two});
@@ -207,6 +269,86 @@ void add_blackwell(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm100_one_query_tile", small_problem({1, 1}, 128), shape, one});
 }
 
+/// Sub-stages of K and V, in a ring that they share and in rings of their own.
+void add_blackwell_sub_stages(std::vector<AttentionCall>& calls) {
+  AttentionSchedule two = blackwell_schedule();
+  two.num_mma_stages = 2;
+  AttentionShape shape = small_batch({}, {300, 64, 170});
+  shape.q_len = 200;
+  calls.push_back({"attention_sm100_two_query_tiles_sub_stages", small_problem({1, 1}, 128), shape, two});
+  AttentionSchedule one = two;
+  one.num_q = 1;
+  one.block_n = 96;
+  one.kv_ring = KvRing::kSplit;
+  one.num_kv_stages = 2;
+  one.num_qk_stages = 2;
+  one.num_mma_stages = 3;
+  shape = small_batch({}, {384, 60, 300});
+  shape.q_len = 70;
+  calls.push_back({"attention_sm100_one_query_tile_sub_stages", small_problem({1, 1}, 128), shape, one});
+}
+
+/// Swizzles of heads that are narrower than 64 columns.
+void add_blackwell_swizzles(std::vector<AttentionCall>& calls) {
+  AttentionShape shape = small_batch({}, {300, 64, 170});
+  shape.q_len = 200;
+  const auto add = [&](const char* name, Swizzle swizzle, int head_dim) {
+    AttentionSchedule schedule = blackwell_schedule();
+    schedule.swizzle = swizzle;
+    calls.push_back({name, small_problem({1, 1}, head_dim), shape, schedule});
+  };
+  add("attention_sm100_two_query_tiles_swizzle_64B", Swizzle::k64B, 32);
+  add("attention_sm100_two_query_tiles_swizzle_32B", Swizzle::k32B, 16);
+  add("attention_sm100_two_query_tiles_swizzle_none", Swizzle::kNone, 24);
+}
+
+constexpr const char* kMaskSource = R"(
+#include "policy/place.cuh"
+struct EveryThird {
+  __device__ bool visible(const kernelwright::Place& at) const { return (at.diagonal() - at.key) % 3 != 0; }
+};
+)";
+constexpr const char* kScoreSource = R"(
+#include "policy/place.cuh"
+struct Tilted {
+  __device__ float apply(float score, const kernelwright::Place& at) const { return score + 0.03125f * (at.key % 7); }
+};
+)";
+
+/// What a user says of single scores: tensors of the launch in each form of attention, and sources in one.
+void add_open_scores(std::vector<AttentionCall>& calls) {
+  AttentionProblem open = small_problem({2, 1});
+  open.mask.kind = MaskKind::kTensor;
+  open.mask.tensor.batch = false;
+  open.score_mod.kind = ScoreModKind::kTensor;
+  AttentionProblem one_query = open;
+  one_query.heads = {8, 2};
+  one_query.max_q_len = 1;
+
+  AttentionSchedule portable;
+  portable.family = Family::kPortable;
+  calls.push_back({"portable_prefill_open", open, small_shape(200, 320), portable});
+  AttentionSchedule parts = portable;
+  parts.splits = 2;
+  parts.merge = Merge::kInKernel;
+  calls.push_back({"portable_decode_open", one_query, small_shape(1, 700), parts});
+
+  AttentionSchedule hopper = hopper_schedule();
+  hopper.q_stages = 2;
+  AttentionShape shape = small_batch({}, {130, 40, 30, 200});
+  shape.q_len = 110;
+  calls.push_back({"attention_sm90_open", open, shape, hopper, kSms});
+  AttentionProblem sources = small_problem({2, 1});
+  sources.mask.kind = MaskKind::kSource;
+  sources.mask.source = {"mask.cuh", "EveryThird", kMaskSource, {}};
+  sources.score_mod.kind = ScoreModKind::kSource;
+  sources.score_mod.source = {"score.cuh", "Tilted", kScoreSource, {}};
+  calls.push_back({"attention_sm90_sources", sources, shape, hopper, kSms});
+  calls.push_back({"attention_decode_sm90_open", one_query, small_shape(1, 1000), hopper_decode_schedule(), kSms});
+
+  calls.push_back({"attention_sm100_two_query_tiles_open", open, small_shape(200, 300), blackwell_schedule()});
+}
+
 }  // namespace
 
 std::vector<AttentionCall> attention_calls() {
@@ -215,7 +357,12 @@ std::vector<AttentionCall> attention_calls() {
   add_hopper_prefill(calls);
   add_hopper_decode(calls);
   add_hopper_schedulers(calls);
+  add_hopper_sub_stages(calls);
+  add_hopper_swizzles(calls);
   add_blackwell(calls);
+  add_blackwell_sub_stages(calls);
+  add_blackwell_swizzles(calls);
+  add_open_scores(calls);
   return calls;
 }
 

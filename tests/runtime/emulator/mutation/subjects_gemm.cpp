@@ -4,6 +4,41 @@
 namespace kernelwright::test {
 namespace {
 
+/// Slots that are narrower than 128 bytes of k: one strip of a swizzle, and
+/// several strips without one. k is several laps of a ring of three, and ends amid a slot.
+void add_narrow(std::vector<GemmCall>& calls, const std::string& name, GemmProblem problem, int m,
+                GemmSchedule schedule) {
+  constexpr struct {
+    const char* name;
+    int block_k, k;
+    Swizzle swizzle;
+  } kSlots[] = {
+      {"_16_deep", 16, 104, Swizzle::k32B},
+      {"_32_deep", 32, 200, Swizzle::k64B},
+      {"_32_deep_unswizzled", 32, 200, Swizzle::kNone},
+  };
+  for (const auto& slot : kSlots) {
+    problem.k = slot.k;
+    schedule.block_k = slot.block_k;
+    schedule.swizzle = slot.swizzle;
+    calls.push_back({name + slot.name, problem, m, schedule});
+  }
+}
+
+/// gemm_portable: each tile is a CTA's all.
+void add_portable(std::vector<GemmCall>& calls) {
+  GemmSchedule plain;
+  plain.family = Family::kPortable;
+  plain.block_m = 32;
+  plain.block_n = 64;
+  plain.stages = 3;
+  GemmProblem problem;
+  problem.n = 136;
+  problem.k = 392;
+  calls.push_back({"portable_gemm", problem, 70, plain});
+  add_narrow(calls, "portable_gemm", problem, 70, plain);
+}
+
 /// gemm_sm100 in the forms whose synchronisation differs: a CTA by itself, a pair, CTAs that load for each other, tiles
 /// that come by cluster launch control to pairs, scales that are copied to tensor memory or gathered first, slabs that
 /// threads add up, and parts of k.
@@ -50,6 +85,7 @@ void add_blackwell(std::vector<GemmCall>& calls) {
   parts.split_k = 2;
   problem.k = 584;  // rings go round within a part
   calls.push_back({"gemm_sm100_parts_of_k", problem, 200, parts});
+  add_narrow(calls, "gemm_sm100_pair", problem, 300, pair);
 }
 
 }  // namespace
@@ -104,7 +140,9 @@ std::vector<GemmCall> gemm_calls() {
   swapped.block_n = 32;
   swapped.swap_ab = true;
   calls.push_back({"gemm_sm90_block_scales_swapped", blocks, 200, swapped});
+  add_narrow(calls, "gemm_sm90_plain", problem, 200, plain);
   add_blackwell(calls);
+  add_portable(calls);
   return calls;
 }
 
