@@ -170,7 +170,7 @@ class Multiplier {
       if constexpr (kDoes & kAsItLands) {
         more = kv_.template wait_v<kStage + 1>();
         take_gathered();
-        ptx::tcgen05_fence_after_thread_sync();
+        ptx::tcgen05_fence_after_thread_sync();  // behind the wait for more of V
       } else {
         more = kv_.template v_tile<kStage + 1>();
       }

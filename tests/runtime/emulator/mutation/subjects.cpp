@@ -128,6 +128,8 @@ EngineCall engine_call(const GemmCall& test) {
   const auto launch = [call, test](Engine& engine, SubjectRun& run) {
     GemmDeviceCase device_case(engine.device(0), *call, engine.prepare(test.problem, test.schedule));
     device_case.tensors().pdl = true;
+    // One tile is all that a CTA of gemm_portable has, unless there shall be few.
+    if (test.schedule.family == Family::kPortable) device_case.tensors().sm_budget = test.num_sms;
     device_case.poison();
     device_case.launch();
     run.output = device_case.download().d;

@@ -30,7 +30,7 @@ struct Subject {
   std::string source_line(const std::string& file, int line) const;
 };
 
-/// Our Hopper test kernels, one case for each piece of code in them, the attention kernels, and gemm_sm90. Compiles
+/// Our Hopper test kernels, one case for each piece of code in them, and the attention and GEMM kernels. Compiles
 /// those whose names contain `filter`. Throws what the compiler throws.
 std::vector<Subject> mutation_subjects(const std::string& filter);
 

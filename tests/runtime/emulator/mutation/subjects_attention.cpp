@@ -195,54 +195,71 @@ void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm90_cluster", small_problem({1, 1}), pairs, cluster, kSms});
 }
 
+/// Five items, of which the CTAs of a grid of two take the first, fourth and fifth, and the second and third. The first
+/// and last have several tiles, some of which all rows see whole; of the others, that have one, two have fewer than 16
+/// keys, so that both math warpgroups have zeros to write. The second CTA has no more items than slots of queries, and
+/// no more tiles than slots of a ring: what it waits for at its end nothing else has said.
+AttentionShape items_of_two_ctas() {
+  AttentionShape shape = small_batch({}, {290, 20, 9, 9, 260});
+  shape.q_len = 110;
+  return shape;
+}
+
+AttentionSchedule hopper_ring_of_two() {
+  AttentionSchedule schedule = hopper_schedule();
+  schedule.scheduler = Scheduler::kPersistent;
+  schedule.q_stages = 2;
+  schedule.kv_ring = KvRing::kSplit;
+  schedule.num_kv_stages = 2;
+  return schedule;
+}
+
 /// Sub-stages of K and V, in rings of their own and in one; V's alone; and keys that threads gather into them.
 void add_hopper_sub_stages(std::vector<AttentionCall>& calls) {
-  AttentionSchedule split = hopper_schedule();
+  AttentionSchedule split = hopper_ring_of_two();
   split.block_n = 32;
-  split.kv_ring = KvRing::kSplit;
-  split.num_kv_stages = 2;
   split.num_qk_stages = 1;
   split.num_mma_stages = 2;
   AttentionProblem causal = small_problem({1, 1});
   causal.mask.kind = MaskKind::kCausal;
-  AttentionShape shape = small_batch({}, {100, 20, 0, 30, 130, 20});
-  shape.q_len = 110;
-  calls.push_back({"attention_sm90_values_in_shares", causal, shape, split, kSms});
+  const AttentionShape shape = items_of_two_ctas();
+  calls.push_back({"attention_sm90_sub_stages_of_values", causal, shape, split, kSms});
+  AttentionProblem pages = causal;
+  pages.kv_layout = {KvLayoutKind::kPaged, 1};
+  calls.push_back({"attention_sm90_gathered_sub_stages", pages, shape, split, kSms});
   AttentionSchedule both = split;
   both.num_qk_stages = 2;
   both.overlap = Overlap::kBoth;
-  const AttentionProblem deep = small_problem({1, 1}, 128);
-  calls.push_back({"attention_sm90_sub_stages_split", deep, shape, both, kSms});
+  causal.head_dim = {128, 128};
+  calls.push_back({"attention_sm90_sub_stages_split", causal, shape, both, kSms});
   AttentionSchedule shared = both;
   shared.kv_ring = KvRing::kShared;
-  shared.num_kv_stages = 3;
+  shared.num_kv_stages = 5;
   shared.overlap = Overlap::kIntra;
-  calls.push_back({"attention_sm90_sub_stages_shared", deep, shape, shared, kSms});
-  AttentionProblem pages = causal;
-  pages.kv_layout = {KvLayoutKind::kPaged, 1};
-  calls.push_back({"attention_sm90_gathered_in_shares", pages, shape, split, kSms});
+  calls.push_back({"attention_sm90_sub_stages_shared", causal, shape, shared, kSms});
 }
 
-/// Swizzles of heads that are narrower than 64 columns.
+/// Swizzles of heads that are narrower than 64 columns. Nobody takes turns: they would order what one warpgroup cleans
+/// for the other.
 void add_hopper_swizzles(std::vector<AttentionCall>& calls) {
-  AttentionShape shape = small_batch({}, {130, 40, 0, 30, 200, 150, 20, 48});
-  shape.q_len = 110;
   const auto add = [&](const char* name, Swizzle swizzle, int head_dim) {
     AttentionProblem problem = small_problem({1, 1}, head_dim);
     problem.mask.kind = MaskKind::kCausal;
-    AttentionSchedule schedule = hopper_schedule();
+    AttentionSchedule schedule = hopper_ring_of_two();
     schedule.block_n = 64;
-    schedule.q_stages = 2;
+    schedule.overlap = Overlap::kIntra;
     schedule.swizzle = swizzle;
-    calls.push_back({name, problem, shape, schedule, kSms});
+    calls.push_back({name, problem, items_of_two_ctas(), schedule, kSms});
   };
   add("attention_sm90_swizzle_64B", Swizzle::k64B, 32);
   add("attention_sm90_swizzle_32B", Swizzle::k32B, 16);
   add("attention_sm90_swizzle_none", Swizzle::kNone, 24);
+  // A window, so that the first tile is cleaned as well, and its slot filled again.
   AttentionSchedule decode = hopper_decode_schedule();
   decode.swizzle = Swizzle::k64B;
   AttentionProblem one_query = small_problem({4, 1}, 32);
   one_query.max_q_len = 1;
+  one_query.mask = {MaskKind::kSlidingWindow, {900, 0}, 0, {}};
   calls.push_back({"attention_decode_sm90_swizzle_64B", one_query, small_shape(1, 1000), decode, kSms});
 }
 
@@ -283,7 +300,7 @@ void add_blackwell_sub_stages(std::vector<AttentionCall>& calls) {
   one.num_kv_stages = 2;
   one.num_qk_stages = 2;
   one.num_mma_stages = 3;
-  shape = small_batch({}, {384, 60, 300});
+  shape = small_batch({}, {560, 60, 190});
   shape.q_len = 70;
   calls.push_back({"attention_sm100_one_query_tile_sub_stages", small_problem({1, 1}, 128), shape, one});
 }
@@ -317,7 +334,7 @@ struct Tilted {
 
 /// What a user says of single scores: tensors of the launch in each form of attention, and sources in one.
 void add_open_scores(std::vector<AttentionCall>& calls) {
-  AttentionProblem open = small_problem({2, 1});
+  AttentionProblem open = small_problem({1, 1});
   open.mask.kind = MaskKind::kTensor;
   open.mask.tensor.batch = false;
   open.score_mod.kind = ScoreModKind::kTensor;
@@ -333,20 +350,25 @@ void add_open_scores(std::vector<AttentionCall>& calls) {
   parts.merge = Merge::kInKernel;
   calls.push_back({"portable_decode_open", one_query, small_shape(1, 700), parts});
 
-  AttentionSchedule hopper = hopper_schedule();
-  hopper.q_stages = 2;
-  AttentionShape shape = small_batch({}, {130, 40, 30, 200});
-  shape.q_len = 110;
-  calls.push_back({"attention_sm90_open", open, shape, hopper, kSms});
-  AttentionProblem sources = small_problem({2, 1});
+  const AttentionSchedule hopper = hopper_ring_of_two();
+  calls.push_back({"attention_sm90_open", open, items_of_two_ctas(), hopper, kSms});
+  AttentionProblem sources = small_problem({1, 1});
   sources.mask.kind = MaskKind::kSource;
   sources.mask.source = {"mask.cuh", "EveryThird", kMaskSource, {}};
   sources.score_mod.kind = ScoreModKind::kSource;
   sources.score_mod.source = {"score.cuh", "Tilted", kScoreSource, {}};
-  calls.push_back({"attention_sm90_sources", sources, shape, hopper, kSms});
+  calls.push_back({"attention_sm90_sources", sources, items_of_two_ctas(), hopper, kSms});
+  Mask window;
+  window.kind = MaskKind::kSlidingWindow;
+  window.window = {900, 0};
+  one_query.mask.operands = {window, open.mask};
+  one_query.mask.kind = MaskKind::kAnd;
+  one_query.mask.tensor = {};
   calls.push_back({"attention_decode_sm90_open", one_query, small_shape(1, 1000), hopper_decode_schedule(), kSms});
 
-  calls.push_back({"attention_sm100_two_query_tiles_open", open, small_shape(200, 300), blackwell_schedule()});
+  AttentionShape shape = small_batch({}, {300, 64, 170});
+  shape.q_len = 200;
+  calls.push_back({"attention_sm100_two_query_tiles_open", open, shape, blackwell_schedule()});
 }
 
 }  // namespace

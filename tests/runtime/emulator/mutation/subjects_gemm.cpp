@@ -4,8 +4,8 @@
 namespace kernelwright::test {
 namespace {
 
-/// Slots that are narrower than 128 bytes of k: one strip of a swizzle, and
-/// several strips without one. k is several laps of a ring of three, and ends amid a slot.
+/// Slots that are narrower than 128 bytes of k: one strip of a swizzle, and several strips without one. k is several
+/// laps of a ring of three, and ends amid a slot.
 void add_narrow(std::vector<GemmCall>& calls, const std::string& name, GemmProblem problem, int m,
                 GemmSchedule schedule) {
   constexpr struct {
@@ -25,7 +25,7 @@ void add_narrow(std::vector<GemmCall>& calls, const std::string& name, GemmProbl
   }
 }
 
-/// gemm_portable: each tile is a CTA's all.
+/// gemm_portable, whose CTAs walk several tiles because the launch allows them few SMs.
 void add_portable(std::vector<GemmCall>& calls) {
   GemmSchedule plain;
   plain.family = Family::kPortable;
