@@ -390,6 +390,9 @@ void swizzles(List& list) {
       [](AttentionSchedule& schedule) { schedule.kv_ring = KvRing::kSplit, schedule.num_qk_stages = 3; });
   add(Swizzle::k32B, "split", decode(small(112), 5), lengths_of(5, {500, 0, 129}),
       [](AttentionSchedule& schedule) { schedule.splits = 3, schedule.merge = Merge::kInKernel; });
+  for (const Swizzle swizzle : {Swizzle::k32B, Swizzle::kNone})
+    add(swizzle, "slots_of_odd_lines", causal(dims(small(), 80, 48)), odd,
+        [](AttentionSchedule& schedule) { schedule.block_n = 80; });
   add(Swizzle::kNone, "d72_40", causal(dims(small(), 72, 40)), odd);
   add(Swizzle::kNone, "fp8", narrow(dims(paged(small(), 5), 48, 16), ScaleKind::kPerTensor, DType::kF32), odd);
 }

@@ -375,6 +375,9 @@ void swizzles(List& list) {
   add(Swizzle::kNone, "ragged", causal(ragged(dims(two, 72, 40))), lists({130, 1, 66}, {333, 65, 66}));
   add(Swizzle::kNone, "page1", paged(dims(heads(small(DType::kF16), 2, 1), 88, 8 * 9), 1), several);
   add(Swizzle::kNone, "decode", decode(ragged(dims(small(), 96, 80)), 1), lists({1, 1, 0}, {213, 40, 9}), parts);
+  const auto keys = [](int count) { return [count](AttentionSchedule& schedule) { schedule.block_n = count; }; };
+  add(Swizzle::k32B, "slots_of_odd_lines", causal(dims(two, 80, 48)), several, keys(80));
+  add(Swizzle::kNone, "slots_of_half_lines", causal(dims(two, 16, 16)), several, keys(16));
   add(Swizzle::k128B, "of_narrow_heads", causal(dims(two, 32, 16)), several);
 }
 

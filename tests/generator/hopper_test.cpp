@@ -402,6 +402,20 @@ TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
       }
 }
 
+// The kernel has slots of whole tiles (pipeline/kv_rings.cuh), whatever a narrow slab's come to.
+TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
+  for (const int swizzle : {0, 32, 64})
+    for (const int block_n : {16, 48, 80, 104})
+      for (const bool shared_ring : {false, true}) {
+        const contract::HopperLayout map =
+            contract::hopper_layout(64, block_n, 96, 32, 1, 3, 1, shared_ring, false, 1, swizzle);
+        EXPECT_EQ(map.key_slot, block_n * 96 * 2);
+        EXPECT_EQ(map.value_slot, block_n * (shared_ring ? 96 : 32) * 2);
+        for (const int offset : {map.keys, map.values, map.key_slot, map.value_slot})
+          EXPECT_EQ(offset % (8 * contract::slab_bytes(swizzle)), 0) << swizzle << " bytes, " << block_n << " keys";
+      }
+}
+
 TEST(HopperLayout, NumbersEveryBarrierOnce) {
   const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 2, false);
   EXPECT_EQ(split.query_empty, 2);
