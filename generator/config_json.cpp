@@ -37,7 +37,7 @@ void read_source(PolicySource& source, const std::string& path, const std::files
     if (!place->empty()) *place = (folder / *place).string();
   if (source.file.empty() || !source.text.empty()) return;
   try {
-    source.text = read_small_file((folder / source.file).string(), "a header is a text");
+    source.text = read_small_file((folder / source.file).string(), {"a header", "a text", lines{}.max_length});
     if (auto why = verdict(source.text, lines{}))
       violations.add(path + "/file", quoted_for_message(source.file) + " " + *why);
     if (source.text.empty()) violations.add(path + "/file", quoted_for_message(source.file) + " is empty");

@@ -25,9 +25,15 @@ Config read_config(std::string_view json, const std::string& folder);
 /// regular file (a FIFO or device is refused without being opened) or is larger than 1 MiB (refused unread).
 Config read_config_file(const std::string& path);
 
-/// The text of a config's or a tuned row's file, under the same rules as read_config_file(). `nature` is what messages
-/// say that the file should be.
-std::string read_small_file(const std::string& path, const char* nature = "a config is a JSON file");
+/// What messages say that a file should be, and how long it may be.
+struct FileNature {
+  const char* name = "a config";
+  const char* is = "a JSON file";
+  std::size_t most_bytes = 1 << 20;
+};
+/// The text of a config's or a tuned row's file, or of one of another nature, under the same rules as
+/// read_config_file().
+std::string read_small_file(const std::string& path, const FileNature& nature = {});
 
 /// The config as JSON that read_config reads back to an equal value. Fields at their default are left out, apart from
 /// those that a config must have.

@@ -38,14 +38,16 @@ std::string kind_of(mode_t mode) {
 /// The reason that the last system call gave.
 std::string reason() { return std::strerror(errno); }
 
-void check(const std::string& path, const struct stat& status, const char* nature) {
-  if (!S_ISREG(status.st_mode)) fail(path, kind_of(status.st_mode) + "; " + nature);
-  if (static_cast<std::uintmax_t>(status.st_size) > JsonValue::kMaxBytes)
-    fail(path, "is " + std::to_string(status.st_size) + " bytes; a config has at most " +
-                   std::to_string(JsonValue::kMaxBytes));
+static_assert(FileNature{}.most_bytes == JsonValue::kMaxBytes);
+
+void check(const std::string& path, const struct stat& status, const FileNature& nature) {
+  if (!S_ISREG(status.st_mode)) fail(path, kind_of(status.st_mode) + "; " + nature.name + " is " + nature.is);
+  if (static_cast<std::uintmax_t>(status.st_size) > nature.most_bytes)
+    fail(path, "is " + std::to_string(status.st_size) + " bytes; " + nature.name + " has at most " +
+                   std::to_string(nature.most_bytes));
 }
 
-std::string contents(const std::string& path, const char* nature) {
+std::string contents(const std::string& path, const FileNature& nature) {
   if (path.find('\0') != path.npos) fail(path, "is no path: it holds a zero byte");
   // Looked at before it is opened: opening a device can already do something, and a FIFO would wait for a writer.
   struct stat status;
@@ -64,9 +66,10 @@ std::string contents(const std::string& path, const char* nature) {
     if (count < 0) fail(path, "cannot be read: " + reason());
     if (count == 0) break;
     size += static_cast<std::size_t>(count);
-    if (size > JsonValue::kMaxBytes)
-      fail(path, "grows while it is read; a config has at most " + std::to_string(JsonValue::kMaxBytes) + " bytes");
-    if (size == text.size()) text.resize(std::min(2 * size, JsonValue::kMaxBytes + 1));
+    if (size > nature.most_bytes)
+      fail(path, std::string("grows while it is read; ") + nature.name + " has at most " +
+                     std::to_string(nature.most_bytes) + " bytes");
+    if (size == text.size()) text.resize(std::min(2 * size, nature.most_bytes + 1));
   }
   text.resize(size);
   return text;
@@ -74,7 +77,7 @@ std::string contents(const std::string& path, const char* nature) {
 
 }  // namespace
 
-std::string read_small_file(const std::string& path, const char* nature) { return contents(path, nature); }
+std::string read_small_file(const std::string& path, const FileNature& nature) { return contents(path, nature); }
 Config read_config_file(const std::string& path) {
   return read_config(read_small_file(path), std::filesystem::path(path).parent_path().string());
 }

@@ -23,9 +23,14 @@ extern const std::size_t embedded_template_count;
 
 namespace {
 
-const detail::EmbeddedFile& embedded(std::string_view path) {
+const detail::EmbeddedFile* find_embedded(std::string_view path) noexcept {
   for (std::size_t i = 0; i < detail::embedded_template_count; ++i)
-    if (path == detail::embedded_templates[i].path) return detail::embedded_templates[i];
+    if (path == detail::embedded_templates[i].path) return &detail::embedded_templates[i];
+  return nullptr;
+}
+
+const detail::EmbeddedFile& embedded(std::string_view path) {
+  if (const detail::EmbeddedFile* const file = find_embedded(path)) return *file;
   throw Error("templates/" + std::string(path) + " is not in this build");
 }
 
@@ -42,6 +47,8 @@ void collect(const std::string& path, std::set<std::string>& seen, std::vector<T
 }
 
 }  // namespace
+
+bool is_template(std::string_view path) noexcept { return find_embedded(path) != nullptr; }
 
 const TemplateClosure& template_closure(std::string_view path) {
   static std::mutex mutex;

@@ -23,4 +23,7 @@ struct TemplateClosure {
 };
 const TemplateClosure& template_closure(std::string_view path);
 
+/// Whether that is the path of an embedded file.
+bool is_template(std::string_view path) noexcept;
+
 }  // namespace kernelwright

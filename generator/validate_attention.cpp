@@ -1,6 +1,7 @@
 // Attention: which fields contradict each other, on any architecture and in any kernel family.
 #include <algorithm>
 
+#include "kernelwright/generator/policy_header.h"
 #include "kernelwright/generator/validate.h"
 #include "kernelwright/generator/validate_rules.h"
 
@@ -92,6 +93,8 @@ void check_source(const PolicySource& source, bool is_source, const std::string&
     refuse("file", quoted(source.file) +
                        " has not been read, or is empty; a config that is no file has no folder to find it in: give "
                        "the header's \"text\"");
+  else if (auto why = detail::header_verdict(source.text))
+    refuse(source.file.empty() ? "text" : "file", (source.file.empty() ? "" : quoted(source.file) + " ") + *why);
   const PolicyReference& reference = source.reference;
   if (reference.library.empty() != reference.symbol.empty())
     refuse("reference", "has a library or a symbol without the other; it takes both, or an array");

@@ -111,6 +111,46 @@ TEST_F(PolicySourceConfig, IsRefusedWithItsFieldItsReasonAndWhatWouldDo) {
             "/problem/score_mod/dtype: \"e4m3\" does not fit; it takes f16, bf16 or f32");
 }
 
+// A kernel's key has the text's digest: what a header pulled in besides would be another kernel under the same key.
+TEST_F(PolicySourceConfig, IncludesFilesOfTemplatesAlone) {
+  const auto refusal = [&](const std::string& text) {
+    write("other.cuh", text);
+    return complaint(R"("mask": {"kind": "source", "file": "other.cuh", "type": "Mine"})");
+  };
+  const auto of = [](const std::string& name) {
+    return "/problem/mask/file: \"other.cuh\" includes \"" + name +
+           "\"; \"policy/place.cuh\" and other files of templates/ would do, for no other is part of the kernel's key";
+  };
+  for (const char* line : {"#include \"/tmp/a.h\"", " # include</tmp/a.h>", "#inc\\\nlude \"/tmp/a.h\"",
+                           "/* \" */ #include /**/ \"/tmp/a.h\" // b", "%:include \"/tmp/a.h\"",
+                           "#include_next \"/tmp/a.h\"", "char c = '\"'; /*\n*/\n#import \"/tmp/a.h\""})
+    EXPECT_EQ(refusal(std::string(kHeader) + line), of("/tmp/a.h")) << line;
+  EXPECT_EQ(refusal("#include \"spec.h\"\n"), of("spec.h"));
+  EXPECT_EQ(refusal("#define A \"/tmp/a.h\"\n#include A\n"), of("A"));
+  EXPECT_EQ(refusal("#include\n"), of("nothing"));
+  for (const char* text :
+       {"#include \"ptx/math.cuh\"\r\nstruct Mine {};", "// #include \"/tmp/a.h\"\n/*\n#include \"b\"\n*/",
+        "const char* s = \"//\\\"/*\";\n#include <policy/place.cuh>", "#define B #include", "#", "/*", "//"})
+    EXPECT_EQ(refusal(text), "") << text;
+}
+
+TEST_F(PolicySourceConfig, IsATextOfSomeLength) {
+  const auto refusal = [&](const std::string& text) {
+    write("other.cuh", text);
+    return complaint(R"("mask": {"kind": "source", "file": "other.cuh", "type": "Mine"})");
+  };
+  EXPECT_EQ(refusal(std::string(65536, ' ')), "");
+  EXPECT_EQ(refusal(std::string(65537, ' ')),
+            "/problem/mask/file: \"other.cuh\": is 65537 bytes; a header has at most 65536");
+  EXPECT_EQ(refusal(std::string(1, '\0')),
+            "/problem/mask/file: \"other.cuh\" holds a zero byte; it takes lines of text");
+  EXPECT_EQ(refusal("// a\n// caf\xe9\nstruct Mine {};\n"),
+            "/problem/mask/file: \"other.cuh\" has a byte that is not UTF-8 in line 2; save it as UTF-8");
+  EXPECT_EQ(refusal("\xEF\xBB\xBF// a\n"),
+            "/problem/mask/file: \"other.cuh\" begins with a byte order mark; save it as UTF-8 without one");
+  EXPECT_EQ(refusal("// caf\xc3\xa9\n"), "");
+}
+
 TEST_F(PolicySourceConfig, NamesAKernelByItsTextAlone) {
   const std::string fields = R"("mask": {"kind": "source", "file": "mine.cuh", "type": "Mine"})";
   const AttentionProblem problem = read(fields).problem;
