@@ -107,11 +107,16 @@ std::string wgmma_shapes(const Spec& spec) {
 
 constexpr const char *kMaskHeader = "user/mask.cuh", *kScoreHeader = "user/score_mod.cuh";
 
+/// Whether one header has both types: it is included once.
+bool share_header(const AttentionSpec& spec) {
+  return spec.mask_source.exists() && spec.mask_source.text == spec.score_source.text;
+}
+
 /// The headers of policies come first: nothing that a kernel defines is in their way.
 std::string open_scores(const AttentionSpec& spec) {
   std::string header = "#define KERNELWRIGHT_OPEN_SCORES\n\n#include \"policy/place.cuh\"\n";
   if (spec.mask_source.exists()) header += fmt::format("#include \"{}\"\n", kMaskHeader);
-  if (spec.score_source.exists()) header += fmt::format("#include \"{}\"\n", kScoreHeader);
+  if (spec.score_source.exists() && !share_header(spec)) header += fmt::format("#include \"{}\"\n", kScoreHeader);
   return header + "\n";
 }
 
@@ -120,11 +125,11 @@ void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
   const auto add = [&](const SpecSource& source, const char* include, const char* subject) {
     if (!source.exists()) return;
     auto text = std::make_shared<const std::string>(source.text);
-    unit.headers.push_back({include, *text, sha256(*text)});
+    if (unit.sources.empty() || !share_header(spec)) unit.headers.push_back({include, *text, sha256(*text)});
     unit.sources.push_back({include, source.type, source.file, source.field, subject, std::move(text)});
   };
   add(spec.mask_source, kMaskHeader, "the mask's type");
-  add(spec.score_source, kScoreHeader, "the score modifier's type");
+  add(spec.score_source, share_header(spec) ? kMaskHeader : kScoreHeader, "the score modifier's type");
 }
 
 std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(spec) + ".cu"; }

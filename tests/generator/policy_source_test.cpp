@@ -151,6 +151,17 @@ TEST_F(PolicySourceConfig, IsATextOfSomeLength) {
   EXPECT_EQ(refusal("// caf\xc3\xa9\n"), "");
 }
 
+TEST_F(PolicySourceConfig, MayHaveBothTypesInOneHeader) {
+  const AttentionProblem problem = read(R"("mask": {"kind": "source", "file": "mine.cuh", "type": "Mine"},
+                                           "score_mod": {"kind": "source", "file": "mine.cuh", "type": "Other"})")
+                                       .problem;
+  const std::string text = unit_of(problem).flattened();
+  EXPECT_EQ(text.find("struct Mine"), text.rfind("struct Mine"));
+  AttentionProblem other = problem;
+  other.score_mod.source.text = "struct Other {};";
+  EXPECT_THAT(unit_of(other).flattened(), HasSubstr("struct Other {};"));
+}
+
 TEST_F(PolicySourceConfig, NamesAKernelByItsTextAlone) {
   const std::string fields = R"("mask": {"kind": "source", "file": "mine.cuh", "type": "Mine"})";
   const AttentionProblem problem = read(fields).problem;
