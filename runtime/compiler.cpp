@@ -293,7 +293,9 @@ bool is_unknown_to_12_8(const std::string& option) {
 }
 
 /// What a failed compile says of a header of the user's own: "/problem/mask/file: \"my_mask.cuh\" does not compile:
-/// my_mask.cuh(3): error: ...\n", the log's first error. "" where it is no header's.
+/// my_mask.cuh(3): error: ...\n", the log's first error. Where that is not in the header it may be for it all the same,
+/// for what is not closed there, or a macro: "... the kernel around \"my_mask.cuh\" does not compile: ...". "" of a
+/// unit without such headers.
 std::string user_fault(const SourceUnit& unit, std::string_view log) {
   while (!log.empty()) {
     std::string line(log.substr(0, log.find('\n')));
@@ -308,7 +310,10 @@ std::string user_fault(const SourceUnit& unit, std::string_view log) {
       return fmt::format("{}/{}: \"{}\" does not compile as {}: {}\n", source.field,
                          source.file.empty() ? "text" : "file", name, source.type, line);
     }
-    return {};
+    if (unit.sources.empty()) return {};
+    const UserHeader& first = unit.sources.front();
+    return fmt::format("{}/{}: the kernel around \"{}\" does not compile: {}\n", first.field,
+                       first.file.empty() ? "text" : "file", first.file.empty() ? first.include : first.file, line);
   }
   return {};
 }

@@ -258,6 +258,11 @@ TEST_F(SourcePolicies, AreRefusedWithTheirFieldTheirFileAndTheCompilersFirstLine
       refusal("struct A {};\n", "B"),
       MatchesRegex("/problem/mask/file: \"policies.cuh\" does not compile as B: spec.h.[0-9]+.: error: the global "
                    "scope has no \"B\""));
+  // What a header leaves open, or defines, is found behind it.
+  for (const char* text : {"namespace a { struct A {};\n", "struct A {}\n", "struct A {};\n#define value 3\n"})
+    EXPECT_THAT(refusal(text, "A"), testing::StartsWith("/problem/mask/file: ")) << text;
+  EXPECT_THAT(refusal("struct A {};\n#define value 3\n", "A"),
+              testing::StartsWith("/problem/mask/file: the kernel around \"policies.cuh\" does not compile: "));
 }
 
 struct OpenFault {
