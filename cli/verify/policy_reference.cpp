@@ -30,8 +30,14 @@ Function* find_function(const PolicyReference& reference, const std::string& pat
   return reinterpret_cast<Function*>(symbol);
 }
 
+NpyArray<float> read_named(const PolicyReference& reference, const std::string& path) try {
+  return read_npy<float>(reference.array);
+} catch (const ConfigError& error) {
+  throw ConfigError(path + "/reference/array", error.what());
+}
+
 ScoreArray read_array(const AttentionCase& call, const PolicyReference& reference, const std::string& path) {
-  const NpyArray<float> array = read_npy<float>(reference.array);
+  const NpyArray<float> array = read_named(reference, path);
   const std::int64_t wanted[] = {call.batch, call.problem.heads.q, call.q_len, call.kv_len};
   const auto fits = [&](std::size_t i) {
     return array.shape[i] == wanted[i] || (i < 3 && array.shape[i] == 1);  // 1: one for all
