@@ -111,10 +111,11 @@ std::string all_words() {
   return words;
 }
 
-/// Bits of one element in memory; block-scaled formats count their payload without the scales. tf32 is an f32 of which
-/// products read the upper 19 bits.
 /// What a swizzle spans; 0 for none.
 constexpr int bytes_of(Swizzle swizzle) { return swizzle == Swizzle::kNone ? 0 : 16 << static_cast<int>(swizzle); }
+
+/// Bits of one element in memory; block-scaled formats count their payload without the scales. tf32 is an f32 of which
+/// products read the upper 19 bits.
 constexpr int bits_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:

@@ -62,7 +62,7 @@ bool is_along_k(const GemmSpec& spec, TileSide side) noexcept {
 contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept {
   const int columns = spec.family == Family::kBlackwell ? spec.block_n / spec.cta_group : spec.block_n;
   return {.bytes = spec.slab_bytes,
-          .swizzle_bytes = detail::width_of(spec.swizzle),
+          .swizzle_bytes = bytes_of(spec.swizzle),
           .element_bits = bits_of(spec.a),
           .rows = side == TileSide::kRows ? spec.block_m : columns,
           .mn_major = !is_along_k(spec, side)};

@@ -56,7 +56,7 @@ void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::v
     violations.push_back({"/schedule/swizzle", fmt::format("\"{}\": operands with scales of blocks lie in rows of 128 "
                                                            "bytes; \"128B\" would do",
                                                            to_string(swizzle))});
-  else if (has_rows_along_k(problem.layout) && width_of(swizzle) > slab_bytes)
+  else if (has_rows_along_k(problem.layout) && bytes_of(swizzle) > slab_bytes)
     violations.push_back(
         {"/schedule/swizzle",
          fmt::format("\"{}\" does not divide the {} bytes of k that block_k {} has; \"{}\" would do",
