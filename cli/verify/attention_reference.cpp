@@ -160,6 +160,7 @@ class Chunk {
         }
         if (!call_.mask.values.empty() && call_.mask.at(id.sequence, id.query, id.head, j) == 0) value = -kInfinity;
         if (call_.shows || call_.modifies) ask_sources(id, j, value, error, state.row);
+        if (std::isfinite(value)) value = std::max(value, -0x1p127);  // docs/policies.md: no finite score is lower
         if (value == -kInfinity) error = 0, --state.row.visible;
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
         state.error[static_cast<std::size_t>(j - state.range.first)] = error + model_.exp_error;

@@ -54,6 +54,7 @@ class OpenRow {
                 "the score modifier's type has no member float apply(float, const kernelwright::Place&) const that T{} "
                 "can be asked");
   using Bias = tile::Storage<kBias>;
+  static constexpr float kLowestScore = -0x1p127f;  // finite ones that are lower count as this one
   const uint8_t* mask_ = nullptr;
   const Bias* bias_ = nullptr;
   Place place_;
@@ -69,6 +70,13 @@ class OpenRow {
       return ptx::cvt_f32_f16(element);
     else
       return __uint_as_float(uint32_t{element} << 16);
+  }
+
+  /// The lowest number of a dtype, with which some mask keys, would be -inf once it is multiplied by log2 e; and of a
+  /// row of nothing else infinity would be subtracted from infinity. Infinity times zero is NaN, which max() leaves
+  /// out: -inf stays what it is.
+  __device__ __forceinline__ static float bounded(float score) {
+    return fmaxf(score, __fmaf_rn(score, 0.0f, kLowestScore));
   }
 
  public:
@@ -88,7 +96,7 @@ class OpenRow {
   /// The score of `key`. Nothing is read or asked for a key that the row does not see anyway.
   __device__ __forceinline__ float operator()(float score, int key) const {
     if (key < keys_.low || key >= keys_.high) return ptx::minus_infinity();
-    if constexpr (kAdds) score += value_of(bias_[key]);
+    if constexpr (kAdds) score += bounded(value_of(bias_[key]));
     if constexpr (kHides)
       if (mask_[key] == 0) return ptx::minus_infinity();
     if constexpr (kAsksMask || kAsksScore) {
@@ -96,7 +104,7 @@ class OpenRow {
       place.key = key;
       if constexpr (kAsksMask)
         if (!MaskSource{}.visible(place)) return ptx::minus_infinity();
-      if constexpr (kAsksScore) score = ScoreSource{}.apply(score, place);
+      if constexpr (kAsksScore) score = bounded(ScoreSource{}.apply(score, place));
     }
     return score;
   }

@@ -125,6 +125,20 @@ TEST_P(OpenScoresOnTheEmulator, AreRightHoweverTheyAreScheduled) {
   EXPECT_GE(unseen, 1) << "no row had all of its keys hidden";
 }
 
+// As masks are written that add the lowest number of a dtype: times log2 e it would be -inf, and a row of it NaN.
+TEST_P(OpenScoresOnTheEmulator, AreAMeanWhereEveryKeyHasTheLowestBias) {
+  OpenCase test = GetParam();
+  test.problem.score_mod.dtype = DType::kBf16;
+  Engine engine = make_checking_engine(3, emulator::Completion::kRandom, 5, test.arch);
+  AttentionCase call = inputs_of(test);
+  constexpr float kLowest = -0x1.fep127f;  // of bf16
+  for (std::size_t i = 0; i < call.bias.values.size(); ++i)
+    if (i % 2 == 0 || i < call.bias.values.size() / 2) call.bias.values[i] = kLowest;
+  const AttentionOutput output = run_checked(engine, test, call);
+  expect_right(call, output);
+  EXPECT_GE(std::count(output.lse.begin(), output.lse.end(), -0x1p127f), 1) << "no row had the lowest bias alone";
+}
+
 INSTANTIATE_TEST_SUITE_P(, OpenScoresOnTheEmulator, testing::ValuesIn(open_cases()),
                          [](const auto& info) { return info.param.name; });
 
