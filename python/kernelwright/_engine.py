@@ -38,31 +38,53 @@ def _config_text(config):
     raise ConfigError(f"config: a {type(config).__name__} is none; give a dict, JSON text or the path of a config file")
 
 
+_MOST_HEADER_BYTES = 65536
+
+
+def _header(folder, name, field):
+    path = os.path.join(folder, name)
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):  # one that is no file may wait for ever to be opened
+            raise ConfigError(f'{field}: "{name}": is no regular file; a header is a text')
+        with open(path, encoding="utf-8", newline="") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_HEADER_BYTES:
+                raise ConfigError(f'{field}: "{name}": a header has at most {_MOST_HEADER_BYTES} bytes')
+            return file.read()
+    except OSError as error:
+        raise ConfigError(f'{field}: "{name}": cannot be read: {error.strerror}') from error
+    except ValueError as error:  # of the name, or of the text
+        raise ConfigError(f'{field}: "{name}": {error}') from error
+
+
 def _with_headers(text, folder):
     """The config with the texts of the headers that it names by files of its folder: the library is given no files."""
     if '"source"' not in text:
         return text
+
+    def without_doubles(pairs):
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError
+        return dict(pairs)
+
     try:
-        config = json.loads(text)
-    except ValueError:
+        config = json.loads(text, object_pairs_hook=without_doubles)
+    except (ValueError, RecursionError):
         return text  # for the library to say what is wrong with it
 
-    def read(policy):
+    def read(policy, field):
         if not isinstance(policy, dict):
             return
-        for operand in policy.get("operands") or ():
-            read(operand)
-        if policy.get("kind") == "source" and policy.get("file") and not policy.get("text"):
-            try:
-                with open(os.path.join(folder, policy["file"]), encoding="utf-8") as file:
-                    policy["text"] = file.read()
-            except OSError as error:
-                raise ConfigError(f"{policy['file']}: cannot be read: {error.strerror}") from error
+        operands = policy.get("operands")
+        for i, operand in enumerate(operands if isinstance(operands, list) else ()):
+            read(operand, f"{field}/operands/{i}")
+        name = policy.get("file")
+        if policy.get("kind") == "source" and name and isinstance(name, str) and not policy.get("text"):
+            policy["text"] = _header(folder, name, f"{field}/file")
 
     problem = config.get("problem") if isinstance(config, dict) else None
     if isinstance(problem, dict):
-        read(problem.get("mask"))
-        read(problem.get("score_mod"))
+        read(problem.get("mask"), "/problem/mask")
+        read(problem.get("score_mod"), "/problem/score_mod")
     return json.dumps(config)
 
 

@@ -151,9 +151,25 @@ class OnTheEmulator(unittest.TestCase):
             config = pathlib.Path(folder, "c.json")
             config.write_text(json.dumps({"version": 1, "kind": "attention", "name": "c", "problem": problem(
                 lse=True, mask={"kind": "source", "type": "Causal", "file": "causal.cuh"})}))
-            with self.assertRaisesRegex(ConfigError, "causal.cuh: cannot be read"):
+            header_file = pathlib.Path(folder, "causal.cuh")
+            with self.assertRaisesRegex(ConfigError, '/problem/mask/file: "causal.cuh": cannot be read'):
                 self.engine.prepare(config)
-            pathlib.Path(folder, "causal.cuh").write_text(header)
+            os.mkfifo(header_file)
+            with self.assertRaisesRegex(ConfigError, '/problem/mask/file: "causal.cuh": is no regular file'):
+                self.engine.prepare(config)
+            header_file.unlink()
+            for content, words in ((b"// caf\xe9\n", "/problem/mask/file: .*utf-8"), (b" " * 65537, "at most 65536 bytes")):
+                header_file.write_bytes(content)
+                with self.assertRaisesRegex(ConfigError, words):
+                    self.engine.prepare(config)
+            text = config.read_text()
+            for wrong in (text.replace('"lse": true', '"lse": true, "lse": true'), text.replace('"causal.cuh"', "5"),
+                          text.replace('"mask": {', '"mask": {"operands": 5, '), "[" * 100000 + '"source"'):
+                config.write_text(wrong)
+                with self.assertRaises(ConfigError):
+                    self.engine.prepare(config)
+            config.write_text(text)
+            header_file.write_text(header)
             self.engine.prepare(config).launch(**tensors)
         self.assertEqual(self.engine.take_hazards(), [])
 
