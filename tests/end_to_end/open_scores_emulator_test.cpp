@@ -246,6 +246,22 @@ TEST_F(SourcePolicies, ThatAreNotCheckedHaveNotPassed) {
             "\"reference\"");
 }
 
+TEST_F(SourcePolicies, NameTheFieldOfAReferenceThatIsNotThere) {
+  const auto refusal = [](const PolicyReference& reference) {
+    OpenCase test = with_sources(open_case("portable_decode"));
+    test.problem.mask.source.reference = reference;
+    try {
+      inputs_of(test);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_THAT(refusal({.array = "/nowhere/a.npy"}), testing::StartsWith("/problem/mask/reference/array: "));
+  EXPECT_THAT(refusal({.library = "/nowhere/a.so", .symbol = "f"}),
+              testing::StartsWith("/problem/mask/reference/library: cannot be loaded: "));
+}
+
 TEST_F(SourcePolicies, AreRefusedWithTheirFieldTheirFileAndTheCompilersFirstLine) {
   OpenCase test = with_sources(open_case("portable_decode"));
   Engine engine = make_checking_engine(3, emulator::Completion::kEager, 0, test.arch);
