@@ -3,25 +3,58 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace kernelwright::emulator {
 
-/// What is known to have happened. Agents are numbered: the cluster's warps first.
+/// What is known to have happened, by agent. Agents are numbered: the cluster's warps first.
 ///
 /// `all[a]` covers everything that agent a has done up to that time. For warps there is a finer part: `some[w]` covers
-/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. `proxy[a]` is how much of
-/// agent a's writes, a warp's or those of its cp.async, a proxy fence has made visible to the asynchronous proxy, and
-/// `tensor[w]` how much of what warp w did in tensor memory a tcgen05.fence::before_thread_sync (or a commit) has put
-/// before what follows. Joining takes the larger of each: lanes of two releases are united, which can only hide a
-/// hazard, never invent one. `ahead`: the launches ahead have ended, as some griddepcontrol.wait has found.
-struct Clock {
-  std::vector<std::uint32_t> all, some, lanes, proxy, tensor;
+/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. Joining takes the larger
+/// of each: lanes of two releases are united, which can only hide a hazard, never invent one.
+struct Times {
+  std::vector<std::uint32_t> all, some, lanes;
+
+  void join(const Times& other) {
+    if (all.size() < other.all.size()) all.resize(other.all.size());
+    if (some.size() < other.some.size()) some.resize(other.some.size()), lanes.resize(other.some.size());
+    for (std::size_t i = 0; i < other.all.size(); ++i) all[i] = std::max(all[i], other.all[i]);
+    for (std::size_t i = 0; i < other.some.size(); ++i) {
+      some[i] = std::max(some[i], other.some[i]);
+      lanes[i] |= other.lanes[i];
+    }
+  }
+  bool covers(std::uint32_t agent, int lane, std::uint32_t time) const {
+    if (agent < all.size() && all[agent] >= time) return true;
+    return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
+  }
+  /// Whichever lane did it.
+  bool covers_some(std::uint32_t agent, std::uint32_t time) const {
+    return (agent < all.size() && all[agent] >= time) || (agent < some.size() && some[agent] >= time);
+  }
+};
+
+/// Of clusters, by their number.
+using ClusterTimes = std::map<std::uint32_t, Times>;
+inline void join(ClusterTimes& times, const ClusterTimes& other) {
+  for (const auto& [cluster, known] : other) times[cluster].join(known);
+}
+
+/// The same within a cluster, and more: `proxy[a]` is how much of agent a's writes, a warp's or those of its cp.async,
+/// a proxy fence has made visible to the asynchronous proxy, and `tensor[w]` how much of what warp w did in tensor
+/// memory a tcgen05.fence::before_thread_sync (or a commit) has put before what follows. `ahead`: the launches ahead
+/// have ended, as some griddepcontrol.wait has found. `others`: what words of global memory have said of other
+/// clusters.
+struct Clock : Times {
+  std::vector<std::uint32_t> proxy, tensor;
   bool ahead = false;
+  ClusterTimes others;
 
   void resize(std::size_t agents, std::size_t warps) {
     if (all.size() < agents) all.resize(agents);
-    if (some.size() < warps) some.resize(warps), lanes.resize(warps), tensor.resize(warps);
+    if (some.size() < warps) some.resize(warps), lanes.resize(warps);
+    if (tensor.size() < warps) tensor.resize(warps);
     if (proxy.size() < warps) proxy.resize(warps);
   }
   bool empty() const { return all.empty(); }
@@ -32,18 +65,16 @@ struct Clock {
     std::fill(proxy.begin(), proxy.end(), 0);
     std::fill(tensor.begin(), tensor.end(), 0);
     ahead = false;
+    others.clear();
   }
   void join(const Clock& other) {
     ahead |= other.ahead;
     resize(other.all.size(), other.some.size());
-    for (std::size_t i = 0; i < other.all.size(); ++i) all[i] = std::max(all[i], other.all[i]);
-    for (std::size_t i = 0; i < other.some.size(); ++i) {
-      some[i] = std::max(some[i], other.some[i]);
-      lanes[i] |= other.lanes[i];
-      tensor[i] = std::max(tensor[i], other.tensor[i]);
-    }
+    Times::join(other);
+    for (std::size_t i = 0; i < other.tensor.size(); ++i) tensor[i] = std::max(tensor[i], other.tensor[i]);
     if (proxy.size() < other.proxy.size()) proxy.resize(other.proxy.size());
     for (std::size_t i = 0; i < other.proxy.size(); ++i) proxy[i] = std::max(proxy[i], other.proxy[i]);
+    emulator::join(others, other.others);
   }
   /// A proxy fence: whatever is known is so to the asynchronous proxy.
   void publish() {
@@ -54,13 +85,9 @@ struct Clock {
     if (all.size() <= agent) all.resize(agent + 1);
     all[agent] = std::max(all[agent], time);
   }
-  bool covers(std::uint32_t agent, int lane, std::uint32_t time) const {
-    if (agent < all.size() && all[agent] >= time) return true;
-    return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
-  }
-  /// Whichever lane did it.
-  bool covers_some(std::uint32_t agent, std::uint32_t time) const {
-    return (agent < all.size() && all[agent] >= time) || (agent < some.size() && some[agent] >= time);
+  bool covers_other(std::uint32_t cluster, std::uint32_t agent, int lane, std::uint32_t time) const {
+    const auto known = others.find(cluster);
+    return known != others.end() && known->second.covers(agent, lane, time);
   }
   bool covers_proxy(std::uint32_t agent, std::uint32_t time) const {
     return agent < proxy.size() && proxy[agent] >= time;

@@ -17,6 +17,7 @@
 
 namespace kernelwright::emulator {
 
+class GlobalShadow;
 class Hazards;
 class Timeline;
 struct Cluster;
@@ -86,6 +87,7 @@ struct Launch {
   std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
   bool depends_on_all = false;             // it is taken to use all of memory
+  GlobalShadow* exchange = nullptr;        // for hazards, where clusters meet in global memory; else null
 };
 
 }  // namespace kernelwright::emulator

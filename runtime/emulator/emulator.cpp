@@ -11,6 +11,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/cta.h"
 #include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/global_shadow.h"
 #include "kernelwright/runtime/emulator/hazard_log.h"
 #include "kernelwright/runtime/emulator/machine.h"
 #include "kernelwright/runtime/emulator/own_thread.h"
@@ -170,6 +171,8 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.depends_on = shape.after_previous ? launch.number - 1 : 0;
   launch.depends_on_all = shape.after_unknown;
   if (state_->options.hazards) view->track_users();
+  GlobalShadow exchange;
+  if (state_->options.hazards && program.clusters_communicate) launch.exchange = &exchange;
   HazardLog log;
   LaunchReport report = with_stack(kStackBytes, kStackBytes, [&] {
     return run_launch(launch, state_->options, shape.notes, state_->options.hazards ? &log : nullptr);

@@ -26,6 +26,14 @@ namespace kernelwright::emulator {
 
 enum class Proxy : std::uint8_t { kGeneric, kAsync };
 
+/// How a lane uses global memory itself; flags.
+enum GlobalUse : std::uint8_t {
+  kWeakUse = 0,
+  kStrongUse = 1,    // relaxed, volatile, atomic: no race with others of the kind
+  kOrderingUse = 2,  // a strong one that acquires, of a read, or releases, of a write
+  kAtomicUse = 4,    // a strong one that reads and writes: what others have released at the word stays so
+};
+
 /// The families whose completion a warp waits for by counting groups. kTensor is tcgen05.mma, .cp and .shift, whose
 /// groups tcgen05.commit makes and an mbarrier ends; the last two end with tcgen05.wait::ld and ::st.
 enum class AsyncGroup : std::uint8_t { kCopy, kBulk, kWgmma, kTensor, kTensorLoad, kTensorStore };
@@ -58,8 +66,15 @@ class Hazards {
   /// clusterlaunchcontrol.try_cancel by `lane` will write an answer, 16 bytes. Whoever has read the one before it there
   /// by ordinary loads has to have passed a proxy fence since, as in the ISA's example of it.
   void answer_wanted(Warp& warp, int lane, Cta& cta, std::uint32_t offset);
-  // ---- and to global memory: only what griddepcontrol.wait orders
+  // ---- and to global memory
+  /// What griddepcontrol.wait orders.
   void access_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes);
+  /// What clusters of a launch that communicate order through words of it, by the lane itself (not by what it issues):
+  /// `uses` are GlobalUse. Reads and writes of what another warp wrote are checked, not writes of what another reads.
+  void exchange_global(Warp& warp, int lane, Access access, std::uint64_t address, std::uint64_t bytes,
+                       std::uint8_t uses);
+  /// fence.acq_rel or .sc of a scope beyond the cluster: strong accesses around it release and acquire.
+  void fence_global(Warp& warp, LaneMask lanes);
 
   // ---- agents of asynchronous operations
   AsyncAgent completes_on(Cta& cta, std::uint32_t mbarrier);  // at the phase that is pending now

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/emulator/clock.h"
+#include "kernelwright/runtime/emulator/global_shadow.h"
 #include "kernelwright/runtime/emulator/hazard_log.h"
 #include "kernelwright/runtime/emulator/hazards.h"
 #include "kernelwright/runtime/emulator/location.h"
@@ -50,6 +51,9 @@ struct Hazards::State {
     std::array<std::vector<std::uint32_t>, 32> fenced_by_lane;
     std::map<Slot, bool> unfenced;  // pinned registers touched since the last wgmma.fence, and whether written
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
+    /// For fences of global memory: what the last one has put ahead of strong writes, and what strong reads have seen
+    /// since. Of some lanes together, which can only hide a hazard.
+    ClusterTimes fenced_global, seen_global;
   };
   struct Mbarrier {
     std::uint16_t agent = 0;
@@ -124,6 +128,12 @@ struct Hazards::State {
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
                   std::uint32_t offset);
 
+  /// What `lanes` know and have done, of all clusters. Begins a new time.
+  ClusterTimes released_by(WarpState& warp, LaneMask lanes);
+  /// `lanes` have read words where it was released.
+  void acquire_global(WarpState& warp, LaneMask lanes, const ClusterTimes& released);
+  bool knows_global(const WarpState& warp, int lane, const GlobalWrite& write) const;
+
   /// A CTA of a cluster exits: finds what other CTAs may still do with its shared memory.
   void check_remote_uses(const Cta& cta, const Warp& last);
   /// `warp` uses shared memory of `cta`.
@@ -132,6 +142,7 @@ struct Hazards::State {
   /// A report about the instruction that `warp` executes, and perhaps an earlier one.
   void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},
               const AccessRecord* other = nullptr);
+  void report_global(const Warp& warp, int lane, Access access, std::uint64_t address, const GlobalWrite& write);
   /// `other_warp` is the agent of the warp whose instruction `other_op` is: its index in `warps`, not in its CTA. -1:
   /// the report has one side.
   void report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,

@@ -25,20 +25,24 @@ std::string line_of(const std::string& text, int number) {
 
 }  // namespace
 
-std::string role_of(const LaunchNotes* notes, const Warp& warp) {
+std::string role_of(const LaunchNotes* notes, std::uint32_t warp) {
   if (notes)
     for (const LaunchNotes::Role& role : notes->roles)
-      if (warp.index >= role.first_warp && warp.index - role.first_warp < role.num_warps) return role.name;
+      if (warp >= role.first_warp && warp - role.first_warp < role.num_warps) return role.name;
   return "";
 }
 
 HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index) {
+  return side_of(notes, *warp.launch->program, warp.cta->id, warp.index, lane, index);
+}
+
+HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::uint32_t (&cta)[3], std::uint32_t warp,
+                   int lane, std::uint32_t index) {
   HazardSide side;
-  std::copy(std::begin(warp.cta->id), std::end(warp.cta->id), std::begin(side.cta));
-  side.warp = static_cast<int>(warp.index);
+  std::copy(std::begin(cta), std::end(cta), std::begin(side.cta));
+  side.warp = static_cast<int>(warp);
   side.lane = lane;
   side.role = role_of(notes, warp);
-  const Program& program = *warp.launch->program;
   if (index < program.entry->instructions.size()) {
     const Instruction& instruction = program.entry->instructions[index];
     side.ptx_line = instruction.line;

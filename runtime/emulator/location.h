@@ -9,10 +9,14 @@
 namespace kernelwright::emulator {
 
 /// The name of a warp's role; "" if it has none.
-std::string role_of(const LaunchNotes* notes, const Warp& warp);
+std::string role_of(const LaunchNotes* notes, std::uint32_t warp);
+inline std::string role_of(const LaunchNotes* notes, const Warp& warp) { return role_of(notes, warp.index); }
 
 /// One side of a report: `warp` at the instruction `index`. `lane` -1: all lanes.
 HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index);
+/// The same of a warp that may be no more: its CTA's place in the grid, and its number there.
+HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::uint32_t (&cta)[3], std::uint32_t warp,
+                   int lane, std::uint32_t index);
 /// "CTA (0, 1, 0) warp 4 (math 0) lane 3, PTX line 120 `st.shared…`, attention_sm90.cu:88"
 std::string text_of(const HazardSide& side);
 

@@ -146,8 +146,9 @@ struct Packed {
 
 // ---- how it is done
 
-/// op.imm: which space the address is in.
+/// op.imm: which space the address is in; and whether it acquires, or releases, beyond the CTA.
 enum Space : U64 { kGeneric, kGlobal, kShared };
+constexpr U64 kSpaces = 3, kAcquires = 4, kReleases = 8;
 
 struct Place {
   std::byte* host = nullptr;
@@ -158,16 +159,22 @@ Place find_place(Warp& warp, const Op& op, int lane, U32 bytes) {
   const U64 address = lane_address(warp, op, lane);
   Hazards* const hazards = warp.cta->cluster->hazards;
   SharedPlace shared;
-  if (op.imm == kShared) {
+  const U64 space = op.imm & kSpaces;
+  if (space == kShared) {
     shared = shared_place(warp, static_cast<U32>(address), bytes);
   } else {
     const GenericPlace place =
-        op.imm == kGlobal ? GenericPlace{.host = global_place(warp, address, bytes, Access::kWrite), .global = true}
-                          : generic_place(warp, lane, address, bytes, Access::kWrite);
+        space == kGlobal ? GenericPlace{.host = global_place(warp, address, bytes, Access::kWrite), .global = true}
+                         : generic_place(warp, lane, address, bytes, Access::kWrite);
     if (place.global) {
       if (hazards) {
         hazards->access_global(warp, lane, Access::kRead, address, bytes);
         hazards->access_global(warp, lane, Access::kWrite, address, bytes);
+        const auto uses = [&](U64 orders) -> std::uint8_t {
+          return kStrongUse | kAtomicUse | ((op.imm & orders) ? kOrderingUse : 0);
+        };
+        hazards->exchange_global(warp, lane, Access::kRead, address, bytes, uses(kAcquires));
+        hazards->exchange_global(warp, lane, Access::kWrite, address, bytes, uses(kReleases));
       }
       return {place.host, true};
     }
@@ -356,6 +363,10 @@ void decode_atomic(Decoder& decoder, Op& op, bool returns) {
   op.list2_size = static_cast<std::uint8_t>(b.size());
   if (compares) op.c = decoder.source(first + 2, row->size);
   op.imm = shared ? kShared : space == StateSpace::kGlobal ? kGlobal : kGeneric;
+  if (modifiers[kScope] != "cta") {
+    if (semantics == "acquire" || semantics == "acq_rel") op.imm |= kAcquires;
+    if (semantics == "release" || semantics == "acq_rel") op.imm |= kReleases;
+  }
   if (!shared) {
     if (!op.wide_address) decoder.refuse("needs a 64-bit address");
     decoder.communicates();

@@ -22,6 +22,11 @@ Step run_mbarrier_init(Warp& warp, const Op&, LaneMask lanes) {
   return Step::kNext;
 }
 
+Step run_global(Warp& warp, const Op&, LaneMask lanes) {
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->fence_global(warp, lanes);
+  return Step::kNext;
+}
+
 template <Handler kRun>
 void decode_plain(Decoder& decoder, Op& op) {
   decoder.expect_operands(0, 0);
@@ -31,8 +36,9 @@ void decode_plain(Decoder& decoder, Op& op) {
 /// Fences that reach other clusters order what these say to each other through global memory.
 void decode_scoped(Decoder& decoder, Op& op) {
   decoder.expect_operands(0, 0);
-  if (!decoder.has("cta") && !decoder.has("cluster")) decoder.communicates();
-  op.run = run_nothing;
+  const bool within = decoder.has("cta") || decoder.has("cluster");
+  if (!within) decoder.communicates();
+  op.run = within ? run_nothing : run_global;
 }
 
 /// Tensor maps are read when a copy is issued, so that what was written is seen at once.

@@ -17,6 +17,13 @@ struct Wide128 {
   std::uint64_t low = 0, high = 0;
 };
 
+/// op.imm: GlobalUse.
+void tell_global(Hazards& hazards, Warp& warp, const Op& op, int lane, Access access, std::uint64_t address,
+                 std::uint64_t bytes) {
+  hazards.access_global(warp, lane, access, address, bytes);
+  hazards.exchange_global(warp, lane, access, address, bytes, static_cast<std::uint8_t>(op.imm));
+}
+
 /// Where `bytes` at the address of one lane are; tells the checker.
 template <StateSpace kSpace>
 inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes, Access access, Hazards* hazards) {
@@ -27,14 +34,14 @@ inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes,
     return at.host;
   } else if constexpr (kSpace == StateSpace::kGlobal) {
     std::byte* at = global_place(warp, address, bytes, access);
-    if (hazards) hazards->access_global(warp, lane, access, address, bytes);
+    if (hazards) tell_global(*hazards, warp, op, lane, access, address, bytes);
     return at;
   } else if constexpr (kSpace == StateSpace::kLocal) {
     return local_place(warp, lane, address, bytes);
   } else {
     const GenericPlace at = generic_place(warp, lane, address, bytes, access);
     if (hazards && at.shared.cta) hazards->access(warp, lane, access, at.shared, bytes);
-    if (hazards && at.global) hazards->access_global(warp, lane, access, address, bytes);
+    if (hazards && at.global) tell_global(*hazards, warp, op, lane, access, address, bytes);
     return at.host;
   }
 }
@@ -263,8 +270,11 @@ void decode_move(Decoder& decoder, Op& op, bool stores, std::string_view semanti
   }
   if (!op.run) decoder.refuse("has a register of a size that the type does not take");
   // Whoever acquires, or polls, waits for another CTA's word.
-  if (!semantics.empty() && semantics != "weak" && space != StateSpace::kShared && space != StateSpace::kLocal)
+  if (!semantics.empty() && semantics != "weak" && space != StateSpace::kShared && space != StateSpace::kLocal) {
     decoder.communicates();
+    op.imm = kStrongUse;
+    if ((semantics == "acquire" || semantics == "release") && !decoder.has("cta")) op.imm |= kOrderingUse;
+  }
 }
 
 void decode_load(Decoder& decoder, Op& op) {
