@@ -17,11 +17,12 @@ struct Target {
   int max_depth, math_warpgroups, block_n, q_stages;
   KvRing kv_ring;
   Overlap overlap;
+  int qk_stages = 1, mma_stages = 1;  // sub-stages of a tile of K, and of V
 };
-constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth},
+constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth, 1, 2},
                                {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
                                {192, 2, 112, 1, KvRing::kSplit, Overlap::kIntra},
-                               {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth}};
+                               {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth, 2, 2}};
 /// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked. Their queries are on
 /// the way two items ahead, for an item is over soon after its output has left the slot that they come to.
 struct ShortTarget {
@@ -35,6 +36,7 @@ constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra}
 constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
 constexpr int kNarrowQueryStages = 3;
 constexpr int kBriefQueries = 512;
+constexpr int kNarrowDepth = 32;  // heads that gain from sub-stages without a mask, and lose with a causal one
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
@@ -116,17 +118,33 @@ class Tile {
     spec_.cluster_m = spec_.multicast = cluster.m;
   }
 
+  /// Whether the target's sub-stages are a gain: where they were measured (docs/attention.md), which is in tiles of the
+  /// target's own size, of padded or ragged keys, that one CTA loads for itself, under no mask or a causal one. A
+  /// window loses: its items have few tiles, and no product of theirs waits for V.
+  bool cuts_tiles() const {
+    const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
+                          schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&
+                          spec_.math_warpgroups == target_.math_warpgroups && spec_.cluster_m == 1;
+    const bool narrow = std::max(spec_.head_dim_qk, spec_.head_dim_v) <= kNarrowDepth;
+    return as_it_is && spec_.kv_layout != KvLayoutKind::kPaged &&
+           (spec_.mask == MaskKind::kNone || (spec_.mask == MaskKind::kCausal && !narrow));
+  }
+
   void choose_rings() {
-    const int stages = schedule_.num_mma_stages.value_or(1);
-    const bool splits = schedule_.num_qk_stages.value_or(stages) != stages || schedule_.num_kv_stages.value_or(2) < 2;
+    const bool cuts = cuts_tiles();
+    const int values = schedule_.num_mma_stages.value_or(cuts ? target_.mma_stages : 1);
+    const int keys = cuts ? target_.qk_stages : values;  // K follows the V of a schedule
+    const bool splits = schedule_.num_qk_stages.value_or(keys) != values || schedule_.num_kv_stages.value_or(2) < 2;
     const bool shared = target_.kv_ring == KvRing::kShared && !splits;
     spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
                              shared   ? "one ring uses every slot that fits, be their number odd"
                              : splits ? "one ring would hold K as it holds V, and two tiles"
                                       : "K runs ahead of V by its own count");
-    spec_.num_mma_stages = resolve_("num_mma_stages", schedule_.num_mma_stages, 1, "V arrives whole");
-    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, stages,
-                                   stages == 1 ? "K arrives whole" : "K arrives in as many sub-stages as V");
+    spec_.num_mma_stages =
+        resolve_("num_mma_stages", schedule_.num_mma_stages, values,
+                 values == 1 ? "V arrives whole" : "products with V begin when a part of its keys is there");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, keys,
+                                   keys == 1 ? "K arrives whole" : "K arrives in as many sub-stages as V");
     spec_.q_stages = schedule_.q_stages.value_or(std::min(target_.q_stages, 2));
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
   }

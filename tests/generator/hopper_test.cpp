@@ -64,7 +64,7 @@ TEST(HopperPlan, StartsFromTheTileOfItsHeadSize) {
         Expected{128, 128, 3, 80, 2, 6, kShared, Overlap::kBoth},
         Expected{192, 128, 2, 112, 1, 2, kSplit, Overlap::kIntra},
         Expected{192, 192, 2, 112, 1, 2, kSplit, Overlap::kIntra},
-        Expected{256, 256, 2, 80, 1, 2, kSplit, Overlap::kBoth}}) {
+        Expected{256, 256, 2, 64, 1, 2, kSplit, Overlap::kBoth}}) {
     const AttentionSpec spec = planned(e.qk, e.v);
     SCOPED_TRACE("head dims " + std::to_string(e.qk) + " and " + std::to_string(e.v));
     EXPECT_EQ(kernel_name(spec), "attention_sm90");
@@ -191,6 +191,35 @@ TEST(HopperPlan, CutsTilesOfKAndOfVIntoSubStages) {
   schedule.cluster = ClusterShape{4, 1};
   spec = planned(prefill(192, 128), schedule);
   EXPECT_EQ(spec.block_n % 96, 0) << "each CTA loads 8 keys of each sub-stage, or a multiple";
+}
+
+TEST(HopperPlan, CutsTilesWhereItWasFaster) {
+  const auto stages = [](const AttentionProblem& problem, const AttentionSchedule& schedule = hopper()) {
+    const AttentionSpec spec = planned(problem, schedule);
+    return std::pair(spec.num_qk_stages, spec.num_mma_stages);
+  };
+  AttentionProblem problem = prefill(64, 64);
+  EXPECT_EQ(stages(problem), std::pair(1, 2));
+  EXPECT_EQ(stages(prefill(128, 128)), std::pair(1, 1));
+  EXPECT_EQ(stages(prefill(256, 256)), std::pair(2, 2));
+  problem.mask.kind = MaskKind::kCausal;
+  EXPECT_EQ(stages(problem), std::pair(1, 2));
+  problem.max_q_len = 512;
+  EXPECT_EQ(stages(problem), std::pair(1, 1)) << "another tile, which lost";
+  problem = prefill(64, 64);
+  problem.mask = {MaskKind::kSlidingWindow, {127, 0}, 0, {}};
+  EXPECT_EQ(stages(problem), std::pair(1, 1));
+  problem = prefill(32, 32);
+  EXPECT_EQ(stages(problem), std::pair(1, 2));
+  problem.mask.kind = MaskKind::kCausal;
+  EXPECT_EQ(stages(problem), std::pair(1, 1));
+  // A schedule that names what sub-stages depend on has whole tiles: its tiles need not divide.
+  AttentionSchedule schedule = hopper();
+  schedule.block_n = 80;
+  EXPECT_EQ(stages(prefill(64, 64), schedule), std::pair(1, 1));
+  schedule = hopper();
+  schedule.kv_ring = KvRing::kShared;
+  EXPECT_EQ(stages(prefill(64, 64), schedule), std::pair(1, 1));
 }
 
 TEST(HopperPlan, PlansAStepOfSubStagesWiderThanItsUsualTile) {
