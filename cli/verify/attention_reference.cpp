@@ -64,6 +64,8 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
+constexpr double kNegligible = 104;  // exp(-104) is less than half the least f32
+
 // A row while its chunk is worked on.
 struct RowState {
   ReferenceRow row;
@@ -71,6 +73,7 @@ struct RowState {
   std::vector<double> q;
   double scale = 1;                  // of the query
   std::vector<double> score, error;  // [range], then probability and c_j
+  std::vector<double> noise;         // [range], ReferenceRow's score_noise by key
 };
 
 class Chunk {
@@ -88,6 +91,7 @@ class Chunk {
       if (call.has_token_scales()) state.scale = call.q_scale[call.q_scale_index(id.sequence, id.query, id.head)];
       state.score.resize(static_cast<std::size_t>(state.range.size()));
       state.error.resize(state.score.size());
+      state.noise.resize(state.score.size());
       if (!state.range.size()) continue;
       first_ = std::min(first_, state.range.first);
       last_ = std::max(last_, state.range.last);
@@ -133,13 +137,13 @@ class Chunk {
         const double scale = call_.scale * state.scale * key_scales[j - first];
         double value = score[j - first] * scale;
         double error = model_.relative * magnitude[j - first] * std::fabs(scale);
-        state.row.score_noise = std::max(state.row.score_noise, magnitude[j - first] * std::fabs(scale) * 0x1p-23);
+        double noise = magnitude[j - first] * std::fabs(scale) * 0x1p-23;
         if (call_.problem.score_mod.kind == ScoreModKind::kSoftcap) {
           const double cap = call_.softcap, at = std::fabs(value), height = std::tanh(at / cap);
           // tanh is steepest towards zero: the lower side moves the most
           error = cap * (height - std::tanh((at - error) / cap) + model_.tanh_error);
           value = cap * std::tanh(value / cap);
-          state.row.score_noise = std::max(state.row.score_noise, cap * 0x1p-22);
+          noise = std::max(noise, cap * 0x1p-22);
         }
         if (call_.problem.score_mod.kind == ScoreModKind::kAlibi) {
           const double slope = call_.alibi_slope(state.row.id.head);
@@ -147,7 +151,7 @@ class Chunk {
               slope * static_cast<double>(j - call_.diagonal_key(state.row.id.sequence, state.row.id.query));
           value += bias;
           error += model_.bias_relative * std::fabs(bias) + model_.bias_step * std::fabs(slope);
-          state.row.score_noise = std::max(state.row.score_noise, 0x1p-24 * std::fabs(bias));
+          noise = std::max(noise, 0x1p-24 * std::fabs(bias));
         }
         const RowId& id = state.row.id;
         if (!call_.bias.values.empty()) {
@@ -155,22 +159,23 @@ class Chunk {
           value += bias;
           if (std::isfinite(bias)) {
             error += model_.bias_relative * std::fabs(bias);
-            state.row.score_noise = std::max(state.row.score_noise, 0x1p-24 * std::fabs(bias));
+            noise = std::max(noise, 0x1p-24 * std::fabs(bias));
           }
         }
         if (!call_.mask.values.empty() && call_.mask.at(id.sequence, id.query, id.head, j) == 0) value = -kInfinity;
-        if (call_.shows || call_.modifies) ask_sources(id, j, value, error, state.row);
+        if (call_.shows || call_.modifies) ask_sources(id, j, value, error, noise);
         if (std::isfinite(value)) value = std::max(value, -0x1p127);  // docs/policies.md: no finite score is lower
         if (value == -kInfinity) error = 0, --state.row.visible;
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
         state.error[static_cast<std::size_t>(j - state.range.first)] = error + model_.exp_error;
+        state.noise[static_cast<std::size_t>(j - state.range.first)] = noise;
       }
     }
   }
 
   /// Sources of the problem. What a modifier makes of an error is found where it is asked: on both sides of the score,
   /// beside the roundings of its own f32 steps, of which each may be off by the score's and its result's last place.
-  void ask_sources(const RowId& id, int key, double& value, double& error, ReferenceRow& row) const {
+  void ask_sources(const RowId& id, int key, double& value, double& error, double& noise) const {
     const ScorePlace at{id.sequence,
                         id.query,
                         id.head,
@@ -186,7 +191,7 @@ class Chunk {
       error = std::max(std::fabs(call_.modifies(value + error, at) - modified),
                        std::fabs(call_.modifies(value - error, at) - modified)) +
               steps;
-      row.score_noise = std::max(row.score_noise, steps / 4);
+      noise = std::max(noise, steps / 4);
     }
     value = modified;
   }
@@ -198,7 +203,6 @@ class Chunk {
     const auto consider = [&](double score, double error) {
       has_nan |= std::isnan(score);
       if (score > top) top = score, top_error = error;
-      if (std::isfinite(score)) row.max_abs_score = std::max(row.max_abs_score, std::fabs(score));
     };
     for (std::size_t j = 0; j < state.score.size(); ++j) consider(state.score[j], state.error[j]);
     const bool with_sink = call_.problem.sinks;
@@ -206,6 +210,14 @@ class Chunk {
         with_sink ? static_cast<double>(call_.sinks[static_cast<std::size_t>(row.id.head)]) : -kInfinity;
     const double sink_error = std::isfinite(sink) ? std::fabs(sink) * 0x1p-21 : 0;
     if (with_sink) consider(sink, sink_error);
+    // Keys that an f32 sum cannot feel, -1e9 of a bias for instance, do not loosen the bound of those that it does.
+    const auto count = [&](double score, double error, double noise) {
+      if (!std::isfinite(score) || score + error < top - top_error - kNegligible) return;
+      row.max_abs_score = std::max(row.max_abs_score, std::fabs(score));
+      row.score_noise = std::max(row.score_noise, noise);
+    };
+    for (std::size_t j = 0; j < state.score.size(); ++j) count(state.score[j], state.error[j], state.noise[j]);
+    if (with_sink) count(sink, sink_error, 0);
     row.score_noise += 0x1p-22 + 0x1p-23 * row.max_abs_score;
     if (top == -kInfinity && !has_nan) {  // sees nothing: O = 0
       row.lse = -kInfinity;

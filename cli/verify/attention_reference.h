@@ -29,9 +29,9 @@ struct ReferenceRow {
   double lse_shift = 0;             // what errors of the scores do to the LSE, at most
   double square_p = 0;              // sum of p_j^2
   double sum_above_top = 1;         // sum of exp(s_j - top), the denominator that a kernel holds
-  double score_noise = 0;           // root-mean-square error of a score
+  double score_noise = 0;           // root-mean-square error of a score, over the same keys
   double max_abs_v = 0;             // over visible keys and all elements
-  double max_abs_score = 0;         // of visible keys and the sink
+  double max_abs_score = 0;         // of the sink and those visible keys that weigh something in f32
 };
 
 /// How a kernel's scores may differ from exact ones; attention_bound.h derives the numbers.

@@ -111,6 +111,25 @@ TEST(AttentionReference, SinksJoinTheSoftmaxWithoutAValue) {
   EXPECT_NEAR(row.lse, 80, 1e-12);
 }
 
+// Masks are often written as a bias of -1e9. Such a key's rounding is its own, and not that of keys that weigh
+// something.
+TEST(AttentionReference, AHugeBiasOfAHiddenKeyLoosensNoBound) {
+  AttentionProblem problem = problem_of(2);
+  problem.score_mod.kind = ScoreModKind::kTensor;
+  problem.score_mod.dtype = DType::kF32;
+  AttentionCase call = two_keys(problem);
+  call.bias.values = {0, 0};
+  const ReferenceRow without = reference(call)[{0, 0, 0}];
+  call.bias.values = {0, -1e9F};
+  const ReferenceRow hidden = reference(call)[{0, 0, 0}];
+  EXPECT_EQ(hidden.o[0], 10);
+  EXPECT_EQ(hidden.max_abs_score, 1);
+  EXPECT_LE(hidden.score_noise, without.score_noise);
+  EXPECT_LT(lse_bound(call, hidden), 1e-4);
+  call.bias.values = {-1e9F, -1e9F};  // both weigh something, and are as coarse as they are
+  EXPECT_GT((reference(call)[{0, 0, 0}].score_noise), 10);
+}
+
 TEST(AttentionReference, ARowThatSeesNothingIsZero) {
   AttentionProblem problem = problem_of(8);
   problem.mask.kind = MaskKind::kCausal;
