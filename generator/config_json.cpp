@@ -34,7 +34,7 @@ bool rests_on_unread(const std::string& path, const std::vector<Violation>& unre
 void read_source(PolicySource& source, const std::string& path, const std::filesystem::path& folder,
                  ViolationList& violations) {
   for (std::string* place : {&source.reference.library, &source.reference.array})
-    if (!place->empty()) *place = (folder / *place).string();
+    if (!place->empty()) *place = std::filesystem::absolute(folder / *place).string();  // and the same read again
   if (source.file.empty() || !source.text.empty()) return;
   try {
     source.text = read_small_file((folder / source.file).string(), {"a header", "a text", lines{}.max_length});

@@ -75,6 +75,18 @@ TEST_F(PolicySourceConfig, ReadsHeadersAndFindsReferencesBesideIt) {
   for (const Violation& violation : validate(made)) ADD_FAILURE() << violation.text();
 }
 
+TEST_F(PolicySourceConfig, KeepsThePlaceOfItsReferenceWhenItIsWrittenAndReadElsewhere) {
+  const std::string fields =
+      R"("mask": {"kind": "source", "file": "mine.cuh", "type": "Mine", "reference": {"array": "seen.npy"}})";
+  const std::string relative = fs::relative(folder_);
+  const auto array_of = [](const Config& config) {
+    return std::get<AttentionConfig>(config).problem.mask.source.reference.array;
+  };
+  const Config made = read_config(config(fields), relative);
+  EXPECT_EQ(fs::weakly_canonical(array_of(made)), fs::weakly_canonical(folder_ / "seen.npy"));
+  EXPECT_EQ(array_of(read_config(write_config(std::get<AttentionConfig>(made)), relative)), array_of(made));
+}
+
 TEST_F(PolicySourceConfig, IsRefusedWithItsFieldItsReasonAndWhatWouldDo) {
   EXPECT_EQ(complaint(R"("mask": {"kind": "source", "file": "none.cuh", "type": "Mine"})"),
             "/problem/mask/file: \"none.cuh\": cannot be read: No such file or directory");
