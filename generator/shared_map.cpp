@@ -58,7 +58,7 @@ class RingMap {
   }
   /// `count` slabs.
   std::string slabs(int rows, int count) const {
-    const int bytes = contract::slab_bytes(bytes_of(spec_.swizzle));
+    const int bytes = contract::slab_width(bytes_of(spec_.swizzle));
     if (spec_.rope_width > 0) return fmt::format("[{}][{}][{} bytes]", count, rows, bytes);
     return fmt::format("[{}][{}][{}]", count, rows, bytes * 8 / bits_of(spec_.q));
   }

@@ -30,7 +30,7 @@ int widest_row(const AttentionSpec& spec) {
   return bytes;
 }
 bool divides(const AttentionSpec& spec, Swizzle swizzle) {
-  const int bytes = contract::slab_bytes(bytes_of(swizzle));
+  const int bytes = contract::slab_width(bytes_of(swizzle));
   for (const Row& row : rows_of(spec))
     if (row.bytes % bytes != 0) return false;
   return true;
@@ -77,7 +77,7 @@ std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem) {
 
 void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations) {
   if (takes_swizzle(spec, spec.swizzle)) return;
-  const int bytes = contract::slab_bytes(bytes_of(spec.swizzle));
+  const int bytes = contract::slab_width(bytes_of(spec.swizzle));
   const std::vector<Row> rows = rows_of(spec);
   const Row row = *std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.bytes % bytes != 0; });
   Swizzle nearest = Swizzle::k128B;

@@ -104,7 +104,7 @@ void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Vio
   else if (!divides_keys(spec.num_qk_stages))
     refuse(one_count ? "num_mma_stages" : "num_qk_stages",
            fmt::format("{} does not divide the {} slab{} of {} columns of a key tile; {} would do", spec.num_qk_stages,
-                       slabs, slabs == 1 ? "" : "s", together * contract::slab_bytes(swizzle) * 8 / bits_of(spec.q),
+                       slabs, slabs == 1 ? "" : "s", together * contract::slab_width(swizzle) * 8 / bits_of(spec.q),
                        nearest_stages(spec.num_qk_stages, [&](int stages) {
                          return divides_keys(stages) && (!one_count || divides_values(stages));
                        })));

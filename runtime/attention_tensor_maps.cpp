@@ -34,7 +34,7 @@ TensorMapRequest request_for(const Operand& operand) {
     const std::int64_t stride = strides[i] > 0 && extents[i] > 1 ? strides[i] : operand.depth;
     request.strides_bytes[i] = static_cast<std::uint64_t>(stride * bytes);
   }
-  request.box[0] = static_cast<std::uint32_t>(contract::slab_bytes(bytes_of(operand.swizzle)) / bytes);
+  request.box[0] = static_cast<std::uint32_t>(contract::slab_width(bytes_of(operand.swizzle)) / bytes);
   request.box[1] = static_cast<std::uint32_t>(operand.box_rows);
   request.box[2] = request.box[3] = 1;
   return request;

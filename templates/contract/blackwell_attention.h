@@ -4,7 +4,7 @@
 #include "contract/attention_params.h"
 #include "contract/hopper_attention.h"
 #include "contract/integers.h"
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "contract/tensor_map.h"
 
 namespace kernelwright::contract {
@@ -74,7 +74,7 @@ constexpr int32_t kOutputBatchBytes = 16 * 4;  // of a row, that leaves tensor m
 /// Bytes of a row of queries in shared memory: their slabs, and where these are narrow what the output needs that
 /// leaves by way of them, or a slab of its part.
 constexpr int32_t query_row_bytes(const BlackwellShape& shape) {
-  const int32_t queries = qk_slabs(shape) * slab_bytes(shape.swizzle_bytes);
+  const int32_t queries = qk_slabs(shape) * slab_width(shape.swizzle_bytes);
   return larger(queries, shape.splits_keys ? kPartRowBytes : kOutputBatchBytes);
 }
 /// Columns of tensor memory that an output is given.
@@ -170,7 +170,7 @@ constexpr BlackwellBarriers blackwell_barriers(const BlackwellShape& shape) {
 
 constexpr BlackwellLayout blackwell_layout(const BlackwellShape& shape) {
   BlackwellLayout layout{};
-  const int32_t slab = slab_bytes(shape.swizzle_bytes);
+  const int32_t slab = slab_width(shape.swizzle_bytes);
   const int32_t key_bytes = blackwell_keys(shape) * qk_slabs(shape) * slab;
   const int32_t value_bytes = shape.block_n * v_slabs(shape) * slab;
   layout.query_slot = kQueryTileRows * query_row_bytes(shape);

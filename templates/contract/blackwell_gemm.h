@@ -44,7 +44,6 @@ constexpr int32_t kBlackwellGemmThreads = 256;
 constexpr int32_t kBlackwellGemmStoreWarps = 4;   // warps 0-3
 constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of tensor memory
 constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, where the schedule does not say otherwise
-constexpr int32_t kBlackwellGemmBoxRows = 64;     // of m or n, in a box of 128 bytes where these are innermost
 constexpr int32_t kBlackwellGemmWarpRows = 32;    // of a warp that stores
 constexpr int32_t kTensorMemoryColumns = 512;     // of an SM, 32 bits each
 

@@ -42,8 +42,6 @@ struct GemmParams {
 };
 
 constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, where the schedule does not say otherwise
-constexpr int32_t kGemmSlabColumns = 64;       // of 16-bit elements
-constexpr int32_t kGemmBoxRows = 64;           // of m or n, in a box of 128 bytes where these are innermost
 constexpr int32_t kGemmStoreRows = 16;         // of a warp
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 

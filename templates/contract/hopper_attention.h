@@ -4,7 +4,7 @@
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
 #include "contract/integers.h"
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "contract/tensor_map.h"
 
 namespace kernelwright::contract {
@@ -16,12 +16,12 @@ namespace kernelwright::contract {
 /// Coordinates count tokens from the sequence's first where padded, from that of all where ragged. Page -1 is outside
 /// every map: its boxes arrive as zeros, with their full byte count.
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
-/// A box is one slab of slab_bytes() (contract/slabs.h): (columns, rows, 1, 1), where rows is block_m for q, block_n /
-/// cluster for k, a CTA's share of a tile, and of a sub-stage for v, block_n / (mma_stages * cluster) (their largest
-/// divisor that page_size has too where keys are paged: hopper_kv_box_rows()). Extents that a launch does not know, and
-/// those that are zero, are never loaded past the sequence's length. The output is stored row by row: a tile may end
-/// within a sequence. Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and strides of
-/// `attention`.
+/// A box is one slab of slab_width() (contract/shared_slab.h): (columns, rows, 1, 1), where rows is block_m for q,
+/// block_n / cluster for k, a CTA's share of a tile, and of a sub-stage for v, block_n / (mma_stages * cluster) (their
+/// largest divisor that page_size has too where keys are paged: hopper_kv_box_rows()). Extents that a launch does not
+/// know, and those that are zero, are never loaded past the sequence's length. The output is stored row by row: a tile
+/// may end within a sequence. Where hopper_gathers_kv(), k and v are zeros: threads copy rows by the addresses and
+/// strides of `attention`.
 struct HopperAttentionParams {
   TensorMap q, k, v;
   AttentionParams attention;

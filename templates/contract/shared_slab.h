@@ -1,50 +1,87 @@
-/// A slab of an operand in shared memory, said once: what TMA brings of it at a time, where its parts lie, and what the
-/// matrix descriptors of wgmma and tcgen05 say of them. All of it follows from the slab's depth and its swizzle.
+/// Operands in shared memory, said once for the host and the kernels of attention and GEMM: what a box of TMA brings,
+/// where its rows lie, and what the matrix descriptors of wgmma and tcgen05 say of them. All of it follows from the
+/// swizzle.
 ///
-/// A slab has `rows` rows of m or n and some depth of k. The swizzle's width W is 128, 64 or 32 bytes; without a
-/// swizzle it is 16, a row of the tensor cores' smallest matrix.
-///   K-major   k is innermost in memory. The slab is depth / W strips of [rows][W bytes of k], one behind the other; a
-///             copy brings a strip, or some rows of one.
-///   MN-major  m or n is innermost, 16-bit elements. The slab is boxes of [depth][W bytes of m or n], one behind the
-///             other; a copy brings a box, or some k of one.
+/// A box has rows of W bytes, one behind the other, from an address that is a multiple of 1024. W is the swizzle's
+/// width, 128, 64 or 32 bytes; without a swizzle it is 16, a row of the tensor cores' smallest matrix. The swizzle
+/// moves pieces of 16 bytes within 8 rows. Its pattern depends on the address alone, so that a tile may be entered at
+/// every eighth row.
+///
+/// A tile that is wider than W is several such boxes, one behind the other. Attention calls each of them a slab. A GEMM
+/// calls them parts of a slab: all that a slot has of an operand.
 #pragma once
 
 #include "contract/integers.h"
 
 namespace kernelwright::contract {
 
+constexpr int32_t kSwizzleRows = 8;  // what the widest swizzle repeats after, and where a box may begin
+constexpr int32_t kPieceBytes = 16;  // what a swizzle moves
+constexpr int32_t kStepBytes = 32;   // K of a wgmma or tcgen05.mma, of any operand
+
+/// W. `swizzle_bytes`: 128, 64, 32, or 0 for none.
+constexpr int32_t slab_width(int32_t swizzle_bytes) { return swizzle_bytes == 0 ? kPieceBytes : swizzle_bytes; }
+
+/// By how much the pieces of row `row` are moved: piece p stands at p XOR this.
+constexpr uint32_t swizzle_of_row(uint32_t row, int32_t swizzle_bytes) {
+  const uint32_t pieces = static_cast<uint32_t>(slab_width(swizzle_bytes) / kPieceBytes);
+  return row % kSwizzleRows * pieces / kSwizzleRows;
+}
+
+/// Slabs of W bytes that belong to each other: those of a step of a product, where W is narrower than the step.
+constexpr int32_t slabs_of_step(int32_t swizzle_bytes) {
+  return slab_width(swizzle_bytes) < kStepBytes ? kStepBytes / slab_width(swizzle_bytes) : 1;
+}
+
+/// Slabs of W bytes that `depth` elements of a row take, for whole steps: what lies behind the depth is zeros.
+constexpr int32_t slabs_of(int32_t depth, int32_t element_bytes, int32_t swizzle_bytes) {
+  const int32_t together = slabs_of_step(swizzle_bytes), bytes = together * slab_width(swizzle_bytes);
+  return (depth * element_bytes + bytes - 1) / bytes * together;
+}
+
+/// Columns of a tile of 16-bit elements in shared memory: whole slabs.
+constexpr int32_t padded_depth(int32_t depth, int32_t swizzle_bytes) {
+  return slabs_of(depth, 2, swizzle_bytes) * slab_width(swizzle_bytes) / 2;
+}
+
+/// What a product reads: `rows` rows of m or n, and some depth of k.
+///   K-major   k is innermost in memory. The parts are strips of [rows][W bytes of k]; a copy brings a strip, or some
+///             rows of one.
+///   MN-major  m or n is innermost. The parts are boxes of [depth][W bytes of m or n]; a copy brings a box, or some k
+///             of one.
 struct SharedSlab {
-  int32_t bytes;          // of k in it: 128, 64 or 32
+  int32_t bytes;          // of k in it
   int32_t swizzle_bytes;  // 0: none
   int32_t element_bits;
   int32_t rows;
   bool mn_major;
 
-  /// Of a row of a strip or of a box: the swizzle's, or 16.
-  constexpr int32_t width() const { return swizzle_bytes > 0 ? swizzle_bytes : 16; }
-  /// Elements of k, and elements in a row of a strip or of a box.
+  constexpr int32_t width() const { return slab_width(swizzle_bytes); }
+  /// Elements of k, and elements in a row of a part.
   constexpr int32_t depth() const { return bytes * 8 / element_bits; }
   constexpr int32_t width_elements() const { return width() * 8 / element_bits; }
   constexpr int32_t total_bytes() const { return rows * bytes; }
 
-  /// Strips, or boxes; and bytes from one to the next.
+  /// How many parts, and bytes from one to the next.
   constexpr int32_t parts() const { return total_bytes() / part_bytes(); }
   constexpr int32_t part_bytes() const { return (mn_major ? depth() : rows) * width(); }
-  /// Bytes of eight rows of a part: where the swizzle's pattern begins anew. Parts, and shares of them, begin there.
-  constexpr int32_t pattern_bytes() const { return 8 * width(); }
+  /// Bytes of the rows after which the swizzle's pattern begins anew. Parts, and shares of them, begin there.
+  constexpr int32_t pattern_bytes() const { return kSwizzleRows * width(); }
 
-  // ---- a matrix descriptor (ptx/wgmma.cuh, contract/tcgen05_descriptor.h) ----
+  // ---- a matrix descriptor (PTX ISA "Matrix Descriptors", "Strides"; contract/tcgen05_descriptor.h) ----
 
+  /// K-major with a swizzle it is not read; without one it leads to the second half of a step.
   constexpr int32_t leading_bytes() const {
     if (swizzle_bytes > 0) return mn_major ? part_bytes() : 0;
     return mn_major ? pattern_bytes() : part_bytes();
   }
   constexpr int32_t stride_bytes() const { return swizzle_bytes > 0 || !mn_major ? pattern_bytes() : part_bytes(); }
 
-  /// An instruction takes 32 bytes of k, or 16 rows of 16-bit elements. Where number `step` begins, bytes.
-  constexpr int32_t steps() const { return bytes / 32; }
+  /// An instruction takes 32 bytes of k, or as many rows as have these. Where number `step` begins, bytes.
+  constexpr int32_t steps() const { return bytes / kStepBytes; }
   constexpr int32_t step_offset(int32_t step) const {
-    return mn_major ? step * 16 * width() : step * 32 / width() * part_bytes() + step * 32 % width();
+    const int32_t k = step * kStepBytes;  // bytes
+    return mn_major ? k * 8 / element_bits * width() : k / width() * part_bytes() + k % width();
   }
   /// Whether steps are equally far apart.
   constexpr bool even_steps() const {

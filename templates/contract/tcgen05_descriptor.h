@@ -65,7 +65,7 @@ constexpr uint32_t with_scale_ids(uint32_t bits, uint32_t scale_a_id, uint32_t s
 
 /// The bits' own values. The last has atoms of 32 bytes: for transposed operands of kind::tf32.
 enum class MmaSwizzle : uint32_t { kNone = 0, k128BAtom32B = 1, k128B = 2, k64B = 4, k32B = 6 };
-/// Of 128, 64, 32 bytes, or 0: as contract/slabs.h has it.
+/// Of 128, 64, 32 bytes, or 0: as contract/shared_slab.h has it.
 constexpr MmaSwizzle mma_swizzle(int32_t bytes) {
   return bytes == 128  ? MmaSwizzle::k128B
          : bytes == 64 ? MmaSwizzle::k64B

@@ -17,7 +17,7 @@ constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk, spec::kSwizzl
 constexpr int kPaddedV = contract::padded_depth(spec::kHeadDimV, spec::kSwizzleBytes);
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kWarpKeys, spec::kPageSize);
 constexpr int kBoxes = kWarpKeys / kBoxRows;  // along the keys
-constexpr uint32_t kRowBytes = contract::slab_bytes(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
+constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
 constexpr int kSlabColumns = kRowBytes / 2, kStepColumns = kSlabColumns * contract::slabs_of_step(spec::kSwizzleBytes);
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
 static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");

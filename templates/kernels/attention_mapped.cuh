@@ -21,7 +21,7 @@ namespace {
 
 static_assert(spec::kQDType == spec::kKvDType, "the operands of a product");
 constexpr int kElementBytes = tile::kBytesOf<spec::kQDType>, kOutBytes = tile::kBytesOf<spec::kOutDType>;
-constexpr uint32_t kRowBytes = contract::slab_bytes(spec::kSwizzleBytes);  // of a slab
+constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes);  // of a slab
 constexpr int kRowPieces = kRowBytes / contract::kPieceBytes, kSlabColumns = kRowBytes / kElementBytes;
 constexpr int kSlabsV = contract::slabs_of(spec::kHeadDimV, kElementBytes, spec::kSwizzleBytes);
 // A slab of a tile of K, and of a sub-stage of V, which holds some of a tile's keys (pipeline/kv_rings.cuh).

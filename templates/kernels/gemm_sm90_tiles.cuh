@@ -49,7 +49,8 @@ static_assert(kParts == 1 || (kCluster == 1 && !kPingPong), "CTAs of a cluster s
 constexpr bool kTakesTurns =
     kParts > 1 && spec::kSplitMode == SplitMode::kTurnstile;  // else parts are a cluster's CTAs
 constexpr int kTileCtas = kTakesTurns ? 1 : kParts;           // that share a tile at one time
-static_assert(spec::kBlockN % (8 * kCluster) == 0, "equal shares of B, whole patterns of the swizzle");
+static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
+              "equal shares of B, whole patterns of the swizzle");
 constexpr uint32_t kABytes = kASlab.total_bytes(), kBBytes = kBSlab.total_bytes();
 // A CTA of a cluster loads so much of each part of a slab of B.
 constexpr uint32_t kBShareBytes = kBSlab.part_bytes() / kCluster;

@@ -2,17 +2,13 @@
 /// multiplies; mma/sm100_slab.cuh has a GEMM's. f32 sums.
 #pragma once
 
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "contract/spec_words.h"
 #include "ptx/tcgen05_mma.cuh"
 
 namespace kernelwright::mma {
 
 constexpr int kProductRows = 128;  // of a CTA in an instruction
-constexpr int kStepBytes = 32;     // its K, of any operand
-// Of a slab: a row, and the rows that a swizzle pattern takes.
-constexpr uint32_t kSlabRowBytes = 128, kAtomBytes = 8 * 128;
-constexpr int kSlabSteps = 128 / kStepBytes;
 
 /// How elements of a type are multiplied.
 template <DType kType>
@@ -34,8 +30,8 @@ struct Operand {
                                              : kType == DType::kF16  ? ptx::MmaElement::kF16
                                                                      : ptx::MmaElement::kE4m3;
   static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : kType == DType::kTf32 ? 32 : 16;
-  static constexpr int bytes = bits / 8;              // not of 4 bits
-  static constexpr int step = kStepBytes * 8 / bits;  // elements of an instruction's K
+  static constexpr int bytes = bits / 8;                        // not of 4 bits
+  static constexpr int step = contract::kStepBytes * 8 / bits;  // elements of an instruction's K
   static constexpr int scale_block = kType == DType::kNvfp4 ? 16
                                      : is_block_scaled      ? 32
                                                             : 0;  // elements of k to a scale
@@ -53,21 +49,14 @@ struct Operand {
   }
 };
 
-/// Slabs with rows of 128 bytes; `slab_bytes` from one to the next.
-__device__ __forceinline__ uint64_t slab_descriptor(uint32_t address, uint32_t slab_bytes) {
-  ptx::SharedDescriptor descriptor{};
-  descriptor.stride_bytes = kAtomBytes;
-  descriptor.leading_bytes = slab_bytes;
-  return descriptor.bits(address);
-}
-
-/// The same in slabs of any width: contract/slabs.h.
+/// Of an operand at `address`, with the strides of its contract::SharedSlab.
 template <int kSwizzleBytes>
-__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address, contract::SlabStrides strides) {
+__device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address, uint32_t leading_bytes,
+                                                        uint32_t stride_bytes) {
   ptx::SharedDescriptor descriptor{};
   descriptor.swizzle = contract::mma_swizzle(kSwizzleBytes);
-  descriptor.stride_bytes = strides.stride;
-  descriptor.leading_bytes = strides.leading;
+  descriptor.stride_bytes = stride_bytes;
+  descriptor.leading_bytes = leading_bytes;
   return descriptor.bits(address);
 }
 
@@ -82,7 +71,7 @@ struct ScoreProduct {
   static constexpr int kSteps = (kDepth - kRope + Type::step - 1) / Type::step;  // columns past the depth are zeros
   // Steps follow each other in groups: those of a slab, or where a step takes several slabs, one.
   static constexpr int kGroupSlabs = contract::slabs_of_step(kSwizzleBytes);
-  static constexpr int kGroupSteps = kGroupSlabs * contract::slab_bytes(kSwizzleBytes) / kStepBytes;
+  static constexpr int kGroupSteps = kGroupSlabs * contract::slab_width(kSwizzleBytes) / contract::kStepBytes;
   static constexpr int kPlainGroups = (kSteps + kGroupSteps - 1) / kGroupSteps;  // ahead of the rotary ones
   static constexpr int kRopeSteps = (kRope + RopeType::step - 1) / RopeType::step;
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kKeys, false);
@@ -94,17 +83,19 @@ struct ScoreProduct {
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
     static_assert(kFirstSlab % kGroupSlabs == 0 && kCount % kGroupSlabs == 0, "whole steps");
     constexpr int kKeyRows = kKeys / kCtas, kFirst = kFirstSlab / kGroupSlabs;
-    const uint64_t a =
-        swizzled_descriptor<kSwizzleBytes>(queries, contract::k_major_strides(kSwizzleBytes, kProductRows));
-    const uint64_t b = swizzled_descriptor<kSwizzleBytes>(keys, contract::k_major_strides(kSwizzleBytes, kKeyRows));
+    constexpr int kWidth = contract::slab_width(kSwizzleBytes);
+    constexpr contract::SharedSlab kQ{(kFirstSlab + kCount) * kWidth, kSwizzleBytes, Type::bits, kProductRows, false};
+    constexpr contract::SharedSlab kK{kCount * kWidth, kSwizzleBytes, Type::bits, kKeyRows, false};
+    const uint64_t a = swizzled_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
+    const uint64_t b = swizzled_descriptor<kSwizzleBytes>(keys, kK.leading_bytes(), kK.stride_bytes());
 #pragma unroll
     for (int group = kFirst; group < kFirst + kCount / kGroupSlabs; ++group)
 #pragma unroll
       for (int i = 0; i < kGroupSteps; ++i) {
         const int step = (group < kPlainGroups ? group : group - kPlainGroups) * kGroupSteps + i;
         const int at = group * kGroupSteps + i;
-        const uint64_t query = a + contract::k_major_step(kSwizzleBytes, kProductRows, at) / 16;
-        const uint64_t key = b + contract::k_major_step(kSwizzleBytes, kKeyRows, at - kFirst * kGroupSteps) / 16;
+        const uint64_t query = a + kQ.step_offset(at) / 16;
+        const uint64_t key = b + kK.step_offset(at - kFirst * kGroupSteps) / 16;
         if (group >= kPlainGroups) {
           if (step < kRopeSteps) ptx::tcgen05_mma_ss<RopeType::kind, kCtas>(scores, query, key, kRopeInstruction, 1);
         } else if (step < kSteps) {
@@ -131,13 +122,13 @@ struct OutputProduct {
     static_assert(kFirst % Type::step == 0 && kCount % Type::step == 0, "whole steps");
     constexpr int kShareFirst = kFirst / kShareKeys * kShareKeys;
     static_assert(kFirst + kCount <= kShareFirst + kShareKeys, "keys of one share");
-    const uint64_t b =
-        swizzled_descriptor<kSwizzleBytes>(values, contract::mn_major_strides(kSwizzleBytes, kShareKeys));
+    constexpr contract::SharedSlab kV{kShareKeys * Type::bytes, kSwizzleBytes, Type::bits, kColumns, true};
+    const uint64_t b = swizzled_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
 #pragma unroll
     for (int key = kFirst; key < kFirst + kCount; key += Type::step)
       ptx::tcgen05_mma_ts<Type::kind, kCtas>(output, probabilities + key * Type::bytes / 4,
-                                             b + (key - kShareFirst) * (contract::slab_bytes(kSwizzleBytes) / 16),
-                                             kInstruction, key > kFirst || accumulates);
+                                             b + kV.step_offset((key - kShareFirst) / Type::step) / 16, kInstruction,
+                                             key > kFirst || accumulates);
   }
 };
 

@@ -8,13 +8,6 @@
 
 namespace kernelwright::mma {
 
-constexpr ptx::MmaSwizzle mma_swizzle_of(int bytes) {
-  return bytes == 128  ? ptx::MmaSwizzle::k128B
-         : bytes == 64 ? ptx::MmaSwizzle::k64B
-         : bytes == 32 ? ptx::MmaSwizzle::k32B
-                       : ptx::MmaSwizzle::kNone;
-}
-
 /// A and B in shared memory, slabs as contract/shared_slab.h has them. kCtas 2: each CTA of the pair has 128 rows of A
 /// and half of B's kColumns, at the same addresses.
 template <DType kA, DType kB, int kColumns, int kCtas, bool kAMnMajor, bool kBMnMajor, int kSlabBytes,
@@ -39,17 +32,6 @@ struct SlabProduct {
     descriptor.a_mn_major = kAMnMajor, descriptor.b_mn_major = kBMnMajor;
     descriptor.scale = kA == DType::kNvfp4 ? ptx::MmaScale::kUe4m3 : ptx::MmaScale::kUe8m0;
     return descriptor.bits();
-  }
-
-  /// Of a_slab or b_slab.
-  template <bool kOfA>
-  __device__ __forceinline__ static uint64_t descriptor(uint32_t address) {
-    constexpr contract::SharedSlab kSlab = kOfA ? a_slab : b_slab;
-    ptx::SharedDescriptor descriptor{};
-    descriptor.swizzle = mma_swizzle_of(kSwizzleBytes);
-    descriptor.stride_bytes = kSlab.stride_bytes();
-    descriptor.leading_bytes = kSlab.leading_bytes();
-    return descriptor.bits(address);
   }
 
   /// Where a slab's scales are, or are to be: addresses of tensor memory, lane 0.
@@ -77,7 +59,8 @@ struct SlabProduct {
   /// `accumulate` 0: the slab's first product overwrites `sums`.
   __device__ __forceinline__ static void issue(uint32_t sums, uint32_t a, uint32_t b, uint32_t accumulate,
                                                const Scales& scales) {
-    const uint64_t rows = descriptor<true>(a), columns = descriptor<false>(b);
+    const uint64_t rows = swizzled_descriptor<kSwizzleBytes>(a, a_slab.leading_bytes(), a_slab.stride_bytes());
+    const uint64_t columns = swizzled_descriptor<kSwizzleBytes>(b, b_slab.leading_bytes(), b_slab.stride_bytes());
 #pragma unroll
     for (uint32_t i = 0; i < a_slab.steps(); ++i) {
       const uint64_t left = rows + a_slab.step_offset(i) / 16, right = columns + b_slab.step_offset(i) / 16;

@@ -1,45 +1,39 @@
 /// A warpgroup's products of attention on wgmma: 64 rows, both accumulators in registers.
 #pragma once
 
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "contract/spec_words.h"
 #include "ptx/wgmma.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright::mma {
 
-/// The descriptor of an operand at `address`.
-template <int kSwizzleBytes>
-__device__ __forceinline__ uint64_t slab_descriptor(uint32_t address, contract::SlabStrides strides) {
-  return ptx::wgmma_descriptor<kSwizzleBytes>(address, strides.leading, strides.stride);
-}
-
-/// scores = Q K^T: both K-major in slabs (contract/slabs.h). `queries` is the address of the warpgroup's first row in
-/// the first slab of a tile of kQueryRows. K comes in kStages shares of its slabs, and this is share kStage of the sum:
-/// `keys` is where that share of a tile of kKeys begins. The last share leaves one group in flight.
+/// scores = Q K^T: both K-major in slabs (contract/shared_slab.h). `queries` is the address of the warpgroup's first
+/// row in the first slab of a tile of kQueryRows. K comes in kStages shares of its slabs, and this is share kStage of
+/// the sum: `keys` is where that share of a tile of kKeys begins. The last share leaves one group in flight.
 template <DType kType, int kDepth, int kQueryRows, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
-  const uint64_t a = slab_descriptor<kSwizzleBytes>(queries, contract::k_major_strides(kSwizzleBytes, kQueryRows));
-  const uint64_t b = slab_descriptor<kSwizzleBytes>(keys, contract::k_major_strides(kSwizzleBytes, kKeys));
+  constexpr int kRowBytes = contract::padded_depth(kDepth, kSwizzleBytes) * 2;
+  constexpr contract::SharedSlab kQ{kRowBytes, kSwizzleBytes, 16, kQueryRows, false};
+  constexpr contract::SharedSlab kK{kRowBytes / kStages, kSwizzleBytes, 16, kKeys, false};
+  const uint64_t a = ptx::wgmma_descriptor<kSwizzleBytes>(queries, kQ.leading_bytes(), kQ.stride_bytes());
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(keys, kK.leading_bytes(), kK.stride_bytes());
   constexpr int kAllSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
-  constexpr int kStageSlabs = contract::slabs_of(kDepth, 2, kSwizzleBytes) / kStages;
-  constexpr int kStageSteps = kStageSlabs * contract::slab_bytes(kSwizzleBytes) / contract::kStepBytes;
-  constexpr int kFirst = kStage * kStageSteps;
+  constexpr int kStageSteps = kK.steps(), kFirst = kStage * kStageSteps;
   constexpr int kSteps = kStage + 1 < kStages ? kStageSteps : kAllSteps - kFirst;
   // Four steps at once are evenly spaced: all in one slab, or each in slabs of its own. A slab of 64 bytes has two; and
   // a share that begins within four steps of Q goes by single ones.
   constexpr int kAtOnce = kSwizzleBytes == 64 || kFirst % 4 != 0 ? kSteps + 1 : 4;
-  constexpr int kQueryStep = contract::k_major_step(kSwizzleBytes, kQueryRows, 1) / 16;
-  constexpr int kKeyStep = contract::k_major_step(kSwizzleBytes, kKeys, 1) / 16;
+  constexpr int kQueryStep = kQ.step_offset(1) / 16, kKeyStep = kK.step_offset(1) / 16;
 #pragma unroll
   for (int i = 0; i < kSteps / kAtOnce; ++i)
-    ptx::wgmma_ss_x4<kType, false, kQueryStep, kKeyStep>(
-        scores, a + (kFirst / kAtOnce + i) * (contract::k_major_step(kSwizzleBytes, kQueryRows, kAtOnce) / 16),
-        b + i * (contract::k_major_step(kSwizzleBytes, kKeys, kAtOnce) / 16), kFirst + i > 0);
+    ptx::wgmma_ss_x4<kType, false, kQueryStep, kKeyStep>(scores,
+                                                         a + (kFirst / kAtOnce + i) * (kQ.step_offset(kAtOnce) / 16),
+                                                         b + i * (kK.step_offset(kAtOnce) / 16), kFirst + i > 0);
 #pragma unroll
   for (int i = kSteps / kAtOnce * kAtOnce; i < kSteps; ++i)
-    ptx::wgmma_ss<kType, false>(scores, a + contract::k_major_step(kSwizzleBytes, kQueryRows, kFirst + i) / 16,
-                                b + contract::k_major_step(kSwizzleBytes, kKeys, i) / 16, kFirst + i > 0);
+    ptx::wgmma_ss<kType, false>(scores, a + kQ.step_offset(kFirst + i) / 16, b + kK.step_offset(i) / 16,
+                                kFirst + i > 0);
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
@@ -51,9 +45,11 @@ __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
                                              const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
                                              bool accumulate) {
   static_assert(kKeys % (16 * kStages) == 0, "whole steps in a share");
-  const uint64_t b = slab_descriptor<kSwizzleBytes>(values, contract::mn_major_strides(kSwizzleBytes, kKeys / kStages));
+  constexpr contract::SharedSlab kV{kKeys / kStages * 2, kSwizzleBytes, 16,
+                                    contract::padded_depth(kDepth, kSwizzleBytes), true};
+  const uint64_t b = ptx::wgmma_descriptor<kSwizzleBytes>(values, kV.leading_bytes(), kV.stride_bytes());
   constexpr int kSteps = kKeys / 16 / kStages, kFirst = kStage * kSteps;
-  constexpr int kStep = contract::slab_bytes(kSwizzleBytes);  // 16 rows, in units of 16 bytes
+  constexpr int kStep = kV.step_offset(1) / 16;
 #pragma unroll
   for (int i = 0; i + 4 <= kSteps; i += 4)
     ptx::wgmma_rs_x4<kType, true, kStep>(output, &probabilities[kFirst + i], b + i * kStep,

@@ -3,14 +3,14 @@
 /// half as for a whole: short sequences, which store often, feel it.
 #pragma once
 
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "ptx/memory.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright::tile {
 
-/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of its first row, in slabs (contract/slabs.h)
-/// of kRowBytes a row that are kSlabBytes apart. Nobody else touches them.
+/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of its first row, in slabs
+/// (contract/shared_slab.h) of kRowBytes a row that are kSlabBytes apart. Nobody else touches them.
 template <DType kOut, int kColumns, uint32_t kSlabBytes, int kRowBytes = 128>
 class StagedRows {
   static constexpr int kTiles = kColumns / 8, kLines = (kColumns + 63) / 64;  // of 128 bytes

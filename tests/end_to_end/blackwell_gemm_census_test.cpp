@@ -9,6 +9,7 @@
 #include <map>
 
 #include "contract/blackwell_gemm.h"
+#include "contract/shared_slab.h"
 #include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/gemm_plan.h"
 #include "kernelwright/generator/specialize.h"
@@ -80,9 +81,8 @@ Census expected_of(const GemmSpec& spec) {
   const auto b_is_mn_major = [&] { return spec.layout == OperandLayout::kNn || spec.layout == OperandLayout::kTn; };
   const bool rows_mn = spec.swap_ab ? b_is_mn_major() : a_is_mn_major();
   const bool columns_mn = spec.swap_ab ? a_is_mn_major() : b_is_mn_major();
-  const int box = contract::kBlackwellGemmBoxRows;
-  const int rows = rows_mn ? contract::kBlackwellGemmRows / box : 1;
-  const int columns = columns_mn ? spec.block_n / spec.cta_group / box : 1;
+  const int rows = rows_mn ? shared_slab(spec, TileSide::kRows).parts() : 1;
+  const int columns = columns_mn ? shared_slab(spec, TileSide::kColumns).parts() : 1;
   const int scales_a = shape.scale_atoms > 0 ? 1 : 0;
   const int scales_b = scales_a > 0 && !contract::blackwell_gemm_gathers(shape) ? 1 : 0;
   const int weights = spec.swap_ab ? rows : columns, others = spec.swap_ab ? columns : rows;

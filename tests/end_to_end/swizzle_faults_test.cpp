@@ -46,7 +46,10 @@ CudaCase call_of(Form form) {
   return test;
 }
 
-constexpr const char* kStep = "return column / row * (rows * row) + column % row;";
+constexpr const char* kStep = ": k / width() * part_bytes() + k % width();";
+constexpr const char* kStride = "return swizzle_bytes > 0 || !mn_major ? pattern_bytes() : part_bytes();";
+constexpr const char* kSwizzledLeading = "return mn_major ? part_bytes() : 0;";
+constexpr const char* kPlainLeading = "return mn_major ? pattern_bytes() : part_bytes();";
 
 const SwizzleFault kFaults[] = {
     // ---- the width of a slab ----
@@ -79,44 +82,40 @@ const SwizzleFault kFaults[] = {
     // ---- descriptors ----
     {"descriptor_of_128B",
      Form::k64B,
-     {{"return ptx::wgmma_descriptor<kSwizzleBytes>(", "return ptx::wgmma_descriptor<128>("}},
+     {{"b = ptx::wgmma_descriptor<kSwizzleBytes>(keys,", "b = ptx::wgmma_descriptor<128>(keys,"}},
      "wrong result"},
     {"descriptor_of_64B_for_32B",
      Form::k32B,
-     {{"return ptx::wgmma_descriptor<kSwizzleBytes>(", "return ptx::wgmma_descriptor<64>("}},
+     {{"b = ptx::wgmma_descriptor<kSwizzleBytes>(values,", "b = ptx::wgmma_descriptor<64>(values,"}},
      "wrong result"},
     {"rows_of_128_bytes_in_the_stride",
      Form::k64B,
-     {{"return {swizzle_bytes == 0 ? slab : 0, kSwizzleRows * row};", "return {0, kSwizzleRows * 128};"}},
+     {{kStride, "return mn_major ? pattern_bytes() : kSwizzleRows * 128;"}},
      "race"},
     {"second_half_of_a_step_is_the_first",
      Form::kNone,
-     {{"return {swizzle_bytes == 0 ? slab : 0, kSwizzleRows * row};", "return {0, kSwizzleRows * row};"}},
+     {{kPlainLeading, "return mn_major ? pattern_bytes() : 0;"}},
      "wrong result"},
     {"strides_of_values_exchanged",
      Form::k32B,
-     {{"swizzle_bytes == 0 ? SlabStrides{next_rows, slab} : SlabStrides{slab, next_rows}",
-       "SlabStrides{next_rows, slab}"}},
+     {{kSwizzledLeading, "return mn_major ? pattern_bytes() : 0;"},
+      {kStride, "return mn_major ? part_bytes() : pattern_bytes();"}},
      "wrong result"},
     {"strides_of_values_as_if_swizzled",
      Form::kNone,
-     {{"swizzle_bytes == 0 ? SlabStrides{next_rows, slab} : SlabStrides{slab, next_rows}",
-       "SlabStrides{slab, next_rows}"}},
+     {{kPlainLeading, "return part_bytes();"}, {kStride, "return pattern_bytes();"}},
      "wrong result"},
     // ---- steps ----
-    {"second_step_of_a_slab_is_the_first",
-     Form::k64B,
-     {{kStep, "return column / row * (rows * row);"}},
-     "wrong result"},
-    {"all_steps_in_one_slab", Form::k64B, {{kStep, "return column % row;"}}, "wrong result"},
-    {"steps_side_by_side_in_memory", Form::k32B, {{kStep, "return column;"}}, "wrong result"},
+    {"second_step_of_a_slab_is_the_first", Form::k64B, {{kStep, ": k / width() * part_bytes();"}}, "wrong result"},
+    {"all_steps_in_one_slab", Form::k64B, {{kStep, ": k % width();"}}, "wrong result"},
+    {"steps_side_by_side_in_memory", Form::k32B, {{kStep, ": k;"}}, "wrong result"},
     {"steps_of_128B_taken_for_even",
      Form::k64B,
      {{"kSwizzleBytes == 64 || kFirst % 4 != 0 ? kSteps + 1 : 4", "4"}},
      "wrong result"},
     {"steps_of_values_of_a_row_of_128_bytes",
      Form::k64B,
-     {{"kStep = contract::slab_bytes(kSwizzleBytes);", "kStep = 128;"}},
+     {{"kStep = kV.step_offset(1) / 16;", "kStep = 128;"}},
      "out of bounds"},
     // ---- what threads write and read of slabs ----
     {"foreign_values_cleaned_in_part",
@@ -155,15 +154,15 @@ const SwizzleFault kFaults[] = {
      "wrong result"},
     {"tcgen05_rows_of_128_bytes",
      Form::kBlackwell64B,
-     {{"descriptor.stride_bytes = strides.stride;", "descriptor.stride_bytes = 1024;"}},
+     {{"descriptor.stride_bytes = stride_bytes;", "descriptor.stride_bytes = 1024;"}},
      "race"},
     {"tcgen05_leading_offset_forgotten",
      Form::kBlackwellNone,
-     {{"descriptor.leading_bytes = strides.leading;", ""}},
+     {{"descriptor.leading_bytes = leading_bytes;", ""}},
      "wrong result"},
     {"tcgen05_steps_of_values_of_128_bytes",
      Form::kBlackwell64B,
-     {{"b + (key - kShareFirst) * (contract::slab_bytes(kSwizzleBytes) / 16)", "b + (key - kShareFirst) * 8"}},
+     {{"b + kV.step_offset((key - kShareFirst) / Type::step) / 16", "b + (key - kShareFirst) * 8"}},
      "wrong result"},
     {"output_of_blackwell_in_another_swizzle",
      Form::kBlackwell64B,

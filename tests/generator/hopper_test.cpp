@@ -441,7 +441,7 @@ TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
         EXPECT_EQ(map.key_slot, block_n * 96 * 2);
         EXPECT_EQ(map.value_slot, block_n * (shared_ring ? 96 : 32) * 2);
         for (const int offset : {map.keys, map.values, map.key_slot, map.value_slot})
-          EXPECT_EQ(offset % (8 * contract::slab_bytes(swizzle)), 0) << swizzle << " bytes, " << block_n << " keys";
+          EXPECT_EQ(offset % (8 * contract::slab_width(swizzle)), 0) << swizzle << " bytes, " << block_n << " keys";
       }
 }
 

@@ -1,10 +1,10 @@
-// contract/slabs.h against the ISA's own words: where a box of TMA puts an element, and where a descriptor looks for
-// it.
+// contract/shared_slab.h against the ISA's own words: where a box of TMA puts an element, and where a descriptor looks
+// for it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-#include "contract/slabs.h"
+#include "contract/shared_slab.h"
 #include "contract/tcgen05_descriptor.h"
 
 namespace kernelwright {
@@ -28,11 +28,11 @@ int placed(int swizzle, int rows, int row, int byte) {
 
 /// An operand's element in a descriptor that starts at `start` ("Strides", "Canonical layouts"). `along`: bytes along
 /// the innermost dimension; `across`: rows.
-int described(int swizzle, int start, contract::SlabStrides strides, bool mn_major, int across, int along) {
-  const int leading = static_cast<int>(strides.leading), stride = static_cast<int>(strides.stride);
+int described(const contract::SharedSlab& slab, int start, int across, int along) {
+  const int swizzle = slab.swizzle_bytes, leading = slab.leading_bytes(), stride = slab.stride_bytes();
   int at = 0;
   if (swizzle == 0) {
-    const int rows8 = mn_major ? leading : stride, units = mn_major ? stride : leading;
+    const int rows8 = slab.mn_major ? leading : stride, units = slab.mn_major ? stride : leading;
     at = start + across / 8 * rows8 + along / 16 * units + across % 8 * 16 + along % 16;
   } else {
     at = start + across / 8 * stride + across % 8 * swizzle + along / swizzle * leading + along % swizzle;
@@ -44,36 +44,37 @@ int described(int swizzle, int start, contract::SlabStrides strides, bool mn_maj
 TEST(Slabs, OfEveryStepOfKLieWhereItsDescriptorLooks) {
   for (const int swizzle : kModes)
     for (const int rows : {48, 64, 192}) {
-      const contract::SlabStrides strides = contract::k_major_strides(swizzle, rows);
-      for (int step = 0; step < 7; ++step)
+      const contract::SharedSlab slab{7 * 32, swizzle, 16, rows, false};
+      for (int step = 0; step < slab.steps(); ++step)
         for (int row = 0; row < rows; ++row)
           for (int byte = 0; byte < 32; byte += 2)
-            ASSERT_EQ(
-                described(swizzle, kBase + contract::k_major_step(swizzle, rows, step), strides, false, row, byte),
-                placed(swizzle, rows, row, step * 32 + byte))
+            ASSERT_EQ(described(slab, kBase + slab.step_offset(step), row, byte),
+                      placed(swizzle, rows, row, step * 32 + byte))
                 << swizzle << " bytes, step " << step << ", row " << row << ", byte " << byte;
     }
 }
 
 TEST(Slabs, OfValuesLieWhereTheirDescriptorLooks) {
   for (const int swizzle : kModes)
-    for (const int rows : {48, 128}) {
-      const contract::SlabStrides strides = contract::mn_major_strides(swizzle, rows);
-      for (int key = 0; key < rows; key += 16)
-        for (int k = 0; k < 16; ++k)
-          for (int byte = 0; byte < 256; byte += 2)
-            ASSERT_EQ(described(swizzle, kBase + key * contract::slab_bytes(swizzle), strides, true, k, byte),
-                      placed(swizzle, rows, key + k, byte))
-                << swizzle << " bytes, key " << key + k << ", byte " << byte;
-    }
+    for (const int bits : {8, 16})
+      for (const int keys : {96, 128}) {
+        const contract::SharedSlab slab{keys * bits / 8, swizzle, bits, 256 * 8 / bits, true};
+        for (int step = 0; step < slab.steps(); ++step)
+          for (int k = 0; k < 256 / bits; ++k)
+            for (int byte = 0; byte < 256; byte += bits / 8) {
+              const int key = step * (256 / bits) + k;
+              ASSERT_EQ(described(slab, kBase + slab.step_offset(step), k, byte), placed(swizzle, keys, key, byte))
+                  << swizzle << " bytes, elements of " << bits << " bits, key " << key << ", byte " << byte;
+            }
+      }
 }
 
 TEST(Slabs, MovePiecesOfARowAsTmaDoes) {
   for (const int swizzle : kModes)
     for (int row = 0; row < 24; ++row)
-      for (int piece = 0; piece < contract::slab_bytes(swizzle) / 16; ++piece)
+      for (int piece = 0; piece < contract::slab_width(swizzle) / 16; ++piece)
         EXPECT_EQ(
-            kBase + row * contract::slab_bytes(swizzle) +
+            kBase + row * contract::slab_width(swizzle) +
                 (piece ^ static_cast<int>(contract::swizzle_of_row(static_cast<std::uint32_t>(row), swizzle))) * 16,
             placed(swizzle, 24, row, piece * 16))
             << swizzle << " bytes, row " << row;

@@ -17,9 +17,9 @@ HopperOutcome run_bf16(const TileGemmCase& gemm, Device& device, const KernelIma
   const std::vector<std::uint16_t> b = random_bf16(random, count(n, k), limit);
   const DeviceBuffer a_memory(device, a), b_memory(device, b), d_memory(device, count(m, n) * 2);
   contract::GemmParams params = {};
-  params.a = matrix_map(device, a_memory.address(), DType::kBf16, m, k, spec.block_m, contract::kGemmSlabColumns);
+  params.a = matrix_map(device, a_memory.address(), DType::kBf16, m, k, spec.block_m, contract::kGemmSlabBytes / 2);
   params.b = matrix_map(device, b_memory.address(), DType::kBf16, n, k, spec.block_n / spec.cluster_m,
-                        contract::kGemmSlabColumns);
+                        contract::kGemmSlabBytes / 2);
   set_output(gemm, device, d_memory.address(), params);
   launch_tile_gemm(gemm, device, image, params);
 

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <utility>
 
+#include "contract/shared_slab.h"
 #include "runtime/emulator/kernels/hopper_buffers.h"
 
 namespace kernelwright::test {
@@ -142,7 +143,7 @@ HopperOutcome run(const EpilogueCase& epilogue, Device& device, const KernelImag
   contract::GemmParams params = {};
   const int slab = contract::kGemmSlabBytes / static_cast<int>(bytes_of(spec.a));
   const auto map = [&](const DeviceBuffer& operand, DType dtype, int rows, bool turned, int box_rows, int sharers) {
-    return turned ? matrix_map(device, operand.address(), dtype, k, rows, slab / sharers, contract::kGemmBoxRows)
+    return turned ? matrix_map(device, operand.address(), dtype, k, rows, slab / sharers, contract::slab_width(128) / 2)
                   : matrix_map(device, operand.address(), dtype, rows, k, box_rows / sharers, slab);
   };
   if (spec.swap_ab) {
