@@ -25,10 +25,10 @@
 #include <thread>
 #include <vector>
 
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/kernel_store.h"
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cuda_backend.h"
 #include "kernelwright/runtime/engine.h"
 

@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/generator/candidates.h"
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/timeline.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measured rows that the timeline (generator/timeline.h) is fitted to and held to, as one table with configs.
+"""The measured rows that the timeline (generator/attention/timeline/timeline.h) is fitted to and held to, as one table with configs.
 
     python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench --spell | grep peers.csv > tests/generator/timeline_h100.tsv
     python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kernelwright/verify/gemm_case.h"
 

@@ -6,8 +6,8 @@
 
 #include "cache_stats.h"
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "targets.h"
 #include "terminal.h"

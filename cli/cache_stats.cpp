@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 #include "terminal.h"
 
 namespace kernelwright::cli {

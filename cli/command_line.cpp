@@ -7,8 +7,8 @@
 
 #include "command_manual.h"
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 #include "number_options.h"
 #include "verbs.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exit_code.h"
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "number_options.h"
 
 namespace kernelwright::cli {

@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "kernelwright/verify/parallel.h"
 #include "resources.h"

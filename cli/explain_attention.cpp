@@ -4,8 +4,8 @@
 
 #include "exit_code.h"
 #include "explain_parts.h"
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "predicted.h"
 #include "targets.h"
 #include "verbs.h"

@@ -6,8 +6,8 @@
 
 #include "exit_code.h"
 #include "explain_parts.h"
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "predicted.h"
 #include "targets.h"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bound.h"
-#include "kernelwright/generator/config_json_document.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "options.h"
 #include "terminal.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 
 namespace kernelwright::cli {

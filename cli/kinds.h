@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine_for.h"
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/gemm_bound.h"

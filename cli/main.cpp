@@ -9,8 +9,8 @@
 
 #include "command_line.h"
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/engine.h"
 #include "resources.h"
 #include "terminal.h"

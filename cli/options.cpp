@@ -7,10 +7,10 @@
 #include <charconv>
 #include <filesystem>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "terminal.h"
 
 namespace kernelwright::cli {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/config.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/config.h"
 #include "kernelwright/runtime/cubin_cache.h"
 #include "kernelwright/runtime/emulator/emulator_options.h"
 

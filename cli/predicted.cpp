@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernelwright/generator/timeline.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -1,12 +1,12 @@
-/// Predicted speed, for people and as JSON: generator/timeline.h for each shape of a config.
+/// Predicted speed, for people and as JSON: generator/attention/timeline/timeline.h for each shape of a config.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/config_json_document.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/document.h"
 #include "terminal.h"
 
 namespace kernelwright::cli {

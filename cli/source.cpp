@@ -11,9 +11,9 @@
 
 #include "disassembler.h"
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/kernel_store.h"
 #include "resources.h"
 #include "targets.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "options.h"
 
 namespace kernelwright::cli {

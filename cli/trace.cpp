@@ -12,7 +12,7 @@
 
 #include "engine_for.h"
 #include "exit_code.h"
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kinds.h"
 #include "terminal.h"

@@ -12,7 +12,7 @@
 #include "engine_for.h"
 #include "exit_code.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/runtime/cache_files.h"
 #include "kernelwright/runtime/cuda_backend.h"
 #include "targets.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "kernelwright/generator/config_json_value.h"
+#include "kernelwright/generator/json/value.h"
 
 namespace kernelwright::cli {
 namespace {

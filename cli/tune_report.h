@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "kernelwright/generator/config_json_document.h"
-#include "kernelwright/generator/tuned_row.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/tuned/row.h"
 #include "terminal.h"
 #include "tune_trials.h"
 

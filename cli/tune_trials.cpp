@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "cold_launches.h"
-#include "kernelwright/generator/config_json_value.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/value.h"
 #include "kinds.h"
 #include "terminal.h"
 

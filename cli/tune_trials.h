@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine_for.h"
-#include "kernelwright/generator/candidates.h"
-#include "kernelwright/generator/tuned_row.h"
+#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/tuned/row.h"
 #include "kernelwright/runtime/tuner.h"
 #include "kernelwright/runtime/tuning_log.h"
 

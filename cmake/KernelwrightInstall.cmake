@@ -33,7 +33,7 @@ foreach(folder generator runtime)
           FILES_MATCHING PATTERN "*.h"
           PATTERN "attention_arguments.h" EXCLUDE  # between .cpp files: it needs fmt
           PATTERN "attention_tensor_maps.h" EXCLUDE   # likewise: it needs the one above
-          PATTERN "families.h" EXCLUDE             # likewise: it needs contract/
+          PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
           PATTERN "driver.h" EXCLUDE)              # likewise: it needs cuda.h
 endforeach()
 # The Python module looks for the library in the folders above it: PYTHONPATH=<prefix>/<libdir>/kernelwright/python is all.

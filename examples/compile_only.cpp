@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/kernel_store.h"
 
 using namespace kernelwright;

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/kernel_handle.h"

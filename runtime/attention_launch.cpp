@@ -8,8 +8,8 @@
 #include "contract/blackwell_attention.h"
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/range_mask.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/runtime/attention_arguments.h"
 #include "kernelwright/runtime/attention_tensor_maps.h"
 

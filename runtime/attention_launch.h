@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/attention_kernel.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 
 struct CUstream_st;  // CUstream, without cuda.h
 

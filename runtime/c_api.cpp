@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <variant>
 
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/runtime/c_api_engine.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/emulator/own_thread.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/cache_key.h"
 

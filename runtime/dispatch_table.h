@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernelwright/generator/problem.h"
-#include "kernelwright/generator/quantize.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/quantize/plan.h"
 
 namespace kernelwright {
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/problem.h"
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/runtime/attention_kernel.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/cubin_cache.h"

@@ -5,10 +5,10 @@
 #include <chrono>
 #include <utility>
 
-#include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/runtime/attention_data.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/emulator/own_thread.h"

@@ -9,7 +9,7 @@
 #include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/shared_slab.h"
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
 
 namespace kernelwright::detail {
 namespace {

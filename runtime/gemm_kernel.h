@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/problem.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/kernel_handle.h"

@@ -7,7 +7,7 @@
 #include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/gemm_arguments.h"
 
 namespace kernelwright::detail {

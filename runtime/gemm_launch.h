@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/gemm_kernel.h"

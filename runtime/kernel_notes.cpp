@@ -1,7 +1,7 @@
 #include "kernelwright/runtime/kernel_notes.h"
 
 #include "contract/hopper_attention.h"
-#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/attention/shared_map.h"
 
 namespace kernelwright {
 namespace {

@@ -1,7 +1,7 @@
 /// What devices that explain themselves are told of our kernels.
 #pragma once
 
-#include "kernelwright/generator/spec.h"
+#include "kernelwright/generator/source/spec.h"
 #include "kernelwright/runtime/backend.h"
 
 namespace kernelwright {

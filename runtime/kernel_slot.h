@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/config.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/runtime/attention_launch.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/runtime/fork_guard.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/interrupt.h"
 #include "kernelwright/runtime/line_info.h"
 

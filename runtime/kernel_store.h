@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kernelwright/generator/spec.h"
+#include "kernelwright/generator/source/spec.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/cache_key.h"
 #include "kernelwright/runtime/compiler.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kernelwright/generator/quantize.h"
+#include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/kernel_handle.h"

@@ -8,8 +8,8 @@
 
 #include "contract/block_scales.h"
 #include "contract/quantize_params.h"
-#include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/gemm_arguments.h"
 
 namespace kernelwright {

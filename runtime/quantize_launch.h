@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernelwright/generator/quantize.h"
+#include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/binary.h"
 #include "kernelwright/runtime/quantize_kernel.h"

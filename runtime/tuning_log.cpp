@@ -9,8 +9,8 @@
 #include <fstream>
 #include <utility>
 
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 
 namespace kernelwright {
 namespace {

@@ -132,14 +132,14 @@ const std::vector<Library>& libraries() {
   static const auto library_header = [](const std::string& path) {
     // Between .cpp files, not installed.
     for (const char* inner :
-         {"runtime/attention_arguments.h", "runtime/attention_tensor_maps.h", "generator/families.h"})
+         {"runtime/attention_arguments.h", "runtime/attention_tensor_maps.h", "generator/attention/family.h"})
       if (path == inner) return false;
     return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
   };
   static const auto not_a_library_header = [](const std::string& path) { return !library_header(path); };
   static const std::vector<Library> rows = {
-      {"nlohmann/", "generator/config_json*.cpp",
-       [](const std::string& path) { return starts(path, "generator/config_json") && ends(path, ".cpp"); }},
+      {"nlohmann/", "generator/json/*.cpp",
+       [](const std::string& path) { return starts(path, "generator/json/") && ends(path, ".cpp"); }},
       {"nvrtc.h", "runtime/compiler.cpp and runtime/nvrtc*.cpp",
        [](const std::string& path) {
          return path == "runtime/compiler.cpp" || (starts(path, "runtime/nvrtc") && ends(path, ".cpp"));
@@ -187,8 +187,8 @@ std::string violation_of(const std::string& path, const std::string& name) {
   // The emulator stands in for a device: it knows what a device does for us, the words and architectures in which that
   // is said, how the library says no and how it counts. Nothing else: no kernel, no Spec, no engine.
   if (layer == "runtime/emulator" &&
-      (name == "kernelwright/runtime/backend.h" || name == "kernelwright/generator/arch.h" ||
-       name == "kernelwright/generator/checked.h" || name == "kernelwright/generator/enums.h" ||
+      (name == "kernelwright/runtime/backend.h" || name == "kernelwright/generator/problem/arch.h" ||
+       name == "kernelwright/generator/checked.h" || name == "kernelwright/generator/problem/enums.h" ||
        name == "kernelwright/generator/error.h"))
     return "";
   // cli/verify/x_device carries a call to a device and back; the reference itself shares no code with the engine.
@@ -267,9 +267,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "runtime must not see cli"},
         Case{"runtime/a.cpp", "#include \"reference/attention.h\"", "runtime must not see reference"},
         Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "examples must not see cli"},
-        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/spec.h\"",
+        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/source/spec.h\"",
              "runtime/emulator must not see generator"},
-        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/shared_map.h\"",
+        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/attention/shared_map.h\"",
              "runtime/emulator must not see generator"},
         Case{"runtime/emulator/a.h", "#include \"kernelwright/runtime/engine.h\"",
              "runtime/emulator must not see runtime"},
@@ -279,8 +279,8 @@ INSTANTIATE_TEST_SUITE_P(
              "runtime/emulator must not see templates/contract"},
         Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "cli/verify must not see runtime"},
         Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see cli/verify"},
-        Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/config_json*.cpp"},
-        Case{"generator/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/config_json*.cpp"},
+        Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/json/*.cpp"},
+        Case{"generator/json/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/json/*.cpp"},
         Case{"runtime/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compiler.cpp"},
         Case{"runtime/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/emulator/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
@@ -308,12 +308,12 @@ INSTANTIATE_TEST_SUITE_P(
     Allows, LayeringRule,
     testing::Values(
         Case{"generator/a.cpp", "#include <vector>\n#include <fmt/core.h>\n#include \"contract/a.h\"", ""},
-        Case{"generator/config_json_read.cpp", "#include <nlohmann/json.hpp>", ""},
-        Case{"runtime/compiler.cpp", "#include <nvrtc.h>\n#include \"kernelwright/generator/specialize.h\"", ""},
+        Case{"generator/json/read.cpp", "#include <nlohmann/json.hpp>", ""},
+        Case{"runtime/compiler.cpp", "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
         Case{"runtime/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/backend.h\"", ""},
         Case{"runtime/emulator/machine.cpp",
-             "#include \"kernelwright/runtime/backend.h\"\n#include \"kernelwright/generator/arch.h\"\n"
-             "#include \"kernelwright/generator/enums.h\"\n#include \"kernelwright/generator/error.h\"",
+             "#include \"kernelwright/runtime/backend.h\"\n#include \"kernelwright/generator/problem/arch.h\"\n"
+             "#include \"kernelwright/generator/problem/enums.h\"\n#include \"kernelwright/generator/error.h\"",
              ""},
         Case{"runtime/engine_state.cpp", "#include \"kernelwright/runtime/emulator/emulator_backend.h\"", ""},
         Case{"cli/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine.h\"", ""},

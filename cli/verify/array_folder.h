@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/enums.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/verify/npy.h"
 
 namespace kernelwright {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "kernelwright/generator/range_mask.h"
+#include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/verify/array_folder.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/npy.h"

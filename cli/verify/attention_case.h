@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "contract/attention_params.h"
-#include "kernelwright/generator/problem.h"
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright {
 

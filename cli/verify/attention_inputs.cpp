@@ -9,7 +9,7 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/range_mask.h"
+#include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/parallel.h"

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernelwright/generator/enums.h"
+#include "kernelwright/generator/problem/enums.h"
 
 namespace kernelwright {
 

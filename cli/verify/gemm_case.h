@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "kernelwright/generator/epilogue.h"
-#include "kernelwright/generator/problem.h"
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/problem/epilogue.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright {
 

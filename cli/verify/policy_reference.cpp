@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/range_mask.h"
+#include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/verify/npy.h"
 
 namespace kernelwright {

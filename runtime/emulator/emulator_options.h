@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/emulator/completion.h"
 
 namespace kernelwright {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "kernelwright/generator/checked.h"
-#include "kernelwright/generator/enums.h"
+#include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/runtime/backend.h"
 
 namespace kernelwright::emulator {

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernelwright/generator/enums.h"
+#include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/runtime/emulator/cta.h"
 
 namespace kernelwright::emulator {

@@ -1,4 +1,4 @@
-/// The words that spec.h is written in, for templates. The host has them in generator/enums.h;
+/// The words that spec.h is written in, for templates. The host has them in generator/problem/enums.h;
 /// tests/generator/specialize_test.cpp holds the two lists together.
 #pragma once
 

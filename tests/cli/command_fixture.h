@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "support/command.h"
 
 namespace kernelwright {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cli/command_fixture.h"
-#include "kernelwright/generator/tuned_table.h"
+#include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/tuning_log.h"
 
 namespace kernelwright {

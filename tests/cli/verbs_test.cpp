@@ -4,7 +4,7 @@
 #include <set>
 
 #include "cli/command_fixture.h"
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/npy.h"
 
 namespace kernelwright {

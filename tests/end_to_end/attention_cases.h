@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "end_to_end/attention_problems.h"
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/verify/attention_case.h"
 
 namespace kernelwright {

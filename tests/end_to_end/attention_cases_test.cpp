@@ -10,8 +10,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/planner.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/float_formats.h"
 #include "support/simulated_attention.h"

@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"

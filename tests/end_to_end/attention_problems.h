@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright {
 

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "end_to_end/attention_cases.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/planner.h"
 
 namespace kernelwright {
 namespace {

@@ -8,10 +8,10 @@
 #include <map>
 
 #include "contract/blackwell_attention.h"
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/families.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/verify/parallel.h"
 #include "support/paths.h"

@@ -10,9 +10,9 @@
 
 #include "contract/blackwell_gemm.h"
 #include "contract/shared_slab.h"
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/verify/parallel.h"
 #include "support/paths.h"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "support/emulated_attention.h"
 
 namespace kernelwright {

@@ -7,8 +7,8 @@
 #include <ostream>
 
 #include "end_to_end/attention_problems.h"
-#include "kernelwright/generator/arch.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_device.h"

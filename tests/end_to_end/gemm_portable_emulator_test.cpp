@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/verify/float_formats.h"
 #include "support/emulated_gemm.h"
 

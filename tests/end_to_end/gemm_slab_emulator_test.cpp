@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "fmt/format.h"
-#include "kernelwright/generator/enums.h"
+#include "kernelwright/generator/problem/enums.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/verify/float_formats.h"
 
 namespace kernelwright {

@@ -16,7 +16,7 @@
 #include <variant>
 
 #include "end_to_end/pairwise_lists.h"
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/gemm_bound.h"

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "support/cuda_engine.h"
 #include "support/emulated_attention.h"
 #include "support/kernel_faults.h"

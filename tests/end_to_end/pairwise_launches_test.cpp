@@ -14,8 +14,8 @@
 #include <cstdlib>
 
 #include "end_to_end/pairwise_lists.h"
-#include "kernelwright/generator/config_json.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/gemm_bound.h"

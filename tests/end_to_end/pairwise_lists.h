@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "end_to_end/random_calls.h"
-#include "kernelwright/generator/config.h"
+#include "kernelwright/generator/problem/config.h"
 #include "support/pairwise.h"
 
 namespace kernelwright {

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "end_to_end/attention_cases.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/random.h"
 
 namespace kernelwright {

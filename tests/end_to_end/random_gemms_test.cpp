@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <optional>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/verify/random.h"
 #include "support/emulated_gemm.h"
 

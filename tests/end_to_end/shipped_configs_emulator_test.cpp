@@ -12,8 +12,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/runtime/nvrtc_path.h"

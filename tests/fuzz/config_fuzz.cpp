@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kernelwright;

@@ -4,10 +4,10 @@
 
 #include <functional>
 
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

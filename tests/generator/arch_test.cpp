@@ -1,4 +1,4 @@
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 
 #include <gtest/gtest.h>
 

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "contract/blackwell_gemm.h"
+#include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_families.h"
-#include "kernelwright/generator/gemm_plan.h"
-#include "kernelwright/generator/shared_map.h"
-#include "kernelwright/generator/timeline.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/gemm/planner.h"
 
 namespace kernelwright {
 namespace {

@@ -8,13 +8,13 @@
 
 #include "contract/blackwell_attention.h"
 #include "generator/blackwell_plans.h"
-#include "kernelwright/generator/arch.h"
-#include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/families.h"
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
 namespace {

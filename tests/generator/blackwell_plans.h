@@ -1,7 +1,7 @@
 /// Problems, schedules and plans of the blackwell family, for its tests.
 #pragma once
 
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
 
 namespace kernelwright::test {
 

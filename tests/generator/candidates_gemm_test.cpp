@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "kernelwright/generator/candidates.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_families.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/candidates.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {

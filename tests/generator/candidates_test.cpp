@@ -1,5 +1,5 @@
 // The schedules that the tuner measures: all feasible, no two alike, the model's own among them.
-#include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/plan/candidates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

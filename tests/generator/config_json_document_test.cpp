@@ -1,4 +1,4 @@
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 
 #include <gtest/gtest.h>
 

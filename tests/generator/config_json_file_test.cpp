@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "support/expect_message.h"
 #include "support/paths.h"
 

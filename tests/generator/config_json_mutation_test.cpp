@@ -8,8 +8,8 @@
 #include <iterator>
 #include <random>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
 #include "support/paths.h"
 
 namespace kernelwright {

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/json/config_json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "kernelwright/generator/config_schema.h"
+#include "kernelwright/generator/schema/schema.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
 
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "support/paths.h"
 
 namespace kernelwright {

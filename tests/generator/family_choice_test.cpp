@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

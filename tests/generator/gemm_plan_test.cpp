@@ -1,5 +1,5 @@
 /// What a GEMM is planned as, and what is refused.
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <climits>
 #include <set>
 
-#include "kernelwright/generator/epilogue.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/problem/epilogue.h"
+#include "kernelwright/generator/source/specialize.h"
 
 namespace kernelwright {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "contract/shared_slab.h"
-#include "kernelwright/generator/candidates.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

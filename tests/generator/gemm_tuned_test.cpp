@@ -6,9 +6,9 @@
 #include <limits>
 #include <set>
 
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm_plan.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/document.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {

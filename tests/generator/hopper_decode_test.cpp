@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
 namespace {

@@ -5,12 +5,12 @@
 #include <functional>
 
 #include "contract/hopper_attention.h"
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/shared_map.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernelwright/generator/launch_plan.h"
+#include "kernelwright/generator/attention/launch.h"
 
 #include <gtest/gtest.h>
 
 #include "contract/attention_layout.h"
 #include "contract/attention_params.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/planner.h"
 
 namespace kernelwright {
 namespace {

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernelwright/generator/config_json.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/specialize.h"
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/source/specialize.h"
 
 namespace kernelwright {
 namespace {

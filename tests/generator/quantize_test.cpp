@@ -1,5 +1,5 @@
 // Which kernel quantises, what is refused, and how many CTAs a launch has.
-#include "kernelwright/generator/quantize.h"
+#include "kernelwright/generator/quantize/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

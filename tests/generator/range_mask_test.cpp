@@ -1,5 +1,5 @@
 // The folded form of a mask shows the same keys as the tree that it stands for.
-#include "kernelwright/generator/range_mask.h"
+#include "kernelwright/generator/problem/range_mask.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -228,8 +228,8 @@ TEST(Flattened, StandsWithoutIncludes) {
   EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
 }
 
-/// templates/ cannot include generator/enums.h: the two lists of words are held together here, name by name and in
-/// order.
+/// templates/ cannot include generator/problem/enums.h: the two lists of words are held together here, name by name and
+/// in order.
 template <Enum E>
 void expect_same_words(const std::string& type) {
   std::string line = "enum class " + type + " {";

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "generator/blackwell_plans.h"
-#include "kernelwright/generator/candidates.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/launch_plan.h"
-#include "kernelwright/generator/planner.h"
-#include "kernelwright/generator/shared_map.h"
+#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

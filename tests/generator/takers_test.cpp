@@ -1,5 +1,5 @@
 // Every field of a config has a family that takes it, and every word of an enum a field and a family.
-#include "kernelwright/generator/takers.h"
+#include "kernelwright/generator/schema/takers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/config.h"
-#include "kernelwright/generator/field_rules.h"
+#include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/field_rules.h"
 
 namespace kernelwright {
 namespace {

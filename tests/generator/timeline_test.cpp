@@ -1,5 +1,5 @@
 // The timeline against recorded times of an H100, and what must hold on any machine.
-#include "kernelwright/generator/timeline.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "kernelwright/generator/config_json.h"
+#include "kernelwright/generator/json/config_json.h"
 #include "support/paths.h"
 
 namespace kernelwright {

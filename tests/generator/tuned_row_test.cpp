@@ -1,11 +1,11 @@
 // Rows as files: what is read, what is written, and what is refused.
-#include "kernelwright/generator/tuned_row.h"
+#include "kernelwright/generator/tuned/row.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernelwright/generator/config_json_document.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
 #include "support/expect_message.h"
 #include "support/tuned_rows.h"
 

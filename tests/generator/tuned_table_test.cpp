@@ -1,5 +1,5 @@
 // Which row serves which problem, what an overlay changes, and what a bad file does to a server: nothing.
-#include "kernelwright/generator/tuned_table.h"
+#include "kernelwright/generator/tuned/table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/planner.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {

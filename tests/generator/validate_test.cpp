@@ -1,4 +1,4 @@
-#include "kernelwright/generator/validate.h"
+#include "kernelwright/generator/problem/validate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
 namespace {

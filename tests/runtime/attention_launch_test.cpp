@@ -6,7 +6,7 @@
 #include <random>
 
 #include "contract/attention_params.h"
-#include "kernelwright/generator/arch.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/attention_arguments.h"
 #include "runtime/engine_fixture.h"
 

@@ -49,7 +49,8 @@ class CudaBackendTest : public ::testing::Test {
       GTEST_SKIP() << error.what();
     }
     if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-    ASSERT_TRUE(device().info().arch) << "a GPU that no row of generator/arch.cpp serves: " << device().info().name;
+    ASSERT_TRUE(device().info().arch) << "a GPU that no row of generator/problem/arch.cpp serves: "
+                                      << device().info().name;
   }
   Device& device() { return backend->device(0); }
   std::unique_ptr<LoadedKernel> load(const char* entry, const char* source, std::uint32_t shared_bytes = 0) {

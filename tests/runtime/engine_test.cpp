@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "kernelwright/generator/planner.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "runtime/cache_testing.h"
 #include "runtime/engine_fixture.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/kernel_store.h"
 
 namespace kernelwright::testing {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "kernelwright/generator/config_schema.h"
+#include "kernelwright/generator/schema/schema.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/kernel_store.h"
 
 namespace kernelwright::test {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernelwright/generator/tuned_row.h"
+#include "kernelwright/generator/tuned/row.h"
 
 namespace kernelwright::testing {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/config_json_document.h"
+#include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/emulator/trace.h"
 
 namespace kernelwright::emulator::test {

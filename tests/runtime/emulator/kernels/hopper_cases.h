@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/backend.h"
 #include "kernelwright/runtime/compiler.h"
 #include "runtime/emulator/kernels/hopper_params.h"

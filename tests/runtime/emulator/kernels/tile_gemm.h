@@ -4,7 +4,7 @@
 #include <string>
 
 #include "contract/gemm_params.h"
-#include "kernelwright/generator/spec.h"
+#include "kernelwright/generator/source/spec.h"
 #include "runtime/emulator/kernels/hopper_case_lists.h"
 
 namespace kernelwright::test {

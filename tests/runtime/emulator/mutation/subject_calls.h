@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/problem.h"
-#include "kernelwright/generator/schedule.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright::test {
 

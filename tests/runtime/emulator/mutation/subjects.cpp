@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/specialize.h"
+#include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compiler.h"
 #include "kernelwright/runtime/engine.h"
 #include "kernelwright/verify/attention_device.h"

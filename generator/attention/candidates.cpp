@@ -1,0 +1,173 @@
+#include "kernelwright/generator/plan/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/candidate_collector.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::CandidateCollector;
+using detail::extent_of;
+using detail::given_fields;
+using detail::mean_cost;
+
+// An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
+constexpr double kBytesInFlight = 40e3;
+constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
+
+struct FamilyAxes {
+  Family family;
+  AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
+};
+/// A family joins here when it can be tuned.
+constexpr FamilyAxes kFamilies[] = {
+    {Family::kHopper, hopper_axes}, {Family::kBlackwell, blackwell_axes}, {Family::kPortable, portable_axes}};
+
+/// What makes two plans one kernel and one launch.
+std::string identity(const AttentionPlan& plan) {
+  return kernel_name(plan.main) + "\n" + canonical_text(Spec(plan.main)) + std::to_string(plan.splits);
+}
+
+/// Calls `visit` with every combination of `axes` over `schedule`; those of `given` keep their value.
+void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, std::size_t at,
+             const AttentionSchedule& schedule, const std::function<void(const AttentionSchedule&)>& visit) {
+  if (at == axes.size()) return visit(schedule);
+  if (given.count(axes[at].field)) return combine(axes, given, at + 1, schedule, visit);
+  for (const auto& set : axes[at].values) {
+    AttentionSchedule next = schedule;
+    set(next);
+    combine(axes, given, at + 1, next, visit);
+  }
+}
+
+/// Gives the model's own choice the fields that its family tunes, for a choice that is none of the combinations.
+void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchInfo& info,
+               const AttentionProblem& problem) {
+  AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
+  if (spelt.family.is_auto()) spelt.family = model.plan.main.family;
+  for (const auto& [family, axes] : kFamilies) {
+    if (spelt.family.value() != family) continue;
+    std::vector<std::string> fields;
+    for (const std::vector<Axis>& set : axes(problem, info))
+      for (const Axis& axis : set) fields.push_back(axis.field);
+    spelt = with_values_of(model.plan, spelt, fields);
+  }
+  model.schedule = spelt;
+}
+
+}  // namespace
+
+AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule schedule,
+                                 const std::vector<std::string>& fields) {
+  AttentionSpec spec = plan.main;
+  visit_fields(schedule, [&](const char* name, auto& value, const auto&, const char*) {
+    if (!value.is_auto() || std::find(fields.begin(), fields.end(), name) == fields.end()) return;
+    visit_fields(spec, [&](const char* spec_name, auto& from, const auto&, const char*) {
+      if (std::string_view(name) != spec_name) return;
+      if constexpr (std::is_same_v<decltype(value), Auto<std::remove_cvref_t<decltype(from)>>&>)
+        value = from;
+      else if constexpr (std::is_same_v<decltype(value), Auto<double>&> &&
+                         std::is_same_v<decltype(from), int&>)  // exp2_emulated
+        value = static_cast<double>(from) / kExp2Step;
+    });
+  });
+  return schedule;
+}
+
+double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
+                     int num_sms) {
+  const AttentionSpec& spec = plan.main;
+  const AttentionLaunch launch = plan_launch(spec, extent_of(problem, shape), num_sms, plan.splits);
+  const Occupancy held = occupancy(arch_info(spec.arch), static_cast<int>(launch.main.shared_bytes),
+                                   static_cast<int>(launch.main.block), 0);
+  // Items of work, not CTAs: a persistent kernel's grid is as large as the machine.
+  const double heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
+  // The last cluster of a sequence may have CTAs without rows.
+  const int m_blocks = (launch.num_m_blocks + spec.cluster_m - 1) / spec.cluster_m * spec.cluster_m;
+  const double items = heads * shape.batch * m_blocks * launch.num_splits;
+  if (items <= 0) return 0;
+  // Those of the busiest SM: full waves, and its share of the last one.
+  const double at_once = std::max(1, held.ctas), slots = num_sms * at_once;
+  const double full = std::floor(items / slots);
+  const double per_sm = full * at_once + std::ceil((items - full * slots) / num_sms);
+  const int kv_len = extent_of(problem, shape).kv_len;
+  const double tiles =
+      std::ceil(std::ceil(static_cast<double>(std::max(kv_len, 1)) / spec.block_n) / launch.num_splits);
+  const double ctas = std::min(at_once, std::ceil(items / num_sms));  // that an SM really holds
+  const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
+  if (spec.token_gen) {
+    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read; registers
+    // are all on their way.
+    const int loading = spec.staging == Staging::kRegisters ? spec.num_stages : spec.num_stages - 1;
+    const double in_flight = ctas * std::max(1, loading) * tile_bytes;
+    return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
+  }
+  // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its
+  // rate.
+  if (spec.has_roles()) return per_sm * tiles * tile_bytes * spec.block_m / 2;
+  const double warps = ctas * launch.main.block / 32.0;
+  return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);
+}
+
+Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                                const std::vector<AttentionShape>& shapes, const CandidateOptions& options) {
+  constexpr std::size_t kMost = 64;
+  constexpr double kWithin = 2;
+  const ArchInfo& info = arch_info(arch);
+  const int num_sms = options.num_sms > 0 ? options.num_sms : info.typical_sms;
+  const std::set<std::string> given = given_fields(schedule);
+  const auto planned = [&](const AttentionSchedule& asked) {
+    Candidate candidate{asked, plan_by_model(problem, asked, arch)};
+    candidate.cost = mean_cost(
+        shapes, [&](const AttentionShape& shape) { return schedule_cost(candidate.plan, problem, shape, num_sms); });
+    return candidate;
+  };
+  CandidateCollector<AttentionConfig> collector(
+      planned(schedule), {planned, [](const Candidate& candidate) { return identity(candidate.plan); }});
+  for (const auto& [family, axes] : kFamilies) {
+    if (!family_exists_on(family, arch) || schedule.family.value_or(family) != family) continue;
+    AttentionSchedule base = schedule;
+    base.family = family;
+    for (const std::vector<Axis>& set : axes(problem, info))
+      combine(set, given, 0, base, [&](const AttentionSchedule& asked) { collector.offer(asked); });
+  }
+  if (!collector.model_is_spelt()) spell_out(collector.model(), schedule, info, problem);
+  return collector.take(options.most.value_or(kMost), options.within.value_or(kWithin));
+}
+
+void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,
+                       const std::vector<AttentionShape>& shapes) {
+  std::vector<std::size_t> places;
+  std::vector<Candidate> known;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    double sum = 0;
+    bool all = !shapes.empty();
+    for (const AttentionShape& shape : shapes) {
+      const std::optional<Timeline> timeline = predict_timeline(kept[i].plan, problem, shape);
+      all = all && timeline;
+      if (timeline) sum += std::log(std::max(timeline->microseconds, 1e-3));
+    }
+    if (!all) continue;
+    kept[i].predicted_us = std::exp(sum / static_cast<double>(shapes.size()));
+    if (i == 0) continue;
+    places.push_back(i);
+    known.push_back(kept[i]);
+  }
+  std::stable_sort(known.begin(), known.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
+  for (std::size_t i = 0; i < places.size(); ++i) kept[places[i]] = std::move(known[i]);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,185 @@
+/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file of
+/// rules (validate_<family>.cpp) and one of choices (planner_<family>.cpp).
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "contract/blackwell_attention.h"
+#include "contract/hopper_attention.h"
+#include "contract/hopper_decode.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/generator/source/spec.h"
+
+namespace kernelwright::detail {
+
+/// What the family lacks of `problem` and `schedule`, whatever the tile. No contradictions: validate() has those.
+void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                    std::vector<Violation>& violations);
+void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                  std::vector<Violation>& violations);
+void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                     std::vector<Violation>& violations);
+/// Those of one family.
+std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule);
+
+/// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
+void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
+
+/// Portable: whether keys and values change on the way to the tensor cores.
+inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
+
+/// The slots of K and V against each other: hopper and blackwell prefill.
+void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations);
+
+/// The swizzle of q, k and v where TMA writes them, and why: hopper and blackwell, swizzle.cpp.
+struct PlannedSwizzle {
+  Swizzle swizzle;
+  std::string reason;
+};
+PlannedSwizzle planned_swizzle(const AttentionSpec& spec);
+/// Those that a tuner tries: 128B, and where it would fill up rows with zeros the widest that would not.
+std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem);
+/// Whether whole spans of it make the rows of q, k and v. 128B takes any: the last span is filled up with zeros.
+bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
+/// The resolved swizzle against them.
+void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
+
+/// Takes the schedule's value or the planner's, and keeps the reason.
+class Resolver {
+ public:
+  explicit Resolver(std::vector<Choice>& choices) : choices_(choices) {}
+
+  template <class T>
+  T operator()(const char* field, const Auto<T>& asked, T planned, std::string reason) {
+    const T value = asked.value_or(planned);
+    choices_.push_back({field, text_of(value), asked.is_auto() ? std::move(reason) : "the schedule says so"});
+    return value;
+  }
+  template <class T>
+  void derived(const char* field, T value, std::string reason) {
+    choices_.push_back({field, text_of(value), std::move(reason)});
+  }
+
+ private:
+  static std::string text_of(int value) { return std::to_string(value); }
+  static std::string text_of(double value);
+  static std::string text_of(bool value) { return value ? "true" : "false"; }
+  static std::string text_of(ClusterShape value) {
+    return "[" + std::to_string(value.m) + ", " + std::to_string(value.n) + "]";
+  }
+  template <Enum E>
+  static std::string text_of(E value) {
+    return std::string(to_string(value));
+  }
+  std::vector<Choice>& choices_;
+};
+
+/// Fill what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not fit
+/// are planned all the same: the tile checks judge them.
+void plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                   std::vector<Violation>& violations);
+void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                 std::vector<Violation>& violations);
+
+void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                    std::vector<Violation>& violations);
+
+void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                        std::vector<Violation>& violations);
+
+/// Parts of split keys, and who merges them, for the decode forms of all families.
+void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
+
+/// At most so many rows share each KV head's keys: below, a decode form beats every prefill. 0: no bound is known.
+inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return problem.max_q_len * problem.group(); }
+inline constexpr int kMaxDecodeRows = 64;
+inline bool is_decode(const AttentionProblem& problem) {
+  return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
+}
+
+/// Whether the heads of a group shall share tiles: the same keys are then read by fewer tiles, and a window's by far
+/// fewer. `rows` that are multiplied together must be whole groups: the 64 of a wgmma, the 128 of a tcgen05.mma.
+inline bool packs_well(const AttentionProblem& problem, int rows) {
+  return problem.group() > 1 && rows % problem.group() == 0;
+}
+inline constexpr int kWgmmaRows = 64;
+
+inline contract::HopperLayout hopper_layout_of(const AttentionSpec& spec) {
+  return contract::hopper_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, spec.q_stages,
+                                 spec.num_kv_stages, spec.num_qk_stages, spec.kv_ring == KvRing::kShared,
+                                 contract::hopper_gathers_kv(spec.page_size), spec.num_mma_stages,
+                                 bytes_of(spec.swizzle));
+}
+
+inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
+  return {.num_q = spec.num_q,
+          .block_n = spec.block_n,
+          .depth_qk = spec.head_dim_qk,
+          .depth_v = spec.head_dim_v,
+          .kv_stages = spec.num_kv_stages,
+          .qk_stages = spec.num_qk_stages,
+          .shared_ring = spec.kv_ring == KvRing::kShared,
+          .ctas = spec.cta_group,
+          .gathers = contract::hopper_gathers_kv(spec.page_size),
+          .queued = spec.scheduler == Scheduler::kQueued,
+          .parts = spec.cluster_n,
+          .element_bytes = bits_of(spec.q) / 8,
+          .rope_depth = spec.rope_width,
+          .token_scales = spec.scales == ScaleKind::kPerToken,
+          .mma_stages = spec.num_mma_stages,
+          .swizzle_bytes = bytes_of(spec.swizzle),
+          .splits_keys = spec.split_keys};
+}
+
+/// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which
+/// the product with V takes at a time.
+inline int blackwell_key_step(const AttentionSpec& spec) {
+  return std::max(16 * spec.cta_group, 32 * 8 / bits_of(spec.q));
+}
+
+/// What the keys of a sub-stage of V are a multiple of: 32 bytes of probabilities, and rows that each CTA of a cluster
+/// loads a share of. hopper and blackwell.
+inline int value_key_step(const AttentionSpec& spec) {
+  return std::max(32 * 8 / bits_of(spec.q), contract::kSwizzleRows * spec.multicast);
+}
+
+/// Keys of a tile that are whole sub-stages of V, and whole `step`s.
+inline int staged_key_step(const AttentionSpec& spec, int step) {
+  return std::lcm(step, spec.num_mma_stages * value_key_step(spec));
+}
+
+inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec& spec) {
+  return contract::hopper_decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
+                                        spec.num_stages, bytes_of(spec.swizzle));
+}
+
+/// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
+/// statistics, addresses, loops).
+inline int hopper_registers(const AttentionSpec& spec) {
+  // Tiles of packed heads in a ragged batch, of which some warpgroups may have no row, take a second way from item to
+  // item.
+  const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
+  const bool slopes = spec.score_mod == ScoreModKind::kAlibi && spec.pack_gqa;  // one for each row
+  const int caps = spec.score_mod == ScoreModKind::kSoftcap ? 4 : 0;            // tanh of every score
+  const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
+  const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps + open;
+  return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
+}
+/// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads, or gathers keys.
+inline int hopper_register_budget(int math_warpgroups, int page_size) {
+  if (math_warpgroups == 3) return 160;
+  if (math_warpgroups == 1) return 256;
+  return contract::hopper_gathers_kv(page_size) ? 232 : 240;
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,150 @@
+#include "kernelwright/generator/attention/launch.h"
+
+#include <algorithm>
+
+#include "contract/attention_layout.h"
+#include "contract/attention_params.h"
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/arch.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
+constexpr int kCombineThreads = 128;              // four rows to a CTA
+
+/// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
+/// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
+/// kernel. Candidates are the counts that just fill one, two or three waves of CTAs.
+int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Merge merge) {
+  const std::int64_t merging = merge == Merge::kInKernel ? 2 : 4;
+  const auto cost = [&](std::int64_t splits) {
+    return ceil_div(items * splits, slots) * (ceil_div(tiles, splits) + 2) + (splits > 1 ? merging : 0);
+  };
+  std::int64_t best = 1, least = cost(1);
+  for (std::int64_t waves = 1; waves <= 3; ++waves) {
+    const std::int64_t splits = std::clamp<std::int64_t>(floor_div(waves * slots, items), 1,
+                                                         std::min<std::int64_t>(tiles, contract::kMaxSplits));
+    // Fewer parts of the same length leave no part empty.
+    const std::int64_t even = ceil_div(tiles, ceil_div(tiles, splits));
+    if (even == best) continue;
+    if (const std::int64_t candidate = cost(even); candidate < least) best = even, least = candidate;
+  }
+  return static_cast<int>(best);
+}
+
+/// The order in which persistent CTAs take query tiles. Several of them should read the same keys at a time: a tile of
+/// 128 queries takes 64 KB of keys and values in about a microsecond, from all SMs more than twice what the memory
+/// gives.
+void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms, std::int64_t items,
+                 AttentionLaunch& launch) {
+  constexpr std::int64_t kReaders = 4;
+  const std::int64_t cluster = spec.cluster_m, rounds = ceil_div(launch.num_m_blocks, cluster);
+  std::int64_t chunk = rounds;
+  const bool queued = spec.scheduler == Scheduler::kQueued;
+  if (spec.scheduler == Scheduler::kLongestFirst || (queued && spec.mask != MaskKind::kNone)) {
+    const std::int64_t kv_heads = std::int64_t{extent.kv_heads} * extent.batch;
+    // Few KV heads have that many readers in any order.
+    const std::int64_t readers = cluster * (spec.pack_gqa ? 1 : spec.group);  // of a head's keys at a time, as it is
+    chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, readers);
+  }
+  launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max<std::int64_t>(1, rounds)));
+  launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
+  launch.queued = queued;
+  if (queued) launch.workspace_bytes = sizeof(std::uint64_t);
+  // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
+  const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
+  const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;
+  const std::int64_t most = one_each ? 0xffffffff / cluster : std::max<std::int64_t>(1, sms / cluster);
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min(items, most) * cluster);
+  launch.main.cluster = static_cast<std::uint32_t>(cluster);
+}
+
+}  // namespace
+
+std::uint32_t shared_bytes(const AttentionSpec& spec) {
+  const int slots = spec.kv_slots();
+  switch (spec.form()) {
+    case AttentionForm::kPortablePrefill: break;
+    case AttentionForm::kPortableDecode:
+      return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
+                                     slots)
+          .total;
+    case AttentionForm::kHopperPrefill: return detail::hopper_layout_of(spec).total;
+    case AttentionForm::kHopperDecode: return detail::hopper_decode_layout_of(spec).total;
+    case AttentionForm::kBlackwellPrefill: return contract::blackwell_layout(detail::blackwell_shape_of(spec)).total;
+  }
+  return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots,
+                                  spec.num_warps_n())
+      .total;
+}
+
+std::uint32_t shared_bytes(const Spec& spec) {
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_bytes(*attention);
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_bytes(*gemm);
+  return 0;  // attention_combine, quantize
+}
+
+AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
+                            int forced_splits) noexcept {
+  AttentionLaunch launch;
+  launch.main.block = spec.threads();
+  launch.main.shared_bytes = shared_bytes(spec);
+  const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
+  const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
+  const std::int64_t pairs = heads * extent.batch;
+  // The CTAs of a pair go together: the last one of a sequence may have no rows.
+  const std::int64_t m_blocks = ceil_div(rows, std::int64_t{spec.block_m} * spec.cta_group) * spec.cta_group;
+  launch.num_m_blocks = static_cast<int>(m_blocks);
+
+  if (spec.cluster_n > 1) {
+    launch.num_splits = spec.cluster_n;
+    launch.main.cluster = static_cast<std::uint32_t>(spec.cluster_n);
+  } else if (spec.splits_keys() && pairs * m_blocks > 0) {
+    const ArchInfo& arch = arch_info(spec.arch);
+    const std::int64_t ctas = std::max<std::int64_t>(
+        1, std::min<std::int64_t>(
+               floor_div(arch.shared_bytes_per_sm, launch.main.shared_bytes + arch.reserved_shared_bytes_per_cta),
+               floor_div(arch.max_threads_per_sm, launch.main.block)));
+    const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(extent.kv_len, spec.block_n));
+    launch.num_splits = forced_splits > 0 ? std::min(forced_splits, contract::kMaxSplits)
+                                          : choose_splits(pairs * m_blocks, tiles, ctas * num_sms, spec.merge);
+  }
+
+  // (sequence, head) pairs whose keys fit the L2 together; heads of one KV head stay together.
+  const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
+  const std::int64_t kv_bytes = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8);
+  const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
+  launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
+  // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
+  const bool alike =
+      spec.scheduler == Scheduler::kGrid || (spec.scheduler == Scheduler::kQueued && spec.mask == MaskKind::kNone);
+  if (spec.form() == AttentionForm::kBlackwellPrefill && alike) launch.head_section = 1;
+
+  const std::int64_t items = pairs * m_blocks;
+  if (spec.form() == AttentionForm::kHopperPrefill) {
+    order_items(spec, extent, num_sms, pairs * ceil_div(m_blocks, spec.cluster_m), launch);
+    return launch;
+  }
+
+  // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
+  launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
+  if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
+  if (launch.num_splits > 1 && spec.splits_keys()) {
+    const std::int64_t output_rows = extent.q_tokens * extent.q_heads;
+    launch.combine.block = kCombineThreads;
+    launch.combine.grid[0] = static_cast<std::uint32_t>(ceil_div(output_rows, kCombineThreads / 32));
+    launch.partial_lse_offset = static_cast<std::uint64_t>(launch.num_splits) * output_rows * spec.head_dim_v * 4;
+    launch.workspace_bytes =
+        launch.partial_lse_offset + static_cast<std::uint64_t>(launch.num_splits) * output_rows * 4;
+    if (spec.merge == Merge::kInKernel) {
+      launch.merge_counters_offset = (launch.workspace_bytes + 7) / 8 * 8;
+      launch.workspace_bytes = launch.merge_counters_offset + static_cast<std::uint64_t>(items) * 8;
+    }
+  }
+  return launch;
+}
+
+}  // namespace kernelwright

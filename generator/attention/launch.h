@@ -1,0 +1,59 @@
+/// Grid, CTA, shared bytes and workspace of a launch: arithmetic only, the same on every machine.
+#pragma once
+
+#include <cstdint>
+
+#include "kernelwright/generator/source/spec.h"
+
+namespace kernelwright {
+
+/// The run-time shape that a launch is planned for, and how much of the device it may take.
+struct AttentionExtent {
+  int batch = 1;
+  int q_heads = 1, kv_heads = 1;
+  int q_len = 1;              // queries of a sequence; the longest one if ragged
+  int kv_len = 1;             // keys of the longest sequence: only the split count depends on it
+  std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
+  int sm_budget = 0;          // SMs that a persistent kernel takes at most, but a cluster at least; 0: all. Changes the
+                              // grid and nothing else
+};
+
+struct LaunchPlan {
+  std::uint32_t grid[3] = {1, 1, 1};
+  std::uint32_t block = 128;
+  std::uint32_t cluster = 1;  // CTAs of a cluster, along x; the grid is whole clusters
+  std::uint32_t shared_bytes = 0;
+};
+
+/// Quotients rounded down and up, of numbers from 0 to 2^52; b > 0. A launch divides two dozen times. A 64-bit division
+/// costs up to 90 cycles on servers of 2019, one of doubles costs 14. Exact: a quotient is at least 1/b away from the
+/// next whole number, which outlives rounding.
+inline std::int64_t floor_div(std::int64_t a, std::int64_t b) noexcept {
+  return static_cast<std::int64_t>(static_cast<double>(a) / static_cast<double>(b));
+}
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return floor_div(a + b - 1, b); }
+
+struct AttentionLaunch {
+  LaunchPlan main;
+  LaunchPlan combine;  // unused if num_splits is 1, or the kernel merges itself
+  int num_splits = 1;
+  int num_m_blocks = 1;
+  int num_items = 1;  // hopper: query tiles of all heads and sequences, those of a cluster as one
+  int m_chunk = 1;    // hopper: those of one head that follow each other
+  int head_section = 1;
+  std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; or a queue; needs no zeroing
+  std::uint64_t partial_lse_offset = 0;
+  std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
+  bool queued = false;                      // hopper: CTAs take items from a queue, a word at the workspace's start
+};
+
+/// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
+std::uint32_t shared_bytes(const AttentionSpec& spec);
+std::uint32_t shared_bytes(const Spec& spec);
+
+/// `forced_splits` > 0 overrides the choice of parts (schedule.splits) where the kernel can split. No allocation, no
+/// exceptions; ~20 ns.
+AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
+                            int forced_splits) noexcept;
+
+}  // namespace kernelwright

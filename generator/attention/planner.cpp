@@ -1,0 +1,168 @@
+// Which family computes a problem; the families' own choices are in planner_<family>.cpp.
+#include "kernelwright/generator/attention/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/range_mask.h"
+#include "kernelwright/generator/problem/validate.h"
+
+namespace kernelwright {
+
+std::string detail::Resolver::text_of(double value) { return fmt::format("{}", value); }
+
+namespace {
+
+using namespace detail;
+using Violations = std::vector<Violation>;
+
+/// A family to try, and why it would be the one.
+struct Candidate {
+  Family family;
+  std::string reason;
+  bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
+};
+
+/// Whether hopper comes first where it has to gather keys row by row. Not measured yet.
+constexpr bool kPrefersGathering = false;
+
+std::string will_not_do(Family family, const Violation& violation) {
+  return fmt::format("{} will not do: {}", to_string(family), violation.text());
+}
+
+/// Why the architecture's own family does not come first; "" if it does.
+std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+  const std::optional<Family> own = own_family(arch);
+  if (!own) return fmt::format("{} has no family of its own yet", to_string(arch));
+  if (schedule.token_gen.value_or(false)) return "the schedule asks for the decode form";
+  if (schedule.token_gen.is_auto() && is_decode(problem))
+    return "few rows: bandwidth decides, and the decode form splits the keys";
+  const Violations violations = lacks(*own, problem, schedule);
+  if (!violations.empty()) return will_not_do(*own, violations[0]);
+  if (!kPrefersGathering && contract::hopper_gathers_kv(problem.kv_layout.page_size))
+    return fmt::format("no box of TMA lies within pages of {} keys", problem.kv_layout.page_size);
+  return "";
+}
+
+std::string why_own(Family family) {
+  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest",
+                     family == Family::kBlackwell ? "tcgen05" : "wgmma");
+}
+
+/// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16
+/// tile, docs/attention.md.
+bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedule, Arch arch) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  if (!family_exists_on(Family::kHopper, arch) || !is_decode(problem) || !schedule.token_gen.value_or(true) ||
+      max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)
+    return false;
+  schedule.token_gen = true;
+  return lacks(Family::kHopper, problem, schedule).empty();
+}
+
+/// Best first. What validate() found fit for one family may still not be fit for the other.
+std::vector<Candidate> candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+  if (!schedule.family.is_auto()) return {{schedule.family.value(), ""}};
+  const std::optional<Family> own = own_family(arch);
+  const Violations of_portable = lacks(Family::kPortable, problem, schedule);
+  const std::string why_not = why_not_own(problem, schedule, arch);
+  std::vector<Candidate> list;
+  if (decodes_on_hopper(problem, schedule, arch))
+    list.push_back({Family::kHopper, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
+  if (why_not.empty()) list.push_back({*own, why_own(*own)});
+  if (of_portable.empty()) list.push_back({Family::kPortable, why_not});
+  if (!why_not.empty() && own && lacks(*own, problem, schedule).empty())
+    list.push_back(
+        {*own, of_portable.empty() ? "portable will not do" : will_not_do(Family::kPortable, of_portable[0])});
+  return list;
+}
+
+/// What a problem demands of its result beyond being right, and what that takes. Tiles and their order within a
+/// sequence follow from the Spec and from the sequence's own lengths in every kernel; what a launch chooses from the
+/// whole batch is the number of parts alone, so batch_invariant fixes it.
+AttentionSchedule demanded(const AttentionProblem& problem, AttentionSchedule schedule) {
+  if (problem.batch_invariant && schedule.splits.is_auto()) schedule.splits = 1;
+  return schedule;
+}
+void explain_demands(const AttentionProblem& problem, bool splits_were_auto, AttentionPlan& plan) {
+  Resolver resolve(plan.choices);
+  if (problem.deterministic)
+    resolve.derived("deterministic", true,
+                    "sums have one order, and parts are merged in theirs: as in every kernel here");
+  if (!problem.batch_invariant) return;
+  for (Choice& choice : plan.choices)
+    if (choice.field == "splits" && splits_were_auto)
+      choice.reason =
+          "batch_invariant: a number that follows the batch would change sums; the schedule may give another";
+  resolve.derived(
+      "batch_invariant", true,
+      plan.splits > 1
+          ? fmt::format("tiles follow a sequence's own lengths, and its keys are cut into {} parts always", plan.splits)
+          : "tiles follow a sequence's own lengths, and its keys are never cut into parts");
+}
+
+AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem& problem,
+                       const AttentionSchedule& schedule, Arch arch, Violations& violations, bool decodes) {
+  AttentionPlan plan;
+  Resolver resolve(plan.choices);
+  AttentionSpec& spec = plan.main;
+  spec.arch = arch;
+  resolve.derived("arch", arch, "the device, or --arch");
+  spec.family = resolve("family", schedule.family, family, std::move(reason));
+  spec.q = problem.dtype.q, spec.kv = problem.dtype.kv, spec.out = problem.dtype.out;
+  spec.head_dim_qk = problem.head_dim.qk, spec.head_dim_v = problem.head_dim.v;
+  spec.rope_width = problem.rope.width, spec.rope = problem.rope.dtype;
+  spec.group = problem.group();
+  spec.q_layout = problem.q_layout;
+  spec.kv_layout = problem.kv_layout.kind, spec.page_size = problem.kv_layout.page_size;
+  spec.cache_length = problem.cache_length;
+  const RangeMask mask = range_mask(problem.mask);
+  if (mask.kind != problem.mask.kind)
+    resolve.derived("mask", mask.kind,
+                    fmt::format("what \"{}\" comes to{}", to_string(problem.mask.kind),
+                                open_mask(problem.mask).tensor   ? ", beside a tensor that hides single keys"
+                                : open_mask(problem.mask).source ? ", beside a source that hides single keys"
+                                                                 : ""));
+  const OpenMask open = open_mask(problem.mask);
+  const auto source_of = [](const PolicySource& source, std::string field) {
+    return SpecSource{source.type, source.text, source.file, std::move(field)};
+  };
+  spec.mask_tensor = open.tensor != nullptr;
+  if (open.source) spec.mask_source = source_of(open.source->source, open.source_path);
+  if (problem.score_mod.kind == ScoreModKind::kSource)
+    spec.score_source = source_of(problem.score_mod.source, "/problem/score_mod");
+  if (problem.score_mod.kind == ScoreModKind::kTensor) spec.bias = problem.score_mod.dtype;
+  spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
+  spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
+  spec.token_gen = schedule.token_gen.value_or(decodes);
+  const auto plan_family = family == Family::kHopper      ? plan_hopper
+                           : family == Family::kBlackwell ? plan_blackwell
+                                                          : plan_portable;
+  plan_family(problem, demanded(problem, schedule), plan, violations);
+  explain_demands(problem, schedule.splits.is_auto(), plan);
+  return plan;
+}
+
+}  // namespace
+
+AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+  if (auto violations = validate(AttentionConfig{"", problem, schedule, {}}, arch); !violations.empty())
+    throw ConfigError(std::move(violations));
+  Violations first;
+  std::string before;
+  for (Candidate& candidate : candidates(problem, schedule, arch)) {
+    Violations violations;
+    std::string reason = before.empty() ? std::move(candidate.reason) : before;
+    AttentionPlan plan =
+        plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
+    if (violations.empty()) return plan;
+    before = will_not_do(candidate.family, violations[0]);
+    if (first.empty()) first = std::move(violations);
+  }
+  throw ConfigError(std::move(first));
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,56 @@
+/// Problem + schedule + architecture -> Spec. Fills every "auto" and can say why: the schedule's own value, else a
+/// tuned row for the problem, else a row of its nearest neighbour, else a model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/generator/source/spec.h"
+#include "kernelwright/generator/tuned/table.h"
+
+namespace kernelwright {
+
+enum class ChosenBy { kModel, kSchedule, kRow, kNeighbour };
+/// "model", "schedule", "row", "neighbour"
+std::string_view to_string(ChosenBy by);
+
+/// One resolved field: what it became, who chose and the reason, for people.
+struct Choice {
+  std::string field, value, reason;
+  ChosenBy by = ChosenBy::kModel;
+};
+
+struct AttentionPlan {
+  AttentionSpec main;
+  std::optional<CombineSpec> combine;  // present if the keys may be split and a kernel of its own merges
+  int splits = 0;                      // schedule.splits; 0: decided at launch from the shape
+  std::vector<Choice> choices;
+  std::string row;                      // the tuned row that filled fields, by name; "": none
+  std::vector<SkippedRow> passed_over;  // rows nearer than that whose schedule does not fit here, and why
+};
+
+/// The plan of a kind of config.
+template <class KindOfConfig>
+struct PlanOfKind;
+template <>
+struct PlanOfKind<AttentionConfig> {
+  using type = AttentionPlan;
+};
+template <class KindOfConfig>
+using PlanOf = typename PlanOfKind<KindOfConfig>::type;
+
+/// The schedule's fields where it gives them; the others from `rows`: a row of the very problem, else the nearest
+/// neighbour's whose schedule fits; else from the model. A row fills all fields that are auto or, if that does not fit,
+/// none. Throws ConfigError with every violation if no kernel of the family fits (validate.h's rules, then shared
+/// memory and registers, with the nearest schedule that would).
+AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                             const TunedTable& rows = TunedTable::shipped());
+
+/// The same without any row.
+AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch);
+
+}  // namespace kernelwright

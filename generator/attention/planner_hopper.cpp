@@ -1,0 +1,242 @@
+// The hopper family's choices: a first guess from registers and shared memory, which tuned rows override.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/problem/range_mask.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::Resolver;
+
+/// What the family starts from, by the wider of the two head sizes. Measured on an H100: docs/attention.md.
+struct Target {
+  int max_depth, math_warpgroups, block_n, q_stages;
+  KvRing kv_ring;
+  Overlap overlap;
+  int qk_stages = 1, mma_stages = 1;  // sub-stages of a tile of K, and of V
+};
+constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth, 1, 2},
+                               {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
+                               {192, 2, 112, 1, KvRing::kSplit, Overlap::kIntra},
+                               {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth, 2, 2}};
+/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked. Their queries are on
+/// the way two items ahead, for an item is over soon after its output has left the slot that they come to.
+struct ShortTarget {
+  int longest, longest_causal;  // queries
+  Target target;
+};
+constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSplit, Overlap::kBoth}},
+                                         {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
+/// Ragged batches of packed heads, whose sequences may be chunks or decode.
+constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
+constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
+constexpr int kNarrowQueryStages = 3;
+constexpr int kBriefQueries = 512;
+constexpr int kNarrowDepth = 32;  // heads that gain from sub-stages without a mask, and lose with a causal one
+
+const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  const bool mixed = packs && problem.q_layout == QLayout::kRagged && mask != MaskKind::kSlidingWindow;
+  if (mixed && depth <= kPackedRagged.max_depth) return kPackedRagged;
+  const int queries = problem.max_q_len;  // 0: any
+  for (const auto& [longest, longest_causal, target] : kShortTargets) {
+    if (depth > target.max_depth) continue;
+    if (queries > 0 && queries <= (mask == MaskKind::kNone ? longest : longest_causal)) return target;
+    break;
+  }
+  for (const Target& target : kTargets)
+    if (depth <= target.max_depth) return target;
+  return *std::rbegin(kTargets);
+}
+
+/// Keys that a tile of `rows` sees under a window with two ends; 0 without one.
+int window_span(const AttentionProblem& problem, int rows) {
+  const RangeMask mask = range_mask(problem.mask);
+  const Window& window = mask.window;
+  if (mask.kind != MaskKind::kSlidingWindow || window.left < 0 || window.right < 0) return 0;
+  constexpr int kWide = 1 << 20;
+  if (window.left > kWide || window.right > kWide) return 0;
+  return window.left + window.right + rows;
+}
+
+class Tile {
+ public:
+  Tile(const AttentionProblem& problem, AttentionSpec& spec, const AttentionSchedule& schedule, Resolver& resolve)
+      : spec_(spec),
+        schedule_(schedule),
+        resolve_(resolve),
+        problem_(problem),
+        machine_(arch_info(spec.arch)),
+        packs_(schedule.pack_gqa.value_or(detail::packs_well(problem, detail::kWgmmaRows))),
+        target_(target_for(problem, spec.mask, packs_)) {}
+
+  void choose() {
+    spec_.swizzle = schedule_.swizzle.value_or(detail::planned_swizzle(spec_).swizzle);  // slots are as wide
+    spec_.pack_gqa = resolve_("pack_gqa", schedule_.pack_gqa, packs_,
+                              packs_                  ? "the heads of a group read the same keys: one tile for all"
+                              : problem_.group() == 1 ? "each head has keys of its own"
+                                                      : "64 rows of a warpgroup are not whole groups");
+    choose_rows();
+    choose_cluster();
+    choose_rings();
+    choose_keys();
+    choose_order();
+  }
+
+ private:
+  bool fits() const {
+    return static_cast<int>(shared_bytes(spec_)) <= machine_.shared_bytes_per_cta &&
+           detail::hopper_registers(spec_) <= detail::hopper_register_budget(spec_.math_warpgroups, spec_.page_size);
+  }
+
+  void choose_rows() {
+    const int from_rows = schedule_.block_m.value_or(0);
+    const bool by_rows = from_rows == 64 || from_rows == 128 || from_rows == 192;
+    int warpgroups = target_.math_warpgroups;
+    if (!schedule_.block_n.is_auto()) {
+      spec_.block_n = schedule_.block_n.value();
+      while (warpgroups > 1 &&
+             detail::hopper_registers(spec_) > detail::hopper_register_budget(warpgroups, spec_.page_size))
+        --warpgroups;
+    }
+    spec_.math_warpgroups =
+        resolve_("math_warpgroups", schedule_.math_warpgroups, by_rows ? from_rows / 64 : warpgroups,
+                 by_rows           ? fmt::format("one for each 64 of block_m's {} rows", from_rows)
+                 : warpgroups == 3 ? "heads this narrow leave registers for three"
+                 : warpgroups == 2 ? "two take turns at the tensor cores and leave 240 registers a thread"
+                                   : "a tile this wide takes the registers of two");
+    spec_.block_m = resolve_("block_m", schedule_.block_m, 64 * spec_.math_warpgroups, "64 rows a math warpgroup");
+  }
+
+  void choose_cluster() {
+    const ClusterShape cluster =
+        resolve_("cluster", schedule_.cluster, ClusterShape{}, "a CTA that loads for itself alone waits for no other");
+    spec_.cluster_m = spec_.multicast = cluster.m;
+  }
+
+  /// Whether the target's sub-stages are a gain: where they were measured (docs/attention.md), which is in tiles of the
+  /// target's own size, of padded or ragged keys, that one CTA loads for itself, under no mask or a causal one. A
+  /// window loses: its items have few tiles, and no product of theirs waits for V.
+  bool cuts_tiles() const {
+    const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
+                          schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&
+                          spec_.math_warpgroups == target_.math_warpgroups && spec_.cluster_m == 1;
+    const bool narrow = std::max(spec_.head_dim_qk, spec_.head_dim_v) <= kNarrowDepth;
+    return as_it_is && spec_.kv_layout != KvLayoutKind::kPaged &&
+           (spec_.mask == MaskKind::kNone || (spec_.mask == MaskKind::kCausal && !narrow));
+  }
+
+  void choose_rings() {
+    const bool cuts = cuts_tiles();
+    const int values = schedule_.num_mma_stages.value_or(cuts ? target_.mma_stages : 1);
+    const int keys = cuts ? target_.qk_stages : values;  // K follows the V of a schedule
+    const bool splits = schedule_.num_qk_stages.value_or(keys) != values || schedule_.num_kv_stages.value_or(2) < 2;
+    const bool shared = target_.kv_ring == KvRing::kShared && !splits;
+    spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
+                             shared   ? "one ring uses every slot that fits, be their number odd"
+                             : splits ? "one ring would hold K as it holds V, and two tiles"
+                                      : "K runs ahead of V by its own count");
+    spec_.num_mma_stages =
+        resolve_("num_mma_stages", schedule_.num_mma_stages, values,
+                 values == 1 ? "V arrives whole" : "products with V begin when a part of its keys is there");
+    spec_.num_qk_stages = resolve_("num_qk_stages", schedule_.num_qk_stages, keys,
+                                   keys == 1 ? "K arrives whole" : "K arrives in as many sub-stages as V");
+    spec_.q_stages = schedule_.q_stages.value_or(std::min(target_.q_stages, 2));
+    spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
+  }
+
+  /// The widest tile that fits with two stages; then what is left goes to a second slot for Q, and to stages.
+  void choose_keys() {
+    // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
+    const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
+    const int step = detail::staged_key_step(spec_, wide_pages ? 32 : 16);
+    // A step wider than the target gives a tile that validation refuses by name.
+    spec_.block_n = schedule_.block_n.value_or(std::max(step, target_.block_n / step * step));
+    if (schedule_.block_n.is_auto())
+      while (spec_.block_n > step && !fits()) spec_.block_n -= step;
+    // A narrow window: as few tiles, and no wider than they must be.
+    const int rows = spec_.block_m * spec_.cluster_m;
+    const int span = window_span(problem_, spec_.pack_gqa ? rows / spec_.group : rows);
+    const int tiles = (span + spec_.block_n - 1) / spec_.block_n;
+    const bool narrow = span > 0 && tiles < kNarrowTiles;
+    if (narrow && schedule_.block_n.is_auto()) spec_.block_n = ((span + tiles - 1) / tiles + step - 1) / step * step;
+    spec_.block_n = resolve_("block_n", schedule_.block_n, spec_.block_n,
+                             fmt::format("{} keys of scores and exponentials fit the registers beside the output, and "
+                                         "their stages shared memory",
+                                         spec_.block_n));
+    const auto raise = [&](int& count, int most) {
+      while (count < most) {
+        ++count;
+        if (fits()) continue;
+        --count;
+        break;
+      }
+    };
+    if (schedule_.q_stages.is_auto())
+      raise(spec_.q_stages, std::max(narrow ? kNarrowQueryStages : 2, target_.q_stages));
+    spec_.q_stages = resolve_("q_stages", schedule_.q_stages, spec_.q_stages,
+                              spec_.q_stages == 1   ? "a second slot would not fit shared memory"
+                              : spec_.q_stages == 2 ? "the next tile's queries arrive behind this one's keys"
+                                                    : "tiles of few keys: queries are on the way two tiles ahead");
+    const bool shared_ring = spec_.kv_ring == KvRing::kShared;
+    const int most = shared_ring ? 8 : 4;
+    // A narrow window's item is over after its two or three tiles, whatever else is on its way.
+    const int wanted = narrow && !shared_ring ? kNarrowTiles : most;
+    if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, wanted);
+    spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, spec_.num_kv_stages,
+                                   fmt::format("as many as fit shared memory, {} at most", wanted));
+  }
+
+  void choose_order() {
+    const bool alone = spec_.math_warpgroups == 1;
+    spec_.overlap = resolve_("overlap", schedule_.overlap, alone ? Overlap::kIntra : target_.overlap,
+                             alone ? "one warpgroup has nobody to take turns with"
+                             : target_.overlap == Overlap::kBoth
+                                 ? "exponentials hide behind the other warpgroups' products and behind the tile's own"
+                                 : "the tile's own products hide the exponentials");
+    const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
+    const bool uneven = spec_.mask != MaskKind::kNone;
+    // Items of a short sequence, and those that see little of a long one, are over before an answer pays for the
+    // question.
+    const int reach = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
+    const bool brief = uneven && ((problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries) ||
+                                  (reach > 0 && reach <= kBriefQueries));
+    const bool queues = !mixed && !brief && spec_.cluster_m == 1 && !contract::hopper_gathers_kv(spec_.page_size);
+    const Scheduler dealt = uneven && !mixed ? Scheduler::kLongestFirst : Scheduler::kPersistent;
+    spec_.scheduler =
+        resolve_("scheduler", schedule_.scheduler, queues ? Scheduler::kQueued : dealt,
+                 mixed    ? "in the order of the batch, every other CTA backwards: chunks multiply while decodes load"
+                 : queues ? "tiles go to whoever is free: up to 3 % over dealing them beforehand"
+                 : uneven ? "the mask makes tiles of unequal length: long ones first end together"
+                          : "tiles are alike: a CTA an SM walks its share");
+    const detail::PlannedSwizzle planned = detail::planned_swizzle(spec_);
+    spec_.swizzle = resolve_("swizzle", schedule_.swizzle, planned.swizzle, planned.reason);
+    spec_.rescale =
+        resolve_("rescale", schedule_.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
+  }
+
+  AttentionSpec& spec_;
+  const AttentionSchedule& schedule_;
+  Resolver& resolve_;
+  const AttentionProblem& problem_;
+  const ArchInfo& machine_;
+  const bool packs_;
+  const Target& target_;
+};
+
+}  // namespace
+
+void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
+                         std::vector<Violation>& violations) {
+  if (plan.main.token_gen) return plan_hopper_decode(problem, schedule, plan, violations);
+  Resolver resolve(plan.choices);
+  plan.splits = 1;
+  Tile(problem, plan.main, schedule, resolve).choose();
+  check_hopper_tile(plan.main, arch_info(plan.main.arch), violations);
+}
+
+}  // namespace kernelwright

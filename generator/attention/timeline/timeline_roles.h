@@ -1,0 +1,97 @@
+/// Inside of the generator: the timelines of one SM, a file for each kernel, and what they share. All times in clocks.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/plan/machine_rates.h"
+#include "kernelwright/generator/source/spec.h"
+
+namespace kernelwright::detail {
+
+/// What one SM's share of the device is, for one launch.
+struct SmRates {
+  const MachineRates& machine;
+  double read_bytes;  // per clock, from the device's memory, while as much of the output leaves as does on average
+  double missing;     // of the bytes of K and V that an SM asks for, those that the L2 has not
+};
+
+/// Clocks of one step of one tile of `rows` query rows, each unit on its own.
+struct StepClocks {
+  double scores, output;                // the two products
+  double scores_shared, output_shared;  // what they read of shared memory
+  double exponentials;                  // of the special-function unit
+  double before, during;                // a warp's instructions up to the first exponential; from there on
+  double masked;                        // more, where keys are hidden
+};
+StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, int rows, int rows_of_a_warp);
+
+/// Copies that bring a tile of K or V, `depth` elements a key. Where warps gather rows: what takes them as long.
+int copies_of(const AttentionSpec& spec, int depth);
+
+/// A ring's slots: when each is free again.
+class SlotRing {
+ public:
+  explicit SlotRing(int slots) : free_(static_cast<std::size_t>(std::max(1, slots)), 0) {}
+  std::size_t take() { return next_++ % free_.size(); }
+  double& free(std::size_t slot) { return free_[slot]; }
+
+ private:
+  std::vector<double> free_;
+  std::size_t next_ = 0;
+};
+
+/// The thread that issues copies, and the way that the bytes come. In order: a slot that is not free holds up those
+/// behind it.
+class Loader {
+ public:
+  explicit Loader(const SmRates& rates, double begin = 0)
+      : rates_(rates), issued_(begin), l2_free_(begin), memory_free_(begin) {}
+
+  /// When `bytes` are there that may set out at `from`, `missing` of them from the device's memory.
+  double load(double from, double bytes, double missing, int boxes) {
+    const MachineRates& machine = rates_.machine;
+    issued_ = std::max(issued_, from) + boxes * machine.copy_clocks;
+    l2_free_ = std::max(l2_free_, issued_) + bytes / machine.l2_bytes;
+    memory_free_ = std::max(memory_free_, issued_ - machine.burst_clocks) + bytes * missing / rates_.read_bytes;
+    // Who reads keys that the L2 has not waits for them with the others that read them just then.
+    constexpr double kReaders = 4;
+    const double latency =
+        machine.l2_latency + std::min(1.0, kReaders * missing) * (machine.memory_latency - machine.l2_latency);
+    return std::max(l2_free_, memory_free_) + latency;
+  }
+
+ private:
+  const SmRates& rates_;
+  double issued_, l2_free_, memory_free_;
+};
+
+/// Steps of a long item are alike: so many are followed, the others take as long as the mean of the last ones.
+class SteadySteps {
+ public:
+  explicit SteadySteps(const TimelineItem& item) : tiles_(item.tiles), followed_(std::min(item.tiles, kFollowed)) {}
+  int followed() const { return followed_; }
+  /// `now`, once step `step` has ended.
+  void note(int step, double now) {
+    if (step == kWarm) warm_ = now;
+    if (step == followed_ - 1) last_ = now;
+  }
+  /// Clocks of the steps that were not followed.
+  double skipped() const {
+    return tiles_ > followed_ ? (tiles_ - followed_) * (last_ - warm_) / (followed_ - 1 - kWarm) : 0;
+  }
+
+ private:
+  static constexpr int kFollowed = 40, kWarm = 15;
+  int tiles_, followed_;
+  double warm_ = 0, last_ = 0;
+};
+
+/// Clocks from the CTA's first instruction to the end of its last store. Items of `work.walk`, one after another.
+double hopper_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates);
+double decode_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int resident);
+double blackwell_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates);
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,236 @@
+#include "kernelwright/generator/attention/timeline/timeline_work.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <utility>
+
+#include "contract/hopper_attention.h"
+#include "kernelwright/generator/problem/range_mask.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr double kMostItems = 16384;  // followed one by one; of more, every n-th pair of sequence and head
+constexpr double kItemTiles = 1.5;    // that an item costs whatever its keys, when items are dealt
+
+/// The keys [low, high) that a query sees: templates/policy/mask.cuh, on the host.
+struct Sight {
+  const RangeMask& mask;
+  int kv_len, diagonal;
+
+  std::pair<int, int> operator()(int query) const {
+    int low = 0, high = kv_len;
+    const int own = query + diagonal;
+    if (mask.kind == MaskKind::kCausal) high = std::min(kv_len, own + 1);
+    if (mask.kind == MaskKind::kChunked) {
+      const int chunk = std::max(mask.chunk, 1), start = own >= 0 ? own / chunk * chunk : 0;
+      low = std::max(0, std::min(start, own - mask.chunk_reach));
+    }
+    if (mask.kind == MaskKind::kSlidingWindow || mask.kind == MaskKind::kChunked) {
+      if (mask.window.left >= 0) low = std::max(low, own - mask.window.left);
+      if (mask.window.right >= 0 && mask.window.right < kv_len - 1 - own) high = own + mask.window.right + 1;
+    }
+    return {low, std::max(low, high)};
+  }
+};
+
+/// Where key tiles are counted from: item_tiles() of templates/policy/item_tiles.cuh.
+int origin_of(const AttentionSpec& spec, int low) {
+  if (spec.mask != MaskKind::kSlidingWindow && spec.mask != MaskKind::kChunked) return 0;
+  const int box = spec.page_size > 0 ? contract::hopper_kv_box_rows(spec.block_n, spec.page_size) : 1;
+  const int chunk = spec.mask == MaskKind::kChunked ? std::max(spec.chunk, 1) : 1;
+  const int step = std::max(box, chunk);
+  return step % box == 0 && step % chunk == 0 ? low / step * step : 0;
+}
+
+/// One head's items of a sequence, by query tile, before keys are split.
+std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& mask, int q_len, int kv_len) {
+  std::vector<TimelineItem> items;
+  const std::int64_t packed = spec.pack_gqa ? spec.group : 1, rows = q_len * packed;
+  const Sight sight{mask, kv_len, kv_len - q_len};
+  for (std::int64_t row = 0; row < rows; row += spec.block_m) {
+    const std::int64_t end = std::min<std::int64_t>(row + spec.block_m, rows);
+    // A pair of CTAs walks what either sees.
+    const std::int64_t both = std::int64_t{spec.block_m} * spec.cta_group, pair = row / both * both;
+    const auto first = sight(static_cast<int>(pair / packed));
+    const auto last = sight(static_cast<int>((std::min(pair + both, rows) - 1) / packed));
+    const int origin = origin_of(spec, first.first);
+    TimelineItem item{0, 0, static_cast<int>(end - row)};
+    if (last.second > first.first) {
+      const int n = spec.block_n;
+      const int begin = (first.first - origin) / n, stop = (last.second - origin + n - 1) / n;
+      const int full_begin = (last.first - origin + n - 1) / n, full_end = (first.second - origin) / n;
+      item.tiles = stop - begin;
+      item.masked = item.tiles - std::clamp(std::min(full_end, stop) - std::max(full_begin, begin), 0, item.tiles);
+    }
+    items.push_back(item);
+  }
+  return items;
+}
+
+/// Sequences that are alike and follow each other.
+struct Sequences {
+  int q_len, kv_len;
+  int count;
+};
+
+std::vector<Sequences> sequences_of(const AttentionShape& shape) {
+  if (shape.q_lens.empty() && shape.kv_lens.empty()) return {{shape.q_len, shape.kv_len, shape.batch}};
+  std::vector<Sequences> sequences;
+  const auto length = [](const std::vector<int>& lens, int i, int all) {
+    return static_cast<std::size_t>(i) < lens.size() ? lens[static_cast<std::size_t>(i)] : all;
+  };
+  for (int i = 0; i < shape.batch; ++i) {
+    const int q_len = length(shape.q_lens, i, shape.q_len), kv_len = length(shape.kv_lens, i, shape.kv_len);
+    if (!sequences.empty() && sequences.back().q_len == q_len && sequences.back().kv_len == kv_len)
+      ++sequences.back().count;
+    else
+      sequences.push_back({q_len, kv_len, 1});
+  }
+  return sequences;
+}
+
+/// What a sequence sees: keys of all queries together, and keys that any query sees.
+struct Seen {
+  double together, any;
+};
+Seen seen_keys(const RangeMask& mask, int q_len, int kv_len) {
+  if (q_len <= 0) return {0, 0};
+  constexpr int kLookedAt = 1 << 16;  // of more queries, every n-th
+  const Sight sight{mask, kv_len, kv_len - q_len};
+  const int every = (q_len + kLookedAt - 1) / kLookedAt;
+  double sum = 0, looked_at = 0;
+  for (int query = 0; query < q_len; query += every, ++looked_at) {
+    const auto [low, high] = sight(query);
+    sum += high - low;
+  }
+  return {sum / looked_at * q_len, static_cast<double>(std::max(0, sight(q_len - 1).second - sight(0).first))};
+}
+
+/// A sequence's work, of one head.
+struct Kind {
+  std::vector<TimelineItem> items;
+  double tiles = 0;
+  Seen seen{};
+};
+
+/// Items in the order in which they are taken: templates/policy/item_walk.cuh.
+std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<const Kind*>& pairs,
+                                   const AttentionLaunch& launch) {
+  std::vector<TimelineItem> order;
+  std::size_t most = 0;
+  for (const Kind* pair : pairs) most = std::max(most, pair->items.size());
+  const bool hopper = spec.form() == AttentionForm::kHopperPrefill;
+  const bool by_length = spec.scheduler == Scheduler::kLongestFirst ||
+                         (spec.scheduler == Scheduler::kQueued && spec.mask != MaskKind::kNone);
+  std::size_t chunk = !by_length ? most : hopper ? static_cast<std::size_t>(std::max(1, launch.m_chunk)) : 1;
+  if (chunk == 0) chunk = 1;
+  for (std::size_t above = 0; above < most; above += chunk)
+    for (const Kind* pair : pairs)
+      for (std::size_t i = above; i < std::min(above + chunk, pair->items.size()); ++i)
+        order.push_back(pair->items[pair->items.size() - 1 - i]);
+  return order;
+}
+
+/// The items of whoever has most of them, of `takers`.
+std::vector<TimelineItem> most_loaded(const AttentionSpec& spec, std::vector<TimelineItem> order, int takers) {
+  const auto cost = [](const TimelineItem& item) { return item.tiles > 0 ? item.tiles + kItemTiles : 0; };
+  std::vector<std::vector<std::size_t>> walks(static_cast<std::size_t>(takers));
+  std::vector<double> load(walks.size(), 0);
+  const bool dealt = spec.form() == AttentionForm::kHopperPrefill &&
+                     (spec.scheduler == Scheduler::kPersistent || spec.scheduler == Scheduler::kLongestFirst);
+  using Free = std::pair<double, std::size_t>;
+  std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
+  for (std::size_t taker = 0; taker < walks.size(); ++taker) free.push({0, taker});
+  const bool laps = spec.q_layout == QLayout::kPadded || spec.scheduler == Scheduler::kLongestFirst;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::size_t taker = i % walks.size();
+    if (dealt && laps && i / walks.size() % 2 == 1) taker = walks.size() - 1 - taker;
+    if (!dealt) {
+      taker = free.top().second;
+      free.pop();
+    }
+    walks[taker].push_back(i);
+    load[taker] += cost(order[i]);
+    if (!dealt) free.push({load[taker], taker});
+  }
+  const auto busiest = static_cast<std::size_t>(std::max_element(load.begin(), load.end()) - load.begin());
+  std::vector<TimelineItem> walk;
+  for (const std::size_t i : walks[busiest])
+    if (order[i].tiles > 0) walk.push_back(order[i]);
+  return walk;
+}
+
+/// Parts of split keys, as TileList::take_part() deals them.
+std::vector<TimelineItem> split(const std::vector<TimelineItem>& items, int parts) {
+  if (parts <= 1) return items;
+  std::vector<TimelineItem> result;
+  for (const TimelineItem& item : items)
+    for (int part = 0; part < parts; ++part) {
+      TimelineItem piece = item;
+      piece.tiles = item.tiles / parts + (part < item.tiles % parts ? 1 : 0);
+      piece.masked = std::min(piece.masked, piece.tiles);
+      result.push_back(piece);
+    }
+  return result;
+}
+
+}  // namespace
+
+AttentionExtent extent_of(const AttentionProblem& problem, const AttentionShape& shape) {
+  AttentionExtent extent{.batch = shape.batch, .q_heads = problem.heads.q, .kv_heads = problem.heads.kv};
+  extent.q_len = shape.q_lens.empty() ? shape.q_len : *std::max_element(shape.q_lens.begin(), shape.q_lens.end());
+  extent.kv_len = shape.kv_lens.empty() ? shape.kv_len : *std::max_element(shape.kv_lens.begin(), shape.kv_lens.end());
+  extent.q_tokens = std::int64_t{shape.batch} * extent.q_len;
+  return extent;
+}
+
+TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& problem, const AttentionShape& shape,
+                           const AttentionLaunch& launch, int sms, int at_once) {
+  const RangeMask mask = range_mask(problem.mask);
+  const double kv_row = (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
+  const int heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
+  TimelineWork work;
+  std::map<std::pair<int, int>, Kind> kinds;
+  std::vector<std::pair<const Kind*, std::int64_t>> runs;  // and how many heads of such sequences follow each other
+  for (const Sequences& alike : sequences_of(shape)) {
+    const auto [found, is_new] = kinds.try_emplace({alike.q_len, alike.kv_len});
+    Kind& kind = found->second;
+    if (is_new) {
+      kind.items = split(items_of(spec, mask, alike.q_len, alike.kv_len), launch.num_splits);
+      kind.seen = seen_keys(mask, alike.q_len, alike.kv_len);
+      for (const TimelineItem& item : kind.items) kind.tiles += item.tiles;
+    }
+    const double count = alike.count, rows = count * alike.q_len * problem.heads.q;
+    work.operations += count * kind.seen.together * 2 * (spec.head_dim_qk + spec.head_dim_v) * problem.heads.q;
+    work.kv_bytes += count * kind.seen.any * kv_row * problem.heads.kv;
+    work.q_bytes += rows * spec.head_dim_qk * bits_of(spec.q) / 8.0;
+    work.o_bytes += rows * spec.head_dim_v * bits_of(spec.out) / 8.0;
+    work.items += count * heads * static_cast<double>(kind.items.size());
+    work.tiles += count * heads * kind.tiles;
+    runs.emplace_back(&kind, std::int64_t{alike.count} * heads);
+  }
+  work.fetched_bytes = work.tiles * spec.block_n * kv_row;
+  work.even_tiles = work.tiles / sms;
+  const std::int64_t every = static_cast<std::int64_t>(work.items / kMostItems) + 1;
+  std::vector<const Kind*> pairs;
+  double followed = 0;
+  std::int64_t left_over = 0;  // pairs to pass by before the next that is followed
+  for (const auto& [kind, count] : runs) {
+    std::int64_t at = left_over;
+    for (; at < count; at += every) {
+      pairs.push_back(kind);
+      followed += kind->tiles;
+    }
+    left_over = at - count;
+  }
+  work.repeats = followed > 0 ? work.tiles / followed : 1;
+  work.walk = most_loaded(spec, in_order(spec, pairs, launch), std::max(1, sms * at_once));
+  for (const TimelineItem& item : work.walk) work.walk_tiles += item.tiles;
+  return work;
+}
+
+}  // namespace kernelwright::detail

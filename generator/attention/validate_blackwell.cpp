@@ -1,0 +1,170 @@
+// Attention: what the blackwell family has. A feature joins a list here when its kernel lands; then the tile against
+// the machine: tensor memory and shared memory.
+#include <fmt/format.h>
+
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::string_view>{
+    "arch",           "family",   "block_m", "block_n", "num_kv_stages", "num_qk_stages",
+    "num_mma_stages", "kv_ring",  "num_q",   "swizzle", "cta_group",     "cluster",
+    "scheduler",      "pack_gqa", "splits",  "merge",   "rescale",       "exp2_emulated"};
+constexpr int kHeadDimStep = 8, kMostQk = 192, kMostV = 128;  // two of block_n and two of V fit tensor memory
+constexpr int kMostRope = 64;
+constexpr int kMinKeys = 64, kMaxKeys = 192;
+// A softmax thread holds a row of scores in the 192 registers that setmaxnreg gives it. ptxas spills from 144 on.
+constexpr int kMostScores = 128;
+constexpr int kLeastKvStages = 2;
+
+int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
+
+int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(blackwell_shape_of(spec)).used; }
+
+/// Of the output of a part of split keys: f32, in slabs of 32 columns.
+int part_bytes(const AttentionSpec& spec) { return contract::kQueryTileRows * 4 * ((spec.head_dim_v + 31) / 32 * 32); }
+int stages_for_part(AttentionSpec spec) {
+  while (contract::blackwell_layout(blackwell_shape_of(spec)).factors < part_bytes(spec)) ++spec.num_kv_stages;
+  return spec.num_kv_stages;
+}
+
+/// Fewer stages, then fewer keys; "" where neither would do.
+std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
+  while (smaller.num_kv_stages > kLeastKvStages) {
+    --smaller.num_kv_stages;
+    if (shared_bytes_of(smaller) <= limit) return fmt::format("; num_kv_stages {} would fit", smaller.num_kv_stages);
+  }
+  const int step = staged_key_step(smaller, blackwell_key_step(smaller));
+  while (smaller.block_n - step >= kMinKeys) {
+    smaller.block_n = (smaller.block_n - 1) / step * step;
+    if (shared_bytes_of(smaller) <= limit)
+      return fmt::format("; block_n {} with num_kv_stages {} would fit", smaller.block_n, smaller.num_kv_stages);
+  }
+  return "";
+}
+
+/// Beside a cluster whose CTAs take a part of the keys each.
+void check_cluster_parts(const AttentionSchedule& schedule, int parts, Violations& violations) {
+  if (const int splits = schedule.splits.value_or(parts); splits != parts)
+    violations.push_back(
+        {"/schedule/splits",
+         fmt::format("{0} beside a cluster of [1, {1}], of which each CTA takes a part of the keys; {1} would do",
+                     splits, parts)});
+  if (!schedule.merge.is_auto())
+    violations.push_back({"/schedule/merge", fmt::format("\"{}\" beside a cluster of [1, {}], whose CTAs merge their "
+                                                         "parts themselves; \"auto\" would do",
+                                                         to_string(schedule.merge.value()), parts)});
+}
+
+/// What does not go together with split keys.
+void check_parts(const AttentionSpec& spec, Violations& violations) {
+  const bool cluster = spec.cluster_n > 1;
+  if (!cluster && !spec.split_keys) return;
+  const char* const path = cluster ? "/schedule/cluster" : "/schedule/splits";
+  const std::string parts = cluster ? fmt::format("[1, {}]", spec.cluster_n) : "keys in parts";
+  const char* const nearest = cluster ? "[1, 1]" : "splits 1";
+  if (cluster && spec.num_q != 1)
+    violations.push_back(
+        {"/schedule/num_q", fmt::format("{}: the CTAs of a cluster of {} share one query tile; 1 would "
+                                        "do",
+                                        spec.num_q, parts)});
+  if (spec.cta_group != 1)
+    violations.push_back({path, fmt::format("{}: CTAs that share products (cta_group {}) take all keys; {} would do",
+                                            parts, spec.cta_group, nearest)});
+  if (spec.scheduler == Scheduler::kQueued)
+    violations.push_back({path, fmt::format("{}: the queue hands out whole items; {}, or scheduler \"longest_first\", "
+                                            "would do",
+                                            parts, nearest)});
+}
+
+}  // namespace
+
+void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
+  FamilyRules blackwell(Family::kBlackwell, violations);
+  check_mapped_problem(problem,
+                       {.depth_step = kHeadDimStep,
+                        .most_qk = kMostQk,
+                        .most_v = kMostV,
+                        .gathers = true,
+                        .multiplies_narrow = true,
+                        .widens = true,
+                        .most_rope = kMostRope,
+                        .scales_tokens = true},
+                       blackwell);
+  blackwell.has_only(schedule, kBlackwellFields);
+  if (!schedule.scheduler.is_auto())
+    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(),
+                    {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
+  if (!schedule.num_q.is_auto()) blackwell.takes("/schedule/num_q", schedule.num_q.value(), {1, 2});
+  if (!schedule.cta_group.is_auto()) blackwell.takes("/schedule/cta_group", schedule.cta_group.value(), {1, 2});
+  if (schedule.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued && problem.scales == ScaleKind::kPerToken)
+    blackwell.refuse("/schedule/scheduler", "\"queued\"", "grid, longest_first for scales of tokens");
+  const bool pair = schedule.cta_group.value_or(1) == 2;
+  const ClusterShape cluster = schedule.cluster.value_or(ClusterShape{pair ? 2 : 1, 1});
+  if (pair ? cluster != ClusterShape{2, 1} : cluster.m != 1 || !is_one_of(cluster.n, {1, 2, 4, 8}))
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
+                     pair ? "[2, 1] with cta_group 2" : "[1, 1], [1, 2], [1, 4], [1, 8] with cta_group 1");
+  else if (cluster.n > 1)
+    check_cluster_parts(schedule, cluster.n, violations);
+}
+
+void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  if (spec.cta_group == 2 && spec.num_q != 2)
+    refuse("num_q", fmt::format("{}: each CTA of a pair has two query tiles; 2, or cta_group 1, would do", spec.num_q));
+  if (spec.cta_group == 2 && spec.scheduler == Scheduler::kQueued)
+    refuse("scheduler",
+           "\"queued\" hands tiles to CTAs one by one, and a pair takes them together; longest_first would do");
+  if (spec.cta_group == 2 && contract::hopper_gathers_kv(spec.page_size))
+    refuse("cta_group",
+           fmt::format("2: keys of pages of {} are gathered by each CTA for itself; 1 would do", spec.page_size));
+  const int rows = contract::kQueryTileRows * spec.num_q;
+  if (spec.block_m != rows)
+    refuse("block_m",
+           fmt::format("{} is not {} rows for each query tile, of which there {} {}; {} would do", spec.block_m,
+                       contract::kQueryTileRows, spec.num_q == 1 ? "is" : "are", spec.num_q, rows));
+  if (spec.pack_gqa && contract::kQueryTileRows % spec.group != 0)
+    refuse("pack_gqa", fmt::format("true: {} rows of a query tile are not whole groups of {} heads; false would do",
+                                   contract::kQueryTileRows, spec.group));
+  check_parts(spec, violations);
+  check_swizzle(spec, violations);
+  check_rings(spec, kLeastKvStages, violations);
+  const int key_step = blackwell_key_step(spec);
+  if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step != 0)
+    return refuse("block_n",
+                  fmt::format("{} does not fit; it takes multiples of {} from {} to {}{}", spec.block_n, key_step,
+                              kMinKeys, kMaxKeys, spec.cta_group == 2 ? " where two CTAs share a product" : ""));
+  if (const int columns = columns_of(spec); columns > arch.tensor_memory_columns) {
+    AttentionSpec smaller = spec;
+    while (smaller.block_n > kMinKeys && columns_of(smaller) > arch.tensor_memory_columns) smaller.block_n -= key_step;
+    refuse("block_n", fmt::format("{0} keys and values of {1} need {2} columns of tensor memory, 2 x ({0} + {3}), and "
+                                  "{4} has {5}; block_n {6} would fit",
+                                  spec.block_n, spec.head_dim_v, columns, contract::output_columns(spec.head_dim_v),
+                                  arch.name, arch.tensor_memory_columns, smaller.block_n));
+  }
+  if (spec.block_n > kMostScores)
+    refuse("block_n", fmt::format("{} scores of a row do not fit the registers of a softmax thread; {} would do",
+                                  spec.block_n, kMostScores));
+  if (const int short_by = part_bytes(spec) - contract::blackwell_layout(blackwell_shape_of(spec)).factors;
+      spec.cluster_n > 1 && short_by > 0)
+    refuse("num_kv_stages",
+           fmt::format("{}: the slots of Q, K and V are {} bytes short of the f32 output of a cluster's part, which "
+                       "lies over them at the end; {} would do",
+                       spec.num_kv_stages, short_by, stages_for_part(spec)));
+  if (const int bytes = shared_bytes_of(spec); bytes > arch.shared_bytes_per_cta) {
+    const std::string nearest = nearest_in_shared_memory(spec, arch.shared_bytes_per_cta);
+    refuse(nearest.starts_with("; block_n") ? "block_n" : "num_kv_stages",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta, nearest));
+  }
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,56 @@
+// Attention: which kernel family judges a config.
+#include <iterator>
+
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/plan/advice.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/validate.h"
+
+namespace kernelwright {
+
+std::vector<Violation> detail::lacks(Family family, const AttentionProblem& problem,
+                                     const AttentionSchedule& schedule) {
+  std::vector<Violation> violations;
+  switch (family) {
+    case Family::kPortable: check_portable(problem, schedule, violations); break;
+    case Family::kHopper: check_hopper(problem, schedule, violations); break;
+    case Family::kBlackwell: check_blackwell(problem, schedule, violations); break;
+  }
+  return violations;
+}
+
+namespace {
+
+using namespace detail;
+using Violations = std::vector<Violation>;
+
+/// With the family left to the planner, one that takes the config is enough. If none does, the one that lacks least
+/// speaks.
+Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch) {
+  const auto of = [&](Family family) { return lacks(family, config.problem, config.schedule); };
+  if (!config.schedule.family.is_auto()) return of(config.schedule.family.value());
+  if (!arch && !config.schedule.arch.is_auto()) arch = config.schedule.arch.value();
+  Violations fewest = of(Family::kPortable);
+  for (const Family family : {Family::kHopper, Family::kBlackwell}) {
+    if (fewest.empty() || (arch && !family_exists_on(family, *arch))) continue;
+    if (Violations found = of(family); found.size() < fewest.size()) fewest = std::move(found);
+  }
+  return fewest;
+}
+
+}  // namespace
+
+std::vector<Violation> validate(const AttentionConfig& config, std::optional<Arch> arch) {
+  Violations violations = contradictions(config);
+  check_target(config.schedule, arch, violations);
+  Violations found = fewest_lacks(config, arch);
+  if (violations.empty())
+    advise(
+        config.schedule, arch,
+        [&](Family family, const AttentionSchedule& schedule, Arch) { return lacks(family, config.problem, schedule); },
+        found);
+  violations.insert(violations.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  return violations;  // shared memory and registers are judged on the resolved Spec by the planner
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,195 @@
+// Attention: what the portable family has. A feature joins a list here when its kernel lands; then the tile against the
+// machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "contract/attention_layout.h"
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/validate.h"
+
+namespace kernelwright {
+namespace {
+
+using namespace detail;
+using Violations = std::vector<Violation>;
+
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
+    "arch",      "family",    "block_m",   "block_n", "block_k",  "warp_n", "num_stages", "staging",
+    "token_gen", "num_warps", "scheduler", "swizzle", "pack_gqa", "splits", "merge",      "rescale"};
+const std::vector<int>& kHeadDims = *new std::vector<int>{64, 80, 96, 128, 192, 256};
+
+/// Registers of a thread for tiles of K and V that wait there.
+int waiting_registers(const AttentionSpec& spec) {
+  if (spec.staging != Staging::kRegisters) return 0;
+  const bool late = spec.token_gen && contract::decode_loads_late(spec.head_dim_qk, spec.head_dim_v);
+  const int depth = late ? std::max(spec.head_dim_qk, spec.head_dim_v) : spec.head_dim_qk + spec.head_dim_v;
+  return spec.num_stages * spec.block_n * depth * bits_of(spec.kv) / 32 / (32 * spec.num_warps);
+}
+/// Those for the output, a tile of scores and queries that stay.
+int product_registers(const AttentionSpec& spec, int row_tiles) {
+  const int queries = row_tiles * spec.head_dim_qk / 4, kept = queries <= 32 ? queries : 0;
+  return row_tiles * (spec.head_dim_v + spec.block_n / spec.num_warps_n()) / 2 + kept;
+}
+/// Of 255: addresses, row statistics and loops cannot do without the rest.
+constexpr int kMostRegisters = 240;
+
+/// K and V that wait in registers, and who may: only registers convert.
+void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  if (spec.staging == Staging::kCpAsync) {
+    if (converts_keys(spec))
+      refuse("staging", fmt::format("cp_async, but {} keys become {} on the way, which cp.async cannot do; registers "
+                                    "would do",
+                                    to_string(spec.kv), to_string(spec.q)));
+    else if (spec.token_gen && spec.num_stages < 2)
+      refuse("num_stages", "1 stage, but the decode form fills one slot while it reads another; 2 would do");
+    return;
+  }
+  if (spec.token_gen && spec.num_stages > 1 && contract::decode_loads_late(spec.head_dim_qk, spec.head_dim_v))
+    return refuse("num_stages", fmt::format("{} stages, but beside heads of {} and {} no tile waits in registers; 1 "
+                                            "would do",
+                                            spec.num_stages, spec.head_dim_qk, spec.head_dim_v));
+  const auto fits = [&](const AttentionSpec& tile) {
+    return product_registers(tile, row_tiles) + waiting_registers(tile) <= kMostRegisters;
+  };
+  if (fits(spec)) return;
+  AttentionSpec smaller = spec;
+  std::string nearest;
+  while (smaller.num_stages > 1 && nearest.empty()) {
+    --smaller.num_stages;
+    if (fits(smaller))
+      nearest = fmt::format("; {} stage{} would fit", smaller.num_stages, smaller.num_stages == 1 ? "" : "s");
+  }
+  const bool stages = !nearest.empty();
+  const int columns = spec.num_warps_n();
+  while (smaller.block_n > 16 * columns && nearest.empty()) {
+    smaller.block_n -= 16 * columns;
+    smaller.warp_n = smaller.block_n / columns;
+    if (fits(smaller)) nearest = fmt::format("; block_n {} would fit", smaller.block_n);
+  }
+  refuse(stages ? "num_stages" : "block_n",
+         fmt::format("{} stage{} of {} keys in registers take {} a thread beside {} for products, {} in all{}",
+                     spec.num_stages, spec.num_stages == 1 ? "" : "s", spec.block_n, waiting_registers(spec),
+                     product_registers(spec, row_tiles), kMostRegisters, nearest));
+}
+
+/// The warps of a tile against its keys: false if the rest cannot be counted.
+bool check_warp_tile(const AttentionSpec& spec, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+    return false;
+  };
+  if (spec.token_gen) {
+    if (spec.family == Family::kPortable && spec.block_n % (16 * spec.num_warps) == 0 &&
+        spec.warp_n != spec.block_n / spec.num_warps)
+      refuse("warp_n", fmt::format("{}, but in the decode form each of {} warps walks its part of {} keys; {} would do",
+                                   spec.warp_n, spec.num_warps, spec.block_n, spec.block_n / spec.num_warps));
+    return true;
+  }
+  const auto may_be = [&](int warp_n) {
+    return spec.block_n % warp_n == 0 && spec.num_warps % (spec.block_n / warp_n) == 0;
+  };
+  if (may_be(spec.warp_n)) return true;
+  int nearest = spec.block_n;
+  for (int warp_n = 16; warp_n <= spec.block_n; warp_n += 16)
+    if (may_be(warp_n) && std::abs(warp_n - spec.warp_n) < std::abs(nearest - spec.warp_n)) nearest = warp_n;
+  if (spec.block_n % spec.warp_n != 0)
+    return refuse("warp_n",
+                  fmt::format("{} does not divide block_n, {}; {} would do", spec.warp_n, spec.block_n, nearest));
+  return refuse("warp_n", fmt::format("{} warps are no multiple of {}, which {} of {} keys make; {} would do",
+                                      spec.num_warps, spec.block_n / spec.warp_n, spec.warp_n, spec.block_n, nearest));
+}
+
+}  // namespace
+
+namespace detail {
+
+void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
+  FamilyRules portable(Family::kPortable, violations);
+  portable.takes("/problem/dtype/q", problem.dtype.q, {DType::kF16, DType::kBf16});
+  portable.takes("/problem/dtype/out", problem.dtype.out, {DType::kF16, DType::kBf16, DType::kF32});
+  portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
+  portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
+  portable.takes_masks("/problem/mask", problem.mask);
+  portable.takes("/problem/score_mod/kind", problem.score_mod.kind,
+                 {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi, ScoreModKind::kTensor,
+                  ScoreModKind::kSource});
+  portable.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead});
+  if (problem.rope.width != 0)
+    portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");
+  portable.has_only(schedule, kPortableFields);
+  if (!schedule.scheduler.is_auto())
+    portable.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kLongestFirst});
+}
+
+void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  if (!check_warp_tile(spec, violations)) return;
+  const int columns = spec.num_warps_n();
+  const int row_groups = spec.token_gen ? 1 : spec.num_warps / columns;
+  const int row_tile = 16 * row_groups;
+  if (spec.block_m % row_tile != 0)
+    refuse("block_m", fmt::format("{} is no multiple of {}, the 16 rows of {}", spec.block_m, row_tile,
+                                  spec.token_gen ? "an MMA" : fmt::format("each of {} warps", row_groups)));
+  const int row_tiles = std::max(1, spec.block_m / row_tile);
+  if (row_tiles * std::max(spec.head_dim_v, spec.head_dim_qk) > 256)
+    refuse("block_m",
+           fmt::format("{} rows on {} warps need {} accumulator registers a thread; at most {} rows would fit",
+                       spec.block_m, spec.num_warps, row_tiles * spec.head_dim_v / 2,
+                       256 / std::max(spec.head_dim_v, spec.head_dim_qk) * row_tile));
+  const int key_step = 16 * columns;
+  if (spec.block_n % key_step != 0)
+    refuse("block_n", fmt::format("{} is no multiple of {}, 16 keys {}", spec.block_n, key_step,
+                                  spec.token_gen ? fmt::format("for each of {} warps", spec.num_warps)
+                                                 : std::string("of an MMA step")));
+  if (spec.head_dim_qk % spec.block_k != 0)
+    refuse("block_k", fmt::format("{} does not divide head_dim.qk, {}", spec.block_k, spec.head_dim_qk));
+  check_staging(spec, row_tiles, violations);
+  if (spec.token_gen && !spec.pack_gqa)
+    refuse("pack_gqa", "false, but the decode form packs the heads of a group; true would do");
+  if (!violations.empty()) return;
+  const auto bytes = shared_bytes(spec);
+  if (static_cast<int>(bytes) > arch.shared_bytes_per_cta) {
+    AttentionSpec smaller = spec;
+    std::string nearest;
+    const int least_stages = spec.token_gen && spec.staging == Staging::kCpAsync ? 2 : 1;
+    while (smaller.num_stages > least_stages && nearest.empty()) {
+      --smaller.num_stages;
+      if (static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta)
+        nearest = fmt::format("; {} stage{} would fit", smaller.num_stages, smaller.num_stages == 1 ? "" : "s");
+    }
+    const char* field = "num_stages";
+    // Warps that split keys leave partial outputs behind them: without a split there are none.
+    if (!spec.token_gen && columns > 1 && spec.block_m % (16 * spec.num_warps) == 0 && nearest.empty()) {
+      AttentionSpec whole = spec;
+      whole.warp_n = whole.block_n;
+      if (static_cast<int>(shared_bytes(whole)) <= arch.shared_bytes_per_cta) {
+        field = "warp_n";
+        nearest = fmt::format("; warp_n {} would fit", whole.warp_n);
+      }
+    }
+    while (smaller.block_n > key_step && nearest.empty()) {
+      smaller.block_n -= key_step;
+      smaller.warp_n = smaller.block_n / columns;
+      if (static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta) {
+        field = "block_n";
+        nearest = fmt::format("; block_n {} would fit", smaller.block_n);
+      }
+    }
+    refuse(field, fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                              arch.shared_bytes_per_cta, nearest));
+  }
+}
+
+}  // namespace detail
+
+}  // namespace kernelwright

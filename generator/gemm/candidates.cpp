@@ -1,0 +1,168 @@
+// What is worth measuring of a GEMM: the planner's own tiles for the family that serves the problem, and their
+// neighbours. The model that ranks tiles knows what a tile costs; it knows little of what a field beside the tile does.
+#include <algorithm>
+#include <string_view>
+#include <type_traits>
+
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/candidate_collector.h"
+
+namespace kernelwright {
+namespace {
+
+using detail::CandidateCollector;
+using detail::check_gemm;
+using detail::given_fields;
+
+using Change = std::function<void(GemmSchedule&)>;
+
+/// `variant` as a schedule that leads to it: `schedule` with every field that the family has.
+class Speller {
+ public:
+  Speller(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch)
+      : problem_(problem), schedule_(schedule), arch_(arch) {}
+
+  GemmSchedule operator()(const GemmVariant& variant) const {
+    GemmSchedule spelt = schedule_;
+    GemmSpec spec = variant.spec;
+    spelt.family = spec.family;
+    ClusterShape cluster;
+    visit_fields(spec, [&](const char* name, auto& from, const auto&, const char*) {
+      using T = std::remove_cvref_t<decltype(from)>;
+      const std::string_view field = name;
+      if constexpr (std::is_same_v<T, int>) {
+        if (field == "cluster_m") cluster.m = from;
+        if (field == "cluster_n") cluster.n = from;
+      }
+      visit_fields(spelt, [&](const char* to_name, auto& to, const auto&, const char*) {
+        if constexpr (std::is_same_v<decltype(to), Auto<T>&>)
+          if (field == to_name && to.is_auto()) set(spelt, to, from);
+      });
+    });
+    if (spelt.cluster.is_auto()) set(spelt, spelt.cluster, cluster);
+    if (spelt.block_k.is_auto()) set(spelt, spelt.block_k, spec.slab_bytes * 8 / bits_of(spec.a));
+    if (spelt.raster.is_auto()) set(spelt, spelt.raster, variant.bands_of_n ? Raster::kAlongN : Raster::kAlongM);
+    return spelt;
+  }
+
+ private:
+  /// Unless the family does not have the field: then it refuses any value.
+  template <class T>
+  void set(GemmSchedule& schedule, Auto<T>& field, T value) const {
+    std::vector<Violation> without, with;
+    check_gemm(schedule.family.value(), problem_, schedule, arch_, without);
+    field = value;
+    check_gemm(schedule.family.value(), problem_, schedule, arch_, with);
+    if (with.size() > without.size()) field = {};
+  }
+
+  const GemmProblem& problem_;
+  const GemmSchedule& schedule_;
+  const Arch arch_;
+};
+
+template <class T>
+void add_values(std::vector<Change>& changes, Auto<T> GemmSchedule::*member, std::initializer_list<T> values) {
+  for (const T& value : values)
+    changes.push_back([member, value](GemmSchedule& schedule) {
+      schedule.*member = value;
+      // As many slots as fit then.
+      if constexpr (!std::is_same_v<T, Raster>) schedule.stages = {};
+    });
+}
+
+/// A ring `fewer` groups of slots shorter.
+Change shorter_by(int fewer) {
+  return [fewer](GemmSchedule& schedule) {
+    schedule.stages = std::max(1, schedule.stages.value() - fewer * schedule.k_group.value_or(1));
+  };
+}
+
+/// What is tried of a tile, a field at a time. Of Blackwell nothing is measured yet: the planner's tiles alone.
+std::vector<Change> changes_of(Family family, const GemmProblem& problem, const GemmSchedule& given) {
+  using S = GemmSchedule;
+  std::vector<Change> changes;
+  if (family == Family::kBlackwell) return changes;
+  add_values(changes, &S::raster, {Raster::kAlongM, Raster::kAlongN});
+  changes.push_back(shorter_by(1));
+  changes.push_back(shorter_by(2));
+  // Slots half as deep, and slots as deep in strips half as wide.
+  changes.push_back([](S& schedule) {
+    schedule.block_k = schedule.block_k.value() / 2;
+    schedule.swizzle = {};
+    schedule.stages = {};
+  });
+  changes.push_back([](S& schedule) { schedule.swizzle = Swizzle::k64B; });
+  if (family == Family::kPortable) return changes;
+  add_values(changes, &S::k_group, {1, 2, 4});
+  add_values(changes, &S::cluster, {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{4, 1}});
+  add_values(changes, &S::swap_ab, {false, true});
+  add_values(changes, &S::mma_in_flight, {0, 1});
+  add_values(changes, &S::store_stages, {1, 2, 3});
+  // Parts of k would make a row's sums depend on how many rows there are.
+  if (!problem.batch_invariant) {
+    add_values(changes, &S::split_k, {1, 2, 4});
+    // A row that needs a workspace would serve callers who have none: only where the schedule asks for such parts.
+    if (given.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile) add_values(changes, &S::split_k, {8});
+  }
+  for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})
+    for (const int warpgroups : {1, 2})
+      changes.push_back([roles, warpgroups](S& schedule) {
+        schedule.roles = roles;
+        schedule.math_warpgroups = warpgroups;
+        schedule.stages = {};
+      });
+  return changes;
+}
+
+/// `wanted` with the fields of `schedule` that it gives.
+GemmSchedule keeping(const GemmSchedule& schedule, GemmSchedule wanted) {
+  GemmSchedule kept = schedule;
+  detail::visit_both(wanted, kept, [](const char*, auto& value, const auto& given) {
+    if (!given.is_auto()) value = given;
+  });
+  return wanted;
+}
+
+}  // namespace
+
+GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
+                                    const std::vector<GemmShape>& shapes, const CandidateOptions& options) {
+  constexpr std::size_t kMost = 32;
+  constexpr double kWithin = 1.3;
+  const int num_sms = options.num_sms > 0 ? options.num_sms : arch_info(arch).typical_sms;
+  int most_m = 1;
+  for (const GemmShape& shape : shapes) most_m = std::max(most_m, shape.m);
+  const Speller spelt(problem, schedule, arch);
+  const auto candidate_of = [&](const GemmVariant& variant) {
+    GemmCandidate candidate{spelt(variant), {}};
+    candidate.plan = plan_by_model(problem, candidate.schedule, arch);
+    const GemmSpec& spec = candidate.plan.variants.back().spec;
+    candidate.cost = detail::mean_cost(shapes, [&](const GemmShape& shape) {
+      return detail::gemm_cost_us(spec, {shape.m, problem.n, problem.k, 0}, num_sms);
+    });
+    return candidate;
+  };
+  const auto planned = [&](const GemmSchedule& asked) {
+    return candidate_of(plan_by_model(problem, asked, arch).variant_for(most_m));
+  };
+  const auto identity = [](const GemmCandidate& candidate) {
+    const GemmVariant& variant = candidate.plan.variants.back();
+    return canonical_text(Spec(variant.spec)) + (variant.bands_of_n ? "n" : "m");
+  };
+  CandidateCollector<GemmConfig> collector(planned(schedule), {planned, identity});
+  for (const GemmSpec& tile : detail::gemm_tiles(problem, schedule, arch)) {
+    GemmVariant variant;
+    variant.spec = tile;
+    const GemmSchedule whole = spelt(variant);
+    collector.offer(whole);
+    for (const Change& change : changes_of(tile.family, problem, schedule)) {
+      GemmSchedule neighbour = whole;
+      change(neighbour);
+      collector.offer(keeping(schedule, neighbour));
+    }
+  }
+  return collector.take(options.most.value_or(kMost), options.within.value_or(kWithin));
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,150 @@
+// GEMM: a launch of one kernel.
+#include <algorithm>
+#include <cmath>
+
+#include "contract/blackwell_gemm.h"
+#include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
+#include "contract/shared_slab.h"
+#include "contract/turnstile.h"
+#include "kernelwright/generator/gemm/family.h"
+
+namespace kernelwright {
+namespace {
+
+/// Rows of tiles to walk together. What the CTAs work on at a time reads the fewest rows of operands where it is as
+/// wide as it is tall. Powers of two, so that bands are alike: on an H100 bands of 11 rows, which read less than bands
+/// of 8, were slower by a twelfth.
+int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int tile_rows, int tile_columns) {
+  if (rows * columns <= at_once) {
+    // Everything is worked on at a time. Neighbours share what there is most of, which comes from memory.
+    constexpr std::int64_t kLong = 4;
+    const std::int64_t tall = rows * tile_rows, wide = columns * tile_columns;
+    if (tall >= kLong * wide) return 1;
+    if (wide >= kLong * tall) return static_cast<int>(rows);
+  }
+  constexpr double kSlack = 1.2;  // the upper one, where a square is little less tall
+  const double square = kSlack * std::sqrt(static_cast<double>(at_once) * tile_columns / tile_rows);
+  int band = 1;
+  while (band * 2 <= square && band * 2 <= rows) band *= 2;
+  return band;
+}
+
+constexpr std::int64_t kMostCtas = 0x7fffffff;  // of a grid, along x
+
+/// CTAs, or clusters, that take turns at a tile.
+int turns_of(const GemmSpec& spec) { return spec.takes_turns() ? spec.split_k : 1; }
+
+/// A launch's tiles, in clusters.
+struct Tiles {
+  Tiles(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept
+      : cluster(spec.cluster()),
+        of_rows(spec.block_m * spec.cluster_m),
+        of_columns(spec.block_n * spec.cluster_n),
+        rows(ceil_div(spec.swap_ab ? extent.n : extent.m, of_rows)),
+        columns(ceil_div(spec.swap_ab ? extent.m : extent.n, of_columns)),
+        most_clusters(max_clusters > 0 ? max_clusters : std::max(1, num_sms / cluster)) {
+    if (extent.sm_budget > 0) most_clusters = std::clamp<std::int64_t>(extent.sm_budget / cluster, 1, most_clusters);
+  }
+  std::int64_t count() const { return rows * columns; }
+
+  int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d that a cluster has
+  std::int64_t rows, columns, most_clusters;
+};
+
+}  // namespace
+
+bool is_along_k(const GemmSpec& spec, TileSide side) noexcept {
+  const bool of_a = (side == TileSide::kRows) != spec.swap_ab;  // the problem's
+  return spec.layout == OperandLayout::kNt || spec.layout == (of_a ? OperandLayout::kNn : OperandLayout::kTt);
+}
+
+contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept {
+  const int columns = spec.family == Family::kBlackwell ? spec.block_n / spec.cta_group : spec.block_n;
+  return {.bytes = spec.slab_bytes,
+          .swizzle_bytes = bytes_of(spec.swizzle),
+          .element_bits = bits_of(spec.a),
+          .rows = side == TileSide::kRows ? spec.block_m : columns,
+          .mn_major = !is_along_k(spec, side)};
+}
+
+contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept {
+  const int atoms = is_block_scaled(spec.a) ? contract::kBlackwellGemmSlabBytes * 8 / bits_of(spec.a) /
+                                                  (contract::kScaleAtomScales * scale_vector(spec.a))
+                                            : 0;
+  return {.block_n = spec.block_n,
+          .ctas = spec.cta_group,
+          .cluster_m = spec.cluster_m,
+          .cluster_n = spec.cluster_n,
+          .stages = spec.stages,
+          .k_group = spec.k_group,
+          .accumulators = spec.accumulators,
+          .scale_atoms = atoms,
+          .store_stages = spec.store_stages,
+          .d_bytes = bits_of(spec.d) / 8,
+          .swap_ab = spec.swap_ab,
+          .items = spec.clc_depth,
+          .slab_bytes = spec.slab_bytes};
+}
+
+std::uint32_t shared_bytes(const GemmSpec& spec) {
+  if (spec.family == Family::kBlackwell)
+    return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
+  if (spec.family == Family::kPortable)
+    return static_cast<std::uint32_t>(
+        contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes).total);
+  return static_cast<std::uint32_t>(
+      contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+                            spec.store_stages, detail::gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes)
+          .total);
+}
+
+int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
+                bool bands_of_n) noexcept {
+  const Tiles tiles(spec, extent, num_sms, max_clusters);
+  return bands_of_n ? band_of(tiles.columns, tiles.rows, tiles.most_clusters, tiles.of_columns, tiles.of_rows)
+                    : band_of(tiles.rows, tiles.columns, tiles.most_clusters, tiles.of_rows, tiles.of_columns);
+}
+
+LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters) noexcept {
+  const Tiles tiles(spec, extent, num_sms, max_clusters);
+  LaunchPlan plan;
+  plan.block = static_cast<std::uint32_t>(spec.threads());
+  plan.shared_bytes = shared_bytes(spec);
+  plan.cluster = static_cast<std::uint32_t>(tiles.cluster);
+  // As few as end as soon: on a card whose power is what bounds it, SMs that wait give theirs to others. A part of k is
+  // a CTA's only tile: it adds in the ring's memory, or waits for the part before, which must have begun. So has a
+  // portable CTA one alone, for an SM holds several of them, and walks on only where there shall be few. Of a queue all
+  // tiles are launched: who runs takes those that wait.
+  const bool one_each =
+      takes_all_sms(spec) || spec.split_k > 1 || (spec.family == Family::kPortable && extent.sm_budget == 0);
+  const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
+  const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
+  plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
+  return plan;
+}
+
+int most_rows(const GemmSpec& spec) noexcept {
+  const int tile = spec.swap_ab ? spec.block_n * spec.cluster_n : spec.block_m * spec.cluster_m;
+  return static_cast<int>((std::int64_t{1} << 31) - tile);
+}
+
+std::int64_t count_items(const GemmSpec& spec, const GemmExtent& extent) noexcept {
+  return Tiles(spec, extent, 1, 1).count() * spec.cluster_m * spec.cluster_n * spec.split_k;
+}
+
+bool takes_all_sms(const GemmSpec& spec) noexcept {
+  return spec.takes_turns() || (spec.family == Family::kBlackwell && spec.scheduler == Scheduler::kQueued);
+}
+
+GemmWorkspace plan_workspace(const GemmSpec& spec, const GemmExtent& extent) noexcept {
+  if (turns_of(spec) == 1 || extent.m == 0) return {};
+  const Tiles tiles(spec, extent, 1, 1);
+  const int warps = spec.family == Family::kBlackwell ? contract::kBlackwellGemmStoreWarps : 4 * spec.math_warpgroups;
+  const contract::TurnstileWorkspace of =
+      contract::turnstile_workspace(tiles.count() * tiles.cluster, warps, spec.block_m * spec.block_n);
+  const auto bytes = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };
+  return {.bytes = bytes(of.total), .zeros = bytes(of.zeros), .turns = bytes(of.turns), .partials = bytes(of.partials)};
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,239 @@
+// Tiles of the blackwell GEMM: a few forms, and a model of the machine that ranks them and says what a launch waits
+// for. No such GPU has run any of it: what the data sheet does not say is assumed, and each number says so.
+#include <algorithm>
+#include <cmath>
+
+#include "contract/blackwell_gemm.h"
+#include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/machine_rates.h"
+
+namespace kernelwright {
+namespace detail {
+namespace {
+
+/// A tile, and who works on it.
+struct Form {
+  int block_n, ctas = 1;
+  int k_group = 1;
+  bool swap_ab = false;
+  int split_k = 1;
+  int cluster_m = ctas, cluster_n = 1;
+};
+
+// Few, so that problems share kernels. What does not fit a problem (its scales, its layout) is passed over.
+constexpr Form kForms[] = {
+    // Many rows: pairs, half of b's rows each.
+    {256, 2},
+    {192, 2},
+    {128, 2},
+    // Fewer: CTAs alone, which wait for no other.
+    {128},
+    {64, 1, 2},
+    {128, 1, 1, false, 2},
+    {64, 1, 2, false, 4},
+    // A few: the weights' rows are the tile's, and nothing is multiplied in vain.
+    {64, 1, 2, true},
+    {32, 1, 4, true},
+    {16, 1, 4, true},
+    {64, 1, 2, true, 4},
+    {32, 1, 4, true, 4},
+    {16, 1, 4, true, 4},
+};
+
+constexpr int kMostAccumulators = 2;          // one is read while the other is added to
+constexpr int kMostPromotedAccumulators = 4;  // slabs that wait to be added
+constexpr int kClcDepth = 2;                  // one tile is multiplied, one waits, and answers take a microsecond
+
+/// The form with the schedule's fields in it.
+GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
+  const ClusterShape asked = schedule.cluster.value_or({0, 0});
+  const bool own_tile = !schedule.block_n.is_auto() || !schedule.cta_group.is_auto() || asked.m > 0;
+  spec.block_m = contract::kBlackwellGemmRows;
+  spec.block_n = schedule.block_n.value_or(form.block_n);
+  // A cluster of one CTA in a row has no pairs.
+  spec.cta_group = schedule.cta_group.value_or(asked.m % 2 != 0 ? 1 : form.ctas);
+  const ClusterShape alone{spec.cta_group, 1};
+  const ClusterShape cluster =
+      schedule.cluster.value_or(own_tile ? alone : ClusterShape{form.cluster_m, form.cluster_n});
+  spec.cluster_m = cluster.m, spec.cluster_n = cluster.n;
+  spec.k_group = schedule.k_group.value_or(form.k_group);
+  spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
+  spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
+  spec.store_stages = schedule.store_stages.value_or(2);
+  // Pairs are for many tiles, and there CTAs that are done early take over what others have not begun.
+  const bool queued = schedule.scheduler.value_or(schedule.clc_depth.value_or(0) > 0 ||
+                                                          (form.ctas == 2 && !own_tile && form.split_k == 1)
+                                                      ? Scheduler::kQueued
+                                                      : Scheduler::kPersistent) == Scheduler::kQueued;
+  spec.scheduler = queued ? Scheduler::kQueued : Scheduler::kPersistent;
+  spec.clc_depth = schedule.clc_depth.value_or(queued ? kClcDepth : 0);
+
+  const ArchInfo& arch = arch_info(spec.arch);
+  spec.accumulators = 0;
+  const int scales = contract::blackwell_gemm_columns(blackwell_gemm_shape_of(spec)).used;
+  const int fit = (arch.tensor_memory_columns - scales) / spec.block_n;
+  spec.accumulators = schedule.accumulator_stages.value_or(
+      std::clamp(fit, 1, spec.promotion > 0 ? kMostPromotedAccumulators : kMostAccumulators));
+  spec.stages = schedule.stages.value_or(most_gemm_stages(spec, arch.shared_bytes_per_cta));
+  return spec;
+}
+
+/// Clocks of the busiest SM, and what the device takes beside them.
+struct Times {
+  double tensor = 0, shared = 0, l2 = 0, epilogue = 0;  // clocks, of each unit if nothing else had to be waited for
+  double waves = 0;                                     // clocks in which the last round leaves SMs without work
+  double sm = 0;                                        // clocks in all
+  double memory_us = 0;
+  double total_us = 0;
+};
+
+constexpr double kClockMhz = 1750;     // assumed: what power allows under products of 1000 W
+constexpr double kBytesPerUs = 7.0e6;  // data sheet: 8 TB/s, and the share of its own that an H100 gives
+constexpr double kL2Bytes = 60;        // a clock and SM. Assumed: 256 x 256 pairs at the best published rate read 53
+constexpr double kSharedBytes = 128;   // a clock and SM: 32 banks of 4 bytes, which tensor cores read at
+constexpr double kStoreBytes = 32;     // a clock and SM, to the L2: as on an H100
+constexpr double kLaunchUs = 2;        // as on an H100
+constexpr double kFirst = 2000;        // clocks until the first products: barriers, tensor memory, a load from memory
+constexpr double kTile = 400;          // clocks between a tile's sums and its first store
+constexpr double kBarrier = 40;        // clocks that a group of slots costs whoever multiplies
+constexpr double kTurn = 1500;         // clocks from one part's last sum to the next one's first
+constexpr double kHidden = 0.05;       // of the shorter of SMs and memory, which no overlap hides
+constexpr double kEnoughSms = 0.85;    // of them keep the memory busy
+
+/// Clusters of `ctas` that the device holds at a time: groups of SMs that are no multiple leave some without work. As
+/// on an H100, where clusters of four find room for 30 of 33.
+double clusters_that_fit(int ctas, int num_sms) {
+  const double share = ctas <= 2 ? 1 : ctas <= 4 ? 0.92 : 0.86;
+  return std::max(1.0, std::floor(num_sms * share / ctas));
+}
+
+Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
+  const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
+  const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
+  const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m));
+  const double tile_columns = std::ceil(columns / (spec.block_n * spec.cluster_n));
+  const double work = tile_rows * tile_columns * spec.split_k;  // of clusters
+  const double at_once = clusters_that_fit(spec.cluster(), num_sms), rounds = std::ceil(work / at_once);
+  const double slab_bytes = spec.slab_bytes;
+  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / slab_bytes) / spec.split_k);
+
+  // Of a slab. 128 bytes of k are half as many products of twice as many bits at half the rate: two clocks a column,
+  // for every dtype that there is.
+  const double tensor = slab_bytes / 64 * spec.block_n;
+  const double shared = (spec.block_m + spec.block_n / spec.cta_group) * slab_bytes / kSharedBytes;
+  const double scale_bytes =
+      contract::blackwell_gemm_scale_a_bytes(shape) + contract::blackwell_gemm_scale_b_bytes(shape);
+  const double l2 = ((boxes.a_rows + boxes.b_rows) * slab_bytes + scale_bytes) / kL2Bytes;
+  const double slab = std::max({tensor, shared, l2}) + kBarrier / spec.k_group;
+  // A thread takes a row: a column is an addition where blocks have scales, and at the end a few instructions.
+  const double promoted = spec.promotion > 0 ? 2.0 * spec.block_n + kBarrier : 0;
+  const double instructions =
+      3 + (spec.activation != Activation::kNone ? 8 : 0) + (spec.adds_c ? 4 : 0) + (spec.bias ? 1 : 0);
+  const double stored = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
+  const double drain = instructions * spec.block_n, end = std::max(drain, stored) + kTile;
+  const double of_epilogue = slabs * promoted + end;
+
+  const double main = slabs * slab;
+  const bool overlaps = spec.accumulators > 1;
+  const double tile = spec.promotion > 0 || overlaps ? std::max(main, of_epilogue) : main + drain + kTile;
+  const double turns = (spec.split_k - 1) * (spec.block_m * spec.block_n * 4 * 2 / kStoreBytes + kTurn);
+  Times times;
+  times.tensor = rounds * slabs * tensor;
+  times.shared = rounds * slabs * shared;
+  times.l2 = rounds * slabs * l2;
+  times.epilogue = rounds * of_epilogue + turns;
+  times.waves = (rounds - work / at_once) * tile;
+  times.sm = kFirst + rounds * tile + end + turns;
+  // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
+  const double padded = std::max(0.0, tile_rows * spec.block_m * spec.cluster_m - rows) +
+                        std::max(0.0, tile_columns * spec.block_n * spec.cluster_n - columns);
+  const double row_bytes =
+      extent.k * (bits_of(spec.a) / 8.0 + (shape.scale_atoms > 0 ? 1.0 / scale_vector(spec.a) : 0));
+  const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * row_bytes +
+                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  const double busy = std::min(1.0, work * spec.cluster() / (kEnoughSms * num_sms));
+  times.memory_us = bytes / (kBytesPerUs * busy);
+  const double sm_us = times.sm / kClockMhz, memory_us = times.memory_us + kFirst / kClockMhz;
+  times.total_us = kLaunchUs + std::max(sm_us, memory_us) + kHidden * std::min(sm_us, memory_us);
+  return times;
+}
+
+}  // namespace
+
+std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+                                           const GemmSchedule& schedule) {
+  std::vector<GemmSpec> specs;
+  for (const Form& form : kForms) {
+    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
+    if (problem.batch_invariant && form.split_k > 1) continue;
+    specs.push_back(filled(form, base, schedule));
+  }
+  return specs;
+}
+
+double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+  return times_of(spec, extent, num_sms).total_us;
+}
+
+void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                            std::vector<Choice>& choices) {
+  Resolver resolve(choices);
+  const bool pair = spec.cta_group == 2, queued = spec.scheduler == Scheduler::kQueued;
+  resolve.derived("arch", spec.arch, "the device, or --arch");
+  resolve("family", schedule.family, spec.family, "tcgen05 and TMA: the architecture's own");
+  resolve("block_m", schedule.block_m, spec.block_m, "the lanes of tensor memory");
+  resolve("block_n", schedule.block_n, spec.block_n, why);
+  resolve("cta_group", schedule.cta_group, spec.cta_group,
+          pair ? "each CTA of a pair loads half of the columns' operand, and products read both halves"
+               : "a CTA that multiplies for itself waits for no other");
+  resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, spec.cluster_n},
+          pair ? "the two that share each product" : "nothing is shared");
+  explain_slab(spec, schedule, choices);
+  resolve("k_group", schedule.k_group, spec.k_group,
+          spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
+  resolve("stages", schedule.stages, spec.stages, "all that fit beside the results on their way");
+  resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
+  resolve("accumulator_stages", schedule.accumulator_stages, spec.accumulators,
+          spec.promotion > 0      ? "each slab's products have one, until they are scaled and added"
+          : spec.accumulators > 1 ? "one is stored while the other is added to"
+                                  : "sums and scales leave no room for two");
+  resolve("scheduler", schedule.scheduler, spec.scheduler,
+          queued ? "CTAs that are done take over what others have not begun" : "few tiles: each CTA knows its own");
+  resolve("clc_depth", schedule.clc_depth, spec.clc_depth,
+          queued ? "one answer is read while the next is on its way" : "no CTA asks for tiles");
+  resolve("split_k", schedule.split_k, spec.split_k,
+          spec.split_k > 1 ? "too few tiles for all SMs" : "one part keeps the sums' order whatever m is");
+  resolve("raster", schedule.raster, Raster::kAlongM, "bands of rows, about as tall as what is worked on is wide");
+  resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
+}
+
+}  // namespace detail
+
+std::optional<Timeline> predict_timeline(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
+  const GemmSpec& spec = plan.variant_for(shape.m).spec;
+  const MachineRates* machine = machine_rates(spec.arch);
+  if (spec.family != Family::kBlackwell || !machine) return std::nullopt;
+  const detail::Times times = detail::times_of(spec, {shape.m, problem.n, problem.k, 0}, machine->sms);
+  const auto us = [](double clocks) { return clocks / detail::kClockMhz; };
+  Timeline timeline;
+  timeline.microseconds = shape.m > 0 ? times.total_us : 0;
+  timeline.operations = 2.0 * shape.m * problem.n * problem.k;
+  timeline.clock_ghz = detail::kClockMhz / 1e3;
+  timeline.machine = machine;
+  timeline.terms = {{"products", us(times.tensor), "tensor cores, of the busiest SM"},
+                    {"shared memory", us(times.shared), "operands that products read"},
+                    {"L2", us(times.l2), "operands that copies bring to an SM"},
+                    {"memory", times.memory_us, "operands and results, each once"},
+                    {"epilogue", us(times.epilogue), "sums to results, of the warps that store"},
+                    {"waves", us(times.waves), "SMs without a tile in the last round"}};
+  const auto longest =
+      std::max_element(timeline.terms.begin(), timeline.terms.end(),
+                       [](const TimelineTerm& a, const TimelineTerm& b) { return a.microseconds < b.microseconds; });
+  timeline.bound = 2 * longest->microseconds > timeline.microseconds ? longest->name : "latency";
+  return timeline;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,141 @@
+// GEMM: which fields contradict each other; and the entry points that take either kind of config.
+#include "kernelwright/generator/problem/validate.h"
+
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/advice.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/epilogue.h"
+
+namespace kernelwright {
+namespace {
+
+using namespace detail;
+using Violations = std::vector<Violation>;
+
+constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vector loads
+constexpr int kScaledElements = 32;     // of k that a block-scaled row is a multiple of
+
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
+std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
+
+void check_dtypes(const GemmProblem& problem, Violations& violations) {
+  const auto [a, b, d, c] = problem.dtype;
+  if (a == DType::kF32)
+    violations.push_back(
+        {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
+  else if (a != b && !(is_fp8(a) && is_fp8(b)))
+    violations.push_back({"/problem/dtype/b", quoted(to_string(b)) + " does not go with a's " + quoted(to_string(a)) +
+                                                  "; it takes " +
+                                                  (is_fp8(a) ? "e4m3 or e5m2" : std::string(to_string(a)))});
+  if (!is_one_of(c, {DType::kF16, DType::kBf16, DType::kF32}))
+    violations.push_back({"/problem/dtype/c", quoted(to_string(c)) + " does not fit; bias and c are f16, bf16 or f32"});
+  if (!is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
+    violations.push_back(
+        {"/problem/dtype/d", quoted(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
+}
+
+void check_scales(const GemmProblem& problem, Violations& violations) {
+  const DType a = problem.dtype.a;
+  if (is_block_scaled(a)) {
+    if (problem.scales != ScaleKind::kPerBlock)
+      violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " does not fit " +
+                                                   std::string(to_string(a)) + " operands; they take per_block"});
+  } else if (problem.scales == ScaleKind::kPerHead) {
+    violations.push_back({"/problem/scales",
+                          "\"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block "
+                          "or per_token"});
+  } else if (problem.scales != ScaleKind::kNone && !is_fp8(a)) {
+    violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " has no meaning for " +
+                                                 std::string(to_string(a)) +
+                                                 " operands; leave it out, or make them e4m3 or e5m2"});
+  }
+}
+
+/// Formats that lie in one way alone.
+void check_layout(const GemmProblem& problem, Violations& violations) {
+  const DType a = problem.dtype.a;
+  if (!is_block_scaled(a) && a != DType::kTf32) return;
+  if (problem.layout != OperandLayout::kNt)
+    violations.push_back({"/problem/layout", quoted(to_string(problem.layout)) + " does not fit " +
+                                                 std::string(to_string(a)) +
+                                                 " operands, whose k is innermost; they take nt"});
+}
+
+/// Rows of both operands begin at 16-byte boundaries, whatever the family.
+void check_rows(const GemmProblem& problem, Violations& violations) {
+  if (const DType a = problem.dtype.a; is_block_scaled(a)) {
+    if (problem.k % kScaledElements != 0)
+      violations.push_back({"/problem/k", std::to_string(problem.k) + " is no whole number of blocks of " +
+                                              std::string(to_string(a)) + "; it takes a multiple of " +
+                                              std::to_string(kScaledElements)});
+    return;
+  }
+  const bool a_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kNn});
+  const bool b_along_k = is_one_of(problem.layout, {OperandLayout::kNt, OperandLayout::kTt});
+  if (a_along_k || b_along_k) check_row("/problem/k", problem.k, problem.dtype.a, a_along_k ? "a" : "b", violations);
+  if (!b_along_k) check_row("/problem/n", problem.n, problem.dtype.b, "b", violations);
+}
+
+}  // namespace
+
+void detail::check_row(const char* path, int count, DType dtype, const char* of, Violations& violations) {
+  const int step = kRowAlignmentBytes * 8 / bits_of(dtype);
+  if (count % step != 0)
+    violations.push_back({path, std::to_string(count) + " leaves rows of " + of + ", " + std::string(to_string(dtype)) +
+                                    ", off their 16-byte boundaries; it takes a multiple of " + std::to_string(step)});
+}
+
+std::vector<Violation> contradictions(const GemmConfig& config) {
+  Violations violations;
+  check_fields(config, violations);
+  const GemmProblem& problem = config.problem;
+  check_rows(problem, violations);
+  try {
+    parse_epilogue(problem.epilogue);
+  } catch (const ConfigError& error) {
+    violations.insert(violations.end(), error.violations().begin(), error.violations().end());
+  }
+  check_dtypes(problem, violations);
+  check_layout(problem, violations);
+  check_scales(problem, violations);
+  if (problem.fast_accumulation && !is_fp8(problem.dtype.a))
+    violations.push_back({"/problem/fast_accumulation", "true has no meaning for " +
+                                                            std::string(to_string(problem.dtype.a)) +
+                                                            " operands, whose sums are f32; leave it out"});
+  if (const int parts = config.schedule.split_k.value_or(1); problem.batch_invariant && parts > 1)
+    violations.push_back({"/schedule/split_k", std::to_string(parts) +
+                                                   ": parts of k are added in another order than the whole, and the "
+                                                   "problem is batch_invariant; 1 would do"});
+  check_family(config.schedule, violations);
+  return violations;
+}
+
+std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch) {
+  Violations violations = contradictions(config);
+  check_target(config.schedule, arch, violations);
+  // Every family of GEMM is written for its own architectures, but for portable.
+  if (!config.schedule.family.is_auto() || !config.schedule.arch.is_auto() || arch) {
+    const std::optional<Arch> target = arch                             ? arch
+                                       : config.schedule.arch.is_auto() ? std::nullopt
+                                                                        : std::optional(config.schedule.arch.value());
+    Violations found;
+    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target, found);
+    if (violations.empty())
+      advise(
+          config.schedule, target,
+          [&](Family family, const GemmSchedule& schedule, Arch on) {
+            Violations lacks;
+            check_gemm(family, config.problem, schedule, on, lacks);
+            return lacks;
+          },
+          found);
+    violations.insert(violations.end(), found.begin(), found.end());
+  }
+  return violations;
+}
+
+std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) {
+  return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,153 @@
+// GEMM: what blackwell has; then its tile against the machine: tensor memory, shared memory and what copies bring.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/blackwell_gemm.h"
+#include "contract/shared_slab.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::string_view>{
+    "arch",      "family",  "block_m", "block_n",    "block_k", "stages",    "store_stages", "k_group",
+    "cluster",   "swizzle", "swap_ab", "split_mode", "split_k", "scheduler", "cta_group",    "accumulator_stages",
+    "clc_depth", "raster"};
+constexpr int kMostStoreStages = 2;
+constexpr int kMostClusterCtas = 8;  // that every device holds
+
+int shared_bytes_of(const GemmSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
+int columns_of(const GemmSpec& spec) { return contract::blackwell_gemm_columns(blackwell_gemm_shape_of(spec)).used; }
+
+/// Whether the tile's columns, of b or with swap_ab of a, lie side by side in memory; and how many a copy brings then.
+bool columns_innermost(const GemmSpec& spec) { return !is_along_k(spec, TileSide::kColumns); }
+int box_columns(const GemmSpec& spec) { return shared_slab(spec, TileSide::kColumns).width_elements(); }
+
+/// What block_n may be: the products' own steps, those of a CTA's share, and lists where scales go with the products.
+std::vector<int> columns_that_fit(const GemmSpec& spec) {
+  std::vector<int> fitting;
+  const auto offer = [&](int columns) {
+    const int share = columns / spec.cta_group;
+    if (columns % (8 * spec.cluster_m) != 0) return;
+    if (columns_innermost(spec) && share % box_columns(spec) != 0) return;
+    fitting.push_back(columns);
+  };
+  if (is_block_scaled(spec.a))
+    for (const int columns : {16, 32, 64, 128, 192, 256}) {
+      if (columns >= 64 || spec.cta_group == 1) offer(columns);
+    }
+  else if (spec.promotion > 0)
+    for (const int columns : {16, 32, 64, 128}) {
+      if (columns % (16 * spec.cta_group) == 0) offer(columns);
+    }
+  else
+    for (int columns = 16 * spec.cta_group; columns <= 256; columns += 16 * spec.cta_group) offer(columns);
+  return fitting;
+}
+
+/// What the list of columns follows from, for people.
+std::string why_these_columns(const GemmSpec& spec) {
+  std::string why;
+  const auto because = [&](bool holds, const std::string& text) {
+    if (holds) why += (why.empty() ? "" : ", ") + text;
+  };
+  because(is_block_scaled(spec.a), fmt::format("scales of {} are copied in atoms of 128 columns", to_string(spec.a)));
+  because(spec.promotion > 0, "threads hold the sums of a row while scales of blocks multiply");
+  because(spec.cta_group == 2, "two CTAs have half of them each");
+  because(spec.cluster_m > spec.cta_group, fmt::format("{} CTAs load shares of whole groups of 8", spec.cluster_m));
+  because(columns_innermost(spec),
+          fmt::format("layout \"{}\" is loaded by the {}", to_string(spec.layout), box_columns(spec)));
+  return why.empty() ? "" : ": " + why;
+}
+
+/// Of `fitting`, ascending, the nearest.
+int nearest_of(const std::vector<int>& fitting, int wanted) {
+  return *std::min_element(fitting.begin(), fitting.end(),
+                           [&](int a, int b) { return std::abs(a - wanted) < std::abs(b - wanted); });
+}
+
+}  // namespace
+
+void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+  check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
+  FamilyRules blackwell(Family::kBlackwell, violations);
+  blackwell.takes("/problem/dtype/a", problem.dtype.a,
+                  {DType::kF16, DType::kBf16, DType::kTf32, DType::kE4m3, DType::kE5m2, DType::kMxfp8, DType::kMxfp4,
+                   DType::kNvfp4});
+  if (bits_of(problem.dtype.a) != 16) blackwell.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
+  blackwell.has_only(schedule, kBlackwellFields);
+  const auto takes = [&](const char* path, const Auto<int>& value, const std::vector<int>& built) {
+    if (!value.is_auto()) blackwell.takes(path, value.value(), built);
+  };
+  check_slab(problem, schedule, violations);
+  takes("/schedule/block_m", schedule.block_m, {contract::kBlackwellGemmRows});
+  if (!schedule.split_mode.is_auto())
+    blackwell.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kTurnstile});
+  if (!schedule.scheduler.is_auto())
+    blackwell.takes("/schedule/scheduler", schedule.scheduler.value(), {Scheduler::kPersistent, Scheduler::kQueued});
+  takes("/schedule/k_group", schedule.k_group, {1, 2, 4});
+  takes("/schedule/store_stages", schedule.store_stages, {1, kMostStoreStages});
+  takes("/schedule/split_k", schedule.split_k, {1, 2, 4, 8});
+  takes("/schedule/cta_group", schedule.cta_group, {1, 2});
+  takes("/schedule/clc_depth", schedule.clc_depth, {0, 1, 2, 3});
+  const ClusterShape cluster = schedule.cluster.value_or({schedule.cta_group.value_or(1), 1});
+  const bool pair = schedule.cta_group.value_or(1) == 2;
+  if (!is_one_of(cluster.m, {1, 2, 4}) || !is_one_of(cluster.n, {1, 2, 4}) ||
+      cluster.m * cluster.n > kMostClusterCtas || (pair && cluster.m == 1))
+    blackwell.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n),
+                     pair ? "[2, 1], [2, 2], [2, 4], [4, 1], [4, 2] with cta_group 2"
+                          : "[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [1, 4], [2, 4]");
+}
+
+void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const std::vector<int> fitting = columns_that_fit(spec);
+  if (std::find(fitting.begin(), fitting.end(), spec.block_n) == fitting.end())
+    return refuse("block_n",
+                  fmt::format("{} columns do not fit{}; {}", spec.block_n, why_these_columns(spec),
+                              fitting.empty() ? "a smaller cluster would do"
+                                              : fmt::format("{} would do", nearest_of(fitting, spec.block_n))));
+  check_shares(spec, TileSide::kRows, spec.cluster_n, violations);
+  check_shares(spec, TileSide::kColumns, spec.cluster_m / spec.cta_group, violations);
+  if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
+    refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
+                                 std::max(2, spec.stages / spec.k_group) * spec.k_group));
+  const bool queued = spec.scheduler == Scheduler::kQueued;
+  if (queued != (spec.clc_depth > 0))
+    refuse("clc_depth", queued
+                            ? std::string("0 answers on their way, and scheduler \"queued\" waits for one; 2 would do")
+                            : fmt::format("{} answers on their way, and scheduler \"persistent\" asks for none; 0, "
+                                          "or \"queued\", would do",
+                                          spec.clc_depth));
+  if (queued && spec.split_k > 1)
+    refuse("split_k", fmt::format("{}: parts of a tile begin in their order, and a queue hands them out in any; 1, or "
+                                  "scheduler \"persistent\", would do",
+                                  spec.split_k));
+  if (const int columns = columns_of(spec); columns > arch.tensor_memory_columns) {
+    const int scales = columns - spec.accumulators * spec.block_n;
+    const int most = (arch.tensor_memory_columns - scales) / spec.block_n;
+    refuse("accumulator_stages",
+           fmt::format("{} of {} columns{} need {} columns of tensor memory, and {} has {}; {} would fit",
+                       spec.accumulators, spec.block_n, scales > 0 ? fmt::format(", and {} of scales,", scales) : "",
+                       columns, arch.name, arch.tensor_memory_columns, most));
+  }
+  if (const int bytes = shared_bytes_of(spec); bytes > arch.shared_bytes_per_cta) {
+    GemmSpec smaller = spec;
+    while (smaller.stages > 2 * spec.k_group && shared_bytes_of(smaller) > arch.shared_bytes_per_cta)
+      smaller.stages -= spec.k_group;
+    const bool fits = shared_bytes_of(smaller) <= arch.shared_bytes_per_cta;
+    refuse("stages",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta,
+                       fits ? fmt::format("; stages {} would fit", smaller.stages) : "; a smaller k_group would do"));
+  }
+}
+
+}  // namespace kernelwright::detail

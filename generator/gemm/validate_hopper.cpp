@@ -1,0 +1,149 @@
+// GEMM: what hopper has; then its tile against the machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/gemm_params.h"
+#include "contract/shared_slab.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+constexpr int kMostParts = 16;  // that take turns
+
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
+    "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
+    "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
+
+/// Accumulators that a thread can have beside what else it holds, by math warpgroups. Measured on what ptxas makes of
+/// the kernel: with 208 for each of two it waits for every product before it issues the next, and with 192 and an
+/// epilogue that reads memory it spills.
+int most_sums(const GemmSpec& spec) {
+  const bool reads = spec.bias || spec.adds_c || spec.activation != Activation::kNone;
+  if (spec.math_warpgroups == 1) return 224;
+  if (spec.math_warpgroups == 2) return reads ? 128 : 200;
+  return 104;
+}
+
+int waves(const GemmSpec& spec) {
+  return spec.block_m / 64 / (spec.roles == Roles::kPingPong ? 1 : spec.math_warpgroups);
+}
+/// f32 registers of a thread for the tile's sums.
+int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
+
+bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && gemm_product_columns(spec) > 0; }
+
+}  // namespace
+
+void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+  check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
+  FamilyRules hopper(Family::kHopper, violations);
+  hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
+  if (bits_of(problem.dtype.a) == 8) hopper.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
+  hopper.has_only(schedule, kHopperFields);
+  check_slab(problem, schedule, violations);
+  if (!schedule.split_mode.is_auto())
+    hopper.takes("/schedule/split_mode", schedule.split_mode.value(), {SplitMode::kCluster, SplitMode::kTurnstile});
+  if (!schedule.mma_in_flight.is_auto())
+    hopper.takes("/schedule/mma_in_flight", schedule.mma_in_flight.value(), {0, 1});
+  if (!schedule.k_group.is_auto()) hopper.takes("/schedule/k_group", schedule.k_group.value(), {1, 2, 4});
+  const bool turns = schedule.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile;
+  if (const int parts = schedule.split_k.value_or(1); turns ? parts > kMostParts : !is_one_of(parts, {1, 2, 4, 8}))
+    hopper.refuse("/schedule/split_k", std::to_string(parts),
+                  fmt::format("{}1 to {} with split_mode \"turnstile\"", turns ? "" : "1, 2, 4, 8, and ", kMostParts));
+  if (!schedule.math_warpgroups.is_auto())
+    hopper.takes("/schedule/math_warpgroups", schedule.math_warpgroups.value(), {1, 2, 3});
+  if (const ClusterShape cluster = schedule.cluster.value_or({}); cluster.n != 1 || !is_one_of(cluster.m, {1, 2, 4}))
+    hopper.refuse("/schedule/cluster", fmt::format("[{}, {}]", cluster.m, cluster.n), "[1, 1], [2, 1], [4, 1]");
+}
+
+int gemm_scale_bytes(const GemmSpec& spec) {
+  if (spec.scales != ScaleKind::kPerBlock) return 0;
+  return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m);
+}
+
+int gemm_product_columns(const GemmSpec& spec) {
+  return contract::gemm_product_columns(spec.block_m, spec.block_n, spec.math_warpgroups,
+                                        spec.roles == Roles::kPingPong, spec.mma_in_flight, spec.promotion);
+}
+
+void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+  const auto refuse = [&](const char* field, std::string message) {
+    violations.push_back({std::string("/schedule/") + field, std::move(message)});
+  };
+  const bool ping_pong = spec.roles == Roles::kPingPong;
+  const int step = 64 * (ping_pong ? 1 : spec.math_warpgroups);
+  if (spec.block_m % step != 0) {
+    refuse("block_m", fmt::format("{} is not a multiple of {} rows{}; {} would do", spec.block_m, step,
+                                  ping_pong ? " of a warpgroup's product"
+                                            : fmt::format(", 64 for each of {} math warpgroups", spec.math_warpgroups),
+                                  std::max(step, spec.block_m / step * step)));
+    return;
+  }
+  if (ping_pong && spec.math_warpgroups < 2)
+    refuse("math_warpgroups", "1: \"ping_pong\" has warpgroups take turns; 2 would do");
+  const int shares = 8 * spec.cluster_m;
+  if (spec.block_n % shares != 0)
+    refuse("block_n", fmt::format("{} columns are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
+                                  spec.block_n, spec.cluster_m, (spec.block_n + shares - 1) / shares * shares));
+  const contract::SharedSlab columns_slab = shared_slab(spec, TileSide::kColumns);
+  check_shares(spec, TileSide::kColumns, spec.cluster_m, violations);
+  if (const int box = columns_slab.width_elements(); columns_slab.mn_major && spec.block_n % box != 0)
+    refuse("block_n", fmt::format("{} columns of layout \"{}\" are loaded by the {}; {} would do", spec.block_n,
+                                  to_string(spec.layout), box, (spec.block_n + box - 1) / box * box));
+  if (const int columns = 128 / bits_of(spec.d); !spec.swap_ab && spec.block_n % columns != 0)
+    refuse("block_n", fmt::format("{} columns of {} are rows of no whole 16 bytes, which TMA stores; {} would do",
+                                  spec.block_n, to_string(spec.d), (spec.block_n + columns - 1) / columns * columns));
+  if (spec.stages % spec.k_group != 0 || spec.stages < 2 * spec.k_group)
+    refuse("stages", fmt::format("{} are not two groups of {} slabs or more; {} would do", spec.stages, spec.k_group,
+                                 std::max(2, spec.stages / spec.k_group) * spec.k_group));
+  if (spec.split_k > 1 && (ping_pong || spec.cluster_m > 1))
+    refuse("split_k",
+           fmt::format("{}: {}, and warpgroups that take turns have tiles of their own; 1 would do", spec.split_k,
+                       spec.takes_turns() ? "parts that take turns are no cluster's"
+                                          : "CTAs of a cluster either share a tile or its columns"));
+  if (spec.split_k > 1 && !spec.takes_turns() &&
+      !contract::gemm_can_split(spec.block_n, bits_of(spec.d) / 8, spec.math_warpgroups, spec.split_k))
+    refuse("split_k",
+           fmt::format("{} parts store bands of whole slabs of {} columns each, or of whole warps' rows, and a "
+                       "tile of {} columns and {} warpgroup{} has neither; block_n {} would do",
+                       spec.split_k, contract::gemm_store_columns(bits_of(spec.d) / 8), spec.block_n,
+                       spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
+                       contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
+  // Parts in a cluster hand each other f32 sums in the memory of the ring.
+  const int slot = (spec.block_m + spec.block_n) * spec.slab_bytes, exchanged = spec.block_m * spec.block_n * 4;
+  if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {
+    const int slots = (exchanged + slot - 1) / slot;
+    refuse("stages",
+           fmt::format("{} slots have no room for the {} bytes of sums that {} parts of a tile hand each other; "
+                       "{} would do",
+                       spec.stages, exchanged, spec.split_k, (slots + spec.k_group - 1) / spec.k_group * spec.k_group));
+  }
+  if (!fits_registers(spec)) {
+    GemmSpec smaller = spec;
+    while (smaller.block_n > 8 && !fits_registers(smaller)) smaller.block_n -= 8;
+    refuse("block_n",
+           fmt::format(
+               "{} columns of {} rows take {} registers a thread{}, too many for {} math warpgroup{}; {} would fit",
+               spec.block_n, spec.block_m, sums(spec),
+               spec.promotion > 0 ? ", and products that are added to them more" : "", spec.math_warpgroups,
+               spec.math_warpgroups == 1 ? "" : "s", smaller.block_n));
+  }
+  if (const int bytes = static_cast<int>(shared_bytes(spec)); bytes > arch.shared_bytes_per_cta) {
+    GemmSpec smaller = spec;
+    while (smaller.stages > 2 * spec.k_group && static_cast<int>(shared_bytes(smaller)) > arch.shared_bytes_per_cta)
+      smaller.stages -= spec.k_group;
+    const bool fits = static_cast<int>(shared_bytes(smaller)) <= arch.shared_bytes_per_cta;
+    refuse("stages",
+           fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
+                       arch.shared_bytes_per_cta,
+                       fits ? fmt::format("; stages {} would fit", smaller.stages) : "; a smaller block_n would do"));
+  }
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,55 @@
+/// Inside of config_json: the walk over a struct's fields that fills it from JSON.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/tuned/row.h"
+
+namespace kernelwright::detail {
+
+/// Violations as they are found, bounded: a file of nothing but mistakes must not fill the memory with messages.
+class ViolationList {
+ public:
+  void add(std::string path, std::string message) {
+    if (++count_ <= kMostShown) list_.push_back({std::move(path), std::move(message)});
+  }
+  bool empty() const { return count_ == 0; }
+  const std::vector<Violation>& shown() const { return list_; }
+  /// All of them, with a last entry that counts those left out.
+  std::vector<Violation> take() {
+    if (count_ > kMostShown) list_.push_back({"", "and " + std::to_string(count_ - kMostShown) + " more"});
+    return std::move(list_);
+  }
+
+ private:
+  static constexpr std::size_t kMostShown = 64;
+  std::size_t count_ = 0;
+  std::vector<Violation> list_;
+};
+
+/// Fill `problem`, `schedule` and `shapes` from the value at `path`. What is wrong is added to `violations` and keeps
+/// its default.
+void read_into(const JsonValue& json, const std::string& path, AttentionProblem& problem, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, GemmProblem& problem, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, GemmSchedule& schedule, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, std::vector<AttentionShape>& shapes,
+               ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
+               ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations);
+void read_into(const JsonValue& json, const std::string& path, GemmTunedRow& row, ViolationList& violations);
+
+/// Adds a violation for each key of `json` that is not one of `fields`.
+void refuse_unknown_keys(const JsonValue& json, const std::string& path, const std::vector<std::string_view>& fields,
+                         ViolationList& violations);
+
+/// `value` as it stands in a message: a number or a word as written, an aggregate by its kind.
+std::string found(const JsonValue& value);
+
+}  // namespace kernelwright::detail

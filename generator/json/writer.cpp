@@ -1,0 +1,26 @@
+// Config -> JSON, over the same field lists as the reader.
+#include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/json/value.h"
+
+namespace kernelwright {
+namespace {
+
+template <class KindConfig>
+JsonValue envelope(const char* kind, KindConfig config) {
+  using detail::to_json;
+  JsonValue json = JsonValue::object();
+  json.set("version", 1).set("kind", kind).set("name", config.name).set("problem", to_json(config.problem));
+  if (config.schedule != decltype(config.schedule){}) json.set("schedule", to_json(config.schedule));
+  if (!config.shapes.empty()) json.set("shapes", to_json(config.shapes));
+  return json;
+}
+
+}  // namespace
+
+std::string write_config(const Config& config) {
+  const auto* attention = std::get_if<AttentionConfig>(&config);
+  const JsonValue json = attention ? envelope("attention", *attention) : envelope("gemm", std::get<GemmConfig>(config));
+  return json.dump() + "\n";
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,61 @@
+/// Inside of validate: which architecture, or which family, would take a problem that this one does not.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/arch.h"
+
+namespace kernelwright::detail {
+
+/// "a, b and c"
+inline std::string in_words(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+/// Adds to the first violation of the problem itself who takes the problem: "; sm_100a and sm_103a take this problem".
+/// Nothing where nobody does, or where the schedule alone is refused. `lacks` (family, schedule, arch) gives what a
+/// family lacks of the problem; `arch` is the one that was asked for.
+template <class Schedule, class Lacks>
+void advise(const Schedule& schedule, std::optional<Arch> arch, const Lacks& lacks,
+            std::vector<Violation>& violations) {
+  Violation* first = nullptr;
+  for (Violation& violation : violations)
+    if (!first && violation.path.starts_with("/problem")) first = &violation;
+  if (!first) return;
+  if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
+  const auto takes = [&](const Schedule& asked, Family family, Arch on) {
+    return family_exists_on(family, on) && lacks(family, asked, on).empty();
+  };
+  constexpr Family kFamilies[] = {Family::kPortable, Family::kHopper, Family::kBlackwell};
+  // The schedule as it is, but for its family; then one of its own.
+  Schedule open = schedule;
+  open.arch = {};
+  open.family = {};
+  for (const bool own : {false, true}) {
+    const Schedule asked = own ? Schedule{} : open;
+    const std::string with = own && !(open == Schedule{}) ? ", with a schedule of its own" : "";
+    std::vector<std::string> archs;
+    for (const ArchInfo& row : all_archs())
+      for (const Family family : kFamilies)
+        if ((!arch || row.arch != *arch) && takes(asked, family, row.arch)) {
+          archs.emplace_back(row.name);
+          break;
+        }
+    for (const Family family : kFamilies)
+      if (arch && takes(asked, family, *arch)) {
+        first->message += "; the " + std::string(to_string(family)) + " family takes this problem" + with;
+        return;
+      }
+    if (archs.empty()) continue;
+    first->message += "; " + in_words(archs) + (archs.size() == 1 ? " takes" : " take") + " this problem" + with;
+    return;
+  }
+}
+
+}  // namespace kernelwright::detail

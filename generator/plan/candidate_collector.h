@@ -1,0 +1,103 @@
+/// Inside of the generator: combinations of either kind become candidates, each planned, no two alike, ranked and cut.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/problem/schedule_fields.h"
+
+namespace kernelwright::detail {
+
+/// What a kind of problem tells the collector.
+template <class KindOfConfig>
+struct CandidateRules {
+  using Candidate = CandidateOf<KindOfConfig>;
+  /// The candidate of a combination, with its plan and its cost. Throws ConfigError for one that is infeasible.
+  std::function<Candidate(const ScheduleOf<KindOfConfig>&)> plan;
+  /// What makes two plans one kernel and one launch.
+  std::function<std::string(const Candidate&)> identity;
+};
+
+template <class KindOfConfig>
+class CandidateCollector {
+ public:
+  using Candidate = CandidateOf<KindOfConfig>;
+
+  CandidateCollector(Candidate model, CandidateRules<KindOfConfig> rules)
+      : rules_(std::move(rules)), model_(std::move(model)), model_identity_(rules_.identity(model_)) {
+    seen_.insert(model_identity_);
+  }
+
+  void offer(const ScheduleOf<KindOfConfig>& asked) {
+    ++list_.tried;
+    try {
+      Candidate candidate = rules_.plan(asked);
+      const std::string name = rules_.identity(candidate);
+      if (seen_.insert(name).second) {
+        others_.push_back(std::move(candidate));
+      } else if (!model_is_spelt_ && name == model_identity_) {
+        // The model's own choice, met as a combination: that spells its fields out.
+        model_.schedule = candidate.schedule;
+        model_is_spelt_ = true;
+      } else {
+        ++list_.same;
+      }
+    } catch (const ConfigError&) {
+      ++list_.infeasible;
+    }
+  }
+
+  bool model_is_spelt() const { return model_is_spelt_; }
+  Candidate& model() { return model_; }
+
+  /// The model's choice and at most `most` - 1 others whose cost is at most `within` times the least; 0: any number.
+  CandidateList<KindOfConfig> take(std::size_t most, double within) {
+    double least = model_.cost;
+    for (const Candidate& candidate : others_) least = std::min(least, candidate.cost);
+    const auto rank = [&](const Candidate& candidate) {
+      const double octaves = least > 0 ? std::log2(candidate.cost / least) : 0;
+      return std::tuple(std::floor(kStepsAnOctave * octaves), fields_apart(candidate.schedule, model_.schedule),
+                        candidate.cost);
+    };
+    std::stable_sort(others_.begin(), others_.end(),
+                     [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+    list_.kept.push_back(std::move(model_));
+    for (Candidate& candidate : others_) {
+      const bool full = most && list_.kept.size() >= most;
+      if (full || candidate.cost > within * least)
+        ++list_.cut;
+      else
+        list_.kept.push_back(std::move(candidate));
+    }
+    return std::move(list_);
+  }
+
+ private:
+  static constexpr double kStepsAnOctave = 4;  // estimates within a fifth of each other are alike
+
+  CandidateRules<KindOfConfig> rules_;
+  Candidate model_;
+  const std::string model_identity_;
+  bool model_is_spelt_ = false;
+  std::set<std::string> seen_;
+  std::vector<Candidate> others_;
+  CandidateList<KindOfConfig> list_;
+};
+
+/// The geometric mean of `cost` over `shapes`; 1 without any.
+template <class Shape, class Cost>
+double mean_cost(const std::vector<Shape>& shapes, Cost&& cost) {
+  double sum = 0;
+  for (const Shape& shape : shapes) sum += std::log(std::max(cost(shape), 1e-9));
+  return shapes.empty() ? 1 : std::exp(sum / static_cast<double>(shapes.size()));
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,213 @@
+/// Inside of validate: what the attention and GEMM rules share.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/field_rules.h"
+#include "kernelwright/generator/problem/problem.h"
+
+namespace kernelwright::detail {
+
+/// The walk that holds each field to its own rule. The JSON reader has done so already; code may fill structs freely.
+class RuleCheck {
+ public:
+  explicit RuleCheck(std::vector<Violation>& violations) : violations_(violations) {}
+
+  template <FieldStruct T>
+  void check(T& value, const std::string& path, any) {
+    visit_fields(value, [&](const char* name, auto& member, const auto& rule, const char*) {
+      check(member, pointer_to(path, name), bare_rule(rule));
+    });
+  }
+  template <class T, class Rule>
+  void check(Auto<T>& value, const std::string& path, const Rule& rule) {
+    if (value.is_auto()) return;
+    T given = value.value();
+    check(given, path, rule);
+  }
+  template <class T, class Rule>
+  void check(std::vector<T>& list, const std::string& path, const Rule& rule) {
+    if (list.empty()) return;
+    if (++depth_ > kMaxMaskDepth)
+      violations_.push_back({path, "masks nest at most " + std::to_string(kMaxMaskDepth) + " deep"});
+    else
+      for (std::size_t i = 0; i < list.size(); ++i) check(list[i], pointer_to(path, i), rule);
+    --depth_;
+  }
+  template <Enum E>
+  void check(E& value, const std::string& path, any) {
+    if (to_string(value) == "?")
+      violations_.push_back({path, std::to_string(static_cast<int>(value)) + " is no " +
+                                       std::string(EnumTable<E>::name) + "; it takes one of " + join(words_of<E>())});
+  }
+  void check(ClusterShape& value, const std::string& path, any) {
+    check(value.m, pointer_to(path, 0), kClusterRule);
+    check(value.n, pointer_to(path, 1), kClusterRule);
+  }
+  void check(bool&, const std::string&, any) {}
+  template <class T, class Rule>
+  requires requires(T value, Rule rule) { verdict(value, rule); }
+  void check(T& value, const std::string& path, const Rule& rule) {
+    if (auto why = verdict(value, rule)) violations_.push_back({path, std::move(*why)});
+  }
+
+ private:
+  std::vector<Violation>& violations_;
+  int depth_ = 0;
+};
+
+/// Every field of a config against its own rule, the name and the shapes' names included.
+template <class KindConfig>
+void check_fields(KindConfig config, std::vector<Violation>& violations) {
+  RuleCheck rules(violations);
+  rules.check(config.problem, "/problem", any{});
+  rules.check(config.schedule, "/schedule", any{});
+  if (auto why = name_verdict(config.name); why && !config.name.empty())
+    violations.push_back({"/name", std::move(*why)});
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < config.shapes.size(); ++i) {
+    const std::string path = pointer_to("/shapes", i);
+    rules.check(config.shapes[i], path, any{});
+    const std::string& name = config.shapes[i].name;
+    if (auto why = name_verdict(name))
+      violations.push_back({path + "/name", std::move(*why)});
+    else if (!names.insert(name).second)
+      violations.push_back(
+          {path + "/name", quoted_for_message(name) + " names an earlier shape too; each needs its own"});
+  }
+}
+
+/// What the schedule's family, arch and the wanted arch have against each other.
+template <class Schedule>
+void check_family(const Schedule& schedule, std::vector<Violation>& violations) {
+  if (schedule.family.is_auto() || schedule.arch.is_auto()) return;
+  const Family family = schedule.family.value();
+  if (!family_exists_on(family, schedule.arch.value()))
+    violations.push_back({"/schedule/family", std::string(to_string(family)) + " kernels do not run on " +
+                                                  std::string(to_string(schedule.arch.value())) + "; they run on " +
+                                                  std::string(archs_of(family))});
+}
+
+template <class Schedule>
+void check_target(const Schedule& schedule, std::optional<Arch> arch, std::vector<Violation>& violations) {
+  if (!arch) return;
+  if (!schedule.arch.is_auto() && schedule.arch.value() != *arch)
+    violations.push_back({"/schedule/arch", "the schedule is for " + std::string(to_string(schedule.arch.value())) +
+                                                " and " + std::string(to_string(*arch)) +
+                                                " was asked for; \"auto\" takes either"});
+  else if (schedule.arch.is_auto() && !schedule.family.is_auto() && !family_exists_on(schedule.family.value(), *arch))
+    violations.push_back({"/schedule/family", std::string(to_string(schedule.family.value())) +
+                                                  " kernels do not run on " + std::string(to_string(*arch)) +
+                                                  "; they run on " + std::string(archs_of(schedule.family.value()))});
+}
+
+/// "64, 80, 96"
+inline std::string join_numbers(const std::vector<int>& numbers) {
+  std::string joined;
+  for (const int number : numbers) joined += (joined.empty() ? "" : ", ") + std::to_string(number);
+  return joined;
+}
+
+/// "f16, bf16"
+template <class T>
+bool is_one_of(const T& value, std::initializer_list<T> values) {
+  for (const T& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+/// Collects what a kernel family lacks, in one wording.
+class FamilyRules {
+ public:
+  FamilyRules(Family family, std::vector<Violation>& violations) : family_(family), violations_(violations) {}
+
+  template <Enum E>
+  void takes(const std::string& path, E found, const std::vector<E>& built) {
+    std::vector<std::string_view> words;
+    for (const E one : built) {
+      if (one == found) return;
+      words.push_back(to_string(one));
+    }
+    refuse(path, "\"" + std::string(to_string(found)) + "\"", join(words));
+  }
+  void takes(const std::string& path, int found, const std::vector<int>& built) {
+    for (const int one : built)
+      if (one == found) return;
+    refuse(path, std::to_string(found), join_numbers(built));
+  }
+  /// Masks of ranges, over chunks of one size: what range_mask() takes; and beside them, joined by "and", what
+  /// open_mask() takes, one of each kind.
+  void takes_masks(const std::string& path, const Mask& mask) {
+    MasksSoFar before;
+    takes_masks(path, mask, false, before);
+  }
+  /// "112 is not built yet for the portable family; it has 64, 80"
+  void refuse(const std::string& path, const std::string& found, const std::string& built) {
+    violations_.push_back(
+        {path, found + " is not built yet for the " + std::string(to_string(family_)) + " family; it has " + built});
+  }
+  /// Fields of other families are refused by name, so that no one tunes what nothing reads.
+  template <class Schedule>
+  void has_only(Schedule schedule, const std::vector<std::string_view>& fields) {
+    visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
+      if (value.is_auto() || is_among(name, fields)) return;
+      violations_.push_back({pointer_to("/schedule", name), "the " + std::string(to_string(family_)) +
+                                                                " family has no " + std::string(name) +
+                                                                "; its fields are " + join(fields)});
+    });
+  }
+
+ private:
+  struct MasksSoFar {
+    int chunk = 0;
+    bool tensor = false, source = false;
+  };
+  void takes_masks(const std::string& path, const Mask& mask, bool in_or, MasksSoFar& before) {
+    takes(path + "/kind", mask.kind,
+          {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked, MaskKind::kPadding,
+           MaskKind::kTensor, MaskKind::kSource, MaskKind::kAnd, MaskKind::kOr});
+    if (mask.kind == MaskKind::kChunked && before.chunk != 0 && mask.chunk != before.chunk)
+      refuse(path + "/chunk", std::to_string(mask.chunk) + " beside chunks of " + std::to_string(before.chunk),
+             "chunks of one size");
+    else if (mask.kind == MaskKind::kChunked)
+      before.chunk = mask.chunk;
+    if (mask.kind == MaskKind::kTensor) takes_open_mask(path, mask.kind, in_or, before.tensor);
+    if (mask.kind == MaskKind::kSource) takes_open_mask(path, mask.kind, in_or, before.source);
+    for (std::size_t i = 0; i < mask.operands.size(); ++i)
+      takes_masks(pointer_to(path + "/operands", i), mask.operands[i], in_or || mask.kind == MaskKind::kOr, before);
+  }
+  void takes_open_mask(const std::string& path, MaskKind kind, bool in_or, bool& another) {
+    const std::string word = "\"" + std::string(to_string(kind)) + "\"";
+    if (in_or) refuse(path + "/kind", word + " as a part of an \"or\"", "it alone or as a part of an \"and\"");
+    if (another) refuse(path + "/kind", "a second mask of kind " + word, "one of them");
+    another = true;
+  }
+  static bool is_among(std::string_view name, const std::vector<std::string_view>& fields) {
+    for (const std::string_view field : fields)
+      if (field == name) return true;
+    return false;
+  }
+  Family family_;
+  std::vector<Violation>& violations_;
+};
+
+/// What one of the families takes that load through tensor maps.
+struct MappedOperands {
+  int depth_step, most_qk, most_v;  // head sizes are multiples of `depth_step` from 16 to those
+  bool gathers;                     // keys of pages that hold no box are copied row by row
+  bool multiplies_narrow = false;   // q, k and v may be e4m3, whose heads are multiples of 16; scales go with them
+  bool widens = false;              // the output may be f32, or anything beside e4m3
+  int most_rope = 0;                // a rotary part of up to so many 16-bit elements, in tensors of its own
+  bool scales_tokens = false;       // each query and key may have a scale
+};
+void check_mapped_problem(const AttentionProblem& problem, const MappedOperands& takes, FamilyRules& rules);
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,62 @@
+/// One row per architecture that we compile for: what the planner, validation and launch plans need to know of it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "kernelwright/generator/problem/enums.h"
+
+namespace kernelwright {
+
+struct ArchInfo {
+  Arch arch;
+  std::string_view name;     // "sm_90a": NVRTC's --gpu-architecture=sm_90a, and the .target of its PTX
+  int major, minor;          // the compute capability whose devices run its binaries
+  int shared_bytes_per_cta;  // dynamic and static together, after the opt-in
+  int shared_bytes_per_sm;   // of which each resident CTA also takes reserved_shared_bytes_per_cta
+  int max_threads_per_sm;
+  int max_ctas_per_sm;
+  int tensor_memory_columns;      // of 128 lanes x 32 bits; 0: none
+  int typical_sms;                // of a common device, for plans made where no device is
+  bool fp8_cvt, fp8_mma_sync;     // cvt between fp8 and f16x2; mma.sync with fp8 operands
+  bool tma, multicast, clusters;  // cp.async.bulk.tensor; its .multicast::cluster at speed; CTA clusters
+  bool setmaxnreg, pdl;           // registers moved between warpgroups; programmatic dependent launch
+  bool wgmma, tcgen05;
+  bool mma_sync = true, cp_async = true;
+  int registers_per_sm = 65536;
+  int max_registers_per_thread = 255;
+  int reserved_shared_bytes_per_cta = 1024;
+  int max_threads_per_cta = 1024;
+
+  int max_warps_per_sm() const { return max_threads_per_sm / 32; }
+};
+
+/// All rows, oldest architecture first.
+std::span<const ArchInfo> all_archs();
+
+const ArchInfo& arch_info(Arch arch);
+
+/// The row whose binaries run on a device of that compute capability; nullopt for one that none of them do.
+/// An 8.7 (Orin) runs binaries for sm_80, whose shared memory it has. Binaries for an `a` architecture run on that
+/// very compute capability alone, so 10.1 and 12.1 have no row.
+std::optional<Arch> arch_for_compute_capability(int major, int minor);
+
+/// CTAs that an SM of `arch` holds at once, and what stops it from holding more.
+struct Occupancy {
+  int ctas = 0;
+  std::string_view limit;  // "shared memory", "threads", "registers", "CTAs per SM"
+};
+/// `shared_bytes` of a CTA, static and dynamic; `registers` of a thread, 0 if they are not known.
+Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int registers);
+
+/// Whether `family`'s instructions exist on `arch`.
+bool family_exists_on(Family family, Arch arch);
+
+/// The family that is written for `arch` alone, or its generation; nullopt where portable is all there is.
+std::optional<Family> own_family(Arch arch);
+
+/// Devices with `arch` of which family runs: "sm_90a" for hopper, for messages.
+std::string_view archs_of(Family family);
+
+}  // namespace kernelwright

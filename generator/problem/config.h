@@ -1,0 +1,53 @@
+/// A config: one problem, a schedule that may leave everything to the planner, and the shapes to check, bench and tune
+/// with. config_json.h reads and writes them; docs/config.md lists every field.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/problem/schedule.h"
+
+namespace kernelwright {
+
+/// `name` is [A-Za-z0-9._-]{1,64}: it becomes part of file names and of kernel entries.
+struct AttentionConfig {
+  std::string name;
+  AttentionProblem problem;
+  AttentionSchedule schedule;
+  std::vector<AttentionShape> shapes;
+  bool operator==(const AttentionConfig&) const = default;
+};
+
+struct GemmConfig {
+  std::string name;
+  GemmProblem problem;
+  GemmSchedule schedule;
+  std::vector<GemmShape> shapes;
+  bool operator==(const GemmConfig&) const = default;
+};
+
+using Config = std::variant<AttentionConfig, GemmConfig>;
+
+/// What a kind of config is made of, for what is written once for all kinds.
+template <class KindOfConfig>
+using ProblemOf = decltype(KindOfConfig::problem);
+template <class KindOfConfig>
+using ScheduleOf = decltype(KindOfConfig::schedule);
+template <class KindOfConfig>
+using ShapeOf = typename decltype(KindOfConfig::shapes)::value_type;
+/// "attention", "gemm": the value of "kind" in a file.
+template <class KindOfConfig>
+inline constexpr const char* kKindWord = nullptr;
+template <>
+inline constexpr const char* kKindWord<AttentionConfig> = "attention";
+template <>
+inline constexpr const char* kKindWord<GemmConfig> = "gemm";
+
+/// The config's name, whichever kind it is.
+inline const std::string& name_of(const Config& config) {
+  return std::visit([](const auto& kind) -> const std::string& { return kind.name; }, config);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,261 @@
+/// What to compute; nothing about how. The spelling is that of docs/config.md, which is generated from the lists below.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/fields.h"
+
+namespace kernelwright {
+
+struct AttentionDTypes {
+  DType q = DType::kBf16, kv = DType::kBf16, out = DType::kBf16;
+  bool operator==(const AttentionDTypes&) const = default;
+};
+template <class Visitor>
+void visit_fields(AttentionDTypes& dtypes, Visitor&& field) {
+  field("q", dtypes.q, any{}, "queries");
+  field("kv", dtypes.kv, any{}, "keys and values");
+  field("out", dtypes.out, any{}, "output; no narrower than the queries");
+}
+
+struct HeadDim {
+  int qk = 128, v = 128;
+  bool operator==(const HeadDim&) const = default;
+};
+template <class Visitor>
+void visit_fields(HeadDim& head_dim, Visitor&& field) {
+  field("qk", head_dim.qk, required{range{1, 1024}}, "elements of one query or key head");
+  field("v", head_dim.v, required{range{1, 1024}}, "elements of one value head");
+}
+
+struct Heads {
+  int q = 1, kv = 1;
+  bool operator==(const Heads&) const = default;
+};
+template <class Visitor>
+void visit_fields(Heads& heads, Visitor&& field) {
+  field("q", heads.q, required{range{1, 4096}}, "query heads; a multiple of the key/value heads");
+  field("kv", heads.kv, required{range{1, 4096}}, "key and value heads");
+}
+
+struct KvLayout {
+  KvLayoutKind kind = KvLayoutKind::kPadded;
+  int page_size = 0;  // keys in one page; 0 unless paged
+  bool operator==(const KvLayout&) const = default;
+};
+template <class Visitor>
+void visit_fields(KvLayout& layout, Visitor&& field) {
+  field("kind", layout.kind, required{any{}}, "how keys and values lie in memory");
+  field("page_size", layout.page_size, range{0, 65536}, "keys in one page, for kind paged");
+}
+
+/// Keys besides the diagonal that a query sees to its left and right; -1 is unbounded. A run-time parameter.
+struct Window {
+  int left = -1, right = 0;
+  bool operator==(const Window&) const = default;
+};
+template <class Visitor>
+void visit_fields(Window& window, Visitor&& field) {
+  field("left", window.left, range{-1, 1 << 30}, "keys left of the diagonal; -1 is unbounded");
+  field("right", window.right, range{-1, 1 << 30}, "keys right of the diagonal; -1 is unbounded");
+}
+
+/// A tensor of a launch with an element for each score, [batch or 1, q_heads or 1, q_len or 1, kv_len]: which
+/// dimensions it has, and which are one for all.
+struct ScoreTensor {
+  bool batch = true, heads = true, q = true;
+  bool operator==(const ScoreTensor&) const = default;
+};
+template <class Visitor>
+void visit_fields(ScoreTensor& tensor, Visitor&& field) {
+  field("batch", tensor.batch, any{}, "sequences have elements of their own; false: one for all");
+  field("heads", tensor.heads, any{}, "query heads have");
+  field("q", tensor.q, any{}, "queries have");
+}
+
+/// What `run` holds a source to: a function of a shared object, or an array in a .npy file. Neither: it is not checked,
+/// and `run` says so.
+struct PolicyReference {
+  std::string library, symbol, array;
+  bool operator==(const PolicyReference&) const = default;
+};
+template <class Visitor>
+void visit_fields(PolicyReference& reference, Visitor&& field) {
+  field("library", reference.library, text{1024}, "a shared object, relative to the config");
+  field("symbol", reference.symbol, text{128}, "its function, as docs/policies.md has it");
+  field("array", reference.array, text{1024}, "a .npy file of f32 instead: 0 hides a key, or what joins a score");
+}
+
+/// A policy that is a user's own source, a header with a type as templates/policy/place.cuh asks for it. It is compiled
+/// into the kernel.
+struct PolicySource {
+  std::string file;  // where the text is from, relative to the config; it names the source in messages
+  std::string type;
+  std::string text;  // of the header
+  PolicyReference reference;
+  bool operator==(const PolicySource&) const = default;
+  /// Whether any field is.
+  bool is_given() const noexcept {
+    return (file.size() | type.size() | text.size() | reference.library.size() | reference.symbol.size() |
+            reference.array.size()) != 0;
+  }
+};
+/// They stand among the fields of whoever has one.
+template <class Visitor>
+void visit_fields(PolicySource& source, Visitor&& field) {
+  field("file", source.file, text{1024}, "for kind source: a header, relative to the config");
+  field("type", source.type, text{256}, "for kind source: the type in it that is the policy");
+  field("text", source.text, lines{65536}, "for kind source: the header's text, in place of file");
+  field("reference", source.reference, any{}, "for kind source: what run compares with");
+}
+
+/// Which keys a query sees. Causal is aligned to the bottom right: the last query sees the last key.
+struct Mask {
+  MaskKind kind = MaskKind::kNone;
+  Window window;               // sliding_window
+  int chunk = 0;               // chunked: keys in one chunk; a query sees its diagonal's, up to the diagonal
+  std::vector<Mask> operands;  // and: visible where every operand is; or: where any is
+  ScoreTensor tensor;          // tensor: bytes of a launch, 0 where a key is hidden
+  PolicySource source;         // source: asked for single keys
+  bool operator==(const Mask&) const = default;
+};
+template <class Visitor>
+void visit_fields(Mask& mask, Visitor&& field) {
+  field("kind", mask.kind, required{any{}}, "which keys a query sees");
+  field("window", mask.window, any{}, "for kind sliding_window; a run-time parameter");
+  field("chunk", mask.chunk, range{0, 1 << 30}, "keys in one chunk, for kind chunked");
+  field("operands", mask.operands, any{}, "the masks that and/or join");
+  field("tensor", mask.tensor, any{}, "for kind tensor: the shape of mask, a tensor of u8; 0 hides a key");
+  visit_fields(mask.source, field);
+}
+
+/// What happens to a score between Q K^T and the softmax.
+struct ScoreMod {
+  ScoreModKind kind = ScoreModKind::kNone;
+  double cap = 0;              // softcap: score = cap * tanh(score / cap); a run-time parameter
+  ScoreTensor tensor;          // tensor: joins the scaled score
+  DType dtype = DType::kBf16;  // of the tensor
+  PolicySource source;         // source: asked for single scores
+  bool operator==(const ScoreMod&) const = default;
+};
+template <class Visitor>
+void visit_fields(ScoreMod& mod, Visitor&& field) {
+  field("kind", mod.kind, required{any{}}, "what happens to a score before the softmax");
+  field("cap", mod.cap, real_range{0, 1e6}, "for kind softcap: cap * tanh(score / cap); a run-time parameter");
+  field("tensor", mod.tensor, any{}, "for kind tensor: the shape of bias, which is added to the scaled score");
+  field("dtype", mod.dtype, any{}, "for kind tensor: f16, bf16 or f32");
+  visit_fields(mod.source, field);
+}
+
+struct Rope {
+  int width = 0;
+  DType dtype = DType::kBf16;
+  bool operator==(const Rope&) const = default;
+};
+template <class Visitor>
+void visit_fields(Rope& rope, Visitor&& field) {
+  field("width", rope.width, range{0, 512}, "elements of the head that carry the rotary part");
+  field("dtype", rope.dtype, any{}, "their dtype");
+}
+
+/// Scaled dot-product attention, forward: O = softmax(mod(scale * Q K^T) + mask) V for each batch and head.
+/// Batch, lengths, page tables, scales, window sizes and the softcap are run-time parameters.
+struct AttentionProblem {
+  AttentionDTypes dtype;
+  HeadDim head_dim;
+  Heads heads;
+  QLayout q_layout = QLayout::kPadded;
+  KvLayout kv_layout;
+  Mask mask;
+  ScoreMod score_mod;
+  bool sinks = false;
+  bool lse = false;
+  Rope rope;
+  ScaleKind scales = ScaleKind::kNone;
+  bool kv_offsets = false;
+  /// kAccurate: kv_lengths[b] are the keys of sequence b. kPrompt: those that were there before its queries, each of
+  /// which has a key of its own behind them; it has kv_lengths[b] + q_len keys. Keys are padded or paged then.
+  CacheLength cache_length = CacheLength::kAccurate;
+  int max_q_len = 0;  // 0: any; 1: decode
+  /// The same inputs give the same bits, launch after launch. Every kernel of today does so without being asked; the
+  /// word holds those of tomorrow to it.
+  bool deterministic = false;
+  /// A sequence's result is the same to the bit whatever else is in the batch.
+  bool batch_invariant = false;
+  bool operator==(const AttentionProblem&) const = default;
+  int group() const { return heads.q / heads.kv; }
+};
+template <class Visitor>
+void visit_fields(AttentionProblem& problem, Visitor&& field) {
+  field("dtype", problem.dtype, any{}, "element types");
+  field("head_dim", problem.head_dim, required{any{}}, "head sizes");
+  field("heads", problem.heads, required{any{}}, "head counts");
+  field("q_layout", problem.q_layout, any{},
+        "padded [batch, q_len, heads, head_dim] or ragged [tokens, heads, head_dim]");
+  field("kv_layout", problem.kv_layout, any{}, "layout of keys and values");
+  field("mask", problem.mask, any{}, "visibility");
+  field("score_mod", problem.score_mod, any{}, "score modifier");
+  field("sinks", problem.sinks, any{}, "a learnt logit per query head joins each softmax");
+  field("lse", problem.lse, any{}, "also return the natural log of each row's sum of exponentials, f32");
+  field("rope", problem.rope, any{}, "rotary part of the head in a dtype of its own");
+  field("scales", problem.scales, any{}, "granularity of the key and value scales");
+  field("kv_offsets", problem.kv_offsets, any{}, "keys have cumulative offsets of their own");
+  field("cache_length", problem.cache_length, any{},
+        "what kv_lengths count: all keys, or those of the cache without the prompt's");
+  field("max_q_len", problem.max_q_len, range{0, 1 << 20},
+        "static bound on the queries of a sequence; 1 is decode, 0 is any");
+  field("deterministic", problem.deterministic, any{}, "the same inputs give the same bits, launch after launch");
+  field("batch_invariant", problem.batch_invariant, any{},
+        "a sequence's result is the same to the bit whatever else is in the batch");
+}
+
+struct GemmDTypes {
+  DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16;
+  DType c = DType::kBf16;
+  bool operator==(const GemmDTypes&) const = default;
+};
+template <class Visitor>
+void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
+  field("a", dtypes.a, any{}, "left operand");
+  field("b", dtypes.b, any{}, "right operand");
+  field("d", dtypes.d, any{}, "result");
+  field("c", dtypes.c, any{}, "bias and c, where the epilogue has them: f16, bf16 or f32");
+}
+
+/// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t); rows are
+/// contiguous, a row may be followed by padding. m is a run-time parameter.
+///
+/// Scales, f32, multiply the products: per_tensor one for a and one for b; per_token scale_a [m] and scale_b [n];
+/// per_block scale_a [k / 128, m], of 1 x 128 elements of a each, and scale_b [n / 128, k / 128], of 128 x 128 elements
+/// of b each, both counts rounded up. Operands that are mxfp8, mxfp4 or nvfp4 have scales of their own kind, bytes, in
+/// place of these: contract/block_scales.h says where they lie.
+struct GemmProblem {
+  int n = 0, k = 0;
+  GemmDTypes dtype;
+  OperandLayout layout = OperandLayout::kNt;
+  ScaleKind scales = ScaleKind::kNone;
+  std::string epilogue = "acc";  // epilogue.h has its grammar
+  /// e4m3 and e5m2 alone: sums stay in the tensor cores, which keep some 14 bits of them, for all of k; otherwise they
+  /// are added to f32 ones every 128 elements. per_block adds in any case.
+  bool fast_accumulation = false;
+  /// A row of d is the same to the bit whatever the other rows are and however many.
+  bool batch_invariant = false;
+  bool operator==(const GemmProblem&) const = default;
+};
+template <class Visitor>
+void visit_fields(GemmProblem& problem, Visitor&& field) {
+  field("n", problem.n, required{range{1, 1 << 24}}, "columns of the result");
+  field("k", problem.k, required{range{0, 1 << 24}}, "length of the reduction");
+  field("dtype", problem.dtype, any{}, "element types");
+  field("layout", problem.layout, any{}, "n. a is [m, k], t. a is [k, m]; .t b is [n, k], .n b is [k, n]");
+  field("scales", problem.scales, any{}, "granularity of the operands' scales");
+  field("epilogue", problem.epilogue, text{4096}, "expression of the accumulator, acc");
+  field("fast_accumulation", problem.fast_accumulation, any{},
+        "fp8 operands: sums stay in the tensor cores for all of k");
+  field("batch_invariant", problem.batch_invariant, any{},
+        "a row of the result is the same to the bit whatever the other rows are");
+}
+
+}  // namespace kernelwright

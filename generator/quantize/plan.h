@@ -1,0 +1,34 @@
+/// Quantising rows of floats to a block-scaled format: the problem, and the kernel that a machine runs for it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/generator/source/spec.h"
+
+namespace kernelwright {
+
+/// Rows of f16, bf16 or f32 to elements and scales of mxfp8, mxfp4 or nvfp4, as an operand of a GEMM has them. How many
+/// rows, and of how many elements, are run-time parameters.
+struct QuantizeProblem {
+  DType from = DType::kBf16, to = DType::kMxfp8;
+  bool operator==(const QuantizeProblem&) const = default;
+};
+
+struct QuantizeSchedule {
+  Auto<Arch> arch;
+  bool operator==(const QuantizeSchedule&) const = default;
+};
+
+struct QuantizePlan {
+  QuantizeSpec spec;
+};
+
+/// Throws ConfigError, every violation at once.
+QuantizePlan plan_quantize(const QuantizeProblem& problem, Arch arch);
+
+/// Of `rows` rows of `k` elements, both > 0.
+LaunchPlan plan_launch(const QuantizeSpec& spec, std::int64_t rows, int k) noexcept;
+
+}  // namespace kernelwright

@@ -1,0 +1,65 @@
+#include "kernelwright/generator/source/spec.h"
+
+#include "contract/blackwell_attention.h"
+#include "kernelwright/generator/digest.h"
+
+namespace kernelwright {
+namespace {
+
+std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(const SpecSource& source) {
+  return source.exists() ? source.type + " " + sha256(source.text).hex() : "none";
+}
+template <Enum E>
+std::string value_text(E value) {
+  return std::string(to_string(value));
+}
+
+}  // namespace
+
+int AttentionSpec::threads() const {
+  switch (form()) {
+    case AttentionForm::kHopperPrefill: return 128 * (1 + math_warpgroups);
+    case AttentionForm::kBlackwellPrefill: return contract::kBlackwellThreads;
+    default: return 32 * num_warps;
+  }
+}
+
+std::string kernel_name(const Spec& spec) {
+  if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
+  if (std::holds_alternative<QuantizeSpec>(spec)) return "quantize";
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
+    switch (gemm->family) {
+      case Family::kPortable: return "gemm_portable";
+      case Family::kHopper: return "gemm_sm90";
+      case Family::kBlackwell: return "gemm_sm100";
+    }
+  }
+  switch (std::get<AttentionSpec>(spec).form()) {
+    case AttentionForm::kPortablePrefill: break;
+    case AttentionForm::kPortableDecode: return "attention_decode_portable";
+    case AttentionForm::kHopperPrefill: return "attention_sm90";
+    case AttentionForm::kHopperDecode: return "attention_decode_sm90";
+    case AttentionForm::kBlackwellPrefill: return "attention_sm100";
+  }
+  return "attention_portable";
+}
+
+std::string canonical_text(const Spec& spec) {
+  std::string lines;
+  std::visit(
+      [&](auto fields) {
+        visit_fields(fields, [&](const char* name, auto& value, const auto&, const char*) {
+          lines.append(name).append(" ").append(value_text(value)).append("\n");
+        });
+      },
+      spec);
+  return lines;
+}
+
+Arch arch_of(const Spec& spec) {
+  return std::visit([](const auto& fields) { return fields.arch; }, spec);
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,317 @@
+/// A Spec: a problem and its schedule, fully resolved for one architecture. What is in it is compiled in; what is not
+/// (batch, lengths, page tables, scales, window sizes) is a run-time parameter. One field list feeds spec.h, the
+/// canonical text that the cache key hashes, and `explain`.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/fields.h"
+
+namespace kernelwright {
+
+/// What the warps of a CTA do: a template each.
+enum class AttentionForm {
+  kPortablePrefill,   // attention_portable: warps alike
+  kPortableDecode,    // attention_decode_portable
+  kHopperPrefill,     // attention_sm90: a warpgroup that loads, and those that multiply
+  kHopperDecode,      // attention_decode_sm90: warps alike
+  kBlackwellPrefill,  // attention_sm100: softmax, correction, and a warp each that multiplies and loads
+};
+
+/// One GEMM kernel. m, n and k are run-time parameters. Fields of the sm90 form alone are no part of a portable one's
+/// text.
+struct GemmSpec {
+  Family family = Family::kPortable;
+  Arch arch = Arch::kSm80;
+  DType a = DType::kBf16, b = DType::kBf16, d = DType::kBf16, c = DType::kBf16;
+  OperandLayout layout = OperandLayout::kNt;
+  ScaleKind scales = ScaleKind::kNone;
+  bool alpha = false, bias = false, adds_c = false;  // of the epilogue: activation(alpha acc + bias) + beta c
+  Activation activation = Activation::kNone;
+  bool swap_ab = false;  // rows of the kernel's tile are columns of d
+  int block_m = 128, block_n = 128, stages = 4;
+  int slab_bytes = 128;              // of k in a slot
+  Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h
+  int promotion = 0;                 // slabs of k between additions to f32 sums; 0: none
+  // hopper
+  int k_group = 1, store_stages = 2;
+  Roles roles = Roles::kCooperative;
+  int math_warpgroups = 2;
+  int mma_in_flight = 1;
+  int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
+  int split_k = 1;    // parts of k
+  SplitMode split_mode =
+      SplitMode::kCluster;  // their CTAs share a tile in a cluster, or take turns at it, as blackwell's
+  // blackwell, beside k_group, store_stages, cluster_m and split_k
+  int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
+  int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
+  int accumulators = 2;
+  Scheduler scheduler = Scheduler::kPersistent;
+  int clc_depth = 0;  // queued: answers of cluster launch control on their way
+  // portable
+  int num_warps = 4;
+  bool operator==(const GemmSpec&) const = default;
+
+  /// Threads of a CTA.
+  int threads() const {
+    if (family == Family::kBlackwell) return 256;
+    return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
+  }
+  /// Whether parts of k take turns at a tile, by way of a workspace.
+  bool takes_turns() const {
+    return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
+  }
+  /// CTAs of a cluster.
+  int cluster() const {
+    if (family == Family::kBlackwell) return cluster_m * cluster_n;
+    return cluster_m * (takes_turns() ? 1 : split_k);
+  }
+};
+template <class Visitor>
+void visit_fields(GemmSpec& spec, Visitor&& field) {
+  field("family", spec.family, any{}, "kernel family");
+  field("arch", spec.arch, any{}, "architecture");
+  field("a", spec.a, any{}, "dtype of the left operand");
+  field("b", spec.b, any{}, "dtype of the right operand");
+  field("d", spec.d, any{}, "dtype of the result");
+  field("c", spec.c, any{}, "dtype of bias and c");
+  field("layout", spec.layout, any{}, "which operands lie with k innermost");
+  field("scales", spec.scales, any{}, "granularity of the operands' scales");
+  field("alpha", spec.alpha, any{}, "a number multiplies the sums");
+  field("bias", spec.bias, any{}, "a row is added to each row of the sums");
+  field("activation", spec.activation, any{}, "what happens to them then");
+  field("adds_c", spec.adds_c, any{}, "a matrix times a number is added at last");
+  field("swap_ab", spec.swap_ab, any{}, "rows of the kernel's tile are columns of the result");
+  field("block_m", spec.block_m, any{}, "rows of a tile");
+  field("block_n", spec.block_n, any{}, "columns of a tile");
+  field("stages", spec.stages, any{}, "slots of the operands' ring");
+  field("slab_bytes", spec.slab_bytes, any{}, "bytes of k in a slot");
+  field("swizzle", spec.swizzle, any{}, "shared-memory swizzle of the operands");
+  if (spec.family == Family::kPortable) {
+    field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+    return;
+  }
+  field("k_group", spec.k_group, any{}, "slots behind one pair of barriers");
+  field("store_stages", spec.store_stages, any{}, "slabs of results of a warp on their way");
+  field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, which share columns of the right operand");
+  if (spec.family == Family::kBlackwell) {
+    field("cluster_n", spec.cluster_n, any{}, "CTAs of a cluster, which share rows of the left operand");
+    field("cta_group", spec.cta_group, any{}, "CTAs that share each product");
+    field("accumulators", spec.accumulators, any{}, "sums that tensor memory holds at a time");
+    field("scheduler", spec.scheduler, any{}, "how CTAs come to their tiles");
+    field("clc_depth", spec.clc_depth, any{}, "answers of cluster launch control on their way");
+    field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+    field("split_k", spec.split_k, any{}, "CTAs that take turns at a tile, each with a part of k");
+    return;
+  }
+  field("roles", spec.roles, any{}, "whether the math warpgroups share a tile");
+  field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
+  field("mma_in_flight", spec.mma_in_flight, any{}, "groups of products left in flight before a slot is released");
+  field("promotion", spec.promotion, any{}, "slabs of k between additions to f32 sums; 0: none");
+  field("split_k", spec.split_k, any{}, "parts of k, of a CTA each");
+  field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
+}
+
+/// A policy that is a user's own source, compiled in.
+struct SpecSource {
+  std::string type, text;   // type "": there is none
+  std::string file, field;  // for messages: where the text is from, and who named it: "/problem/mask"
+  bool exists() const { return !type.empty(); }
+  bool operator==(const SpecSource& other) const { return type == other.type && text == other.text; }
+};
+
+inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes
+
+/// One attention kernel of any form. Fields of another form are left at their defaults and are no part of the Spec's
+/// text.
+struct AttentionSpec {
+  Family family = Family::kPortable;
+  Arch arch = Arch::kSm80;
+  DType q = DType::kBf16, kv = DType::kBf16, out = DType::kBf16;
+  int head_dim_qk = 128, head_dim_v = 128;
+  int group = 1;  // query heads per KV head
+  QLayout q_layout = QLayout::kPadded;
+  KvLayoutKind kv_layout = KvLayoutKind::kPadded;
+  int page_size = 0;
+  CacheLength cache_length = CacheLength::kAccurate;
+  MaskKind mask = MaskKind::kNone;  // as range_mask() has it
+  int chunk = 0;
+  ScoreModKind score_mod = ScoreModKind::kNone;
+  bool sinks = false, lse = false;
+  ScaleKind scales = ScaleKind::kNone;
+  bool token_gen = false;
+  bool pack_gqa = false;
+  int block_m = 128, block_n = 64;
+  Swizzle swizzle = Swizzle::k128B;
+  Rescale rescale = Rescale::kLazy;
+  // portable, and decode of any family
+  Staging staging = Staging::kCpAsync;  // portable: what the stages of K and V are
+  int block_k = 128;
+  int warp_n = 64;  // portable prefill: keys of a tile that a warp multiplies
+  int num_warps = 4, num_stages = 1;
+  int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
+  Merge merge = Merge::kCombine;  // where keys are split
+  // hopper and blackwell prefill
+  int num_kv_stages = 2, num_qk_stages = 1, num_mma_stages = 1;
+  KvRing kv_ring = KvRing::kSplit;
+  Scheduler scheduler = Scheduler::kPersistent;
+  int cluster_m = 1;
+  int multicast = 1;  // CTAs of a cluster that each load of K and V serves
+  // hopper prefill
+  int math_warpgroups = 2;  // and one that loads
+  int q_stages = 1;
+  Overlap overlap = Overlap::kBoth;
+  // blackwell prefill
+  int num_q = 2;            // query tiles of a CTA, contract::kQueryTileRows each
+  int exp2_emulated = 0;    // exponentials of every kExp2Step by polynomial
+  int cta_group = 1;        // CTAs that share a product
+  bool split_keys = false;  // a launch may cut the keys of an item into parts, which meet in the workspace
+  int cluster_n = 1;        // CTAs of a cluster, along the keys: each takes a part of them
+  int rope_width = 0;       // of head_dim_qk: the rotary part, in tensors of its own
+  DType rope = DType::kBf16;
+  bool mask_tensor = false;              // bytes of a launch hide keys, beside `mask`
+  DType bias = DType::kBf16;             // score_mod tensor: what is added
+  SpecSource mask_source, score_source;  // of the user's own
+  bool operator==(const AttentionSpec&) const = default;
+
+  AttentionForm form() const {
+    switch (family) {
+      case Family::kPortable: break;
+      case Family::kHopper: return token_gen ? AttentionForm::kHopperDecode : AttentionForm::kHopperPrefill;
+      case Family::kBlackwell: return AttentionForm::kBlackwellPrefill;
+    }
+    return token_gen ? AttentionForm::kPortableDecode : AttentionForm::kPortablePrefill;
+  }
+  /// Warps with roles of their own, which hand tiles to each other: hopper and blackwell prefill.
+  bool has_roles() const {
+    return form() == AttentionForm::kHopperPrefill || form() == AttentionForm::kBlackwellPrefill;
+  }
+  /// Whether a launch chooses into how many parts keys are cut.
+  bool splits_keys() const { return token_gen || split_keys; }
+  /// Portable: shared slots of K, and of V. Tiles that wait in registers pass through one.
+  int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
+  /// Portable: warps that own the same query rows, and share the keys of a tile.
+  int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
+  /// Whether each score has a look of its own: policy/open_scores.cuh.
+  bool opens_scores() const {
+    return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
+  }
+  /// Columns of q and k: without those that are rotary, in q_rope and k_rope.
+  int plain_depth() const { return head_dim_qk - rope_width; }
+  /// Threads of a CTA.
+  int threads() const;
+};
+template <class Visitor>
+void visit_fields(AttentionSpec& spec, Visitor&& field) {
+  field("family", spec.family, any{}, "kernel family");
+  field("arch", spec.arch, any{}, "architecture");
+  field("q", spec.q, any{}, "dtype of queries");
+  field("kv", spec.kv, any{}, "dtype of keys and values");
+  field("out", spec.out, any{}, "dtype of the output");
+  field("head_dim_qk", spec.head_dim_qk, any{}, "elements of a query or key head");
+  field("head_dim_v", spec.head_dim_v, any{}, "elements of a value head");
+  field("group", spec.group, any{}, "query heads per KV head");
+  field("q_layout", spec.q_layout, any{}, "layout of queries");
+  field("kv_layout", spec.kv_layout, any{}, "layout of keys and values");
+  field("page_size", spec.page_size, any{}, "keys of a page; 0 unless paged");
+  field("cache_length", spec.cache_length, any{}, "what lengths of keys count: all, or those of the cache alone");
+  field("mask", spec.mask, any{}, "visibility");
+  field("chunk", spec.chunk, any{}, "keys of a chunk; 0 unless the mask is chunked");
+  field("score_mod", spec.score_mod, any{}, "score modifier");
+  field("sinks", spec.sinks, any{}, "a logit per query head joins the softmax");
+  field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");
+  field("scales", spec.scales, any{}, "granularity of key and value scales");
+  field("token_gen", spec.token_gen, any{}, "decode form: each warp walks keys of its own");
+  field("pack_gqa", spec.pack_gqa, any{}, "query heads of one KV head share a tile");
+  field("block_m", spec.block_m, any{}, "query rows of a tile");
+  field("block_n", spec.block_n, any{}, "keys of a tile");
+  field("swizzle", spec.swizzle, any{}, "widest shared-memory swizzle");
+  field("rescale", spec.rescale, any{}, "when the output is rescaled to a new row maximum");
+  const bool hopper = spec.form() == AttentionForm::kHopperPrefill;
+  const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
+  if (hopper) {
+    field("math_warpgroups", spec.math_warpgroups, any{}, "warpgroups that multiply; one more loads");
+    field("q_stages", spec.q_stages, any{}, "slots of query tiles");
+  }
+  if (blackwell) {
+    field("rope_width", spec.rope_width, any{}, "elements of a query or key head that are rotary");
+    field("rope", spec.rope, any{}, "their dtype");
+    field("num_q", spec.num_q, any{}, "query tiles of a CTA");
+  }
+  if (spec.has_roles()) {
+    field("num_kv_stages", spec.num_kv_stages, any{}, "slots of the K/V ring, or of each ring");
+    field("num_qk_stages", spec.num_qk_stages, any{}, "sub-stages of a tile of K, each some of its columns");
+    field("num_mma_stages", spec.num_mma_stages, any{}, "sub-stages of a tile of V, each some of its keys");
+    field("kv_ring", spec.kv_ring, any{}, "one ring for K and V, or one each");
+    if (hopper) field("overlap", spec.overlap, any{}, "which exponentials hide behind which products");
+    if (blackwell) field("exp2_emulated", spec.exp2_emulated, any{}, "exponentials of every 16 by polynomial");
+    field("scheduler", spec.scheduler, any{}, "order in which tiles are handed out");
+    if (blackwell) field("cta_group", spec.cta_group, any{}, "CTAs that share a product");
+    field("cluster_m", spec.cluster_m, any{}, "CTAs of a cluster, along the queries");
+    field("multicast", spec.multicast, any{}, "CTAs that each load of K and V serves");
+    if (blackwell) {
+      field("cluster_n", spec.cluster_n, any{}, "CTAs of a cluster, along the keys");
+      field("split_keys", spec.split_keys, any{}, "a launch may cut keys into parts, which meet in the workspace");
+      field("merge", spec.merge, any{}, "who merges the parts of split keys");
+    }
+  } else {
+    if (spec.family == Family::kPortable) {
+      field("staging", spec.staging, any{}, "what the stages of the KV buffer are");
+      field("block_k", spec.block_k, any{}, "depth chunk of a key tile");
+      if (!spec.token_gen) field("warp_n", spec.warp_n, any{}, "keys of a tile that a warp multiplies");
+    }
+    field("num_warps", spec.num_warps, any{}, "warps of a CTA");
+    field("num_stages", spec.num_stages, any{}, "stages of the KV buffer");
+    field("min_ctas", spec.min_ctas, any{}, "CTAs that an SM shall hold");
+    if (spec.token_gen) field("merge", spec.merge, any{}, "who merges the parts of split keys");
+  }
+  if (spec.opens_scores()) {
+    field("mask_tensor", spec.mask_tensor, any{}, "bytes of a tensor hide keys");
+    field("bias", spec.bias, any{}, "dtype of the tensor that score_mod adds");
+    field("mask_source", spec.mask_source, any{}, "type and text that are asked for single keys");
+    field("score_source", spec.score_source, any{}, "type and text that are asked for single scores");
+  }
+}
+
+/// attention_combine.
+struct CombineSpec {
+  Arch arch = Arch::kSm80;
+  DType out = DType::kBf16;
+  int head_dim_v = 128;
+  bool lse = false;
+  bool operator==(const CombineSpec&) const = default;
+};
+template <class Visitor>
+void visit_fields(CombineSpec& spec, Visitor&& field) {
+  field("arch", spec.arch, any{}, "architecture");
+  field("out", spec.out, any{}, "dtype of the output");
+  field("head_dim_v", spec.head_dim_v, any{}, "elements of a value head");
+  field("lse", spec.lse, any{}, "the log of the sum of exponentials is returned");
+}
+
+/// quantize.
+struct QuantizeSpec {
+  Arch arch = Arch::kSm80;
+  DType from = DType::kBf16;
+  DType to = DType::kMxfp8;
+  bool operator==(const QuantizeSpec&) const = default;
+};
+template <class Visitor>
+void visit_fields(QuantizeSpec& spec, Visitor&& field) {
+  field("arch", spec.arch, any{}, "architecture");
+  field("from", spec.from, any{}, "dtype of the rows");
+  field("to", spec.to, any{}, "block-scaled format that they become");
+}
+
+using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec, QuantizeSpec>;
+
+/// The template that a Spec specialises: that of its form, "attention_combine", "gemm_..." or "quantize".
+std::string kernel_name(const Spec& spec);
+/// One "field value" line per field, in list order: what the key hashes and `explain` prints.
+std::string canonical_text(const Spec& spec);
+Arch arch_of(const Spec& spec);
+
+}  // namespace kernelwright

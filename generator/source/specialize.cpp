@@ -1,0 +1,213 @@
+#include "kernelwright/generator/source/specialize.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <set>
+
+#include "kernelwright/generator/gemm/family.h"
+
+namespace kernelwright {
+namespace {
+
+/// "head_dim_qk" -> "kHeadDimQk".
+std::string constant_name(std::string_view field) {
+  std::string name = "k";
+  bool upper = true;
+  for (const char c : field) {
+    if (c == '_') {
+      upper = true;
+    } else {
+      name += upper ? static_cast<char>(c - 'a' + 'A') : c;
+      upper = false;
+    }
+  }
+  return name;
+}
+
+/// "sliding_window" -> "kSlidingWindow"; "128B" -> "k128B"; "sm_90a" -> "kSm90a".
+std::string enumerator_name(std::string_view word) {
+  std::string name = "k";
+  bool upper = true;
+  for (const char c : word) {
+    if (c == '_') {
+      upper = true;
+    } else {
+      name += upper && c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+      upper = false;
+    }
+  }
+  return name;
+}
+
+std::string enum_type_name(DType) { return "DType"; }
+std::string enum_type_name(MaskKind) { return "MaskKind"; }
+std::string enum_type_name(ScoreModKind) { return "ScoreModKind"; }
+std::string enum_type_name(QLayout) { return "QLayout"; }
+std::string enum_type_name(KvLayoutKind) { return "KvLayoutKind"; }
+std::string enum_type_name(CacheLength) { return "CacheLength"; }
+std::string enum_type_name(ScaleKind) { return "ScaleKind"; }
+std::string enum_type_name(Staging) { return "Staging"; }
+std::string enum_type_name(Merge) { return "Merge"; }
+std::string enum_type_name(Rescale) { return "Rescale"; }
+std::string enum_type_name(Family) { return "Family"; }
+std::string enum_type_name(KvRing) { return "KvRing"; }
+std::string enum_type_name(Overlap) { return "Overlap"; }
+std::string enum_type_name(Scheduler) { return "Scheduler"; }
+std::string enum_type_name(Roles) { return "Roles"; }
+std::string enum_type_name(SplitMode) { return "SplitMode"; }
+std::string enum_type_name(OperandLayout) { return "OperandLayout"; }
+std::string enum_type_name(Activation) { return "Activation"; }
+
+std::string constant(std::string_view field, int value, const char* doc) {
+  return fmt::format("constexpr int {} = {};  // {}\n", constant_name(field), value, doc);
+}
+std::string constant(std::string_view field, bool value, const char* doc) {
+  return fmt::format("constexpr bool {} = {};  // {}\n", constant_name(field), value, doc);
+}
+/// The device reads an architecture as a number and a swizzle as bytes: both are compared, not only told apart.
+std::string constant(std::string_view, Arch arch, const char* doc) {
+  const std::string_view word = to_string(arch);
+  return fmt::format("constexpr int kArch = {};  // {}: {}\n", std::stoi(std::string(word.substr(3))), doc, word);
+}
+std::string constant(std::string_view, Swizzle swizzle, const char* doc) {
+  return fmt::format("constexpr int kSwizzleBytes = {};  // {}\n", bytes_of(swizzle), doc);
+}
+/// "mask_source" -> MaskSource, a type.
+std::string constant(std::string_view field, const SpecSource& source, const char* doc) {
+  return fmt::format("using {} = {};  // {}\n", constant_name(field).substr(1),
+                     source.exists() ? "::" + source.type : "policy::NoSource", doc);
+}
+template <Enum E>
+std::string constant(std::string_view field, E value, const char* doc) {
+  // q or a alone would say too little in a template.
+  const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
+  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name,
+                     enumerator_name(to_string(value)), doc);
+}
+
+/// Named by the Spec alone, so that the name is the same on every machine and tells kernels apart in a profile.
+std::string entry_name(const Spec& spec) {
+  return kernel_name(spec) + "_" + sha256(kernel_name(spec) + "\n" + canonical_text(spec)).hex().substr(0, 16);
+}
+
+/// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
+std::string wgmma_shapes(const Spec& spec) {
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec))
+    return gemm->family == Family::kHopper
+               ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", detail::gemm_product_columns(*gemm))
+               : "";
+  const auto* attention = std::get_if<AttentionSpec>(&spec);
+  if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
+  const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;
+  std::string macros = fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", scores);
+  if (output != scores) macros += fmt::format("#define KERNELWRIGHT_WGMMA_N1 {}\n", output);
+  return macros;
+}
+
+constexpr const char *kMaskHeader = "user/mask.cuh", *kScoreHeader = "user/score_mod.cuh";
+
+/// Whether one header has both types: it is included once.
+bool share_header(const AttentionSpec& spec) {
+  return spec.mask_source.exists() && spec.mask_source.text == spec.score_source.text;
+}
+
+/// The headers of policies come first: nothing that a kernel defines is in their way.
+std::string open_scores(const AttentionSpec& spec) {
+  std::string header = "#define KERNELWRIGHT_OPEN_SCORES\n\n#include \"policy/place.cuh\"\n";
+  if (spec.mask_source.exists()) header += fmt::format("#include \"{}\"\n", kMaskHeader);
+  if (spec.score_source.exists() && !share_header(spec)) header += fmt::format("#include \"{}\"\n", kScoreHeader);
+  return header + "\n";
+}
+
+/// Adds the headers of policies, which the unit owns.
+void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
+  const auto add = [&](const SpecSource& source, const char* include, const char* subject) {
+    if (!source.exists()) return;
+    auto text = std::make_shared<const std::string>(source.text);
+    if (unit.sources.empty() || !share_header(spec)) unit.headers.push_back({include, *text, sha256(*text)});
+    unit.sources.push_back({include, source.type, source.file, source.field, subject, std::move(text)});
+  };
+  add(spec.mask_source, kMaskHeader, "the mask's type");
+  add(spec.score_source, share_header(spec) ? kMaskHeader : kScoreHeader, "the score modifier's type");
+}
+
+std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(spec) + ".cu"; }
+
+}  // namespace
+
+std::string spec_header(const Spec& spec) {
+  std::string header = fmt::format(
+      "// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", template_path(spec));
+  header += wgmma_shapes(spec);
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec); attention && attention->opens_scores())
+    header += open_scores(*attention);
+  header += fmt::format("#define KERNELWRIGHT_ENTRY {}\n\nnamespace kernelwright::spec {{\n\n", entry_name(spec));
+  std::visit(
+      [&](auto fields) {
+        visit_fields(fields, [&](const char* name, auto& value, const auto&, const char* doc) {
+          header += constant(name, value, doc);
+        });
+      },
+      spec);
+  return header + "\n}  // namespace kernelwright::spec\n";
+}
+
+SourceUnit specialize(const Spec& spec) {
+  const std::string path = template_path(spec);
+  const TemplateClosure& closure = template_closure(path);
+  SourceUnit unit;
+  unit.kernel = kernel_name(spec);
+  unit.entry = entry_name(spec);
+  unit.spec_header = spec_header(spec);
+  unit.spec_text = canonical_text(spec);
+  unit.source = fmt::format("#include \"spec.h\"\n#include \"{}\"\n", path);
+  unit.headers = closure.files;
+  unit.closure = closure.digest;
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) add_sources(*attention, unit);
+  unit.arch = to_string(arch_of(spec));
+  // One ptxas option each: NVRTC refuses a list. The seed keeps two builds of one key byte-identical. --minimal leaves
+  // out textures and the device runtime, which no template uses: 57.7 -> 49.9 ms of front end, the same PTX. Measured
+  // on 13.0.
+  unit.options = {"--gpu-architecture=" + unit.arch,
+                  "--std=c++17",
+                  "--frandom-seed=" + unit.entry,
+                  "--no-cache",
+                  "-default-device",
+                  "--minimal",
+                  "--ptxas-options=-v",
+                  "--ptxas-options=--warn-on-spills",
+                  "--ptxas-options=--warn-on-local-memory-usage"};
+  return unit;
+}
+
+std::string SourceUnit::flattened() const {
+  // Headers in an order in which each comes after what it includes; the include lines themselves become comments.
+  std::string out = fmt::format("// {} for {}\n// options:", entry, arch);
+  for (const std::string& option : options) out += " " + option;
+  out += "\n";
+  std::set<std::string> done;
+  const auto paste = [&](auto&& self, const std::string& path, std::string_view text) -> void {
+    if (!done.insert(path).second) return;
+    std::string body;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const std::string_view line = text.substr(at, end - at);
+      if (line.starts_with("#include \"")) {
+        const std::string name(line.substr(10, line.find('"', 10) - 10));
+        if (name == "spec.h") self(self, name, spec_header);
+        for (const TemplateFile& header : headers)
+          if (header.path == name) self(self, name, header.text);
+      } else if (line != "#pragma once") {
+        body.append(line).append("\n");
+      }
+      at = end + 1;
+    }
+    out += fmt::format("\n// ---- {}\n{}", path, body);
+  };
+  paste(paste, "spec.h", spec_header);
+  for (const TemplateFile& header : headers) paste(paste, header.path, header.text);
+  return out;
+}
+
+}  // namespace kernelwright

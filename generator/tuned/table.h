@@ -1,0 +1,97 @@
+/// The rows that the planner asks before its model: those that ship inside the library, under those of a directory.
+/// A row that cannot be read is set aside with its reason and never stops a process: at 3 a.m. a server shall start
+/// with the model's choice rather than not start. skipped() has the reasons, for a log and for `doctor`.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/problem/enums.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/generator/tuned/row.h"
+
+namespace kernelwright {
+
+/// A row that may serve a problem.
+template <class KindOfConfig>
+struct TunedMatchOf {
+  std::shared_ptr<const TunedRowOf<KindOfConfig>> row;
+  std::string name;     // "sm_90a/llama3-8b-decode", or the file's path where it comes from a directory
+  bool exact = false;   // the very problem; else a neighbour
+  double distance = 0;  // as row_distance()
+};
+using TunedMatch = TunedMatchOf<AttentionConfig>;
+using GemmTunedMatch = TunedMatchOf<GemmConfig>;
+
+/// A row that was set aside.
+struct SkippedRow {
+  std::string name, reason;
+};
+
+/// How far a row for `from` is from `problem`; nullopt where it may not serve it at all. Both must be of one
+/// tuning_class(). The rest differs by a sum of: |log2| of the query heads of a KV head (weight 1) and of a decode's
+/// static queries (1), of KV heads (1/4), of page sizes, chunks and window widths (1/2 each), and 1/2 for another query
+/// layout or output dtype, 1/4 for sinks, an LSE or offsets on one side only. A sum above kFarthestRow is too far:
+/// what was best there says little here.
+std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from);
+inline constexpr double kFarthestRow = 3;
+
+/// Immutable. Safe from any number of threads. Copies share their rows.
+class TunedTable {
+ public:
+  /// No rows: the model decides.
+  TunedTable() = default;
+
+  /// The rows of configs/tuned/, embedded at build time. A row is read when a problem of its class is first asked for.
+  static const TunedTable& shipped();
+
+  /// Those under the rows of `directory`/<arch>/*.json: a row there takes the place of a shipped one for the same
+  /// problem, architecture and family (of a GEMM also SM count and rows). "" is no directory. Never throws for what it
+  /// finds: an unreadable directory or file is in skipped(), and so is one that belongs to another user (but root) or
+  /// that others may write, the later of two files with one problem, and a row that cannot be planned for its own.
+  static TunedTable with_overlay(const std::string& directory);
+
+  /// with_overlay() of `directory`, or where that is "" of $KERNELWRIGHT_TUNED_DIR.
+  static TunedTable from_environment(const std::string& directory = {});
+
+  /// These rows alone, by name; for tests and for the tuner.
+  static TunedTable of(std::vector<std::pair<std::string, AnyTunedRow>> rows);
+
+  /// Rows for `problem` on `arch`, the best first: rows of the very problem, then neighbours by distance. Among equals
+  /// the one with the smaller recorded time leads, then the one of the later family, then by name. With `family` rows
+  /// of others are left out.
+  std::vector<TunedMatch> matches(const AttentionProblem& problem, Arch arch,
+                                  std::optional<Family> family = std::nullopt) const;
+
+  /// Rows for `problem` on devices of `num_sms` SMs: those of the very problem alone, the faster one first.
+  std::vector<GemmTunedMatch> matches(const GemmProblem& problem, Arch arch, int num_sms,
+                                      std::optional<Family> family = std::nullopt) const;
+
+  /// Every row of one kind, AttentionConfig or GemmConfig, read; distance 0. What cannot be read, of whatever kind it
+  /// was to be, is in the reasons of `unreadable` as well as in skipped().
+  template <class KindOfConfig>
+  std::vector<TunedMatchOf<KindOfConfig>> rows(std::vector<SkippedRow>* unreadable = nullptr) const;
+
+  const std::vector<SkippedRow>& skipped() const { return skipped_; }
+  const std::string& directory() const { return directory_; }
+
+ private:
+  struct Entry;
+  void add(std::shared_ptr<const Entry> entry) { entries_.push_back(std::move(entry)); }
+  std::vector<std::shared_ptr<const Entry>> entries_;  // the overlay's first
+  std::vector<SkippedRow> skipped_;
+  std::string directory_;
+};
+
+/// Geometric mean of a row's measured times in microseconds; 0 where it has none.
+double mean_us(const TunedRow& row);
+double mean_us(const GemmTunedRow& row);
+
+/// Writes `row` to `directory`/<arch>/NAME.json, whole or not at all, and returns the path. NAME is `name`, or where a
+/// file of that name holds a row of another problem, family or range of rows, `name` and eight digits of the row's own.
+/// Throws ConfigError for a folder that cannot be written.
+std::string write_tuned_file(const std::string& directory, const std::string& name, const AnyTunedRow& row);
+
+}  // namespace kernelwright
