@@ -15,9 +15,9 @@
 #include <random>
 #include <vector>
 
-#include "kernelwright/runtime/compiler_identity.h"
-#include "kernelwright/runtime/cubin_cache.h"
-#include "kernelwright/runtime/nvrtc_path.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/compile/compiler_identity.h"
+#include "kernelwright/runtime/compile/nvrtc_path.h"
 
 namespace {
 

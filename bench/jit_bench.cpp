@@ -29,8 +29,8 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/runtime/backend.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/cuda_backend.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/cuda/cuda_backend.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 namespace kernelwright {
 namespace {

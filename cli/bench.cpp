@@ -10,7 +10,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kinds.h"
 #include "targets.h"
 #include "terminal.h"

@@ -8,7 +8,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "targets.h"
 #include "terminal.h"
 #include "verbs.h"

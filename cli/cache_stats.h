@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
 
 namespace kernelwright::cli {
 

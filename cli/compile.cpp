@@ -11,7 +11,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/parallel.h"
 #include "resources.h"
 #include "targets.h"

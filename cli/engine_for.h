@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "options.h"
 
 namespace kernelwright::cli {

@@ -9,7 +9,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "options.h"
 #include "terminal.h"
 

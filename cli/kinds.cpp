@@ -8,7 +8,7 @@
 
 #include "bound.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 namespace kernelwright::cli {
 namespace {

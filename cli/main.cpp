@@ -11,7 +11,7 @@
 #include "exit_code.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "resources.h"
 #include "terminal.h"
 

@@ -10,8 +10,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/config.h"
-#include "kernelwright/runtime/cubin_cache.h"
-#include "kernelwright/runtime/emulator/emulator_options.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/device/emulator_options.h"
 
 namespace kernelwright::cli {
 

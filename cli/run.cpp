@@ -11,7 +11,7 @@
 #include "hazards.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_arrays.h"
 #include "kernelwright/verify/gemm_arrays.h"
 #include "kinds.h"

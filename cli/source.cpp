@@ -14,7 +14,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "resources.h"
 #include "targets.h"
 #include "verbs.h"

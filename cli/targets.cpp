@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::cli {
 

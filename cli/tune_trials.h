@@ -10,8 +10,8 @@
 #include "engine_for.h"
 #include "kernelwright/generator/plan/candidates.h"
 #include "kernelwright/generator/tuned/row.h"
-#include "kernelwright/runtime/tuner.h"
-#include "kernelwright/runtime/tuning_log.h"
+#include "kernelwright/runtime/tune/tuner.h"
+#include "kernelwright/runtime/tune/tuning_log.h"
 
 namespace kernelwright::cli {
 

@@ -31,10 +31,10 @@ install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.fish DESTINATION ${CMAKE
 foreach(folder generator runtime)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
           FILES_MATCHING PATTERN "*.h"
-          PATTERN "attention_arguments.h" EXCLUDE  # between .cpp files: it needs fmt
-          PATTERN "attention_tensor_maps.h" EXCLUDE   # likewise: it needs the one above
+          PATTERN "attention/arguments.h" EXCLUDE   # between .cpp files: it needs fmt
+          PATTERN "attention/tensor_maps.h" EXCLUDE # likewise: it needs the one above
           PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
-          PATTERN "driver.h" EXCLUDE)              # likewise: it needs cuda.h
+          PATTERN "cuda/driver.h" EXCLUDE)         # likewise: it needs cuda.h
 endforeach()
 # The Python module looks for the library in the folders above it: PYTHONPATH=<prefix>/<libdir>/kernelwright/python is all.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/kernelwright DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python

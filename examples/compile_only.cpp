@@ -10,7 +10,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 using namespace kernelwright;
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 using namespace kernelwright;
 

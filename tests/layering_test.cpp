@@ -101,7 +101,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
     std::map<std::string, std::set<std::string>> rows = {
         {"generator", {"generator", t + "contract"}},
         {"runtime", {"runtime", "runtime/emulator", "generator", t + "contract"}},
-        {"runtime/emulator", {"runtime/emulator"}},                   // and five headers: see violation_of()
+        {"runtime/emulator", {"runtime/emulator"}},                   // and some headers: see violation_of()
         {"cli/verify", {"cli/verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
         {"cli", {"cli", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {"examples", {"examples", "runtime", "generator", t + "contract"}},
@@ -132,7 +132,7 @@ const std::vector<Library>& libraries() {
   static const auto library_header = [](const std::string& path) {
     // Between .cpp files, not installed.
     for (const char* inner :
-         {"runtime/attention_arguments.h", "runtime/attention_tensor_maps.h", "generator/attention/family.h"})
+         {"runtime/attention/arguments.h", "runtime/attention/tensor_maps.h", "generator/attention/family.h"})
       if (path == inner) return false;
     return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
   };
@@ -140,9 +140,9 @@ const std::vector<Library>& libraries() {
   static const std::vector<Library> rows = {
       {"nlohmann/", "generator/json/*.cpp",
        [](const std::string& path) { return starts(path, "generator/json/") && ends(path, ".cpp"); }},
-      {"nvrtc.h", "runtime/compiler.cpp and runtime/nvrtc*.cpp",
+      {"nvrtc.h", "runtime/compile/compiler.cpp and runtime/compile/nvrtc*.cpp",
        [](const std::string& path) {
-         return path == "runtime/compiler.cpp" || (starts(path, "runtime/nvrtc") && ends(path, ".cpp"));
+         return path == "runtime/compile/compiler.cpp" || (starts(path, "runtime/compile/nvrtc") && ends(path, ".cpp"));
        }},
       {"cuda.h", "runtime/*.cpp",
        [](const std::string& path) { return layer_of(path) == "runtime" && ends(path, ".cpp"); }},
@@ -187,7 +187,7 @@ std::string violation_of(const std::string& path, const std::string& name) {
   // The emulator stands in for a device: it knows what a device does for us, the words and architectures in which that
   // is said, how the library says no and how it counts. Nothing else: no kernel, no Spec, no engine.
   if (layer == "runtime/emulator" &&
-      (name == "kernelwright/runtime/backend.h" || name == "kernelwright/generator/problem/arch.h" ||
+      (starts(name, "kernelwright/runtime/device/") || name == "kernelwright/generator/problem/arch.h" ||
        name == "kernelwright/generator/checked.h" || name == "kernelwright/generator/problem/enums.h" ||
        name == "kernelwright/generator/error.h"))
     return "";
@@ -260,8 +260,9 @@ TEST_P(LayeringRule, JudgesAMadeUpFile) {
 INSTANTIATE_TEST_SUITE_P(
     Refuses, LayeringRule,
     testing::Values(
-        Case{"generator/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "generator must not see runtime"},
-        Case{"generator/a.cpp", "  #  include <kernelwright/runtime/engine.h>", "generator must not see runtime"},
+        Case{"generator/a.cpp", "#include \"kernelwright/runtime/engine/engine.h\"", "generator must not see runtime"},
+        Case{"generator/a.cpp", "  #  include <kernelwright/runtime/engine/engine.h>",
+             "generator must not see runtime"},
         Case{"generator/a.cpp", "#include \"../runtime/engine.h\"", "climbs out of its folder"},
         Case{"generator/a.cpp", "#include \"tests/support/x.h\"", "generator must not see tests"},
         Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "runtime must not see cli"},
@@ -271,23 +272,24 @@ INSTANTIATE_TEST_SUITE_P(
              "runtime/emulator must not see generator"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/attention/shared_map.h\"",
              "runtime/emulator must not see generator"},
-        Case{"runtime/emulator/a.h", "#include \"kernelwright/runtime/engine.h\"",
+        Case{"runtime/emulator/a.h", "#include \"kernelwright/runtime/engine/engine.h\"",
              "runtime/emulator must not see runtime"},
-        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/runtime/binary.h\"",
+        Case{"runtime/emulator/a.cpp", "#include \"kernelwright/runtime/binary/binary.h\"",
              "runtime/emulator must not see runtime"},
         Case{"runtime/emulator/a.cpp", "#include \"contract/attention_layout.h\"",
              "runtime/emulator must not see templates/contract"},
-        Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine.h\"", "cli/verify must not see runtime"},
+        Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine/engine.h\"",
+             "cli/verify must not see runtime"},
         Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see cli/verify"},
         Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/json/*.cpp"},
         Case{"generator/json/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/json/*.cpp"},
-        Case{"runtime/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compiler.cpp"},
-        Case{"runtime/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
+        Case{"runtime/cuda/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compile/compiler.cpp"},
+        Case{"runtime/cuda/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/emulator/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
-        Case{"runtime/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
-        Case{"runtime/engine.h", "#include <fmt/core.h>", "no installed header"},
+        Case{"runtime/cuda/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
+        Case{"runtime/engine/engine.h", "#include <fmt/core.h>", "no installed header"},
         Case{"generator/plan.h", "#include \"contract/attention_params.h\"", "no installed header"},
-        Case{"runtime/engine.cpp", "#include <CLI/CLI.hpp>", "belongs in cli/"},
+        Case{"runtime/engine/engine.cpp", "#include <CLI/CLI.hpp>", "belongs in cli/"},
         Case{"cli/run.cpp", "#include <gtest/gtest.h>", "belongs in tests/"},
         Case{"templates/kernels/gemm.cu", "#include <cuda_bf16.h>", "templates include nothing but templates"},
         Case{"templates/tile/a.cuh", "#include \"mma/sm80.cuh\"", "templates/tile must not see templates/mma"},
@@ -309,14 +311,16 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"generator/a.cpp", "#include <vector>\n#include <fmt/core.h>\n#include \"contract/a.h\"", ""},
         Case{"generator/json/read.cpp", "#include <nlohmann/json.hpp>", ""},
-        Case{"runtime/compiler.cpp", "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
-        Case{"runtime/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/backend.h\"", ""},
+        Case{"runtime/compile/compiler.cpp",
+             "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
+        Case{"runtime/cuda/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/device/backend.h\"",
+             ""},
         Case{"runtime/emulator/machine.cpp",
-             "#include \"kernelwright/runtime/backend.h\"\n#include \"kernelwright/generator/problem/arch.h\"\n"
+             "#include \"kernelwright/runtime/device/backend.h\"\n#include \"kernelwright/generator/problem/arch.h\"\n"
              "#include \"kernelwright/generator/problem/enums.h\"\n#include \"kernelwright/generator/error.h\"",
              ""},
-        Case{"runtime/engine_state.cpp", "#include \"kernelwright/runtime/emulator/emulator_backend.h\"", ""},
-        Case{"cli/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine.h\"", ""},
+        Case{"runtime/engine/engine_state.cpp", "#include \"kernelwright/runtime/emulator/emulator_backend.h\"", ""},
+        Case{"cli/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine/engine.h\"", ""},
         Case{"templates/kernels/a.cu", "#include \"spec.h\"\n#include \"policy/a.cuh\"\n#include \"mma/sm80.cuh\"", ""},
         Case{"templates/ptx/a.cuh", "void f() { asm volatile(\"bar.sync 0;\"); }", ""},
         Case{"generator/a.cpp", "// #include <cuda.h>\n/*\n#include <cuda.h>\n*/", ""},

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernelwright/runtime/attention_kernel.h"
+#include "kernelwright/runtime/attention/kernel.h"
 #include "kernelwright/verify/attention_case.h"
 #include "kernelwright/verify/twice_device.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernelwright/runtime/gemm_kernel.h"
+#include "kernelwright/runtime/gemm/kernel.h"
 #include "kernelwright/verify/gemm_case.h"
 #include "kernelwright/verify/twice_device.h"
 

@@ -2,8 +2,8 @@
 /// second took.
 #pragma once
 
-#include "kernelwright/runtime/backend.h"
-#include "kernelwright/runtime/owned_event.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/device/owned_event.h"
 
 namespace kernelwright {
 

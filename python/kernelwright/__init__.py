@@ -1,6 +1,6 @@
 """Kernelwright from Python: attention and GEMM kernels specialised and compiled while the program runs.
 
-A thin module over the C ABI (runtime/c_api.h): ctypes and DLPack alone, no framework at build or import. Tensors of PyTorch,
+A thin module over the C ABI (runtime/c/c_api.h): ctypes and DLPack alone, no framework at build or import. Tensors of PyTorch,
 CuPy, JAX or anything else with DLPack go in as they are.
 
     engine = kernelwright.Engine()

@@ -1,4 +1,4 @@
-"""Engine, Kernel and Array: the handles of runtime/c_api.h with Python's manners. docs/embedding.md has the life of a kernel."""
+"""Engine, Kernel and Array: the handles of runtime/c/c_api.h with Python's manners. docs/embedding.md has the life of a kernel."""
 import atexit
 import ctypes
 import json
@@ -403,7 +403,7 @@ class Kernel(_Handle):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
         Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
-        attention_kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
+        runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
         kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...]. What shapes do not tell must be given: q_len
         (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses
         (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q, and num_pages, the pages of k and v,

@@ -1,4 +1,4 @@
-"""The shared library: where it is looked for, the structs and functions of runtime/c_api.h, statuses as exceptions.
+"""The shared library: where it is looked for, the structs and functions of runtime/c/c_api.h, statuses as exceptions.
 
 Every struct starts with struct_size, so this file goes on working with a newer library, and an older library refuses only
 fields that are set (docs/embedding.md, "The C ABI").

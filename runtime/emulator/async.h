@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/completion.h"
+#include "kernelwright/runtime/device/completion.h"
 
 namespace kernelwright::emulator {
 

@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/runtime/backend.h"
-#include "kernelwright/runtime/emulator/completion.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/device/completion.h"
 #include "kernelwright/runtime/emulator/hazard_kind.h"
 #include "kernelwright/runtime/emulator/memory.h"
 #include "kernelwright/runtime/emulator/ptx_module.h"

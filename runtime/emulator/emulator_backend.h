@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/emulator_options.h"
 
 namespace kernelwright {
 

@@ -11,7 +11,7 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/problem/enums.h"
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::emulator {
 

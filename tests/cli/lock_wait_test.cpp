@@ -2,7 +2,7 @@
 #include <chrono>
 
 #include "command_fixture.h"
-#include "kernelwright/runtime/file_lock.h"
+#include "kernelwright/runtime/cache/file_lock.h"
 
 namespace kernelwright {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/command_fixture.h"
 #include "kernelwright/generator/tuned/table.h"
-#include "kernelwright/runtime/tuning_log.h"
+#include "kernelwright/runtime/tune/tuning_log.h"
 
 namespace kernelwright {
 namespace {

@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "kernelwright/generator/digest.h"
-#include "kernelwright/runtime/engine.h"
-#include "kernelwright/runtime/events.h"
+#include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/engine/events.h"
 
 int main(int argc, char**) {
   if (argc > 1) kernelwright::Engine engine;  // never: to be linked is enough

@@ -14,7 +14,7 @@
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/attention_reference.h"

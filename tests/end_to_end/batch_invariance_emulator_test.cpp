@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "end_to_end/attention_problems.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/float_formats.h"

@@ -12,7 +12,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/verify/parallel.h"
 #include "support/paths.h"
 

@@ -9,7 +9,7 @@
 
 #include "fmt/format.h"
 #include "kernelwright/generator/source/template_library.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 
 namespace kernelwright {

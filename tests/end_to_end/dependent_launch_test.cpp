@@ -10,7 +10,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/float_formats.h"
 #include "support/ptx_store.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/random.h"
 #include "support/cuda_engine.h"
 #include "support/emulated_gemm.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/gemm_bound.h"
 #include "kernelwright/verify/gemm_device.h"
 #include "support/cuda_engine.h"

@@ -16,7 +16,7 @@
 #include "end_to_end/random_calls.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/random.h"

@@ -14,9 +14,9 @@
 
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/engine.h"
-#include "kernelwright/runtime/nvrtc_path.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_bound.h"
 #include "kernelwright/verify/attention_device.h"
 #include "support/command.h"

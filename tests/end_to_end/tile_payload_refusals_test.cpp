@@ -7,7 +7,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/source/template_library.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 
 namespace kernelwright {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernelwright/generator/checked.h"
-#include "kernelwright/runtime/c_api_engine.h"
+#include "kernelwright/runtime/c/c_api_engine.h"
 #include "kernelwright/runtime/emulator/tensor_map.h"
 #include "support/fake_store.h"
 

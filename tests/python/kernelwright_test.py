@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""python/kernelwright on the emulator, against attention in plain Python; and its structs against runtime/c_api.h.
+"""python/kernelwright on the emulator, against attention in plain Python; and its structs against runtime/c/c_api.h.
 
 Needs no NumPy: the one test of it is skipped without. ctest sets PYTHONPATH and KERNELWRIGHT_LIBRARY.
 """
@@ -19,7 +19,7 @@ import unittest
 import kernelwright
 from kernelwright import ConfigError, _library, _tensors
 
-HEADER = pathlib.Path(__file__).parents[2] / "runtime" / "c_api.h"
+HEADER = pathlib.Path(__file__).parents[2] / "runtime" / "c" / "c_api.h"
 HEAD = 64
 
 
@@ -389,7 +389,7 @@ class OnTheEmulator(unittest.TestCase):
             kernelwright.Engine("emulator", event_level="loud")
 
     def test_configs_come_as_dicts_text_and_paths(self):
-        path = HEADER.parents[1] / "configs" / "problems" / "causal-d64.json"
+        path = HEADER.parents[2] / "configs" / "problems" / "causal-d64.json"
         keys = {self.engine.prepare(config).key for config in (path, str(path), path.read_text())}
         self.assertEqual(len(keys), 1)
 

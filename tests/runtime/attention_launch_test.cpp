@@ -7,7 +7,7 @@
 
 #include "contract/attention_params.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/runtime/attention_arguments.h"
+#include "kernelwright/runtime/attention/arguments.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

@@ -1,7 +1,7 @@
 /// What a launch of gemm_sm100 hands to the device: its tensor maps, and which arguments it refuses.
 #include "contract/blackwell_gemm.h"
-#include "kernelwright/runtime/gemm_arguments.h"
-#include "kernelwright/runtime/kernel_notes.h"
+#include "kernelwright/runtime/engine/notes.h"
+#include "kernelwright/runtime/gemm/arguments.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

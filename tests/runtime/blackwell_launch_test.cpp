@@ -1,7 +1,7 @@
 /// What a launch of attention_sm100 hands to the device: its tensor maps, and numbers by value.
 #include "contract/blackwell_attention.h"
-#include "kernelwright/runtime/attention_tensor_maps.h"
-#include "kernelwright/runtime/kernel_notes.h"
+#include "kernelwright/runtime/attention/tensor_maps.h"
+#include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

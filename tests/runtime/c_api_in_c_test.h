@@ -2,7 +2,7 @@
 #ifndef KERNELWRIGHT_TESTS_C_API_IN_C_TEST_H
 #define KERNELWRIGHT_TESTS_C_API_IN_C_TEST_H
 
-#include "kernelwright/runtime/c_api.h"
+#include "kernelwright/runtime/c/c_api.h"
 
 #ifdef __cplusplus
 extern "C" {

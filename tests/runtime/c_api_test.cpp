@@ -1,12 +1,12 @@
 /// The C ABI: the checks that are written in C, and what needs threads and exceptions to be seen.
-#include "kernelwright/runtime/c_api.h"
+#include "kernelwright/runtime/c/c_api.h"
 
 #include <cstring>
 #include <thread>
 
 #include "contract/attention_params.h"
 #include "contract/quantize_params.h"
-#include "kernelwright/runtime/c_api_engine.h"
+#include "kernelwright/runtime/c/c_api_engine.h"
 #include "runtime/c_api_in_c_test.h"
 #include "runtime/engine_fixture.h"
 

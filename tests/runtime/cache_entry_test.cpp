@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/cache_entry.h"
+#include "kernelwright/runtime/cache/entry.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/cache_key.h"
+#include "kernelwright/runtime/binary/cache_key.h"
 
 #include <gtest/gtest.h>
 

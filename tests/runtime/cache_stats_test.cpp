@@ -6,8 +6,8 @@
 #include <ctime>
 #include <thread>
 
-#include "kernelwright/runtime/cache_numbers.h"
-#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/cache/numbers.h"
 #include "runtime/cache_testing.h"
 
 namespace kernelwright {

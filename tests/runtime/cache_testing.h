@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/cache_names.h"
-#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/cache/names.h"
 
 namespace kernelwright::testing {
 

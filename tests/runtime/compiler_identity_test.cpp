@@ -1,11 +1,11 @@
-#include "kernelwright/runtime/compiler_identity.h"
+#include "kernelwright/runtime/compile/compiler_identity.h"
 
 #include <elf.h>
 #include <gmock/gmock.h>
 
 #include <cstring>
 
-#include "kernelwright/runtime/nvrtc_path.h"
+#include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "runtime/cache_testing.h"
 
 namespace kernelwright {

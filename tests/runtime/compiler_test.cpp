@@ -1,5 +1,5 @@
 // The compiler against the real NVRTC ($KERNELWRIGHT_NVRTC, else the one that is found). Skips by name where none is.
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/compiler_identity.h"
+#include "kernelwright/runtime/compile/compiler_identity.h"
 
 namespace kernelwright {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "kernelwright/runtime/cache_index.h"
+#include "kernelwright/runtime/cache/index.h"
 #include "runtime/cache_testing.h"
 
 namespace kernelwright {

@@ -1,6 +1,6 @@
 // One process: what is found where, what is written, what threads see. Processes, deaths and forks:
 // cubin_cache_process_test; hostile and broken disks: cubin_cache_disk_test.
-#include "kernelwright/runtime/cubin_cache.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

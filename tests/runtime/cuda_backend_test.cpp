@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/backend.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright {
 namespace {

@@ -1,5 +1,5 @@
 /// The key tells every two problems apart, and the table finds while it grows.
-#include "kernelwright/runtime/dispatch_table.h"
+#include "kernelwright/runtime/engine/dispatch_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "kernelwright/runtime/kernel_slot.h"
+#include "kernelwright/runtime/slot/kernel_slot.h"
 
 namespace kernelwright {
 namespace {

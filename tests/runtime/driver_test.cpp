@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/cuda_backend.h"
+#include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "support/stub_cuda.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Files that the loader would take to its death, on a small library of the build's own.
-#include "kernelwright/runtime/elf_file.h"
+#include "kernelwright/runtime/compile/elf_file.h"
 
 #include <elf.h>
 #include <gmock/gmock.h>

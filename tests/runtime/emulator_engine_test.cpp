@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "kernelwright/runtime/cuda_backend.h"
+#include "kernelwright/runtime/compile/line_info.h"
+#include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/kernel_loader.h"
-#include "kernelwright/runtime/kernel_notes.h"
-#include "kernelwright/runtime/line_info.h"
+#include "kernelwright/runtime/engine/loader.h"
+#include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

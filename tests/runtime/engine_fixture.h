@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "support/fake_backend.h"
 #include "support/fake_store.h"
 

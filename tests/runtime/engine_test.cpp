@@ -1,6 +1,6 @@
 /// prepare(), its policies, sealing, promotion, captures and devices, on a backend and a compiler that we hold by the
 /// hand.
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-# Lists what LIBRARY exports with NM; fails unless all of it is kernelwright_* of a version of ours (runtime/c_api.map), and
+# Lists what LIBRARY exports with NM; fails unless all of it is kernelwright_* of a version of ours (runtime/c/c_api.map), and
 # unless DECLARED (a header) and the list name the same functions.
 execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" lines "${text}")

@@ -1,5 +1,5 @@
 // Sources that a compiler rejected lie in one folder, which stays small.
-#include "kernelwright/runtime/failed_sources.h"
+#include "kernelwright/runtime/compile/failed_sources.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

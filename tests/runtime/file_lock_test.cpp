@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/file_lock.h"
+#include "kernelwright/runtime/cache/file_lock.h"
 
 #include <gmock/gmock.h>
 #include <sys/mount.h>

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "contract/gemm_params.h"
-#include "kernelwright/runtime/gemm_arguments.h"
-#include "kernelwright/runtime/kernel_notes.h"
+#include "kernelwright/runtime/engine/notes.h"
+#include "kernelwright/runtime/gemm/arguments.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

@@ -5,8 +5,8 @@
 
 #include "contract/hopper_attention.h"
 #include "contract/hopper_decode.h"
-#include "kernelwright/runtime/attention_tensor_maps.h"
-#include "kernelwright/runtime/kernel_notes.h"
+#include "kernelwright/runtime/attention/tensor_maps.h"
+#include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine_fixture.h"
 
 namespace kernelwright::testing {

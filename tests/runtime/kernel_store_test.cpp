@@ -1,5 +1,5 @@
 /// Spec -> Binary without a device: cached, shared between stores, found where no compiler is.
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

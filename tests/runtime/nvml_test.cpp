@@ -1,5 +1,5 @@
 // The SM clock, from a library that may not be there.
-#include "kernelwright/runtime/nvml.h"
+#include "kernelwright/runtime/cuda/nvml.h"
 
 #include <gtest/gtest.h>
 

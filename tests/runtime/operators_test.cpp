@@ -1,10 +1,10 @@
 // What operators are told: kernels one by one, latencies, text for Prometheus, events by level, sealed and ready.
 #include <utility>
 
-#include "kernelwright/runtime/c_api.h"
-#include "kernelwright/runtime/c_api_engine.h"
-#include "kernelwright/runtime/latency.h"
-#include "kernelwright/runtime/prometheus.h"
+#include "kernelwright/runtime/c/c_api.h"
+#include "kernelwright/runtime/c/c_api_engine.h"
+#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/engine/prometheus.h"
 #include "runtime/c_api_in_c_test.h"
 #include "runtime/cache_testing.h"
 #include "runtime/engine_fixture.h"

@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernelwright/runtime/nvrtc_path.h"
+#include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "support/paths.h"
 
 namespace kernelwright {

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/ptxas_log.h"
+#include "kernelwright/runtime/compile/ptxas_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/c_api.h"
+#include "kernelwright/runtime/c/c_api.h"
+#include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/emulator/own_thread.h"
-#include "kernelwright/runtime/nvrtc_path.h"
 
 namespace kernelwright {
 namespace {

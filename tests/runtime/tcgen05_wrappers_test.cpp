@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/number_formats.h"
 #include "support/paths.h"

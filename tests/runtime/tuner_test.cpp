@@ -1,5 +1,5 @@
 // The race, timed by a clock and a stopwatch of the test's own.
-#include "kernelwright/runtime/tuner.h"
+#include "kernelwright/runtime/tune/tuner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The log of trials: what one process writes another reads, whole lines or none.
-#include "kernelwright/runtime/tuning_log.h"
+#include "kernelwright/runtime/tune/tuning_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 namespace kernelwright::test {
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernelwright/runtime/c_api.h"
+#include "kernelwright/runtime/c/c_api.h"
 
 static kernelwright_engine* engine; /* reachable to the end: a leak checker has nothing to say */
 static atomic_long events;

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/engine/engine.h"
 
 namespace {
 

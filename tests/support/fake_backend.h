@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::testing {
 

@@ -11,7 +11,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright::testing {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/kernel_store.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright::test {
 

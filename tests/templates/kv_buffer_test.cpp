@@ -2,7 +2,7 @@
 // device memory to fragments, by each form, trait, count of stages, swizzle and split of a tile among warps. A
 // fragment's elements are bits that only their row and column have, so a result is right or wrong. Then the same with
 // one mistake in the template or around it, which has to be found. Skips by name where NVRTC is not.
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

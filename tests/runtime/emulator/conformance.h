@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::test {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/backend.h"
+#include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/verify/float_formats.h"
 #include "kernelwright/verify/random.h"
 #include "runtime/emulator/kernels/hopper_params.h"

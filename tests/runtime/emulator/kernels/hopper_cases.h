@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/backend.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/device/backend.h"
 #include "runtime/emulator/kernels/hopper_params.h"
 
 namespace kernelwright::test {

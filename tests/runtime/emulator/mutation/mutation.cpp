@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/compiler.h"
+#include "kernelwright/runtime/compile/compiler.h"
 #include "runtime/emulator/mutation/mutation_report.h"
 
 namespace {

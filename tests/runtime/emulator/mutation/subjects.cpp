@@ -7,8 +7,8 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/compiler.h"
-#include "kernelwright/runtime/engine.h"
+#include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention_device.h"
 #include "kernelwright/verify/gemm_device.h"
 #include "runtime/emulator/kernels/hopper_cases.h"

@@ -1,0 +1,155 @@
+#include "kernelwright/runtime/attention/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "kernelwright/runtime/attention/arguments.h"
+
+namespace kernelwright::detail {
+namespace {
+
+constexpr std::size_t kMostSentences = 16;
+
+class Sentences {
+ public:
+  template <class... Args>
+  void add(fmt::format_string<Args...> text, Args&&... args) {
+    if (list_.size() < kMostSentences) list_.push_back(fmt::format(text, std::forward<Args>(args)...));
+    ++count_;
+  }
+  std::vector<std::string> take() {
+    if (count_ > kMostSentences) list_.back() = fmt::format("and {} more", count_ - kMostSentences + 1);
+    return std::move(list_);
+  }
+
+ private:
+  std::vector<std::string> list_;
+  std::size_t count_ = 0;
+};
+
+class Checker {
+ public:
+  Checker(const LoadedAttention& kernel, const AttentionTensors& tensors) : kernel_(kernel), tensors_(tensors) {}
+
+  std::vector<std::string> run() {
+    const AttentionSpec& spec = kernel_.spec;
+    const auto batch = static_cast<std::size_t>(tensors_.batch);
+    std::vector<std::int64_t> q_lens(batch, tensors_.q_len), kv_lens(batch, tensors_.kv_len);
+    if (spec.q_layout == QLayout::kRagged)
+      read_offsets("q_offsets", tensors_.q_offsets, "q_tokens", tensors_.q_tokens, q_lens);
+    for (std::size_t b = 0; spec.q_layout == QLayout::kRagged && b < batch; ++b)
+      if (q_lens[b] > tensors_.q_len) {
+        text_.add("q_offsets: sequence {} has {} queries, above q_len {}; the first {} are computed", b, q_lens[b],
+                  tensors_.q_len, tensors_.q_len);
+        q_lens[b] = tensors_.q_len;
+      }
+    if (spec.kv_layout == KvLayoutKind::kRagged) {
+      const std::int64_t tokens = kv_tokens_of(tensors_);
+      read_offsets("kv_offsets", tensors_.kv_offsets, "kv_tokens",
+                   tokens > 0 ? tokens : std::numeric_limits<std::int32_t>::max(), kv_lens);
+    } else if (tensors_.kv_lengths) {
+      read_lengths(q_lens, kv_lens);
+    }
+    if (spec.kv_layout == KvLayoutKind::kPaged && tensors_.page_table) read_pages(q_lens, kv_lens);
+    return text_.take();
+  }
+
+ private:
+  std::vector<std::int32_t> read(DevicePtr from, std::size_t count) const {
+    std::vector<std::int32_t> values(count);
+    kernel_.device->copy_to_host(values.data(), from, count * sizeof(std::int32_t));
+    return values;
+  }
+
+  /// Lengths of sequences as kernels see them (policy/attention_item.cuh).
+  void read_offsets(const char* name, DevicePtr from, const char* extent, std::int64_t tokens,
+                    std::vector<std::int64_t>& lengths) {
+    const std::vector<std::int32_t> offsets = read(from, lengths.size() + 1);
+    const auto bounded = [&](std::int32_t offset) {
+      return offset < 0 ? tokens : std::min<std::int64_t>(offset, tokens);
+    };
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      if (offsets[i] < 0)
+        text_.add("{}[{}] is {}; it is read as {} {}", name, i, offsets[i], extent, tokens);
+      else if (offsets[i] > tokens)
+        text_.add("{}[{}] is {}, above {} {}; it is read as {}", name, i, offsets[i], extent, tokens, tokens);
+      if (i == 0) continue;
+      const std::int64_t count = bounded(offsets[i]) - bounded(offsets[i - 1]);
+      if (offsets[i] >= 0 && offsets[i] < offsets[i - 1])
+        text_.add("{}[{}] is {}, below {}[{}], {}; sequence {} is read as empty", name, i, offsets[i], name, i - 1,
+                  offsets[i - 1], i - 1);
+      lengths[i - 1] = std::max<std::int64_t>(count, 0);
+    }
+  }
+
+  void read_lengths(const std::vector<std::int64_t>& q_lens, std::vector<std::int64_t>& lengths) {
+    const std::vector<std::int32_t> given = read(tensors_.kv_lengths, lengths.size());
+    const bool prompt = kernel_.spec.cache_length == CacheLength::kPrompt;
+    const std::int64_t most = tensors_.kv_len;
+    for (std::size_t b = 0; b < lengths.size(); ++b) {
+      const std::int64_t own = prompt ? q_lens[b] : 0, length = given[b] + own;
+      if (given[b] < 0)
+        text_.add("kv_lengths[{}] is {}; it is read as 0", b, given[b]);
+      else if (length > most && prompt)
+        text_.add("kv_lengths[{}] is {} beside {} queries, above kv_len {}; it is read as {}", b, given[b], own, most,
+                  std::max<std::int64_t>(most - own, 0));
+      else if (length > most)
+        text_.add("kv_lengths[{}] is {}, above kv_len {}; it is read as {}", b, given[b], most, most);
+      lengths[b] = std::min(std::max<std::int64_t>(given[b], 0) + own, most);
+    }
+  }
+
+  /// The first key that some query of a sequence sees (policy/mask.cuh).
+  std::int64_t first_key(std::int64_t q_len, std::int64_t kv_len) const {
+    const AttentionSpec& spec = kernel_.spec;
+    const Window window = tensors_.window.value_or(kernel_.window);
+    const std::int64_t own = kv_len - q_len;
+    std::int64_t first = 0;
+    if (spec.mask == MaskKind::kChunked && spec.chunk > 0)
+      first = std::max<std::int64_t>(0, std::min(own / spec.chunk * spec.chunk, own - kernel_.chunk_reach));
+    const bool hides_low = spec.mask == MaskKind::kChunked || spec.mask == MaskKind::kSlidingWindow;
+    if (hides_low && window.left >= 0 && own > window.left) first = std::max(first, own - window.left);
+    return first;
+  }
+
+  void read_pages(const std::vector<std::int64_t>& q_lens, const std::vector<std::int64_t>& kv_lens) {
+    const std::int64_t size = kernel_.spec.page_size, pages = tensors_.num_pages;
+    const auto stride = static_cast<std::size_t>(tensors_.page_table_stride);
+    for (std::size_t b = 0; b < kv_lens.size(); ++b) {
+      if (q_lens[b] <= 0) continue;
+      const auto first = static_cast<std::size_t>(first_key(q_lens[b], kv_lens[b]) / size);
+      const auto end = static_cast<std::size_t>((kv_lens[b] + size - 1) / size);
+      if (end <= first) continue;
+      const DevicePtr row = tensors_.page_table + (b * stride + first) * sizeof(std::int32_t);
+      const std::vector<std::int32_t> entries = read(row, end - first);
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (entries[i] < 0)
+          text_.add("page_table[{}, {}] is {}, which is no page; its keys are read as zeros", b, first + i, entries[i]);
+        else if (pages > 0 && entries[i] >= pages)
+          text_.add("page_table[{}, {}] is {}, and there are pages 0 to {}; its keys are read as zeros", b, first + i,
+                    entries[i], pages - 1);
+      }
+    }
+  }
+
+  const LoadedAttention& kernel_;
+  const AttentionTensors& tensors_;
+  Sentences text_;
+};
+
+}  // namespace
+
+std::vector<std::string> find_bad_data(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
+  bool refused = tensors.batch <= 0 || tensors.q_len <= 0;
+  check_arguments(kernel, tensors, resolve_strides(kernel, tensors),
+                  [&](bool broken, const char*, const auto&) { refused = refused || broken; });
+  if (refused) return {};  // launch() has the words, or nothing to do
+  if (kernel.device->capture_state(stream) != CaptureState::kNone) return {};
+  kernel.device->synchronize(stream);
+  return Checker(kernel, tensors).run();
+}
+
+}  // namespace kernelwright::detail

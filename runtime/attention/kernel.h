@@ -1,0 +1,156 @@
+/// One attention kernel on one device, ready to be launched, and the tensors that a launch takes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/slot/kernel_handle.h"
+
+namespace kernelwright {
+
+namespace detail {
+struct AttentionKind;
+}
+
+/// How one operand is walked, in elements; its last dimension is contiguous. All zero: the operand is contiguous and
+/// the strides follow from the shape. Inputs may broadcast with a zero (not to kernels that read through tensor maps,
+/// attention_sm90); every other stride is at least one head, and a multiple of 16 bytes.
+struct TensorStrides {
+  std::int64_t batch = 0;  // of a page, where keys are paged; ignored where rows are ragged
+  std::int64_t token = 0;
+  std::int64_t head = 0;
+};
+
+/// What one attention launch reads and writes. Addresses are device addresses of the kernel's device; null where the
+/// problem has no such operand. q, k, v and o are aligned to 16 bytes, everything else to its element.
+///   q, o  [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
+///   k, v  [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
+///         [pages, page_size, kv_heads, head_dim]
+/// The buffers must outlive the work that launch() queues.
+///
+/// What the buffers hold is not trusted with memory: no length, offset or page that a kernel finds there makes it leave
+/// the tensors that are described here. A length is read as the nearest of [0, kv_len], a page as num_pages says. An
+/// offset that is negative or past the end of the rows (q_tokens, kv_tokens) is read as the end, and of a sequence of
+/// ragged queries at most q_len are computed. EngineOptions::check_data tells which of them were wrong.
+struct AttentionTensors {
+  DevicePtr q = 0, k = 0, v = 0, o = 0;
+  DevicePtr lse = 0;         // [batch, q_heads, q_len] or [q_tokens, q_heads] f32; needed if the problem has "lse"
+  DevicePtr q_offsets = 0;   // [batch + 1] i32, ragged queries
+  DevicePtr kv_offsets = 0;  // [batch + 1] i32, ragged keys
+  /// [batch] i32, padded and paged keys: of each sequence, or with cache_length "prompt", which needs it, those ahead
+  /// of the keys of its own queries. 0: every sequence has kv_len keys.
+  DevicePtr kv_lengths = 0;
+  DevicePtr page_table = 0;            // [batch, page_table_stride] i32, paged keys; see num_pages
+  DevicePtr sinks = 0;                 // [q_heads] f32
+  DevicePtr k_scale = 0, v_scale = 0;  // [1] or [kv_heads] f32
+  /// See AttentionKernel::workspace_bytes(). Aligned to 16 bytes.
+  DevicePtr workspace = 0;
+  std::uint64_t workspace_bytes = 0;
+
+  int batch = 1;
+  int q_len = 1;   // queries of each sequence; of the longest one if ragged
+  int kv_len = 1;  // keys of each sequence; with kv_lengths or kv_offsets: of the longest one (its queries' included),
+                   // or a bound
+  std::int64_t q_tokens = 0;  // rows of ragged queries; unused if padded
+  /// Rows of ragged keys: of the tensors k and v, so that nothing behind them is read. 0: q_tokens, where kv_offsets is
+  /// q_offsets itself; else kernels that read through tensor maps (attention_sm90) refuse it. Unused if not ragged.
+  std::int64_t kv_tokens = 0;
+  int page_table_stride = 0;  // entries of one row of page_table
+
+  TensorStrides q_strides, k_strides, v_strides, o_strides;
+
+  /// SMs that this launch takes at most, so that others are left to communication; 0: all. Persistent kernels keep to
+  /// it (attention_sm90, but for "scheduler": "grid"); those that launch a CTA for each tile take no notice. The result
+  /// is the same to the bit.
+  int sm_budget = 0;
+
+  /// Programmatic dependent launch: this launch may start while the kernel ahead of it in the stream ends, and waits
+  /// for it (griddepcontrol.wait) before it touches memory. What it reads and writes is the same as without. A kernel
+  /// ahead that does not say when it is nearly done (griddepcontrol.launch_dependents) gains it little; one that was
+  /// itself launched so must have waited, in every CTA, as those of this library do. Refused below sm_90.
+  bool pdl = false;
+
+  std::optional<float> scale;    // of Q K^T, a finite number; absent: 1 / sqrt(head_dim.qk)
+  std::optional<float> softcap;  // absent: the problem's
+  /// [q_heads] f32, for score_mod alibi; 0: the geometric series, 2^(-8 (head + 1) / q_heads) where q_heads is a power
+  /// of two (docs/config.md).
+  DevicePtr alibi_slopes = 0;
+  std::optional<Window> window;  // absent: the problem's. Kind sliding_window alone
+
+  /// A head's rotary part, where the problem has one: as q and k, with rope.width for head_dim, which theirs then
+  /// lacks. A k_rope whose head stride alone is 0 is one for all KV heads.
+  DevicePtr q_rope = 0, k_rope = 0;
+  TensorStrides q_rope_strides, k_rope_strides;
+  /// Scales "per_token": f32, as q without its last dimension, contiguous. k_scale is then as k without its last
+  /// dimension, and v_scale [1].
+  DevicePtr q_scale = 0;
+
+  /// Pages that k and v have, paged keys. Give it: an entry of page_table that names none of them, be it negative or
+  /// too large, then stands for a page of zeros, keys and values both. 0: not known, and every entry that is not
+  /// negative is taken for a page; a wrong one makes the kernel read what is not its own.
+  int num_pages = 0;
+
+  /// Rows of ragged o and lse that belong to no sequence, ahead of q_offsets[0] and from q_offsets[batch] on, as
+  /// batches that are padded to the size of a graph have them. True: the launch makes them zeros, and their LSE -inf.
+  /// False: it leaves them as they are.
+  bool zero_padding = false;
+
+  /// Mask "tensor", alone or in an "and": [batch or 1, q_heads or 1, q_len or 1, kv_len] bytes as the problem says, of
+  /// which 0 hides a key. Queries count from their sequence's first, ragged or not. Of all three strides, `token` is
+  /// that of a query, keys are contiguous, and a dimension that is one for all has 0. All zero: contiguous. A key from
+  /// kv_len on has no element and is hidden.
+  DevicePtr mask = 0;
+  TensorStrides mask_strides;
+  /// Score modifier "tensor": as mask, of the problem's score_mod.dtype, whose elements join the scaled scores. -inf
+  /// hides a key.
+  DevicePtr bias = 0;
+  TensorStrides bias_strides;
+};
+
+/// A handle to the kernel of one attention problem.
+class AttentionKernel : public KernelHandle<detail::AttentionKind, AttentionProblem, AttentionPlan> {
+ public:
+  AttentionKernel() = default;
+
+  /// Queues the attention of `tensors` on `stream`, one launch or, where split keys are merged by a second one
+  /// that starts as the first drains, two. Allocates nothing once a kernel serves, and waits for nothing (tensor maps
+  /// are looked up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues
+  /// nothing. `stream` belongs to the kernel's device.
+  ///
+  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
+  /// refuses (if it refuses the second of two launches, the first one is queued and o is not written). While the kernel
+  /// is pending and no fallback serves it waits (OnMiss::kBlock, kFallback) or throws NotReadyError (kError, or
+  /// `stream` is capturing); if the kernel has failed and no fallback serves, it throws the error that stopped it.
+  void launch(const AttentionTensors& tensors, Stream stream) const;
+
+  /// Bytes of AttentionTensors::workspace that a launch of this extent takes; 0 for many prefills, and 8 for
+  /// those with a queue of tiles, which run without, too. Needs no zeroing
+  /// before any launch. Holds nothing between launches, so all kernels of one stream may share one buffer as large as
+  /// the largest answer; launches that may overlap (two streams, two branches of a graph) need one each. The answer
+  /// grows with batch, q_len and kv_len but not monotonically: ask for the extents that will be launched. Covers the
+  /// fallback as well, so that it holds before and after promotion. Waits if nothing serves yet, as launch(). Throws
+  /// ConfigError for an extent of more rows than any launch takes.
+  std::uint64_t workspace_bytes(const AttentionExtent& extent) const;
+
+  /// The extent that `tensors` asks for: the argument of workspace_bytes().
+  AttentionExtent extent(const AttentionTensors& tensors) const;
+
+  /// Hex of the cache key of the main kernel.
+  const std::string& key() const;
+  /// The main kernel and the merging one (null if there is none); both null unless the state is kReady.
+  std::shared_ptr<const Binary> binary() const;
+  std::shared_ptr<const Binary> combine_binary() const;
+
+ private:
+  friend class Engine;
+  using KernelHandle::KernelHandle;
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,305 @@
+#include "kernelwright/runtime/attention/launch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "contract/attention_params.h"
+#include "contract/blackwell_attention.h"
+#include "contract/hopper_attention.h"
+#include "contract/hopper_decode.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/range_mask.h"
+#include "kernelwright/runtime/attention/arguments.h"
+#include "kernelwright/runtime/attention/tensor_maps.h"
+
+namespace kernelwright::detail {
+
+namespace {
+
+using contract::AttentionParams;
+using contract::CombineParams;
+
+template <class T>
+T* pointer(DevicePtr address) {
+  return reinterpret_cast<T*>(address);
+}
+
+contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
+
+LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
+  LaunchConfig config;
+  config.pdl = pdl;
+  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
+  config.block = plan.block;
+  config.cluster[0] = plan.cluster;
+  config.shared_bytes = plan.shared_bytes;
+  return config;
+}
+
+/// Throws every broken rule at once. Not inlined: the messages would crowd the hot path out of the cache.
+[[gnu::noinline]] void check_each(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                                  const ResolvedStrides& strides) {
+  std::vector<Violation> violations;
+  check_arguments(kernel, tensors, strides, [&](bool broken, const char* path, const auto& message) {
+    if (broken) violations.push_back({std::string("/tensors") + path, message()});
+  });
+  if (!violations.empty()) throw ConfigError(std::move(violations));
+}
+
+[[gnu::cold, noreturn]] void refuse_workspace(const AttentionTensors& tensors, const AttentionLaunch& launch) {
+  if (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace)
+    throw ConfigError("/tensors/workspace",
+                      fmt::format("{} bytes are given and {} are needed {}; see AttentionKernel::workspace_bytes()",
+                                  tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes,
+                                  launch.queued ? "for the queue of tiles"
+                                                : fmt::format("to merge {} parts of the keys", launch.num_splits)));
+  if (tensors.workspace & 15)
+    throw ConfigError("/tensors/workspace",
+                      fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
+  throw ConfigError("/tensors/workspace", fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach",
+                                                      launch.workspace_bytes, tensors.workspace));
+}
+
+[[gnu::cold, noreturn]] void refuse_grid(const AttentionTensors& tensors) {
+  throw ConfigError("/tensors/batch", fmt::format("{} sequences of up to {} queries are more than 2^31 - 1 CTAs, and a "
+                                                  "launch has no more; launch fewer sequences at a time",
+                                                  tensors.batch, tensors.q_len));
+}
+
+AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensors& tensors,
+                            const ResolvedStrides& strides, const AttentionLaunch& launch) {
+  const bool split = launch.num_splits > 1;
+  const Window window = tensors.window.value_or(kernel.window);
+  const float scale = tensors.scale.value_or(kernel.scale);
+  const auto extent = [](std::int64_t rows) {  // of rows that kernels count in 32 bits; 0: not known
+    return static_cast<std::int32_t>(rows > 0 ? std::min<std::int64_t>(rows, contract::kUnknownExtent)
+                                              : contract::kUnknownExtent);
+  };
+  return {
+      .q = pointer<const void>(tensors.q),
+      .k = pointer<const void>(tensors.k),
+      .v = pointer<const void>(tensors.v),
+      .o = pointer<void>(tensors.o),
+      .lse = pointer<float>(tensors.lse),
+      .partial_o = split ? pointer<float>(tensors.workspace) : nullptr,
+      .partial_lse = split ? pointer<float>(tensors.workspace + launch.partial_lse_offset) : nullptr,
+      .merge_counters = launch.merge_counters_offset
+                            ? pointer<std::uint64_t>(tensors.workspace + launch.merge_counters_offset)
+                            : nullptr,
+      .q_offsets = pointer<const std::int32_t>(tensors.q_offsets),
+      .kv_offsets = pointer<const std::int32_t>(tensors.kv_offsets),
+      .kv_lengths = pointer<const std::int32_t>(tensors.kv_lengths),
+      .page_table = pointer<const std::int32_t>(tensors.page_table),
+      .sinks = pointer<const float>(tensors.sinks),
+      .k_scale = pointer<const float>(tensors.k_scale),
+      .v_scale = pointer<const float>(tensors.v_scale),
+      .q_strides = packed(strides.q),
+      .k_strides = packed(strides.k),
+      .v_strides = packed(strides.v),
+      .o_strides = packed(strides.o),
+      .scale = scale,
+      .exponent_scale = (scale == 0 ? 1.f : std::abs(scale)) * 1.4426950408889634f,
+      .softcap = tensors.softcap.value_or(kernel.softcap),
+      .batch = tensors.batch,
+      .q_heads = kernel.q_heads,
+      .kv_heads = kernel.kv_heads,
+      .q_len = tensors.q_len,
+      .kv_len = tensors.kv_len,
+      .window_left = window.left,
+      .window_right = window.right,
+      .page_table_stride = tensors.page_table_stride,
+      .num_splits = launch.num_splits,
+      .num_m_blocks = launch.num_m_blocks,
+      .head_section = launch.head_section,
+      .alibi_slopes = pointer<const float>(tensors.alibi_slopes),
+      .chunk_reach = kernel.chunk_reach,
+      .num_pages = extent(tensors.num_pages),
+      .q_scale = pointer<const float>(tensors.q_scale),
+      .q_tokens = extent(tensors.q_tokens),
+      .kv_tokens = extent(kv_tokens_of(tensors)),
+      .zero_padding = tensors.zero_padding ? 1 : 0,
+      .mask = pointer<const std::uint8_t>(tensors.mask),
+      .bias = pointer<const void>(tensors.bias),
+      .mask_strides = packed(strides.mask),
+      .bias_strides = packed(strides.bias),
+  };
+}
+
+void encode(const LoadedAttention& kernel, contract::TensorMap& to, const TensorMapRequest& request) {
+  const TensorMap map = kernel.device->encode_tensor_map(request);
+  static_assert(sizeof to == sizeof map && alignof(contract::TensorMap) == alignof(TensorMap));
+  std::memcpy(&to, &map, sizeof map);
+}
+
+/// attention_sm90, attention_decode_sm90 and attention_sm100.
+void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
+                   const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
+  const AttentionTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
+  const auto launch_with = [&](auto& all) {
+    if constexpr (requires { all.q; }) encode(kernel, all.q, wanted.q);
+    if (!wanted.gathers) {
+      encode(kernel, all.k, wanted.k);
+      encode(kernel, all.v, wanted.v);
+    }
+    if constexpr (requires { all.q_rope; })
+      if (kernel.spec.rope_width > 0) {
+        encode(kernel, all.q_rope, wanted.q_rope);
+        encode(kernel, all.k_rope, wanted.k_rope);
+        all.rope_head_step = wanted.one_rope ? 0 : 1;
+      }
+    all.attention = params;
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &all, sizeof all, stream);
+  };
+  switch (kernel.spec.form()) {
+    case AttentionForm::kHopperDecode: {
+      contract::HopperDecodeParams decode{};
+      return launch_with(decode);
+    }
+    case AttentionForm::kBlackwellPrefill: {
+      contract::BlackwellAttentionParams blackwell{};
+      return launch_with(blackwell);
+    }
+    default: {
+      contract::HopperAttentionParams hopper{};
+      hopper.num_items = launch.num_items;
+      hopper.m_chunk = launch.m_chunk;
+      hopper.queue = launch.queued ? pointer<std::uint64_t>(tensors.workspace) : nullptr;
+      return launch_with(hopper);
+    }
+  }
+}
+
+}  // namespace
+
+int forced_splits(const AttentionPlan& plan) noexcept { return plan.main.splits_keys() ? plan.splits : 1; }
+
+LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& plan, const DeviceInfo& device) {
+  LoadedAttention loaded;
+  loaded.spec = plan.main;
+  loaded.forced_splits = forced_splits(plan);
+  loaded.num_sms = device.num_sms;
+  loaded.q_heads = problem.heads.q;
+  loaded.kv_heads = problem.heads.kv;
+  loaded.max_q_len = problem.max_q_len;
+  loaded.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.head_dim.qk)));
+  loaded.softcap = static_cast<float>(problem.score_mod.cap);
+  if (const Mask* tensor = open_mask(problem.mask).tensor) loaded.mask = tensor->tensor;
+  loaded.bias = problem.score_mod.tensor;
+  const RangeMask mask = range_mask(problem.mask);
+  loaded.window = mask.window;
+  loaded.chunk_reach = mask.chunk_reach;
+  loaded.takes_window = problem.mask.kind == MaskKind::kSlidingWindow;
+  const AttentionSpec& spec = plan.main;
+  const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
+  const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
+  const bool per_token = spec.scales == ScaleKind::kPerToken, rope = spec.rope_width > 0;
+  const auto bits = [](std::array<bool, 14> wanted) {  // in the order of optional_operands()
+    unsigned set = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
+    return set;
+  };
+  loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
+                       spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope, spec.mask_tensor,
+                       spec.score_mod == ScoreModKind::kTensor});
+  const bool prompt = spec.cache_length == CacheLength::kPrompt;
+  loaded.needs = bits({false, ragged_q, ragged_kv, prompt, paged, spec.sinks, scaled, scaled, false, per_token, rope,
+                       rope, spec.mask_tensor, spec.score_mod == ScoreModKind::kTensor});
+  const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
+  loaded.q_step = step(spec.q);
+  loaded.kv_step = step(spec.kv);
+  loaded.o_step = step(spec.out);
+  loaded.tensor_maps = spec.family != Family::kPortable;
+  loaded.has_pdl = arch_info(plan.main.arch).pdl;
+  return loaded;
+}
+
+std::vector<Spec> specs_of(const AttentionPlan& plan) {
+  std::vector<Spec> specs{plan.main};
+  if (plan.combine) specs.push_back(*plan.combine);
+  return specs;
+}
+
+void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries) {
+  loaded.main = kernels[0];
+  loaded.main_binary = std::move(binaries[0]);
+  if (const AttentionSpec& spec = loaded.spec; spec.form() == AttentionForm::kHopperPrefill && spec.cluster_m > 1) {
+    // A persistent grid of more clusters than the device holds at a time would run twice as long.
+    LaunchConfig config;
+    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(spec.cluster_m);
+    config.block = static_cast<std::uint32_t>(spec.threads());
+    config.shared_bytes = shared_bytes(spec);
+    loaded.num_sms = loaded.device->max_active_clusters(*kernels[0], config) * spec.cluster_m;
+  }
+  if (kernels.size() == 1) return;
+  loaded.combine = kernels[1];
+  loaded.combine_binary = std::move(binaries[1]);
+}
+
+void attach(LoadedAttention& loaded, const LoadedAttention& twin) {
+  loaded.main = twin.main;
+  loaded.combine = twin.combine;
+  loaded.num_sms = twin.num_sms;
+  loaded.main_binary = twin.main_binary;
+  loaded.combine_binary = twin.combine_binary;
+}
+
+AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept {
+  return {
+      .batch = tensors.batch,
+      .q_heads = problem.heads.q,
+      .kv_heads = problem.heads.kv,
+      .q_len = tensors.q_len,
+      .kv_len = tensors.kv_len,
+      .q_tokens = problem.q_layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len,
+      .sm_budget = tensors.sm_budget};
+}
+
+void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
+  const ResolvedStrides strides = resolve_strides(kernel, tensors);
+  const bool ragged = kernel.spec.q_layout == QLayout::kRagged;
+  const std::int64_t rows = ragged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len;
+  const bool empty = rows == 0 && tensors.batch >= 0 && tensors.q_len >= 0 && tensors.kv_len >= 0;
+  if (empty) return;  // null operands are fine: there are no rows
+
+  if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
+
+  const AttentionExtent extent{tensors.batch,  kernel.q_heads, kernel.kv_heads,  tensors.q_len,
+                               tensors.kv_len, rows,           tensors.sm_budget};
+  const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  constexpr std::uint32_t kMostCtas = 0x7fffffff;  // of a grid, along x
+  if (launch.main.grid[0] > kMostCtas) [[unlikely]]
+    refuse_grid(tensors);
+  const bool split = launch.num_splits > 1;
+  // A queue of tiles is welcome, not needed: without one they are dealt beforehand.
+  const bool works_in_memory = launch.workspace_bytes > 0 && !(launch.queued && !tensors.workspace);
+  if (works_in_memory && (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace ||
+                          (tensors.workspace & 15) || !is_span(tensors.workspace, launch.workspace_bytes))) [[unlikely]]
+    refuse_workspace(tensors, launch);
+
+  const AttentionParams params = main_params(kernel, tensors, strides, launch);
+  if (kernel.tensor_maps)
+    launch_mapped(kernel, tensors, strides, launch, params, stream);
+  else
+    kernel.device->launch(*kernel.main, config_of(launch.main, tensors.pdl), &params, sizeof params, stream);
+  if (!split || !kernel.combine) return;
+
+  const CombineParams combine{
+      .partial_o = params.partial_o,
+      .partial_lse = params.partial_lse,
+      .o = params.o,
+      .lse = params.lse,
+      .o_strides = params.o_strides,
+      .num_splits = launch.num_splits,
+      .rows = static_cast<std::int32_t>(rows * kernel.q_heads),
+      .q_heads = kernel.q_heads,
+      .q_len = ragged ? 0 : tensors.q_len,
+      .batch = tensors.batch,
+      .q_offsets = params.q_offsets,
+  };
+  // Its wait ends with the kernel above, and that one has waited for what was ahead of both.
+  kernel.device->launch(*kernel.combine, config_of(launch.combine, kernel.has_pdl), &combine, sizeof combine, stream);
+}
+
+}  // namespace kernelwright::detail

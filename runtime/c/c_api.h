@@ -1,0 +1,432 @@
+/* The engine in plain C (C11 and later, C++ too): opaque handles, sized structs, status codes. No exception, no C++
+ * type and no allocation of ours that the caller would have to free crosses this line. What the calls mean is said in
+ * engine.h, runtime/attention/kernel.h and runtime/gemm/kernel.h; here is what differs.
+ *
+ * Structs. Every struct starts with struct_size; set it to sizeof and the rest to zero, and you have the defaults:
+ *     kernelwright_engine_options options = {.struct_size = sizeof options};
+ * Fields are only ever added at the end. A library older than your header refuses fields that it does not know if they
+ * are not zero; a library newer than your header takes its own defaults for the fields that you lack.
+ *
+ * Errors. Every call that can fail returns a status, and kernelwright_last_error() then has the words. A call that
+ * fails has done nothing and has written no result.
+ *
+ * Threads. Everything may be called from any number of threads, except that kernelwright_engine_destroy() must come
+ * last.
+ */
+#ifndef KERNELWRIGHT_RUNTIME_C_API_H
+#define KERNELWRIGHT_RUNTIME_C_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define KERNELWRIGHT_API __attribute__((visibility("default")))
+#else
+#define KERNELWRIGHT_API
+#endif
+
+/* The version of this header, and the one place that says it. Numbers compare as versions do:
+ *     #if KERNELWRIGHT_VERSION_NUMBER >= KERNELWRIGHT_MAKE_VERSION(0, 2, 0)
+ * kernelwright_version_number() is that of the library which was loaded. docs/abi.md: which of them go together. */
+#define KERNELWRIGHT_VERSION_MAJOR 0
+#define KERNELWRIGHT_VERSION_MINOR 1
+#define KERNELWRIGHT_VERSION_PATCH 0
+#define KERNELWRIGHT_MAKE_VERSION(major, minor, patch) ((major)*1000000 + (minor)*1000 + (patch))
+#define KERNELWRIGHT_VERSION_NUMBER \
+  KERNELWRIGHT_MAKE_VERSION(KERNELWRIGHT_VERSION_MAJOR, KERNELWRIGHT_VERSION_MINOR, KERNELWRIGHT_VERSION_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kernelwright_engine kernelwright_engine;
+typedef struct kernelwright_kernel kernelwright_kernel; /* lives as long as its engine; never freed by the caller */
+
+typedef int32_t kernelwright_status;
+enum {
+  KERNELWRIGHT_OK = 0,
+  KERNELWRIGHT_INVALID_ARGUMENT = 1, /* a config, a struct or a tensor that cannot be used */
+  KERNELWRIGHT_COMPILE_ERROR = 2,    /* NVRTC rejected a source */
+  KERNELWRIGHT_MISSING = 3,          /* the machine lacks a driver, a GPU or a compiler */
+  KERNELWRIGHT_DEVICE_ERROR = 4,     /* a driver call failed */
+  KERNELWRIGHT_NOT_READY = 5,        /* a miss while sealed, capturing or under KERNELWRIGHT_ON_MISS_ERROR */
+  KERNELWRIGHT_INTERNAL_ERROR = 6    /* out of memory, or a bug of ours */
+};
+
+/* "0.1.0" */
+KERNELWRIGHT_API const char* kernelwright_version(void);
+/* The same as a number: KERNELWRIGHT_MAKE_VERSION(0, 1, 0). */
+KERNELWRIGHT_API int32_t kernelwright_version_number(void);
+/* "missing": the status' name. */
+KERNELWRIGHT_API const char* kernelwright_status_name(kernelwright_status status);
+/* What went wrong in the last call of this thread that failed; "" before the first one. Valid until the next call of
+ * this thread that fails. */
+KERNELWRIGHT_API const char* kernelwright_last_error(void);
+
+/* ---- engine ---- */
+
+/* How much an event asks of an operator. events.h says which event has which. */
+enum {
+  KERNELWRIGHT_LEVEL_DEBUG = 0,
+  KERNELWRIGHT_LEVEL_INFO = 1,
+  KERNELWRIGHT_LEVEL_WARNING = 2,
+  KERNELWRIGHT_LEVEL_ERROR = 3
+};
+
+typedef struct kernelwright_event {
+  size_t struct_size;
+  const char* kind; /* "compile", "cache hit", ... : events.h */
+  const char* key;  /* hex, or "" */
+  const char* name;
+  const char* detail;
+  double milliseconds;
+  int32_t level; /* KERNELWRIGHT_LEVEL_... */
+} kernelwright_event;
+/* Called on whichever thread the event happens, possibly several at once. The event lives for the call. Must neither
+ * throw nor call back into the engine. */
+typedef void (*kernelwright_event_callback)(const kernelwright_event* event, void* user_data);
+
+enum { KERNELWRIGHT_ON_MISS_BLOCK = 0, KERNELWRIGHT_ON_MISS_FALLBACK = 1, KERNELWRIGHT_ON_MISS_ERROR = 2 };
+
+typedef struct kernelwright_engine_options {
+  size_t struct_size;
+  const char* backend;         /* "cuda", "emulator"; NULL: "auto", cuda where a GPU is, else the emulator */
+  const char* cache_directory; /* NULL: found as docs/cache.md says */
+  const char* const* read_only_layers;
+  size_t num_read_only_layers;
+  uint64_t max_cache_bytes;  /* 0: the cache directory's own limit, else 2 GiB */
+  const char* nvrtc_path;    /* NULL: found */
+  int32_t memory_only_cache; /* 1: the disk is not touched */
+  int32_t compile_threads;   /* 0: as many as cores */
+  kernelwright_event_callback event_callback;
+  void* user_data;
+  /* The emulator alone reads the rest. */
+  const char* emulator_arch; /* what it claims to be; NULL: "sm_90a" */
+  const char* completion;    /* of asynchronous work: "eager", "lazy", "random"; NULL: "eager" */
+  uint64_t seed;             /* of "random" and, unless it is 0, of the order in which warps take turns */
+  int32_t hazards;           /* 1: launches are checked; kernelwright_engine_take_hazards() has what was found */
+  int32_t emulator_threads;  /* of the host; 0: as many as cores */
+  /* Any backend. A folder of tuned rows over the library's; NULL: $KERNELWRIGHT_TUNED_DIR, else none */
+  const char* tuned_dir;
+  int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
+  uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
+  /* For debugging, 1: each attention launch waits for its stream and looks at its lengths, offsets and page table; what
+   * its tensors do not bear out is an event, "bad data". With `hazards` an emulator looks in any case. */
+  int32_t check_data;
+  /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
+   * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */
+  int32_t lock_timeout_ms;
+} kernelwright_engine_options;
+
+/* `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
+                                                                kernelwright_engine** engine);
+/* Frees the engine and its kernels, which must not be running. NULL is fine. A program may end without it: exit() waits
+ * for an instant until no compile of ours is inside NVRTC or the driver. */
+KERNELWRIGHT_API void kernelwright_engine_destroy(kernelwright_engine* engine);
+
+/* Ends preparing for good: what is queued is dropped, what compiles is interrupted, and once this returns the event
+ * callback is called by no thread of the engine's. What is not ready has failed then; ready kernels go on launching.
+ * For hosts whose callback must end before the engine can. Not to be called by the callback. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_stop(kernelwright_engine* engine);
+
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine);
+/* *ready: 1 if every prepared kernel is ready, 0 if one has failed or time is over. timeout_ms < 0 waits for ever. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine,
+                                                                          int32_t timeout_ms, int32_t* ready);
+/* *ready: what kernelwright_engine_wait_until_ready() would say now, without waiting. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_ready(const kernelwright_engine* engine, int32_t* ready);
+/* *sealed: 1 once kernelwright_engine_seal() was called. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_is_sealed(const kernelwright_engine* engine, int32_t* sealed);
+/* *promoted (may be NULL): how many kernels took over from their fallback. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted);
+
+typedef struct kernelwright_counters {
+  size_t struct_size;
+  uint64_t ready, pending, failed; /* kernels by state, now */
+  uint64_t loads, loaded_bytes;
+  uint64_t fallback_launches, sealed_misses, capture_misses, promotions;
+  uint64_t compiles, memory_hits, disk_hits, cache_misses, quarantined;
+  uint64_t layer_hits, compile_failures, writes, write_failures, evicted;
+} kernelwright_counters;
+/* Fills as many fields as counters->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine,
+                                                                  kernelwright_counters* counters);
+
+/* Which of an engine's steps: engine.h, EngineLatencies. */
+enum {
+  KERNELWRIGHT_LATENCY_PREPARE = 0,
+  KERNELWRIGHT_LATENCY_COMPILE = 1,
+  KERNELWRIGHT_LATENCY_LOAD = 2,
+  KERNELWRIGHT_LATENCY_LAUNCH = 3
+};
+enum { KERNELWRIGHT_LATENCY_BOUNDS = 22 };
+typedef struct kernelwright_latency {
+  size_t struct_size;
+  uint64_t count;
+  double sum_seconds;
+  double bounds_seconds[KERNELWRIGHT_LATENCY_BOUNDS]; /* ascending */
+  /* buckets[i] counts what took at most bounds_seconds[i], and more than the bound before it; the last one the rest */
+  uint64_t buckets[KERNELWRIGHT_LATENCY_BOUNDS + 1];
+} kernelwright_latency;
+/* Fills as many fields as latency->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_latency(const kernelwright_engine* engine, int32_t step,
+                                                                 kernelwright_latency* latency);
+
+/* `text` of `length` bytes, and a zero behind them; lives for the call. Must not throw. */
+typedef void (*kernelwright_text_callback)(const char* text, size_t length, void* user_data);
+/* Calls `callback` once, on this thread, with counters, latencies, sealed and ready as Prometheus text (exposition
+ * format 0.0.4). */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_metrics(const kernelwright_engine* engine,
+                                                                 kernelwright_text_callback callback, void* user_data);
+
+/* What the emulator found wrong with a launch, whatever its result was. */
+typedef struct kernelwright_hazard {
+  size_t struct_size;
+  const char* kind;   /* "race", "missing proxy fence", ... : emulator/hazard_kind.h */
+  const char* kernel; /* the entry */
+  const char* what;   /* one sentence */
+  const char* where;  /* "keys stage 1 (shared 17408)", or "" */
+  const char* text;   /* all of it, in several lines: roles, PTX and template lines of both sides */
+  uint64_t count;     /* how often it was seen */
+} kernelwright_hazard;
+/* The hazard lives for the call. Must not throw. */
+typedef void (*kernelwright_hazard_callback)(const kernelwright_hazard* hazard, void* user_data);
+/* Calls `callback` (may be NULL) for each report since the last call, on this thread. *count (may be NULL): how many. A
+ * GPU reports none. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_take_hazards(kernelwright_engine* engine,
+                                                                      kernelwright_hazard_callback callback,
+                                                                      void* user_data, uint64_t* count);
+
+/* ---- memory ---- */
+
+/* For programs that have no driver of their own at hand, and for the emulator, whose addresses a driver does not know:
+ * plain device memory. A server goes on using its own. */
+
+/* "NVIDIA H100 80GB HBM3", "emulated sm_90a". Lives as long as the engine. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_name(kernelwright_engine* engine, int32_t device,
+                                                              const char** name);
+/* 256-byte aligned; 0 bytes give address 0. Here and below, more bytes than any memory has, 2^56, and spans that pass
+ * the last address are an invalid argument. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_allocate(kernelwright_engine* engine, int32_t device,
+                                                                  uint64_t bytes, uint64_t* address);
+KERNELWRIGHT_API kernelwright_status kernelwright_device_free(kernelwright_engine* engine, int32_t device,
+                                                              uint64_t address);
+/* Both return when it is done; the second waits for the default stream. */
+KERNELWRIGHT_API kernelwright_status kernelwright_device_write(kernelwright_engine* engine, int32_t device, uint64_t to,
+                                                               const void* from, uint64_t bytes);
+KERNELWRIGHT_API kernelwright_status kernelwright_device_read(kernelwright_engine* engine, int32_t device, void* to,
+                                                              uint64_t from, uint64_t bytes);
+
+/* ---- kernels ---- */
+
+typedef struct kernelwright_prepare_options {
+  size_t struct_size;
+  int32_t device;
+  int32_t on_miss; /* KERNELWRIGHT_ON_MISS_... */
+  int32_t background;
+  int32_t allow_when_sealed;
+} kernelwright_prepare_options;
+
+/* The kernel for a config: the text of a config file (docs/config.md), `length` bytes of it, with its schedule. A
+ * kernel of kind "attention" is launched by kernelwright_launch(), one of kind "gemm" by kernelwright_launch_gemm().
+ * `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_json(kernelwright_engine* engine, const char* config,
+                                                               size_t length,
+                                                               const kernelwright_prepare_options* options,
+                                                               kernelwright_kernel** kernel);
+
+/* An attention problem in the words of a config; the schedule is left to the planner. NULL and 0 are the defaults of
+ * docs/config.md, so head_dim_qk, head_dim_v, q_heads and kv_heads must be set. */
+typedef struct kernelwright_attention_problem {
+  size_t struct_size;
+  const char* q_dtype; /* "bf16", ... */
+  const char* kv_dtype;
+  const char* out_dtype;
+  int32_t head_dim_qk, head_dim_v;
+  int32_t q_heads, kv_heads;
+  const char* q_layout;  /* "padded", "ragged" */
+  const char* kv_layout; /* "padded", "ragged", "paged" */
+  int32_t page_size;
+  const char* mask;                  /* "none", "causal", "sliding_window", "chunked", "padding", "tensor" */
+  int32_t window_left, window_right; /* read for "sliding_window" alone */
+  const char* score_mod;             /* "none", "softcap", "alibi", "tensor" (of bf16) */
+  double softcap;
+  int32_t sinks, lse;
+  const char* scales; /* "none", "per_tensor", "per_head" */
+  int32_t max_q_len;
+  int32_t kv_offsets; /* 1: ragged keys have offsets of their own, not the queries' */
+  int32_t deterministic, batch_invariant;
+  int32_t mask_chunk; /* keys of a chunk, for "chunked" */
+} kernelwright_attention_problem;
+
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_attention(kernelwright_engine* engine,
+                                                                    const kernelwright_attention_problem* problem,
+                                                                    const kernelwright_prepare_options* options,
+                                                                    kernelwright_kernel** kernel);
+
+enum { KERNELWRIGHT_PENDING = 0, KERNELWRIGHT_READY = 1, KERNELWRIGHT_FAILED = 2 };
+
+typedef struct kernelwright_kernel_info {
+  size_t struct_size;
+  int32_t state; /* KERNELWRIGHT_PENDING, ... */
+  int32_t serves_fallback;
+  int32_t device;
+  int32_t registers, spill_bytes, static_shared_bytes; /* 0 unless ready */
+  uint64_t cubin_bytes;                                /* 0 unless ready */
+  const char* key;                                     /* 64 hex digits; lives as long as the engine */
+} kernelwright_kernel_info;
+/* Fills as many fields as info->struct_size has room for. */
+KERNELWRIGHT_API kernelwright_status kernelwright_kernel_get_info(const kernelwright_kernel* kernel,
+                                                                  kernelwright_kernel_info* info);
+/* Waits until the kernel is ready. If it has failed: the status and the words of what stopped it. In a child of fork()
+ * it fails unless the kernel was ready. */
+KERNELWRIGHT_API kernelwright_status kernelwright_kernel_wait(const kernelwright_kernel* kernel);
+
+/* A binary that the engine was asked for. A prepared kernel may have several: their rows follow each other. */
+typedef struct kernelwright_kernel_row {
+  size_t struct_size;
+  uint64_t prepared;  /* the number of the prepared kernel, the same in all of its rows */
+  const char* kind;   /* "attention", "gemm", "quantize" */
+  const char* kernel; /* the template: "attention_sm90" */
+  const char* family; /* "portable", "hopper", "blackwell" */
+  const char* key;    /* 64 hex digits */
+  const char* error;  /* what stopped it; "" unless the state is KERNELWRIGHT_FAILED */
+  int32_t state;      /* KERNELWRIGHT_PENDING, ...: of the prepared kernel */
+  int32_t device;
+  int32_t fallback; /* 1: the portable kernel that stands in for the prepared one */
+  int32_t serving;  /* 1: launches run it now */
+  /* Known once it is loaded; "" and 0 before. */
+  const char* source; /* where it was when it was first asked for: "memory", "disk", "read-only layer", "compiled" */
+  const char* entry;  /* its name in a profile */
+  int32_t registers, spill_bytes, static_shared_bytes;
+  uint64_t cubin_bytes;
+  double compile_ms; /* of the compilation that made it, here or elsewhere */
+} kernelwright_kernel_row;
+/* The row lives for the call. Must neither throw nor call back into the engine. */
+typedef void (*kernelwright_kernel_row_callback)(const kernelwright_kernel_row* row, void* user_data);
+/* Calls `callback` (may be NULL) for each binary of each prepared kernel, on this thread. *count (may be NULL): how
+ * many rows. */
+KERNELWRIGHT_API kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
+                                                                      kernelwright_kernel_row_callback callback,
+                                                                      void* user_data, uint64_t* count);
+
+/* In elements; all zero: contiguous. */
+typedef struct kernelwright_strides {
+  int64_t batch, token, head;
+} kernelwright_strides;
+
+/* Bits of kernelwright_attention_tensors.overrides. */
+enum { KERNELWRIGHT_SET_SCALE = 1, KERNELWRIGHT_SET_SOFTCAP = 2, KERNELWRIGHT_SET_WINDOW = 4 };
+
+/* AttentionTensors of runtime/attention/kernel.h, field for field. Addresses are device addresses (CUdeviceptr); 0:
+ * none. */
+typedef struct kernelwright_attention_tensors {
+  size_t struct_size;
+  uint64_t q, k, v, o;
+  uint64_t lse;
+  uint64_t q_offsets, kv_offsets, kv_lengths, page_table;
+  uint64_t sinks, k_scale, v_scale;
+  uint64_t workspace, workspace_bytes;
+  int32_t batch, q_len, kv_len;
+  int32_t page_table_stride;
+  int64_t q_tokens;
+  kernelwright_strides q_strides, k_strides, v_strides, o_strides;
+  uint32_t overrides; /* which of the following are read; the others are the problem's */
+  float scale, softcap;
+  int32_t window_left, window_right;
+  int64_t kv_tokens; /* rows of ragged k and v */
+  int32_t sm_budget; /* SMs that a persistent kernel takes at most; 0: all */
+  uint64_t alibi_slopes;
+  int32_t pdl; /* programmatic dependent launch: may start while the kernel ahead of it ends; sm_90 and newer */
+  uint64_t q_rope, k_rope; /* the rotary part of a head, if the problem has one */
+  kernelwright_strides q_rope_strides, k_rope_strides;
+  uint64_t q_scale; /* scales "per_token" */
+  /* Pages that paged k and v have: an entry of page_table that names none of them stands for a page of zeros. Give it.
+   * 0: not known, and a wrong entry makes the kernel read what is not its own. */
+  int32_t num_pages;
+  int32_t zero_padding; /* 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone */
+  /* Mask "tensor" and score_mod "tensor": [batch or 1, q_heads or 1, q_len or 1, kv_len], as the problem says, bytes of
+   * which 0 hides a key, and elements of score_mod.dtype that join the scaled scores. Strides: token is that of a
+   * query; keys are contiguous; 0 where one is for all. */
+  uint64_t mask;
+  kernelwright_strides mask_strides;
+  uint64_t bias;
+  kernelwright_strides bias_strides;
+} kernelwright_attention_tensors;
+
+/* Queues the attention on `stream` (a CUstream or cudaStream_t; NULL: the default stream). Allocates nothing and waits
+ * for nothing once the kernel is ready; legal while the stream captures. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch(const kernelwright_kernel* kernel,
+                                                         const kernelwright_attention_tensors* tensors, void* stream);
+
+/* Bytes of workspace that a launch with the sizes of `tensors` needs (addresses are not read). It needs no zeroing; one
+ * buffer serves all launches of one stream. */
+KERNELWRIGHT_API kernelwright_status kernelwright_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                  const kernelwright_attention_tensors* tensors,
+                                                                  uint64_t* bytes);
+
+/* Bits of kernelwright_gemm_tensors.overrides. */
+enum { KERNELWRIGHT_SET_ALPHA = 1, KERNELWRIGHT_SET_BETA = 2 };
+
+/* GemmTensors of runtime/gemm/kernel.h, field for field. Addresses are device addresses; 0: none. Strides count
+ * elements; 0: rows follow each other without a gap. */
+typedef struct kernelwright_gemm_tensors {
+  size_t struct_size;
+  uint64_t a, b, d;
+  uint64_t c, bias, scale_a, scale_b;
+  int64_t a_stride, b_stride, c_stride, d_stride;
+  int64_t scale_a_stride, scale_b_stride;
+  int32_t m; /* rows of d */
+  int32_t sm_budget;
+  int32_t pdl;
+  uint32_t overrides; /* which of the following are read; the others are 1 */
+  float alpha, beta;
+  int32_t constant_b; /* with pdl: no kernel ahead that may still run writes b */
+  uint64_t workspace, workspace_bytes;
+} kernelwright_gemm_tensors;
+
+/* Bytes of workspace that a launch with the rows of `tensors` needs (addresses are not read): 0 but for kernels whose
+ * parts of k take turns. As kernelwright_workspace_bytes(). */
+KERNELWRIGHT_API kernelwright_status kernelwright_gemm_workspace_bytes(const kernelwright_kernel* kernel,
+                                                                       const kernelwright_gemm_tensors* tensors,
+                                                                       uint64_t* bytes);
+
+/* Queues d = epilogue(a b) on `stream`, as kernelwright_launch() queues attention. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_gemm(const kernelwright_kernel* kernel,
+                                                              const kernelwright_gemm_tensors* tensors, void* stream);
+
+/* The kernel that quantises rows of `from` ("f16", "bf16", "f32") to `to` ("mxfp8", "mxfp4", "nvfp4"), elements and
+ * scales as a GEMM's operand has them. kernelwright_launch_quantize() launches it. `options` may be NULL. */
+KERNELWRIGHT_API kernelwright_status kernelwright_prepare_quantize(kernelwright_engine* engine, const char* from,
+                                                                   const char* to,
+                                                                   const kernelwright_prepare_options* options,
+                                                                   kernelwright_kernel** kernel);
+
+/* QuantizeTensors of runtime/quantize/kernel.h, field for field. Addresses are device addresses. Strides count
+ * elements; 0: rows follow each other without a gap. */
+typedef struct kernelwright_quantize_tensors {
+  size_t struct_size;
+  uint64_t x;        /* [rows, k] of the kernel's `from` */
+  uint64_t elements; /* [rows, k] of its `to` */
+  uint64_t scales;   /* kernelwright_quantize_scale_bytes() of them */
+  int64_t x_stride, elements_stride;
+  int32_t rows, k;
+  int32_t pdl;
+  float tensor_scale; /* x / tensor_scale is quantised, which a GEMM's alpha brings back; 0: 1 */
+} kernelwright_quantize_tensors;
+
+/* Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. */
+KERNELWRIGHT_API kernelwright_status kernelwright_quantize_scale_bytes(const char* to, int64_t rows, int32_t k,
+                                                                       uint64_t* bytes);
+
+/* Queues elements, scales = quantised x on `stream`, as kernelwright_launch() queues attention. */
+KERNELWRIGHT_API kernelwright_status kernelwright_launch_quantize(const kernelwright_kernel* kernel,
+                                                                  const kernelwright_quantize_tensors* tensors,
+                                                                  void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,34 @@
+/// The C++ side of the C handles: for c_api.cpp, and for tests that bring their own Engine.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernelwright/runtime/c/c_api.h"
+#include "kernelwright/runtime/engine/engine.h"
+
+struct kernelwright_kernel {
+  using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel>;
+  explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}
+
+  Kernel kernel;
+};
+
+struct kernelwright_engine {
+  explicit kernelwright_engine(kernelwright::EngineOptions options) : engine(std::move(options)) {}
+
+  /// One C handle per C++ handle.
+  kernelwright_kernel* handle(const kernelwright_kernel::Kernel& kernel) {
+    std::lock_guard lock(mutex);
+    for (const auto& known : kernels)
+      if (known->kernel == kernel) return known.get();
+    return kernels.emplace_back(std::make_unique<kernelwright_kernel>(kernel)).get();
+  }
+
+  kernelwright::Engine engine;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<kernelwright_kernel>> kernels;
+};

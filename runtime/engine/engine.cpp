@@ -1,0 +1,120 @@
+#include "kernelwright/runtime/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "kernelwright/runtime/engine/engine_state.h"
+
+namespace kernelwright {
+
+using detail::AttentionKind;
+using detail::GemmKind;
+using detail::QuantizeKind;
+
+Engine::Engine(EngineOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Engine::~Engine() = default;
+
+AttentionKernel Engine::prepare(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                                const PrepareOptions& options) {
+  return AttentionKernel(state_->prepare<AttentionKind>(problem, schedule, options));
+}
+GemmKernel Engine::prepare(const GemmProblem& problem, const GemmSchedule& schedule, const PrepareOptions& options) {
+  return GemmKernel(state_->prepare<GemmKind>(problem, schedule, options));
+}
+QuantizeKernel Engine::prepare(const QuantizeProblem& problem, const PrepareOptions& options) {
+  return QuantizeKernel(state_->prepare<QuantizeKind>(problem, {}, options));
+}
+
+AttentionKernel Engine::find(const AttentionProblem& problem, int device) const noexcept {
+  return AttentionKernel(state_->find<AttentionKind>(problem, device));
+}
+GemmKernel Engine::find(const GemmProblem& problem, int device) const noexcept {
+  return GemmKernel(state_->find<GemmKind>(problem, device));
+}
+QuantizeKernel Engine::find(const QuantizeProblem& problem, int device) const noexcept {
+  return QuantizeKernel(state_->find<QuantizeKind>(problem, device));
+}
+
+void Engine::attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device) {
+  AttentionKernel(state_->for_call<AttentionKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream stream, int device) {
+  GemmKernel(state_->for_call<GemmKind>(problem, stream, device)).launch(tensors, stream);
+}
+void Engine::quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device) {
+  QuantizeKernel(state_->for_call<QuantizeKind>(problem, stream, device)).launch(tensors, stream);
+}
+
+void Engine::seal() { state_->sealed = true; }
+bool Engine::sealed() const { return state_->sealed; }
+
+void Engine::stop() { state_->stop(); }
+
+bool Engine::wait_until_ready(int timeout_ms) const {
+  state_->shared.refuse_after_fork("wait_until_ready()");
+  bool failed = false;
+  const auto settled = [&] {
+    bool pending = false;
+    failed = false;
+    state_->each_slot([&](const auto& slot) {
+      pending |= slot.state == KernelState::kPending && slot.awaited;
+      failed |= slot.state == KernelState::kFailed && !slot.late;
+    });
+    return !pending;
+  };
+  std::unique_lock lock(state_->shared.mutex);
+  if (timeout_ms < 0)
+    state_->shared.changed.wait(lock, settled);
+  else if (!state_->shared.changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), settled))
+    return false;
+  return !failed;
+}
+
+int Engine::promote() {
+  state_->shared.refuse_after_fork("promote()");
+  int promoted = 0;
+  std::lock_guard lock(state_->shared.mutex);
+  state_->each_slot([&](auto& slot) {
+    const auto* serving = slot.serving.load(std::memory_order_relaxed);
+    if (!slot.tuned || !serving || serving == slot.tuned.get()) return;
+    slot.serving.store(slot.tuned.get(), std::memory_order_release);
+    ++promoted;
+  });
+  state_->promotions += static_cast<std::uint64_t>(promoted);
+  return promoted;
+}
+
+std::uint64_t Engine::loaded_bytes() const { return state_->loader.loaded_bytes(); }
+
+EngineCounters Engine::counters() const {
+  state_->shared.refuse_after_fork("counters()");
+  EngineCounters counters;
+  {
+    std::lock_guard lock(state_->shared.mutex);
+    state_->each_slot([&](const auto& slot) {
+      const KernelState state = slot.state;
+      if (state == KernelState::kFailed && slot.late) return;  // one of sealed_misses
+      ++(state == KernelState::kReady    ? counters.ready
+         : state == KernelState::kFailed ? counters.failed
+                                         : counters.pending);
+    });
+  }
+  counters.loads = state_->loader.loads();
+  counters.loaded_bytes = state_->loader.loaded_bytes();
+  counters.fallback_launches = state_->shared.fallback_launches;
+  counters.capture_misses = state_->shared.capture_misses;
+  counters.sealed_misses = state_->sealed_misses;
+  counters.promotions = state_->promotions;
+  counters.cache = state_->store->cache().counters();
+  return counters;
+}
+
+int Engine::device_count() const { return state_->backend->device_count(); }
+Device& Engine::device(int ordinal) const { return state_->backend->device(ordinal); }
+Backend& Engine::backend() const { return *state_->backend; }
+KernelStore& Engine::store() const { return *state_->store; }
+const TunedTable& Engine::tuned_rows() const { return *state_->rows; }
+
+}  // namespace kernelwright

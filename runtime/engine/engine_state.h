@@ -1,0 +1,134 @@
+/// The engine's inside: how a slot is found, made, failed and promoted. engine.cpp is the façade over it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "kernelwright/runtime/engine/dispatch_table.h"
+#include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/engine/loader.h"
+#include "kernelwright/runtime/engine/worker_pool.h"
+#include "kernelwright/runtime/slot/kernel_slot.h"
+
+namespace kernelwright {
+
+struct Engine::State {
+  explicit State(EngineOptions given);
+
+  /// The slots of one kind of problem; they never move or go.
+  template <class Kind>
+  struct Slots {
+    DispatchTable<detail::KernelSlot<Kind>> table;
+    std::vector<std::unique_ptr<detail::KernelSlot<Kind>>> list;  // guarded by shared.mutex
+  };
+  template <class Kind>
+  Slots<Kind>& slots() {
+    if constexpr (std::is_same_v<Kind, detail::GemmKind>)
+      return gemms;
+    else if constexpr (std::is_same_v<Kind, detail::QuantizeKind>)
+      return quantizers;
+    else
+      return attentions;
+  }
+  /// Calls `visit` with each slot of every kind; under shared.mutex.
+  template <class Visit>
+  void each_slot(Visit&& visit) {
+    for (const auto& slot : attentions.list) visit(*slot);
+    for (const auto& slot : gemms.list) visit(*slot);
+    for (const auto& slot : quantizers.list) visit(*slot);
+  }
+
+  // Engine's functions of the same names; `for_launch`: a launch found nothing.
+  template <class Kind>
+  detail::KernelSlot<Kind>* prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                    const PrepareOptions& options, bool for_launch = false);
+  template <class Kind>
+  detail::KernelSlot<Kind>* find(const typename Kind::Problem& problem, int device) noexcept;
+  /// The kernel that a call by problem launches on `stream`: find(), else prepare() as the engine's on_miss says.
+  template <class Kind>
+  detail::KernelSlot<Kind>* for_call(const typename Kind::Problem& problem, Stream stream, int device);
+
+  /// prepare(), on a stack that suffices.
+  template <class Kind>
+  detail::KernelSlot<Kind>* prepare_here(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                         const PrepareOptions& options, bool for_launch);
+  /// Engine::stop().
+  void stop();
+
+  /// The slot of (problem, schedule, device); `mine` tells the caller to make it, because it is new or is tried again.
+  template <class Kind>
+  detail::KernelSlot<Kind>& claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                  const PrepareOptions& prepare, bool for_launch, bool& mine);
+  template <class Kind>
+  detail::KernelSlot<Kind>* find_locked(const typename Kind::Problem& problem, const typename Kind::Schedule* schedule,
+                                        int device);
+
+  /// Makes the kernel that was asked for, or fails the slot. Never throws.
+  template <class Kind>
+  void make_tuned(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
+  /// Makes the fallback; unless the kernel that was asked for is cached, which then is made instead (returns true).
+  template <class Kind>
+  bool make_fallback(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
+  template <class Kind>
+  void make_in_background(detail::KernelSlot<Kind>& slot, bool may_compile);
+  /// Serves the fallback if it is loaded already.
+  template <class Kind>
+  void adopt_loaded_fallback(detail::KernelSlot<Kind>& slot);
+
+  template <class Kind>
+  std::unique_ptr<detail::KernelSlot<Kind>> new_slot(const typename Kind::Problem& problem,
+                                                     const typename Kind::Schedule& schedule,
+                                                     const PrepareOptions& prepare);
+  /// Throws NotReadyError that names the kernel. Loads nothing.
+  template <class Kind>
+  [[noreturn]] void refuse_in_capture(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                                      const PrepareOptions& prepare);
+  /// Null if one of its kernels is not cached and may not be compiled.
+  template <class Kind>
+  std::unique_ptr<typename Kind::Loaded> load(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                                              bool may_compile);
+  /// Keeps where the slot first found each binary of `plan`, of which `sources` has the first ones.
+  template <class Kind>
+  void note_sources(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
+                    const std::vector<CacheSource>& sources);
+  /// Compiles into the store; errors wait there for whoever needs the kernel.
+  void warm(const Spec& spec) noexcept;
+  template <class Kind>
+  void serve_fallback(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
+  template <class Kind>
+  void finish(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
+  template <class Kind>
+  void fail(detail::KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept;
+  template <class Kind>
+  void fail_sealed(detail::KernelSlot<Kind>& slot) noexcept;
+  /// Of kernels that a sealed engine lacks, so many are remembered. A further one is no slot: this throws
+  /// NotReadyError unless the kernel or its fallback is cached.
+  template <class Kind>
+  void refuse_unremembered(const detail::KernelSlot<Kind>& fresh);
+  template <class Kind>
+  void tell(EventKind kind, const detail::KernelSlot<Kind>& slot, std::string detail, double milliseconds = 0) const;
+
+  const EngineOptions options;
+  std::string why_not_cuda;  // what made "auto" choose the emulator; ""
+  const std::shared_ptr<Backend> backend;
+  const std::shared_ptr<KernelStore> store;
+  const std::shared_ptr<const TunedTable> rows;
+  const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
+  KernelLoader loader;
+  detail::SlotShared shared;
+  Slots<detail::AttentionKind> attentions;
+  Slots<detail::GemmKind> gemms;
+  Slots<detail::QuantizeKind> quantizers;
+  std::size_t remembered_misses = 0, calls_of_prepare = 0;  // guarded by shared.mutex
+  std::atomic<bool> stopped{false};                         // written with shared.mutex held
+  std::atomic<bool> sealed{false};
+  std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
+  LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()
+  WorkerPool pool;                          // last: its jobs use all of the above
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,50 @@
+/// Binaries loaded onto devices: each once per device, kept until the end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/engine/latency.h"
+
+namespace kernelwright {
+
+/// Safe from any number of threads. Loads onto one device take turns: a driver would make them wait anyway.
+class KernelLoader {
+ public:
+  /// What a device that wants PTX is given with it.
+  struct Explained {
+    KernelNotes notes;
+    std::string ptx;  // instead of the binary's: the same instructions, with lines. "": the binary's own
+  };
+  using Explain = std::function<Explained()>;
+
+  /// `binary` on `device`, loaded if it is not yet, in the form that the device wants. The entry's name, which has the
+  /// Spec's digest, tells binaries apart. `explain` is asked if PTX is loaded. Throws DeviceError, also for a binary
+  /// that lacks that form; a later call tries again.
+  const LoadedKernel* load(Device& device, const Binary& binary, std::uint32_t max_shared_bytes,
+                           const Explain& explain = {});
+
+  /// The same if it is loaded already, else null. Never calls the driver.
+  const LoadedKernel* find(const Device& device, const std::string& entry) const;
+
+  LatencySnapshot latency() const { return latency_.snapshot(); }  // of the device's load, not of the wait for a turn
+  std::uint64_t loads() const { return loads_.load(std::memory_order_relaxed); }
+  std::uint64_t loaded_bytes() const { return loaded_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  mutable std::mutex mutex_;  // guards the two maps; never held over a driver call
+  std::map<int, std::mutex> loading_;
+  std::map<std::pair<int, std::string>, std::unique_ptr<LoadedKernel>> kernels_;
+  LatencyHistogram latency_{kFirstStepNs};
+  std::atomic<std::uint64_t> loads_{0}, loaded_bytes_{0};
+};
+
+}  // namespace kernelwright

@@ -1,0 +1,38 @@
+#include "kernelwright/runtime/gemm/kernel.h"
+
+#include "kernelwright/runtime/slot/kernel_slot.h"
+
+namespace kernelwright {
+
+void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const {
+  Slot& target = slot();
+  const detail::LoadedGemm* kernel = target.serving.load(std::memory_order_acquire);
+  if (!kernel) [[unlikely]]
+    kernel = &target.await_serving(stream);
+  if (kernel->watched) [[unlikely]]
+    return target.watched_launch(*kernel, [&] { detail::launch_gemm(*kernel, tensors, stream); });
+  detail::launch_gemm(*kernel, tensors, stream);
+}
+
+std::uint64_t GemmKernel::workspace_bytes(int m) const {
+  const Slot& of = slot();
+  return m > 0 ? plan_workspace(of.plan.variant_for(m).spec, {m, of.problem.n, of.problem.k, 0}).bytes : 0;
+}
+
+const std::string& GemmKernel::key(int m) const {
+  const Slot& of = slot();
+  for (std::size_t i = 0; i < of.plan.variants.size(); ++i)
+    if (m <= of.plan.variants[i].most_m) return of.keys[i];
+  return of.keys.back();
+}
+
+std::vector<std::shared_ptr<const Binary>> GemmKernel::binaries() const {
+  Slot& of = slot();
+  std::lock_guard lock(of.shared->mutex);
+  std::vector<std::shared_ptr<const Binary>> binaries;
+  if (of.tuned)
+    for (const auto& variant : of.tuned->variants) binaries.push_back(variant.binary);
+  return binaries;
+}
+
+}  // namespace kernelwright

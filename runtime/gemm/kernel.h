@@ -1,0 +1,79 @@
+/// A GEMM that is ready to launch, and its arguments.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/problem.h"
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/slot/kernel_handle.h"
+
+namespace kernelwright {
+
+namespace detail {
+struct GemmKind;
+}
+
+/// Arguments of one launch: device addresses, aligned to 16 bytes (scales and bias: to their element). Strides count
+/// elements from one row to the next; 0 means that rows follow each other without a gap. Rows of a, b and d begin at
+/// multiples of 16 bytes.
+struct GemmTensors {
+  DevicePtr a = 0;                     // [m, k], or [k, m] where the layout says so
+  DevicePtr b = 0;                     // [n, k], or [k, n]
+  DevicePtr d = 0;                     // [m, n]; overlaps no operand but c, and that only if it is c with c's strides
+  DevicePtr c = 0;                     // [m, n], where the epilogue has c
+  DevicePtr bias = 0;                  // [n], where the epilogue has bias
+  DevicePtr scale_a = 0, scale_b = 0;  // f32, or atoms of bytes, as GemmProblem says
+  int m = 0;                           // rows; 0 queues nothing
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0, d_stride = 0;
+  /// Of per_block scales: elements from one row of scale_a [k / 128, m] and of scale_b [n / 128, k / 128] to the next.
+  /// scale_a's is a multiple of 4; 0 stands for m rounded up to 4. Of block-scaled formats atoms of 512 bytes, from
+  /// those of 128 rows to the next; bytes past k in the last one are not NaN.
+  std::int64_t scale_a_stride = 0, scale_b_stride = 0;
+  float alpha = 1, beta = 1;  // where the epilogue has them
+  /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it;
+  /// Hopper's with parts of k in a cluster, which serve few rows, launch a CTA for each part of each tile regardless.
+  int sm_budget = 0;
+  bool pdl = false;  // may begin before the kernel ahead of it in the stream has ended
+  /// With pdl: b holds weights, which no kernel ahead that may still run writes. Its first tiles are loaded before that
+  /// one has ended.
+  bool constant_b = false;
+  /// See GemmKernel::workspace_bytes(). Aligned to 16 bytes.
+  DevicePtr workspace = 0;
+  std::uint64_t workspace_bytes = 0;
+};
+
+/// A handle to the kernels of one GEMM.
+class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> {
+ public:
+  GemmKernel() = default;
+
+  /// Queues d = epilogue(a b) on `stream`: one launch, ahead of which words of the workspace are cleared where there is
+  /// one. Allocates nothing once the kernel is ready and waits for nothing
+  /// (tensor maps are looked up under a lock that is held for moments); legal while `stream` captures. k = 0 leaves
+  /// what the epilogue makes of zeros.
+  ///
+  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
+  /// refuses; and as AttentionKernel::launch() while the kernel is pending or has failed.
+  void launch(const GemmTensors& tensors, Stream stream) const;
+
+  /// Bytes of GemmTensors::workspace that a launch of `m` rows takes: 0 but for kernels whose parts of k take turns.
+  /// Needs no zeroing before any launch, and holds nothing between launches: those of one stream may share one buffer
+  /// as large as the largest answer, launches that may overlap need one each.
+  std::uint64_t workspace_bytes(int m) const;
+
+  /// Hex of the cache key of the kernel that serves `m` rows.
+  const std::string& key(int m) const;
+  /// The kernels' binaries, as plan().variants has them; empty unless the state is kReady.
+  std::vector<std::shared_ptr<const Binary>> binaries() const;
+
+ private:
+  friend class Engine;
+  using KernelHandle::KernelHandle;
+};
+
+}  // namespace kernelwright

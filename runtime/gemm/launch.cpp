@@ -1,0 +1,217 @@
+#include "kernelwright/runtime/gemm/launch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "contract/blackwell_gemm.h"
+#include "contract/gemm_params.h"
+#include "contract/gemm_portable.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/runtime/gemm/arguments.h"
+
+namespace kernelwright::detail {
+namespace {
+
+template <class T>
+const T* pointer(DevicePtr address) {
+  return reinterpret_cast<const T*>(address);
+}
+
+[[gnu::noinline]] void check_each(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                                  const GemmMatrices& matrices) {
+  if (auto violations = broken_rules(kernel, spec, tensors, matrices); !violations.empty())
+    throw ConfigError(std::move(violations));
+}
+
+void encode(Device& device, contract::TensorMap& to, const TensorMapRequest& request) {
+  const TensorMap map = device.encode_tensor_map(request);
+  static_assert(sizeof to == sizeof map);
+  std::memcpy(&to, &map, sizeof map);
+}
+
+/// Operands without a single element as ones of a zero, and past it TMA brings zeros. So are scales: of blocks one
+/// number for all of b, of formats that have atoms of them the same few for all rows.
+void stand_in(DevicePtr zero, const GemmSpec& spec, GemmMatrices& of, GemmTensors& tensors) {
+  for (Matrix* matrix : {&of.a, &of.b}) matrix->address = zero, matrix->rows = matrix->columns = matrix->stride = 1;
+  if (spec.scales != ScaleKind::kPerBlock) return;
+  tensors.scale_a = tensors.scale_b = zero;
+  of.scale_a_stride = is_block_scaled(spec.a) ? 0 : 4, of.scale_b_stride = 0;
+}
+constexpr std::size_t kZeroBytes = 4 * contract::kScaleAtomBytes;  // a slab has so many atoms at most
+
+/// What both kinds of kernel take alike.
+template <class Params>
+void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& of, int band, bool bands_of_n) {
+  params.c = pointer<void>(tensors.c);
+  params.bias = pointer<void>(tensors.bias);
+  params.c_stride = of.c.stride;
+  params.alpha = tensors.alpha;
+  params.beta = tensors.beta;
+  params.band = band;
+  params.bands_of_n = bands_of_n;
+}
+
+void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                  const GemmMatrices& of) {
+  params.a = pointer<void>(of.a.address);
+  params.b = pointer<void>(of.b.address);
+  params.d = reinterpret_cast<void*>(of.d.address);
+  params.scale_a = pointer<float>(tensors.scale_a);
+  params.scale_b = pointer<float>(tensors.scale_b);
+  params.a_stride = of.a.stride;
+  params.b_stride = of.b.stride;
+  params.d_stride = of.d.stride;
+  params.scale_a_stride = of.scale_a_stride;
+  params.scale_b_stride = of.scale_b_stride;
+  params.m = tensors.m;
+  params.n = kernel.n;
+  params.k = kernel.k;
+}
+
+/// What kernels that read through tensor maps take alike: the kernel's view, where swap_ab changes a and b.
+template <class Params>
+void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
+                const GemmMatrices& of) {
+  const bool swap = spec.swap_ab;
+  params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
+  params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
+  params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
+  params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
+  params.m = swap ? kernel.n : tensors.m;
+  params.n = swap ? tensors.m : kernel.n;
+  params.k = std::max(1, kernel.k);
+  params.constant_b = tensors.pdl && tensors.constant_b;
+}
+
+void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+                  const GemmTensors& tensors, const GemmMatrices& of) {
+  const GemmTensorMaps maps = tensor_maps_of(spec, tensors, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
+  if (maps.has_scales) encode(*kernel.device, params.scales, maps.scales);
+  if (maps.has_whole) encode(*kernel.device, params.d, maps.d);
+  if (maps.has_tail) encode(*kernel.device, params.d_tail, maps.d_tail);
+  set_mapped(params, kernel, spec, tensors, of);
+}
+
+void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,
+                  const GemmTensors& tensors, const GemmMatrices& of) {
+  const BlackwellGemmTensorMaps maps = blackwell_tensor_maps_of(spec, tensors, of);
+  encode(*kernel.device, params.a, maps.a);
+  encode(*kernel.device, params.b, maps.b);
+  encode(*kernel.device, params.d, maps.d);
+  if (maps.has_scales) {
+    encode(*kernel.device, params.scales_a, maps.scales_a);
+    encode(*kernel.device, params.scales_b, maps.scales_b);
+  }
+  set_mapped(params, kernel, spec, tensors, of);
+  // Sums that are added slab by slab are zeros where there is no slab, and no scale is read then.
+  if (spec.promotion > 0) params.k = kernel.k;
+}
+
+/// Clears the words that say who is next, ahead of the launch.
+void set_workspace(contract::TurnstileParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
+                   const GemmWorkspace& workspace, Stream stream) {
+  if (workspace.bytes == 0) return;
+  params.begun = reinterpret_cast<std::uint32_t*>(tensors.workspace);
+  params.turns = reinterpret_cast<std::uint32_t*>(tensors.workspace + workspace.turns);
+  params.partials = reinterpret_cast<float*>(tensors.workspace + workspace.partials);
+  kernel.device->fill(tensors.workspace, 0, workspace.zeros, stream);
+}
+
+}  // namespace
+
+LoadedGemm describe(const GemmProblem& problem, const GemmPlan& plan, const DeviceInfo& device) {
+  LoadedGemm loaded;
+  loaded.n = problem.n;
+  loaded.k = problem.k;
+  loaded.num_sms = device.num_sms;
+  for (const GemmVariant& variant : plan.variants)
+    loaded.variants.push_back({variant.most_m, variant.spec, variant.bands_of_n, 0, nullptr, nullptr});
+  loaded.has_pdl = arch_info(plan.variants.back().spec.arch).pdl;
+  return loaded;
+}
+
+std::vector<Spec> specs_of(const GemmPlan& plan) {
+  std::vector<Spec> specs;
+  for (const GemmVariant& variant : plan.variants) specs.push_back(variant.spec);
+  return specs;
+}
+
+void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
+            std::vector<std::shared_ptr<const Binary>> binaries) {
+  if (loaded.k == 0) {
+    Device& device = *loaded.device;
+    loaded.zero = {new DevicePtr(device.allocate(kZeroBytes)), [&device](const DevicePtr* address) {
+                     device.free(*address);
+                     delete address;
+                   }};
+    const std::byte zeros[kZeroBytes] = {};
+    device.copy_to_device(*loaded.zero, zeros, kZeroBytes);
+  }
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    LoadedGemm::Variant& variant = loaded.variants[i];
+    variant.kernel = kernels[i];
+    variant.binary = std::move(binaries[i]);
+    const int cluster = variant.spec.cluster();
+    if (cluster == 1) continue;
+    LaunchConfig config;
+    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(cluster);
+    config.block = static_cast<std::uint32_t>(variant.spec.threads());
+    config.shared_bytes = shared_bytes(variant.spec);
+    variant.max_clusters = loaded.device->max_active_clusters(*kernels[i], config);
+  }
+}
+
+void attach(LoadedGemm& loaded, const LoadedGemm& twin) {
+  loaded.zero = twin.zero;
+  for (std::size_t i = 0; i < loaded.variants.size(); ++i) {
+    loaded.variants[i].kernel = twin.variants[i].kernel;
+    loaded.variants[i].binary = twin.variants[i].binary;
+    loaded.variants[i].max_clusters = twin.variants[i].max_clusters;
+  }
+}
+
+void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream stream) {
+  if (tensors.m == 0) return;  // null operands are fine: there are no rows
+  const LoadedGemm::Variant& variant = kernel.variant_for(tensors.m);
+  const GemmSpec& spec = variant.spec;
+  GemmMatrices of = matrices_of(kernel, spec, tensors);
+  if (!surely_fine(kernel, spec, tensors, of)) check_each(kernel, spec, tensors, of);
+
+  const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
+  const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
+  LaunchConfig config;
+  config.pdl = tensors.pdl;
+  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
+  config.block = plan.block;
+  config.cluster[0] = plan.cluster;
+  config.shared_bytes = plan.shared_bytes;
+  const auto launch = [&](auto& params) {
+    set_common(params, tensors, of, choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n),
+               variant.bands_of_n);
+    kernel.device->launch(*variant.kernel, config, &params, sizeof params, stream);
+  };
+  if (spec.family == Family::kPortable) {
+    contract::GemmPortableParams params{};
+    set_operands(params, kernel, tensors, of);
+    launch(params);
+    return;
+  }
+  GemmTensors given = tensors;
+  if (kernel.zero) stand_in(*kernel.zero, spec, of, given);
+  if (spec.family == Family::kBlackwell) {
+    contract::BlackwellGemmParams params{};
+    set_operands(params, kernel, spec, given, of);
+    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
+    launch(params);
+  } else {
+    contract::GemmParams params{};
+    set_operands(params, kernel, spec, given, of);
+    set_workspace(params.turnstile, kernel, tensors, plan_workspace(spec, extent), stream);
+    launch(params);
+  }
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,120 @@
+/// What a handle points to: one problem on one device, and the kernels that serve it over time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/runtime/attention/launch.h"
+#include "kernelwright/runtime/binary/fork_guard.h"
+#include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/gemm/launch.h"
+#include "kernelwright/runtime/quantize/launch.h"
+
+namespace kernelwright::detail {
+
+/// What all slots of an engine share.
+struct SlotShared {
+  std::mutex mutex;                 // guards every slot's fields below its line; held for moments only
+  std::condition_variable changed;  // a slot's state or what serves it changed
+  const int generation = fork_generation();
+  /// Throws Error in a child of fork(): the threads that would end a wait are the parent's, and the mutex may be locked
+  /// for ever. `what` is what was asked for.
+  void refuse_after_fork(const char* what) const;
+  std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
+  std::uint32_t launch_sampling = 0;  // EngineOptions', fixed before any slot is made
+  LatencyHistogram launches{kFirstLaunchNs};
+  /// Looks at the data of a launch before it is queued (EngineOptions::check_data); empty: nobody does. Set once.
+  std::function<void(const LoadedAttention&, const AttentionTensors&, Stream)> check_data;
+};
+
+/// What the engine is told by a kind of problem; runtime/attention/launch.h, runtime/gemm/launch.h and
+/// runtime/quantize/launch.h have the functions.
+struct AttentionKind {
+  static constexpr const char* handle = "AttentionKernel";
+  using Problem = AttentionProblem;
+  using Schedule = AttentionSchedule;
+  using Plan = AttentionPlan;
+  using Loaded = LoadedAttention;
+  using Config = AttentionConfig;
+};
+struct GemmKind {
+  static constexpr const char* handle = "GemmKernel";
+  using Problem = GemmProblem;
+  using Schedule = GemmSchedule;
+  using Plan = GemmPlan;
+  using Loaded = LoadedGemm;
+  using Config = GemmConfig;
+};
+
+struct QuantizeKind {
+  static constexpr const char* handle = "QuantizeKernel";
+  using Problem = QuantizeProblem;
+  using Schedule = QuantizeSchedule;
+  using Plan = QuantizePlan;
+  using Loaded = LoadedQuantize;
+};
+
+template <class Kind>
+struct KernelSlot {
+  using Loaded = typename Kind::Loaded;
+
+  // Fixed before anyone else sees the slot.
+  typename Kind::Problem problem;
+  typename Kind::Schedule schedule;
+  typename Kind::Plan plan;
+  std::optional<typename Kind::Plan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
+  std::vector<std::string> keys, fallback_keys;      // of the plans' kernels, hex
+  std::string kernel, name;  // "attention_portable"; "attention_portable (key 01ab...)" for messages
+  OnMiss on_miss = OnMiss::kBlock;
+  Device* device = nullptr;
+  SlotShared* shared = nullptr;
+
+  // Read by launches, without the lock; written under it. Once it is not null, promote() alone changes it.
+  std::atomic<const Loaded*> serving{nullptr};
+  std::atomic<KernelState> state{KernelState::kPending};
+
+  // Guarded by shared->mutex.
+  std::unique_ptr<const Loaded> tuned, fallback;  // never let go: captured graphs may hold them
+  bool fallback_pending = false;
+  std::exception_ptr failure;  // of kFailed
+  std::string error;
+  bool sealed_miss = false, sealed_miss_reported = false;
+  /// Asked for after seal() alone: that it is not cached is nothing that wait_until_ready() or `failed` speak of.
+  bool late = false;
+  bool awaited = true;  // wait_until_ready() waits for it: not so what a launch asked for late, nor a call that waits
+  std::chrono::steady_clock::time_point begun, failed_at;
+  std::map<std::string, CacheSource> sources;  // of each key, when this slot first asked for it
+
+  /// A kernel to launch, when none served yet: waits or throws as on_miss says.
+  const Loaded& await_serving(Stream stream);
+
+  /// `queue()`, which launches `kernel`, with all that a launch of a watched kernel adds: one in launch_sampling is
+  /// timed, and those of a fallback are counted. Launches of other kernels never come here.
+  template <class Queue>
+  [[gnu::noinline]] void watched_launch(const Loaded& kernel, const Queue& queue) {
+    if (sampled(shared->launch_sampling)) {
+      const auto start = LatencyHistogram::Clock::now();
+      queue();
+      shared->launches.add(LatencyHistogram::Clock::now() - start);
+    } else {
+      queue();
+    }
+    if (kernel.fallback) shared->fallback_launches.fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace kernelwright::detail

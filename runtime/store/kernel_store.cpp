@@ -1,0 +1,67 @@
+#include "kernelwright/runtime/store/kernel_store.h"
+
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/source/specialize.h"
+#include "kernelwright/runtime/binary/interrupt.h"
+#include "kernelwright/runtime/compile/line_info.h"
+
+namespace kernelwright {
+
+namespace {
+
+/// failed/ in the cache directory; "" where nothing is kept on disk.
+std::string failed_sources_beside(const CubinCache& cache) {
+  return cache.directory().empty() ? "" : cache.directory() + "/failed";
+}
+
+}  // namespace
+
+KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path)
+    : cache_(std::move(cache)), compiler_(std::move(nvrtc_path), failed_sources_beside(cache_)) {}
+
+KernelStore::~KernelStore() = default;
+
+CacheKey KernelStore::key(const Spec& spec) const { return compiler_.key(specialize(spec)); }
+
+std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource* source, double* lock_wait_ms) {
+  hold_exit_of_this_thread();
+  const SourceUnit unit = specialize(spec);
+  const CacheKey key = compiler_.key(unit);
+  // A key without a compiler finds any cached build of the Spec.
+  if (key.compiler.empty())
+    if (std::shared_ptr<const Binary> cached = cache_.find(key, source)) return cached;
+  try {
+    return cache_.get_or_compile(
+        key, [&] { return build(unit); }, source, lock_wait_ms);
+  } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
+    CacheKey any = key;
+    any.compiler.clear();
+    if (std::shared_ptr<const Binary> cached = cache_.find(any, source)) return cached;
+    throw;
+  }
+}
+
+std::shared_ptr<const Binary> KernelStore::find(const Spec& spec, CacheSource* source) {
+  return cache_.find(key(spec), source);
+}
+
+std::string KernelStore::ptx_with_lines(const Spec& spec, const Binary& binary) {
+  try {
+    std::string lined = build_with_lines(specialize(spec));
+    return without_lines(lined) == without_lines(binary.ptx) ? lined : "";
+  } catch (const Error&) {  // the binary came from the cache, and nothing here could compile it again
+    return {};
+  }
+}
+
+CubinCache& KernelStore::cache() { return cache_; }
+
+Compiler& KernelStore::compiler() { return compiler_; }
+
+Binary KernelStore::build(const SourceUnit& unit) { return compiler_.compile(unit); }
+
+std::string KernelStore::build_with_lines(const SourceUnit& unit) { return compiler_.compile_with_lines(unit); }
+
+}  // namespace kernelwright

@@ -1,0 +1,56 @@
+/// Spec -> Binary, through the cache and the compiler. Needs no device and no driver: what `kernelwright compile` and
+/// the engine both stand on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernelwright/generator/source/spec.h"
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/binary/cache_key.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/compile/compiler.h"
+
+namespace kernelwright {
+
+/// Safe from any number of threads; a Spec that several ask for at once is compiled once.
+class KernelStore {
+ public:
+  /// Opens the cache (which never fails: see CubinCache) and no compiler. `nvrtc_path` as in Compiler.
+  explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {});
+  virtual ~KernelStore();
+  KernelStore(const KernelStore&) = delete;
+  KernelStore& operator=(const KernelStore&) = delete;
+
+  /// The key of `spec` with the compiler of this machine.
+  CacheKey key(const Spec& spec) const;
+
+  /// From the cache, else compiled and cached. Where no compiler is, or none that can be used, any cached build of the
+  /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
+  /// `source`, if given, is told which it was; `lock_wait_ms`, if given, grows by what was spent waiting for another
+  /// process that compiled it.
+  std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr,
+                                        double* lock_wait_ms = nullptr);
+
+  /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
+  std::shared_ptr<const Binary> find(const Spec& spec, CacheSource* source = nullptr);
+
+  /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `spec`. "" if
+  /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches
+  /// nothing.
+  std::string ptx_with_lines(const Spec& spec, const Binary& binary);
+
+  CubinCache& cache();
+  Compiler& compiler();
+
+ protected:
+  /// The step from source to binary, for tests to replace.
+  virtual Binary build(const SourceUnit& unit);
+  virtual std::string build_with_lines(const SourceUnit& unit);
+
+ private:
+  CubinCache cache_;
+  Compiler compiler_;
+};
+
+}  // namespace kernelwright
