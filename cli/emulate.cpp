@@ -13,7 +13,7 @@
 #include "hazards.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "terminal.h"
 #include "verbs.h"
 

@@ -1,6 +1,6 @@
 // kernelwright trace: one launch on the emulator as a timeline. A file for Perfetto, a picture, and a summary of who
 // waited for what.
-#include "kernelwright/runtime/emulator/trace.h"
+#include "kernelwright/runtime/emulator/trace/trace.h"
 
 #include <fmt/format.h>
 

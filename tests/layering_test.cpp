@@ -285,7 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"generator/json/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/json/*.cpp"},
         Case{"runtime/cuda/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compile/compiler.cpp"},
         Case{"runtime/cuda/driver.h", "#include <cuda.h>", "belongs in runtime/*.cpp"},
-        Case{"runtime/emulator/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
+        Case{"runtime/emulator/machine/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/cuda/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
         Case{"runtime/engine/engine.h", "#include <fmt/core.h>", "no installed header"},
         Case{"generator/plan.h", "#include \"contract/attention_params.h\"", "no installed header"},
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
              "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
         Case{"runtime/cuda/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/device/backend.h\"",
              ""},
-        Case{"runtime/emulator/machine.cpp",
+        Case{"runtime/emulator/machine/machine.cpp",
              "#include \"kernelwright/runtime/device/backend.h\"\n#include \"kernelwright/generator/problem/arch.h\"\n"
              "#include \"kernelwright/generator/problem/enums.h\"\n#include \"kernelwright/generator/error.h\"",
              ""},

@@ -15,8 +15,8 @@
 #include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/emulator/own_thread.h"
-#include "kernelwright/runtime/emulator/per_thread.h"
+#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/emulator/machine/per_thread.h"
 
 namespace kernelwright {
 namespace {

@@ -33,7 +33,7 @@
 #include "kernelwright/runtime/compile/failed_sources.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/compile/ptxas_log.h"
-#include "kernelwright/runtime/emulator/own_thread.h"
+#include "kernelwright/runtime/emulator/machine/own_thread.h"
 
 namespace kernelwright {
 namespace {

@@ -9,14 +9,14 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/cta.h"
-#include "kernelwright/runtime/emulator/fault.h"
-#include "kernelwright/runtime/emulator/global_shadow.h"
-#include "kernelwright/runtime/emulator/hazard_log.h"
-#include "kernelwright/runtime/emulator/machine.h"
-#include "kernelwright/runtime/emulator/own_thread.h"
-#include "kernelwright/runtime/emulator/program.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/checker/global_shadow.h"
+#include "kernelwright/runtime/emulator/checker/hazard_log.h"
+#include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/machine/machine.h"
+#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/emulator/program/program.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 
 namespace kernelwright::emulator {
 

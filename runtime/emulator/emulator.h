@@ -19,9 +19,9 @@
 
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/completion.h"
-#include "kernelwright/runtime/emulator/hazard_kind.h"
-#include "kernelwright/runtime/emulator/memory.h"
-#include "kernelwright/runtime/emulator/ptx_module.h"
+#include "kernelwright/runtime/emulator/checker/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/memory.h"
+#include "kernelwright/runtime/emulator/ptx/module.h"
 
 namespace kernelwright::emulator {
 

@@ -16,10 +16,10 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/fault.h"
-#include "kernelwright/runtime/emulator/program.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
+#include "kernelwright/runtime/emulator/program/program.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 
 namespace kernelwright {
 

@@ -12,7 +12,7 @@
 #include "kernelwright/runtime/attention/data.h"
 #include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/emulator/own_thread.h"
+#include "kernelwright/runtime/emulator/machine/own_thread.h"
 #include "kernelwright/runtime/engine/notes.h"
 
 namespace kernelwright {

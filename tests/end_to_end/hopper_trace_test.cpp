@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/emulator/trace.h"
+#include "kernelwright/runtime/emulator/trace/trace.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/trace_checks.h"
 

@@ -13,7 +13,7 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 #include "support/fake_store.h"
 
 namespace kernelwright::fuzz {

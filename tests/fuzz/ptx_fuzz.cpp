@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_promises.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

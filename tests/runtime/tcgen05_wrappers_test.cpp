@@ -15,7 +15,7 @@
 
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
 #include "support/paths.h"
 
 namespace kernelwright {

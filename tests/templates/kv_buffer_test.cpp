@@ -17,7 +17,7 @@
 
 #include "kernelwright/generator/source/template_library.h"
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
 
 namespace kernelwright {
 namespace {

@@ -4,8 +4,8 @@
 #include <bit>
 #include <functional>
 
-#include "kernelwright/runtime/emulator/number_formats.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
 namespace kernelwright::test {

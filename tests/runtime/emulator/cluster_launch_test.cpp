@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 #include "runtime/emulator/conformance.h"
 
 namespace kernelwright::test {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
 
 namespace kernelwright::test {
 namespace {

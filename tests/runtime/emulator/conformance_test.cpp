@@ -7,8 +7,8 @@
 #include <cctype>
 #include <random>
 
-#include "kernelwright/runtime/emulator/modifier_order.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/program/modifier_order.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "support/paths.h"
 
 namespace kernelwright::test {

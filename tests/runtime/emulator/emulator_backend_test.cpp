@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 #include "runtime/emulator/ptx_text.h"
 
 namespace kernelwright {

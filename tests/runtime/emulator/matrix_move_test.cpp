@@ -1,7 +1,7 @@
 // ldmatrix, stmatrix, movmatrix: element by element, from what PTX says of which lane holds what.
 #include <gtest/gtest.h>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
 namespace kernelwright::test {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <ostream>
 
-#include "kernelwright/runtime/emulator/number_formats.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
 namespace kernelwright::test {

@@ -1,12 +1,12 @@
 // Opcodes with their modifiers in another order: each line is what ptxas 13.0 said of it.
-#include "kernelwright/runtime/emulator/modifier_order.h"
+#include "kernelwright/runtime/emulator/program/modifier_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/pattern.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/program/pattern.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {

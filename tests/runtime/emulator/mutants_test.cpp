@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/mutation/equivalents.h"
 #include "runtime/emulator/ptx_kernel.h"
 

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_promises.h"
 #include "support/paths.h"
 

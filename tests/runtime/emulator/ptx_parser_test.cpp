@@ -1,6 +1,6 @@
-// The PTX parser on texts by hand: each construct gives what ptx_module.h says, and what is not modelled is refused by
-// name with its line. ptx_mutation_test.cpp damages whole ones.
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+// The PTX parser on texts by hand: each construct gives what runtime/emulator/ptx/module.h says, and what is not
+// modelled is refused by name with its line. ptx_mutation_test.cpp damages whole ones.
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "kernelwright/runtime/emulator/ptx_module.h"
-#include "kernelwright/runtime/emulator/register_slots.h"
+#include "kernelwright/runtime/emulator/program/register_slots.h"
+#include "kernelwright/runtime/emulator/ptx/module.h"
 
 namespace kernelwright::test {
 

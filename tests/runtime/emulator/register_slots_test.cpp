@@ -1,6 +1,6 @@
 // Where registers live. The strongest test runs random programs: 32 lanes wander through a random control flow, each on
 // its own, in a file laid out by assign_slots(), and every value read must be the one that this lane last wrote.
-#include "kernelwright/runtime/emulator/register_slots.h"
+#include "kernelwright/runtime/emulator/program/register_slots.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_text.h"
 
 namespace kernelwright::emulator {

@@ -1,12 +1,12 @@
 // Where shared variables lie, held to what ptxas 13.0 gave the same modules: sizes as `ptxas -v` prints them, addresses
 // as immediates of the cubin for sm_80, where shared memory begins at 0.
-#include "kernelwright/runtime/emulator/shared_layout.h"
+#include "kernelwright/runtime/emulator/program/shared_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_text.h"
 
 namespace kernelwright::emulator {

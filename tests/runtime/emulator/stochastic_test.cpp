@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/number_formats.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {

@@ -1,5 +1,5 @@
 // tcgen05.mma against the model: every kind, shape, layout and swizzle; and against itself where two ways must agree.
-#include "kernelwright/runtime/emulator/tcgen05_mma.h"
+#include "kernelwright/runtime/emulator/ops/matrix/tcgen05_mma.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/fault.h"
-#include "kernelwright/runtime/emulator/tcgen05_block.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/numbers/tcgen05_block.h"
 #include "runtime/emulator/tcgen05_model.h"
 
 namespace kernelwright::emulator {

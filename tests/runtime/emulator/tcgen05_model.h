@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "contract/tcgen05_descriptor.h"
-#include "kernelwright/runtime/emulator/number_formats.h"
-#include "kernelwright/runtime/emulator/tcgen05_mma.h"
-#include "kernelwright/runtime/emulator/tcgen05_shape.h"
+#include "kernelwright/runtime/emulator/numbers/number_formats.h"
+#include "kernelwright/runtime/emulator/ops/matrix/tcgen05_mma.h"
+#include "kernelwright/runtime/emulator/ops/matrix/tcgen05_shape.h"
 
 namespace kernelwright::emulator::test {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
 #include "runtime/emulator/tcgen05_model.h"
 
 namespace kernelwright::emulator {

@@ -1,6 +1,6 @@
 // The descriptors of tcgen05.mma, field by field: what a kernel encodes is what the emulator reads, and what the ISA
 // does not allow is refused by the field's name.
-#include "kernelwright/runtime/emulator/tcgen05_shape.h"
+#include "kernelwright/runtime/emulator/ops/matrix/tcgen05_shape.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "contract/tcgen05_descriptor.h"
-#include "kernelwright/runtime/emulator/fault.h"
-#include "kernelwright/runtime/emulator/tcgen05_operand.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/ops/matrix/tcgen05_operand.h"
 
 namespace kernelwright::emulator {
 namespace {

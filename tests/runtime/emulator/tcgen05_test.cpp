@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/fault.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
 
 namespace kernelwright::emulator {
 namespace {

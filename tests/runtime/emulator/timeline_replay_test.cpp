@@ -1,5 +1,5 @@
 // The cost model on recordings whose times can be worked out by hand.
-#include "kernelwright/runtime/emulator/timeline_replay.h"
+#include "kernelwright/runtime/emulator/trace/timeline_replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // What a launch leaves in its trace, and the files made of it.
-#include "kernelwright/runtime/emulator/timeline.h"
+#include "kernelwright/runtime/emulator/trace/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "kernelwright/runtime/emulator/trace.h"
+#include "kernelwright/runtime/emulator/trace/trace.h"
 #include "runtime/emulator/ptx_kernel.h"
 #include "runtime/emulator/trace_checks.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/runtime/emulator/trace.h"
+#include "kernelwright/runtime/emulator/trace/trace.h"
 
 namespace kernelwright::emulator::test {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernelwright/runtime/emulator/ptx_parser.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/run_ptx.h"
 
 namespace kernelwright::test {

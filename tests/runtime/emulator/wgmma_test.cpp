@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/fault.h"
-#include "kernelwright/runtime/emulator/wgmma_block.h"
-#include "kernelwright/runtime/emulator/wgmma_operand.h"
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/numbers/wgmma_block.h"
+#include "kernelwright/runtime/emulator/ops/matrix/wgmma_operand.h"
 #include "runtime/emulator/ptx_kernel.h"
 
 namespace kernelwright::emulator {

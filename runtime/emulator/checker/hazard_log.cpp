@@ -1,0 +1,69 @@
+#include "kernelwright/runtime/emulator/checker/hazard_log.h"
+
+#include <fmt/format.h>
+
+#include "kernelwright/runtime/emulator/program/location.h"
+
+namespace kernelwright::emulator {
+
+std::string_view name_of(HazardKind kind) {
+  switch (kind) {
+    case HazardKind::kRace: return "race";
+    case HazardKind::kLaneRace: return "race between lanes";
+    case HazardKind::kProxyFence: return "missing proxy fence";
+    case HazardKind::kUnwritten: return "read of unwritten memory";
+    case HazardKind::kMbarrier: return "mbarrier misuse";
+    case HazardKind::kRegister: return "register of a wgmma or tcgen05.ld in flight";
+    case HazardKind::kOutstanding: return "work outstanding at exit";
+    case HazardKind::kDivergence: return "divergence";
+    case HazardKind::kBarrier: return "barrier misuse";
+    case HazardKind::kRegisterPool: return "register pool";
+    case HazardKind::kGridDependency: return "missing griddepcontrol.wait";
+    case HazardKind::kTensorMemory: return "tensor memory";
+    case HazardKind::kTensorFence: return "missing tcgen05 fence";
+    case HazardKind::kData: return "bad data";
+    case HazardKind::kOutOfBounds: return "out of bounds";
+    case HazardKind::kDeadlock: return "deadlock";
+    case HazardKind::kFault: return "fault";
+  }
+  return "fault";
+}
+
+std::string HazardReport::text() const {
+  std::string lines = fmt::format("{}: {}", name_of(kind), what);
+  if (!where.empty()) lines += fmt::format("\n  at     {}", where);
+  if (first.warp >= 0 || first.ptx_line > 0) lines += fmt::format("\n  by     {}", text_of(first));
+  if (second.ptx_line > 0) lines += fmt::format("\n  after  {}", text_of(second));
+  if (count > 1) lines += fmt::format("\n  seen   {} times", count);
+  return lines;
+}
+
+void HazardLog::add(HazardReport report) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, fresh] = reports_.try_emplace({report.kind, report.first.ptx_line, report.second.ptx_line}, report);
+  if (fresh) return;
+  HazardReport& known = at->second;
+  const std::uint64_t count = known.count + report.count;
+  // Of equal ones the first place by CTA is kept, so that threads of the host do not change what is shown.
+  const auto place = [](const HazardReport& r) {
+    return std::tie(r.first.cta[2], r.first.cta[1], r.first.cta[0], r.first.warp, r.what);
+  };
+  if (place(report) < place(known)) known = std::move(report);
+  known.count = count;
+}
+
+void HazardLog::add_count(HazardKind kind, int first_line, int second_line, std::uint64_t times) {
+  const std::lock_guard lock(mutex_);
+  if (const auto at = reports_.find({kind, first_line, second_line}); at != reports_.end())
+    at->second.count += times - 1;
+}
+
+std::vector<HazardReport> HazardLog::take() {
+  const std::lock_guard lock(mutex_);
+  std::vector<HazardReport> all;
+  for (auto& [key, report] : reports_) all.push_back(std::move(report));
+  reports_.clear();
+  return all;
+}
+
+}  // namespace kernelwright::emulator

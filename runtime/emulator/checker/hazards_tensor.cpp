@@ -1,0 +1,261 @@
+// The checker's part for tensor memory (PTX ISA "Memory Consistency Model for 5th generation of TensorCore
+// operations").
+//
+// An access is over for an observer once it knows that the operation has completed: of tcgen05.mma, .cp and .shift
+// through tcgen05.commit and a wait for its mbarrier, of tcgen05.ld and .st through the issuing warp's tcgen05.wait.
+// The first three are a pipeline: among them it is enough that the earlier one was issued before. Between threads
+// tcgen05.fence::before_thread_sync (which a commit implies) has to follow the one and ::after_thread_sync to precede
+// the other.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernelwright/runtime/emulator/checker/hazards.h"
+#include "kernelwright/runtime/emulator/checker/hazards_state.h"
+
+namespace kernelwright::emulator {
+
+namespace {
+
+std::string name_of_block(const Cta& cta, const TensorBlock& block) {
+  std::string text = fmt::format("tensor memory, lanes {} to {}, columns {} to {}", block.lane,
+                                 block.lane + block.lanes - 1, block.column, block.column + block.columns - 1);
+  if (cta.cluster->ctas.size() > 1) text += fmt::format(" of the CTA of rank {}", cta.rank);
+  return text;
+}
+
+const char* name_of_access(Access access) { return access == Access::kWrite ? "write" : "read"; }
+
+/// The latest time of `by` that `vector` covers.
+std::uint32_t at(const std::vector<std::uint32_t>& vector, std::uint32_t by) {
+  return by < vector.size() ? vector[by] : 0;
+}
+
+void raise(std::vector<std::uint32_t>& vector, const std::vector<std::uint32_t>& other) {
+  if (vector.size() < other.size()) vector.resize(other.size());
+  for (std::size_t i = 0; i < other.size(); ++i) vector[i] = std::max(vector[i], other[i]);
+}
+
+}  // namespace
+
+TensorShadow& Hazards::State::tensor_shadow(const Cta& cta) {
+  if (tensor_shadows.size() <= cta.rank) tensor_shadows.resize(cluster.ctas.size());
+  auto& shadow = tensor_shadows[cta.rank];
+  if (!shadow) shadow = std::make_unique<TensorShadow>();
+  return *shadow;
+}
+
+bool Hazards::State::knows_completed(const WarpState& warp, int lane, const TensorRecord& record) const {
+  if (lane >= 0) return knows(warp, lane, record.agent, std::max<int>(record.lane, 0), record.time);
+  return warp.known.covers(record.agent, 0, record.time);
+}
+
+std::uint32_t Hazards::State::fenced_until(const WarpState& warp, int lane, std::uint32_t by) {
+  if (lane >= 0) return std::max(at(warp.fenced, by), at(warp.fenced_by_lane[static_cast<std::size_t>(lane)], by));
+  std::uint32_t least = ~std::uint32_t{0};
+  for (std::size_t i = 0; i < warp.fenced_by_lane.size(); ++i)
+    if (warp.warp->live >> i & 1) least = std::min(least, at(warp.fenced_by_lane[i], by));
+  return std::max(at(warp.fenced, by), least);
+}
+
+bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* now, const char* before,
+                                        const TensorRecord& record, bool pipelined, const Cta& cta,
+                                        const TensorBlock& block) {
+  const auto conflict = [&](HazardKind kind, std::string what) {
+    report_pair(kind, *warp.warp, lane, warp.warp->current->index, std::move(what), name_of_block(cta, block),
+                record.op, record.issuer, record.lane);
+    return false;
+  };
+  if (pipelined && record.pipe) {
+    const bool same = record.issuer == warp.agent && (record.lane == lane || record.issued <= warp.synced);
+    if (same) return true;
+    if (!knows(warp, lane, record.issuer, record.lane, record.issued))
+      return conflict(HazardKind::kRace,
+                      fmt::format("a {} is not ordered after a {} of the same cells by another thread: no "
+                                  "synchronisation between them",
+                                  now, before));
+  } else if (!knows_completed(warp, lane, record)) {
+    return conflict(
+        HazardKind::kRace,
+        record.pipe
+            ? fmt::format("a {} is not ordered after a {} of the same cells in flight: no tcgen05.commit and wait for "
+                          "its mbarrier between them",
+                          now, before)
+            : fmt::format(
+                  "a {} is not ordered after a {} of the same cells in flight: no tcgen05.wait by the warp that "
+                  "issued it, or no synchronisation after that",
+                  now, before));
+  }
+  if (record.issuer == warp.agent && (!record.pipe || pipelined)) return true;  // a wait is enough within a warp
+  const bool partly = lane >= 0 && (warp.partial_lanes >> lane & 1);
+  const std::uint32_t published =
+      std::max(at(warp.known.tensor, record.issuer), partly ? at(warp.partial.tensor, record.issuer) : 0);
+  if (published < record.issued)
+    return conflict(HazardKind::kTensorFence,
+                    fmt::format("a {} after a {} of the same cells by another warp, and no tcgen05.fence::"
+                                "before_thread_sync by that one before they synchronised",
+                                now, before));
+  if (at(warp.fenced, record.issuer) < record.issued && fenced_until(warp, lane, record.issuer) < record.issued)
+    return conflict(HazardKind::kTensorFence,
+                    fmt::format("a {} after a {} of the same cells by another thread, and no tcgen05.fence::"
+                                "after_thread_sync since they synchronised",
+                                now, before));
+  return true;
+}
+
+void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access, bool accumulates,
+                                       const TensorRecord& record, TensorCell& cell, const Cta& cta,
+                                       const TensorBlock& block) {
+  if ((access == Access::kRead || accumulates) && (record.lanes & ~cell.written) != 0)
+    report(HazardKind::kUnwritten, *warp.warp, lane, "tensor memory is read that nothing has written",
+           name_of_block(cta, block));
+  if (cell.write.lanes & record.lanes)
+    check_tensor_order(warp, lane, name_of_access(access), "write", cell.write, record.pipe, cta, block);
+  if (access == Access::kWrite) {
+    for (TensorRecord& read : cell.reads)
+      if (read.lanes & record.lanes) {
+        check_tensor_order(warp, lane, "write", "read", read, record.pipe, cta, block);
+        read.lanes &= static_cast<std::uint16_t>(~record.lanes);
+      }
+    cell.write = record;  // of other lanes the earlier write is forgotten, which can only hide a hazard
+    cell.written |= record.lanes;
+    return;
+  }
+  // Keep the reader: in the place of the same agent's, in a free one, or of one that is over.
+  TensorRecord* place = nullptr;
+  for (TensorRecord& read : cell.reads) {
+    if (read.lanes != 0 && read.agent == record.agent && read.issuer == record.issuer) {
+      const auto lanes = static_cast<std::uint16_t>(read.lanes | record.lanes);
+      read = record;
+      read.lanes = lanes;
+      return;
+    }
+    if (read.lanes == 0 && !place) place = &read;
+  }
+  for (TensorRecord& read : cell.reads)
+    if (!place && knows_completed(warp, lane, read)) place = &read;
+  if (!place) place = &cell.reads[0];
+  *place = record;
+}
+
+void Hazards::State::check_tensor_leaks(const Cta& cta, const Warp& last) {
+  if (!cta.tensor) return;
+  for (const TensorMemory::Allocation& allocation : cta.tensor->allocations())
+    report_pair(HazardKind::kTensorMemory, last, -1, allocation.op,
+                fmt::format("a CTA exits with columns {} to {} of tensor memory still allocated: tcgen05.dealloc gives "
+                            "them back",
+                            allocation.column, allocation.column + allocation.columns - 1),
+                "", ~std::uint32_t{0}, -1, -1);
+}
+
+void Hazards::tensor_access(Warp& warp, int lane, Access access, AsyncGroup by, Cta& cta, const TensorBlock& block,
+                            bool accumulates) {
+  State::WarpState& state = state_->of(warp);
+  const AsyncAgent agent = of_group(warp, by);
+  TensorRecord record{.time = agent.clock,
+                      .issued = state.now,
+                      .op = warp.current->index,
+                      .agent = static_cast<std::uint16_t>(agent.agent),
+                      .issuer = state.agent,
+                      .lanes = 0,
+                      .lane = static_cast<std::int8_t>(lane),
+                      .pipe = by == AsyncGroup::kTensor};
+  state_->tensor_shadow(cta).visit(block, [&](TensorCell& cell, std::uint16_t lanes, std::uint32_t) {
+    record.lanes = lanes;
+    state_->check_tensor_cell(state, lane, access, accumulates, record, cell, cta, block);
+  });
+}
+
+void Hazards::tensor_commit(Warp& warp, int lane) {
+  State::WarpState& state = state_->of(warp);
+  commit_group(warp, AsyncGroup::kTensor);
+  State::Groups& groups = state.groups[static_cast<int>(AsyncGroup::kTensor)];
+  groups.attached = groups.committed;
+  tensor_fence_before(warp, LaneMask{1} << lane);
+}
+
+void Hazards::tensor_commit_arrives(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
+  State::WarpState& state = state_->of(warp);
+  State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
+  mbarrier_use(warp, lane, cta, offset, /*async=*/true);
+  if (warp.cta != &cta) {
+    AccessRecord& record = mbarrier.remote_arrivals[{state.agent, static_cast<std::uint8_t>(lane)}];
+    const AsyncGroup group = AsyncGroup::kTensor;
+    record = {.time = state.groups[static_cast<int>(group)].committed,
+              .op = warp.current->index,
+              .agent = static_cast<std::uint16_t>(state_->group_agent(state, group)),
+              .issuer = state.agent};
+    record.lane = static_cast<std::uint8_t>(lane);
+  }
+  state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
+  mbarrier.gathering.raise(state_->group_agent(state, AsyncGroup::kTensor),
+                           state.groups[static_cast<int>(AsyncGroup::kTensor)].committed);
+  mbarrier.attached = mbarrier.phase + 1;
+}
+
+void Hazards::tensor_fence_before(Warp& warp, LaneMask lanes) {
+  State::WarpState& state = state_->of(warp);
+  if ((lanes & warp.live) == warp.live) {
+    state.known.tensor[state.agent] = state.now;
+  } else {
+    state.partial.resize(state_->warps.size(), state_->warps.size());
+    state.partial.tensor[state.agent] = state.now;
+    state.partial_lanes |= lanes;
+  }
+  ++state.now;
+}
+
+void Hazards::tensor_fence_after(Warp& warp, LaneMask lanes) {
+  State::WarpState& state = state_->of(warp);
+  if ((lanes & warp.live) == warp.live) {
+    raise(state.fenced, state.known.tensor);
+    return;
+  }
+  for (std::size_t i = 0; i < state.fenced_by_lane.size(); ++i) {
+    if (!(lanes >> i & 1)) continue;
+    raise(state.fenced_by_lane[i], state.known.tensor);
+    if (state.partial_lanes >> i & 1) raise(state.fenced_by_lane[i], state.partial.tensor);
+  }
+}
+
+void Hazards::tensor_wait(Warp& warp, AsyncGroup group) {
+  commit_group(warp, group);
+  wait_group(warp, warp.live, group, 0);
+  if (group == AsyncGroup::kTensorLoad) state_->of(warp).loading.clear();
+}
+
+void Hazards::registers_loading(Warp& warp, std::span<const Slot> registers) {
+  State::WarpState& state = state_->of(warp);
+  for (const Slot slot : registers) {
+    const auto [found, fresh] = state.loading.try_emplace(slot, warp.current->index);
+    if (!fresh)
+      state_->report_pair(HazardKind::kRegister, warp, -1, warp.current->index,
+                          "a tcgen05.ld writes a register that a tcgen05.ld in flight writes: no tcgen05.wait::ld "
+                          "between them",
+                          "", found->second, state.agent, -1);
+    found->second = warp.current->index;
+  }
+}
+
+void Hazards::tensor_allocated(Cta& cta, std::uint32_t column, std::uint32_t columns) {
+  state_->tensor_shadow(cta).visit({.column = column, .columns = columns},
+                                   [](TensorCell& cell, std::uint16_t, std::uint32_t) { cell = {}; });
+}
+
+void Hazards::tensor_deallocated(Warp& warp, Cta& cta, std::uint32_t column, std::uint32_t columns) {
+  State::WarpState& state = state_->of(warp);
+  const TensorBlock block{.column = column, .columns = columns};
+  state_->tensor_shadow(cta).visit(block, [&](TensorCell& cell, std::uint16_t, std::uint32_t) {
+    const auto require = [&](const TensorRecord& record, const char* what) {
+      if (record.lanes == 0 || state_->knows_completed(state, -1, record)) return;
+      state_->report_pair(HazardKind::kTensorMemory, warp, -1, warp.current->index,
+                          fmt::format("columns are deallocated, and nothing says that a {} of them is over", what),
+                          name_of_block(cta, block), record.op, record.issuer, record.lane);
+    };
+    require(cell.write, "write");
+    for (const TensorRecord& read : cell.reads) require(read, "read");
+    cell = {};
+  });
+}
+
+}  // namespace kernelwright::emulator

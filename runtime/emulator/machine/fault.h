@@ -1,0 +1,22 @@
+/// What ends an emulated launch: the program did something that hardware would trap on or leave undefined.
+#pragma once
+
+#include <string>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/checker/hazard_kind.h"
+
+namespace kernelwright::emulator {
+
+/// Thrown by handlers with what happened; the machine catches it, and reports it with the warp, its lanes, the PTX
+/// line, the role and the template line.
+class Fault : public Error {
+ public:
+  explicit Fault(const std::string& what, HazardKind kind = HazardKind::kFault) : Error(what), kind_(kind) {}
+  HazardKind kind() const { return kind_; }
+
+ private:
+  HazardKind kind_;
+};
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,354 @@
+/// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor in tile mode, tile::gather4 and tile::scatter4, and
+/// tensormap.replace (PTX ISA "Data Movement: Tensor Copy").
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/machine/mbarrier.h"
+#include "kernelwright/runtime/emulator/machine/tensor_map.h"
+#include "kernelwright/runtime/emulator/machine/tensor_memory.h"
+#include "kernelwright/runtime/emulator/numbers/bulk_reduce.h"
+#include "kernelwright/runtime/emulator/ops/copy/bulk_copy.h"
+#include "kernelwright/runtime/emulator/program/addresses.h"
+#include "kernelwright/runtime/emulator/program/decoder.h"
+#include "kernelwright/runtime/emulator/trace/timeline.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+// Op::list: the addresses of the box in shared memory, of the map and of the mbarrier, then the coordinates.
+constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsPerAddress,
+                      kCoordinates = 3 * kSlotsPerAddress;
+constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: of the shared memory address of a tensor copy
+
+// Op::imm of loads.
+enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2 };
+constexpr int kGatheredRows = 4;  // tile::gather4 and ::scatter4: a column and four rows of a 2-dimensional tensor
+
+/// One copy, with all that its instruction says read: a box, or four boxes of one row each, one after another in shared
+/// memory.
+struct TensorCopy {
+  TensorMapDescription map;
+  int boxes = 1;
+  std::int32_t at[5] = {};  // of the box; of four, the column alone
+  std::int32_t rows[kGatheredRows] = {};
+
+  std::uint32_t bytes() const { return static_cast<std::uint32_t>(boxes) * map.box_bytes(); }
+  /// From one box to the next in shared memory, and what of it a copy may touch.
+  std::uint32_t step() const { return map.pitch_bytes() * map.num_rows(); }
+  std::uint32_t extent() const { return static_cast<std::uint32_t>(boxes) * step(); }
+  /// Calls `visit(coordinates, offset)` for each box.
+  template <class Visit>
+  void for_each_box(Visit&& visit) const {
+    if (boxes == 1) {
+      visit(at, 0u);
+      return;
+    }
+    for (int i = 0; i < boxes; ++i) {
+      const std::int32_t place[5] = {at[0], rows[i]};
+      visit(place, static_cast<std::uint32_t>(i) * step());
+    }
+  }
+};
+
+TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
+  const std::uint64_t address = address_in(warp, op.list + kMap, lane);
+  require_multiple("the address of the tensor map", address, 64);
+  const GenericPlace place = generic_place(warp, lane, address, sizeof(TensorMap), Access::kRead);
+  if (!place.global) throw Fault("the tensor map is not in global, constant or parameter memory");
+  TensorCopy copy{.map = decode_tensor_map(place.host)};
+  const int count = op.list_size - static_cast<int>(kCoordinates), rank = gather ? 2 : count;
+  if (copy.map.rank != rank)
+    throw Fault(fmt::format("a {}-dimensional copy with a tensor map of {} dimensions", rank, copy.map.rank));
+  for (int d = 0; d < count; ++d) {
+    const std::int32_t value = warp.lanes<std::int32_t>(op.list[kCoordinates + static_cast<std::size_t>(d)])[lane];
+    (gather && d > 0 ? copy.rows[d - 1] : copy.at[d]) = value;
+  }
+  if (gather) {
+    copy.boxes = kGatheredRows;
+    if (copy.map.box[1] != 1)
+      throw Fault(
+          fmt::format("a copy of four rows with a tensor map whose box has {} rows; it must have 1", copy.map.box[1]));
+  }
+  return copy;
+}
+
+/// What an H100 stops at with "illegal instruction": an innermost coordinate that is no multiple of 16 bytes, and for
+/// stores a negative one in any dimension. Boxes may hang over the far edges, and loads over the near ones. (Measured:
+/// the PTX ISA does not say.)
+void check_coordinates(const TensorCopy& copy, Access access) {
+  const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
+  if (first % 16 != 0)
+    throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
+  // Of four rows, those that are not in the tensor are skipped.
+  for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
+    if (copy.at[d] < 0)
+      throw Fault(
+          fmt::format("a store at coordinate {} of dimension {}: it has to begin inside the tensor", copy.at[d], d));
+}
+
+/// Throws Fault unless all that the box covers of the tensor is in one allocation; tells the checker of each row.
+void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
+  check_coordinates(copy, access);
+  std::uint64_t low = ~std::uint64_t{0}, high = 0;
+  Hazards* hazards = warp.cta->cluster->hazards;
+  copy.for_each_box([&](const auto& at, std::uint32_t) {
+    visit_box_rows(copy.map, at, [&](const BoxRow& row) {
+      if (row.begin == row.end) return;
+      low = std::min(low, row.address);
+      // A store writes the whole of its last 16 bytes: see store_box().
+      const std::uint32_t end =
+          access == Access::kWrite ? std::min((row.end + 15) / 16 * 16, copy.map.row_bytes()) : row.end;
+      high = std::max(high, row.address + (end - row.begin));
+      if (hazards) hazards->access_global(warp, lane, access, row.address, end - row.begin);
+    });
+  });
+  if (low >= high) return;
+  const GlobalMemory::View& memory = *warp.launch->memory;
+  const GlobalMemory::Allocation* allocation = memory.find(low);
+  if (!allocation || allocation->freed || high > allocation->end || (access == Access::kWrite && !allocation->writable))
+    throw Fault(memory.describe(low, high - low), HazardKind::kOutOfBounds);
+}
+
+/// What a box may touch of shared memory: a swizzle keeps to blocks of 128 bytes.
+std::uint32_t reach(const TensorCopy& copy) {
+  const std::uint32_t bytes = copy.extent();
+  return copy.map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
+}
+
+Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
+  Cluster& cluster = *warp.cta->cluster;
+  for_each_lane(lanes, [&](int lane) {
+    const TensorCopy copy = read_copy(warp, op, lane, (op.imm & kGather) != 0);
+    const std::uint32_t bytes = copy.bytes();
+    const bool pair = (op.imm & kPair) != 0;
+    const SignalledPlace place =
+        signalled_place(warp, address_in(warp, op.list + kBox, lane), address_in(warp, op.list + kMbarrier, lane),
+                        reach(copy), kBoxAlignment, pair);
+    check_tensor(warp, lane, copy, Access::kRead);
+    const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
+    const auto load = [&](Cta& cta) {
+      // Of a pair, the CTA whose rank is as even or odd as that of the mbarrier's address.
+      Cta& signalled =
+          pair && ((cta.rank ^ place.mbarrier.cta->rank) & 1) != 0 ? peer_cta(cta, "cp.async.bulk.tensor") : cta;
+      check_signalled_write(warp, lane, cta, to, mbarrier, copy.extent(), &signalled);
+      if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, bytes, &signalled);
+      cluster.copied_bytes += bytes;
+      const auto perform = [&cta, &signalled, copy, to, mbarrier, bytes] {
+        copy.for_each_box(
+            [&](const auto& at, std::uint32_t offset) { load_box(copy.map, at, cta.shared.data(), to + offset); });
+        mbarrier_complete_bytes(signalled, mbarrier, bytes);
+      };
+      if (cluster.async.performs_at_once())
+        perform();
+      else
+        cluster.async.issue(nullptr, perform);
+    };
+    if (op.c == kNoSlot)
+      load(*place.to.cta);
+    else
+      for_each_destination(warp, warp.lanes<std::uint16_t>(op.c)[lane], load);
+  });
+  return Step::kNext;
+}
+
+/// A store; a reduction if Op::imm has the name of one.
+template <bool kGathers>
+Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
+  Cluster& cluster = *warp.cta->cluster;
+  for_each_lane(lanes, [&](int lane) {
+    const TensorCopy copy = read_copy(warp, op, lane, kGathers);
+    const std::uint32_t bytes = copy.bytes();
+    const SharedPlace from =
+        shared_place(warp, static_cast<std::uint32_t>(address_in(warp, op.list + kBox, lane)), reach(copy));
+    if (from.cta != warp.cta) throw Fault("a tensor store out of another CTA's shared memory");
+    require_multiple("the source in shared memory", from.offset, kBoxAlignment);
+    ReduceBytes reduce = nullptr;
+    if (op.imm != 0) {
+      const char* name = reinterpret_cast<const char*>(op.imm);
+      const bool bitwise =
+          std::string_view(name) == "and" || std::string_view(name) == "or" || std::string_view(name) == "xor";
+      const std::uint32_t size = bytes_of(copy.map.element);
+      reduce = bulk_reduction(name, bitwise && !is_floating(copy.map.element) ? (size == 4   ? "b32"
+                                                                                 : size == 8 ? "b64"
+                                                                                             : "")
+                                                                              : name_of(copy.map.element));
+      if (!reduce) throw Fault(fmt::format("a reduction by {} into a tensor of {}", name, name_of(copy.map.element)));
+    }
+    check_tensor(warp, lane, copy, Access::kWrite);
+    if (Hazards* hazards = cluster.hazards)
+      hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, hazards->of_group(warp, AsyncGroup::kBulk),
+                            *from.cta, from.offset, copy.extent());
+    cluster.copied_bytes += bytes;
+    if (cluster.timeline) cluster.timeline->store(warp, from.offset, bytes);
+    issue_in_bulk_group(warp, lane, [copy, shared = from.cta->shared.data(), offset = from.offset, reduce] {
+      copy.for_each_box([&](const auto& at, std::uint32_t step) {
+        if (reduce)
+          reduce_box(copy.map, at, shared, offset + step, reduce);
+        else
+          store_box(copy.map, at, shared, offset + step);
+      });
+    });
+  });
+  return Step::kNext;
+}
+
+Step run_prefetch(Warp&, const Op&, LaneMask) { return Step::kNext; }
+
+/// [map, {c0, c1, …}] as the operand `tensor`; `box` and `mbarrier` are operands too, or -1.
+void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
+  const bool gather = decoder.has("tile::gather4") || decoder.has("tile::scatter4");
+  const auto rank = gather ? 1 + kGatheredRows : static_cast<std::size_t>(decoder.choice(0).front() - '0');
+  const Operand& operand = decoder.operands()[static_cast<std::size_t>(tensor)];
+  const std::span<Slot> list = decoder.slots(kCoordinates + rank);
+  decode_address(decoder, operand, StateSpace::kGeneric, list.data() + kMap);
+  std::span<const Operand> coordinates(operand.elements);
+  coordinates = coordinates.subspan(1);
+  if (coordinates.size() == 1 && coordinates.front().kind == Operand::Kind::kVector)
+    coordinates = coordinates.front().elements;
+  if (coordinates.size() != rank) decoder.refuse(fmt::format("needs {} coordinates, not {}", rank, coordinates.size()));
+  for (std::size_t d = 0; d < rank; ++d) list[kCoordinates + d] = decoder.source(coordinates[d], RegisterClass::k32);
+  const auto shared = [&](int at, std::size_t place) {
+    if (at >= 0)
+      decode_address(decoder, decoder.operands()[static_cast<std::size_t>(at)], StateSpace::kShared,
+                     list.data() + place);
+  };
+  shared(box, kBox);
+  shared(mbarrier, kMbarrier);
+  op.list = list.data();
+  op.list_size = static_cast<std::uint8_t>(list.size());
+}
+
+void decode_load(Decoder& decoder, Op& op) {
+  const bool multicast = decoder.has("multicast::cluster");
+  decoder.expect_operands(multicast ? 4 : 3, multicast ? 4 : 3);
+  decode_copy(decoder, op, 1, 0, 2);
+  if (multicast) op.c = decoder.source(3, RegisterClass::k16);
+  if (decoder.has("cta_group::1") || decoder.has("cta_group::2")) decoder.require_tensor_memory();
+  if (decoder.has("cta_group::2")) op.imm |= kPair;
+  if (decoder.has("tile::gather4")) {
+    decoder.require_blackwell();
+    op.imm |= kGather;
+  }
+  op.run = run_load;
+}
+
+void decode_store(Decoder& decoder, Op& op) {
+  decoder.expect_operands(2, 2);
+  decode_copy(decoder, op, 0, 1, -1);
+  op.run = run_store<false>;
+}
+
+void decode_scatter(Decoder& decoder, Op& op) {
+  decoder.require_blackwell();
+  decode_store(decoder, op);
+  op.run = run_store<true>;
+}
+
+void decode_reduce(Decoder& decoder, Op& op) {
+  static constexpr const char* kNames[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor"};
+  decode_store(decoder, op);
+  for (const char* name : kNames)
+    if (decoder.choice(1) == name) op.imm = reinterpret_cast<std::uintptr_t>(name);
+  decoder.communicates();
+}
+
+void decode_prefetch(Decoder& decoder, Op& op) {
+  decoder.expect_operands(1, 1);
+  decode_copy(decoder, op, 0, -1, -1);
+  op.run = run_prefetch;
+}
+
+void refuse_im2col(Decoder& decoder, Op&) { decoder.refuse("im2col mode is not modelled; tile mode is"); }
+
+// ---- tensormap.replace: Op::imm is the field and, from bit 32, the dimension; Op::b the value
+template <class Value>
+Step run_replace(Warp& warp, const Op& op, LaneMask lanes) {
+  const auto field = static_cast<TensorMapField>(op.imm & 0xff);
+  const bool shared = (op.imm & 0x100) != 0;
+  const auto ordinal = static_cast<std::uint32_t>(op.imm >> 32);
+  for_each_lane(lanes, [&](int lane) {
+    const std::uint64_t address = lane_address(warp, op, lane);
+    require_multiple("the address of the tensor map", address, 64);
+    std::byte* map = nullptr;
+    Hazards* hazards = warp.cta->cluster->hazards;
+    if (shared) {
+      const SharedPlace place = shared_place(warp, static_cast<std::uint32_t>(address), sizeof(TensorMap));
+      if (hazards) hazards->access(warp, lane, Access::kWrite, place, sizeof(TensorMap));
+      map = place.host;
+    } else {
+      map = global_place(warp, address, sizeof(TensorMap), Access::kWrite);
+      if (hazards) hazards->access_global(warp, lane, Access::kWrite, address, sizeof(TensorMap));
+    }
+    replace_tensor_map_field(map, field, ordinal, warp.lanes<Value>(op.b)[lane]);
+  });
+  return Step::kNext;
+}
+
+void decode_replace(Decoder& decoder, Op& op) {
+  static constexpr struct {
+    std::string_view name;
+    TensorMapField field;
+    bool wide, ordinal, constant;  // the value has 64 bits; a dimension comes before it; it is a constant
+  } kFields[] = {
+      {"global_address", TensorMapField::kAddress, true, false, false},
+      {"rank", TensorMapField::kRank, false, false, false},
+      {"box_dim", TensorMapField::kBoxDim, false, true, false},
+      {"global_dim", TensorMapField::kGlobalDim, false, true, false},
+      {"global_stride", TensorMapField::kGlobalStride, true, true, false},
+      {"element_stride", TensorMapField::kElementStride, false, true, false},
+      {"elemtype", TensorMapField::kElement, false, false, true},
+      {"interleave_layout", TensorMapField::kInterleave, false, false, true},
+      {"swizzle_mode", TensorMapField::kSwizzle, false, false, true},
+      {"swizzle_atomicity", TensorMapField::kSwizzleAtomicity, false, false, true},
+      {"fill_mode", TensorMapField::kFill, false, false, true},
+  };
+  for (const auto& row : kFields) {
+    if (decoder.choice(0) != row.name) continue;
+    if (row.wide != decoder.has("b64")) decoder.refuse(row.wide ? "this field takes .b64" : "this field takes .b32");
+    const std::size_t operands = row.ordinal ? 3 : 2;
+    decoder.expect_operands(operands, operands);
+    const bool shared = decoder.has("shared::cta");
+    decoder.address(0, shared ? StateSpace::kShared : StateSpace::kGlobal, op);
+    op.imm = static_cast<std::uint64_t>(row.field) | (shared ? 0x100 : 0);
+    if (row.ordinal) op.imm |= static_cast<std::uint64_t>(decoder.immediate(1, 0, 4)) << 32;
+    if (row.constant) decoder.immediate(operands - 1, 0, 15);
+    op.b = decoder.source(operands - 1, row.wide ? RegisterClass::k64 : RegisterClass::k32);
+    op.run = row.wide ? run_replace<std::uint64_t> : run_replace<std::uint32_t>;
+    return;
+  }
+  decoder.refuse("this field is not modelled");
+}
+
+}  // namespace
+
+std::span<const Form> tensor_copy_forms() {
+  static constexpr Form kForms[] = {
+      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).(shared::cluster|shared::cta).global.(tile)?."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
+       decode_load},
+      {"cp.async.bulk.tensor.(2d).(shared::cluster|shared::cta).global.(tile::gather4)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?.(cta_group::1|cta_group::2)?",
+       decode_load},
+      {"cp.async.bulk.tensor.(2d).global.shared::cta.(tile::scatter4).bulk_group", decode_scatter},
+      {"cp.async.bulk.prefetch.tensor.(2d).L2.global.(tile::gather4)", decode_prefetch},
+      {"cp.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(tile)?.bulk_group", decode_store},
+      {"cp.reduce.async.bulk.tensor.(1d|2d|3d|4d|5d).global.shared::cta.(add|min|max|inc|dec|and|or|xor).(tile)?."
+       "bulk_group",
+       decode_reduce},
+      {"cp.async.bulk.prefetch.tensor.(1d|2d|3d|4d|5d).L2.global.(tile)?", decode_prefetch},
+      {"cp.async.bulk.tensor.(3d|4d|5d).(shared::cluster|shared::cta).global.(im2col|im2col::w|im2col::w::128)."
+       "mbarrier::complete_tx::bytes.(multicast::cluster)?",
+       refuse_im2col},
+      {"cp.async.bulk.tensor.(3d|4d|5d).global.shared::cta.(im2col_no_offs).bulk_group", refuse_im2col},
+      {"cp.async.bulk.prefetch.tensor.(3d|4d|5d).L2.global.(im2col|im2col::w|im2col::w::128)", refuse_im2col},
+      {"tensormap.replace.tile.(global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype|"
+       "interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode).(global|shared::cta).b1024.(b32|b64)",
+       decode_replace},
+  };
+  return kForms;
+}
+
+}  // namespace kernelwright::emulator

@@ -1,0 +1,75 @@
+/// Fences. This machine's memory is sequentially consistent, so that only the checker learns from them: a kernel that
+/// lacks one runs all the same, and is reported.
+#include <span>
+
+#include "kernelwright/runtime/emulator/checker/hazards.h"
+#include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/warp.h"
+#include "kernelwright/runtime/emulator/program/decoder.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+Step run_nothing(Warp&, const Op&, LaneMask) { return Step::kNext; }
+
+Step run_proxy_async(Warp& warp, const Op&, LaneMask lanes) {
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->fence_proxy_async(warp, lanes);
+  return Step::kNext;
+}
+
+Step run_mbarrier_init(Warp& warp, const Op&, LaneMask lanes) {
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->fence_mbarrier_init(warp, lanes);
+  return Step::kNext;
+}
+
+Step run_global(Warp& warp, const Op&, LaneMask lanes) {
+  if (Hazards* hazards = warp.cta->cluster->hazards) hazards->fence_global(warp, lanes);
+  return Step::kNext;
+}
+
+template <Handler kRun>
+void decode_plain(Decoder& decoder, Op& op) {
+  decoder.expect_operands(0, 0);
+  op.run = kRun;
+}
+
+/// Fences that reach other clusters order what these say to each other through global memory.
+void decode_scoped(Decoder& decoder, Op& op) {
+  decoder.expect_operands(0, 0);
+  const bool within = decoder.has("cta") || decoder.has("cluster");
+  if (!within) decoder.communicates();
+  op.run = within ? run_nothing : run_global;
+}
+
+/// Tensor maps are read when a copy is issued, so that what was written is seen at once.
+void decode_tensormap_acquire(Decoder& decoder, Op& op) {
+  decoder.expect_operands(2, 2);
+  decoder.address(0, StateSpace::kGeneric, op);
+  decoder.immediate(1, 128, 128);
+  op.run = run_nothing;
+}
+
+}  // namespace
+
+std::span<const Form> fence_forms() {
+  static constexpr Form kForms[] = {
+      {"fence.proxy.async", decode_plain<run_proxy_async>},
+      {"fence.proxy.async.(shared::cta|shared::cluster)", decode_plain<run_proxy_async>},
+      {"fence.proxy.async.global", decode_plain<run_nothing>},
+      {"fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster", decode_plain<run_proxy_async>},
+      {"fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster", decode_plain<run_nothing>},
+      {"fence.proxy.alias", decode_plain<run_nothing>},
+      {"fence.proxy.tensormap::generic.release.(cta|cluster|gpu|sys)", decode_plain<run_nothing>},
+      {"fence.proxy.tensormap::generic.acquire.(cta|cluster|gpu|sys)", decode_tensormap_acquire},
+      {"fence.mbarrier_init.release.cluster", decode_plain<run_mbarrier_init>},
+      {"fence.(sc|acq_rel|acquire|release)?.(cta|cluster|gpu|sys)", decode_scoped},
+      {"membar.(cta|gl|sys)", decode_scoped},
+      {"membar.proxy.alias", decode_plain<run_nothing>},
+      {"membar.proxy.async", decode_plain<run_proxy_async>},
+      {"membar.proxy.async.(shared::cta|shared::cluster)", decode_plain<run_proxy_async>},
+      {"membar.proxy.async.global", decode_plain<run_nothing>},
+  };
+  return kForms;
+}
+
+}  // namespace kernelwright::emulator

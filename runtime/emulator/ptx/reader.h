@@ -1,0 +1,147 @@
+/// What the parts of the parser share; only parser.cpp, variables.cpp, body.cpp and operands.cpp
+/// include it. One Reader reads one text, once.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernelwright/runtime/emulator/ptx/lexer.h"
+#include "kernelwright/runtime/emulator/ptx/module.h"
+#include "kernelwright/runtime/emulator/ptx/symbols.h"
+
+namespace kernelwright::emulator {
+
+/// Bounds on what a text may ask for: each far above what a GPU has or a compiler emits, and low enough that a hostile
+/// text of a few bytes cannot take the machine's memory.
+inline constexpr int kMaxNesting = 64;
+inline constexpr std::uint64_t kMaxRegisters = 1'000'000;      // of the whole module
+inline constexpr std::uint64_t kMaxBranchTargets = 1'000'000;  // of an entry's brx.idx, all together
+inline constexpr std::uint64_t kMaxParameterBytes = 32764;     // PTX ISA, kernel function parameters, sm_70+
+inline constexpr std::uint64_t kMaxSharedBytes = std::uint64_t{1} << 24;
+inline constexpr std::uint64_t kMaxLocalBytes = std::uint64_t{1} << 24;  // 512 KiB on every GPU so far
+inline constexpr std::uint64_t kMaxGlobalBytes = std::uint64_t{1} << 26;
+inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 16;
+inline constexpr int kMaxFiles = 1 << 16;
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 28;
+
+/// A fundamental type, as far as its bits go.
+struct Type {
+  std::string_view name;  // "f32"
+  int bits = 0;           // 1 for pred
+  bool floating = false;
+};
+
+class Reader {
+ public:
+  explicit Reader(Module& module) : module_(module), lexer_(module.text) {}
+  void read();
+
+ private:
+  // parser.cpp: the module and what stands before a body.
+  void read_preamble();
+  void read_file();
+  void read_section();
+  void read_location();
+  void read_pragma();
+  void read_function();
+  void read_external_function();
+  void read_entry();
+  void read_definition(const Token& name);
+  void read_parameters(Entry& entry);
+  void read_performance_directives(Entry& entry);
+  void check_files() const;
+
+  // variables.cpp: declarations.
+  struct Declaration {  // what stands between the state space and the name
+    Type type;
+    int vector = 1;
+    std::uint64_t alignment = 0;  // at least the type's own
+    std::uint64_t element_bytes() const { return static_cast<std::uint64_t>(type.bits / 8); }
+  };
+  void read_leading_alignment();
+  std::uint64_t read_alignment();
+  Declaration read_declaration(bool parameter);
+  std::vector<std::uint64_t> read_dimensions(bool& open);
+  void read_variables(StateSpace space, bool external);
+  void read_variable(StateSpace space, bool external, const Declaration& declaration);
+  void read_initialiser(const Declaration& declaration, const std::vector<std::uint64_t>& dimensions, std::size_t level,
+                        std::vector<std::byte>& bytes);
+  void read_element(const Type& type, std::vector<std::byte>& bytes);
+  void place(Variable& variable, std::uint64_t& end, std::uint64_t limit, const Token& name);
+  void declare(const Token& name, Binding binding);
+
+  // body.cpp: an entry's statements, its labels and branches.
+  struct Label {
+    int instruction = 0;
+    int table = -1;  // of .branchtargets: index into tables_
+  };
+  struct ScopedName {
+    int scope = 0;
+    std::string_view name;
+    bool operator==(const ScopedName&) const = default;
+  };
+  struct ScopedNameHash {
+    std::size_t operator()(const ScopedName& key) const {
+      return std::hash<std::string_view>()(key.name) ^ (static_cast<std::size_t>(key.scope) * 0x9E3779B97F4A7C15u);
+    }
+  };
+  struct Jump {  // a branch whose labels are not known yet
+    std::size_t instruction = 0;
+    int scope = 0;
+    std::string_view name;
+    bool indexed = false;
+    int line = 0;
+  };
+  struct BranchTable {
+    int scope = 0;
+    std::vector<Token> labels;
+  };
+  void read_body();
+  void open_scope(const Token& brace);
+  void close_scope();
+  void read_body_directive();
+  void read_registers();
+  void read_label(const Token& name);
+  void read_instruction();
+  void read_call(Instruction& instruction);
+  void end_instruction(Instruction& instruction);
+  const Label* find_label(int scope, std::string_view name) const;
+  void resolve_jumps();
+  void end_with_return(int line);
+
+  // operands.cpp.
+  Operand read_operand();
+  Operand read_scalar();
+  Operand read_named(const Token& word);
+  Operand read_vector();
+  Operand read_address();
+  std::int64_t read_offset();
+  Token read_label_operand(Instruction& instruction);
+  void expect_predicate(const Operand& operand, const Token& at) const;
+
+  Module& module_;
+  Lexer lexer_;
+  SymbolTable symbols_;
+  Entry* entry_ = nullptr;  // whose header or body is being read
+  SourceLine source_;
+  std::vector<int> file_lines_;          // by file: the first line of the text that names it in a .loc, or 0
+  std::uint64_t leading_alignment_ = 0;  // of the declaration that follows; 0: none was said
+  std::uint64_t global_bytes_ = 0;
+  std::uint64_t registers_ = 0;  // of all entries so far
+
+  // Of the body being read.
+  std::vector<int> open_;     // scopes, outermost first
+  std::vector<int> parents_;  // by scope
+  std::unordered_map<ScopedName, Label, ScopedNameHash> labels_;
+  std::vector<Jump> jumps_;
+  std::vector<BranchTable> tables_;
+  bool passes_argument_ = false;  // the instruction being read names a .param of the body
+};
+
+/// The type that a directive such as ".f32" names, or one with no bits.
+Type type_of(std::string_view directive);
+
+}  // namespace kernelwright::emulator

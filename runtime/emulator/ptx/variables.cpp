@@ -1,0 +1,222 @@
+// Types, declarations, sizes and initial values.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "kernelwright/runtime/emulator/ptx/parser.h"
+#include "kernelwright/runtime/emulator/ptx/reader.h"
+
+namespace kernelwright::emulator {
+namespace {
+
+/// In one array. Two such numbers and an element's bytes multiply without overflow.
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 29;
+constexpr std::size_t kMaxDimensions = 8;
+
+}  // namespace
+
+Type type_of(std::string_view directive) {
+  static constexpr Type kTypes[] = {{"b8", 8},   {"u8", 8},     {"s8", 8},    {"b16", 16},       {"u16", 16},
+                                    {"s16", 16}, {"f16", 16},   {"b32", 32},  {"u32", 32},       {"s32", 32},
+                                    {"b64", 64}, {"u64", 64},   {"s64", 64},  {"f32", 32, true}, {"f64", 64, true},
+                                    {"pred", 1}, {"f16x2", 32}, {"b128", 128}};
+  const auto at = std::find_if(std::begin(kTypes), std::end(kTypes),
+                               [&](const Type& type) { return directive.substr(1) == type.name; });
+  return at == std::end(kTypes) ? Type{} : *at;
+}
+
+std::uint64_t Reader::read_alignment() {
+  const Token number = lexer_.peek();
+  const std::uint64_t alignment = lexer_.integer(kMaxAlignment, "an alignment");
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) refuse_token(number, "a power of two as alignment");
+  return alignment;
+}
+
+// .align may stand before the state space too: .align 16 .shared .b8 x[4]
+void Reader::read_leading_alignment() {
+  leading_alignment_ = 0;
+  if (!lexer_.peek().is(".align")) return;
+  lexer_.next();
+  leading_alignment_ = read_alignment();
+  const Token& space = lexer_.peek();
+  if (!space.is(".shared") && !space.is(".global") && !space.is(".const") && !space.is(".local") && !space.is(".param"))
+    refuse_token(space, "a state space behind .align");
+}
+
+Reader::Declaration Reader::read_declaration(bool parameter) {
+  Declaration declaration;
+  declaration.alignment = std::exchange(leading_alignment_, 0);
+  bool pointer = false;
+  const Token first = lexer_.peek();
+  while (lexer_.peek().kind == Token::Kind::kDirective) {
+    const Token token = lexer_.next();
+    if (token.is(".align")) {
+      const std::uint64_t alignment = read_alignment();
+      // Behind .ptr it is that of the memory pointed to.
+      if (!pointer) declaration.alignment = std::max(declaration.alignment, alignment);
+    } else if (token.is(".v2") || token.is(".v4")) {
+      declaration.vector = token.is(".v2") ? 2 : 4;
+    } else if (parameter && token.is(".ptr")) {
+      pointer = true;
+    } else if (pointer && (token.is(".global") || token.is(".const") || token.is(".shared") || token.is(".local"))) {
+      continue;
+    } else if (const Type type = type_of(token.text); type.bits >= 8 && declaration.type.bits == 0) {
+      declaration.type = type;
+    } else {
+      throw PtxError(token.line, fmt::format("found {} in a declaration, which is not modelled", shown(token)));
+    }
+  }
+  if (declaration.type.bits == 0) throw PtxError(first.line, "this declaration has no type, such as .b32");
+  if (declaration.type.bits * declaration.vector > 128)
+    throw PtxError(first.line, fmt::format("a vector of {} x .{} has more than 128 bits", declaration.vector,
+                                           declaration.type.name));
+  // ptxas takes the largest of those said and the type's own.
+  declaration.alignment =
+      std::max(declaration.alignment, declaration.element_bytes() * static_cast<std::uint64_t>(declaration.vector));
+  return declaration;
+}
+
+std::vector<std::uint64_t> Reader::read_dimensions(bool& open) {
+  std::vector<std::uint64_t> dimensions;
+  std::uint64_t product = 1;
+  while (lexer_.peek().is('[')) {
+    const int line = lexer_.next().line;
+    if (dimensions.size() == kMaxDimensions) throw PtxError(line, "an array has 8 dimensions at most");
+    if (dimensions.empty() && lexer_.take(']')) {
+      open = true;
+      dimensions.push_back(1);
+      continue;
+    }
+    dimensions.push_back(lexer_.integer(kMaxElements, "an array's size"));
+    if (dimensions.back() == 0) throw PtxError(line, "an array of size 0");
+    product *= dimensions.back();
+    if (product > kMaxElements) throw PtxError(line, "an array this large is no GPU's");
+    lexer_.expect(']', "behind an array's size");
+  }
+  return dimensions;
+}
+
+void Reader::declare(const Token& name, Binding binding) {
+  if (name.text == "_" || name.text.find_first_of(".:") != std::string_view::npos) refuse_token(name, "a name");
+  if (!symbols_.declare(name.text, binding))
+    throw PtxError(name.line, fmt::format("{} is declared twice", shown(name)));
+}
+
+void Reader::place(Variable& variable, std::uint64_t& end, std::uint64_t limit, const Token& name) {
+  variable.offset = (end + variable.alignment - 1) / variable.alignment * variable.alignment;
+  if (variable.offset > limit || variable.bytes > limit - variable.offset)
+    throw PtxError(name.line, fmt::format("{} of {} bytes brings its state space to {}; {} is the most", shown(name),
+                                          variable.bytes, variable.offset + variable.bytes, limit));
+  end = variable.offset + variable.bytes;
+}
+
+void Reader::read_variables(StateSpace space, bool external) {
+  const Declaration declaration = read_declaration(/*parameter=*/false);
+  do read_variable(space, external, declaration);
+  while (lexer_.take(','));
+  lexer_.expect(';', "behind a variable");
+}
+
+void Reader::read_variable(StateSpace space, bool external, const Declaration& declaration) {
+  const Token name = lexer_.expect(Token::Kind::kWord, "a variable's name");
+  bool open = false;
+  std::vector<std::uint64_t> dimensions = read_dimensions(open);
+  if (declaration.vector > 1) dimensions.push_back(static_cast<std::uint64_t>(declaration.vector));
+  std::uint64_t inner = declaration.element_bytes();  // bytes of one step of the first dimension
+  for (std::size_t i = open ? 1 : 0; i < dimensions.size(); ++i) inner *= dimensions[i];
+
+  Variable variable{space, 0, inner, declaration.alignment};
+  const bool holds_values = space == StateSpace::kGlobal || space == StateSpace::kConst;
+  std::vector<std::byte> bytes;
+  if (lexer_.peek().is('=')) {
+    const int line = lexer_.next().line;
+    if (!holds_values || external) throw PtxError(line, "only .global and .const variables have initial values");
+    if (open) dimensions[0] = kMaxGlobalBytes;
+    read_initialiser(declaration, dimensions, 0, bytes);
+    if (open) {
+      variable.bytes = (bytes.size() + inner - 1) / inner * inner;
+      open = false;
+    }
+  }
+  if (external && !(space == StateSpace::kShared && open))
+    throw PtxError(name.line, fmt::format("{} is defined in another module; only .extern .shared name[] is modelled",
+                                          shown(name)));
+  if (open && !external)
+    throw PtxError(name.line,
+                   fmt::format("{} has no size; .extern .shared gives it what the launch asks for", shown(name)));
+
+  if (space == StateSpace::kShared) {
+    variable.dynamic = external;
+    if (external) variable.bytes = 0;
+    std::uint64_t alone = 0;  // where it lies is for each entry to say
+    place(variable, alone, kMaxSharedBytes, name);
+  } else if (space == StateSpace::kLocal) {
+    place(variable, entry_->local_bytes, kMaxLocalBytes, name);
+  } else {
+    place(variable, global_bytes_, kMaxGlobalBytes, name);
+    if (!bytes.empty()) {
+      module_.global_image.resize(variable.offset + bytes.size());
+      std::copy(bytes.begin(), bytes.end(),
+                module_.global_image.begin() + static_cast<std::ptrdiff_t>(variable.offset));
+    }
+  }
+  // Operands name variables without a scope, so that a name has one meaning in the whole of an entry.
+  Binding outer;
+  const bool shadows = entry_ && symbols_.find(name.text, outer) && outer.kind == Binding::Kind::kVariable;
+  declare(name, {Binding::Kind::kVariable});
+  auto& variables = entry_ ? entry_->variables : module_.variables;
+  if (space == StateSpace::kShared) (entry_ ? entry_->shared : module_.shared).push_back(name.text);
+  if (shadows || !variables.emplace(name.text, variable).second)
+    throw PtxError(name.line, fmt::format("{} names another variable or parameter too; each needs a name of its own",
+                                          shown(name)));
+}
+
+// Fewer values than elements leave zeros. `level` counts braces, and so is bounded by the dimensions.
+void Reader::read_initialiser(const Declaration& declaration, const std::vector<std::uint64_t>& dimensions,
+                              std::size_t level, std::vector<std::byte>& bytes) {
+  if (level == dimensions.size()) return read_element(declaration.type, bytes);
+  std::uint64_t inner = declaration.element_bytes();
+  for (std::size_t i = level + 1; i < dimensions.size(); ++i) inner *= dimensions[i];
+  lexer_.expect('{', "before the values of an array");
+  const std::size_t begin = bytes.size();
+  if (lexer_.take('}')) return;
+  do {
+    if (lexer_.peek().is('}')) refuse_token(lexer_.peek(), "a value");
+    const std::size_t count = (bytes.size() - begin + inner - 1) / inner;
+    if (count == dimensions[level])
+      throw PtxError(lexer_.peek().line, fmt::format("there are more values than the {} elements", dimensions[level]));
+    if (begin + count * inner > kMaxGlobalBytes) throw PtxError(lexer_.peek().line, "these values are too many");
+    bytes.resize(begin + count * inner);
+    read_initialiser(declaration, dimensions, level + 1, bytes);
+  } while (lexer_.take(','));
+  lexer_.expect('}', "behind the values of an array");
+}
+
+void Reader::read_element(const Type& type, std::vector<std::byte>& bytes) {
+  const bool negative = lexer_.take('-');
+  const Token token = lexer_.next();
+  if (token.kind == Token::Kind::kWord)
+    throw PtxError(token.line, fmt::format("the address of {} as an initial value is not modelled", shown(token)));
+  if (token.kind != Token::Kind::kNumber) refuse_token(token, "an initial value");
+  const Number number = number_of(token);
+  std::uint64_t bits = number.bits;
+  if (number.kind != Number::Kind::kInteger) {
+    const int width = number.kind == Number::Kind::kFloat32 ? 32 : 64;
+    if (!type.floating || type.bits != width || negative)
+      throw PtxError(token.line, fmt::format("found {} as the value of a .{}", shown(token), type.name));
+  } else {
+    if (type.bits > 64) throw PtxError(token.line, "initial values of .b128 are not modelled");
+    const std::uint64_t most =
+        type.bits == 64 ? std::numeric_limits<std::uint64_t>::max() : (std::uint64_t{1} << type.bits) - 1;
+    if (bits > most || (negative && bits > (most >> 1) + 1))
+      throw PtxError(token.line, fmt::format("{}{} does not fit a .{}", negative ? "-" : "", token.text, type.name));
+    if (type.floating && bits != 0)
+      throw PtxError(token.line, fmt::format("found the integer {} as the value of a .{}", shown(token), type.name));
+    if (negative) bits = 0 - bits;
+  }
+  for (int i = 0; i < type.bits / 8; ++i) bytes.push_back(static_cast<std::byte>(bits >> (8 * i)));
+}
+
+}  // namespace kernelwright::emulator
