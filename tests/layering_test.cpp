@@ -276,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(
              "runtime/emulator must not see runtime"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/runtime/binary/binary.h\"",
              "runtime/emulator must not see runtime"},
-        Case{"runtime/emulator/a.cpp", "#include \"contract/attention_layout.h\"",
+        Case{"runtime/emulator/a.cpp", "#include \"contract/attention_portable.h\"",
              "runtime/emulator must not see templates/contract"},
         Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine/engine.h\"",
              "cli/verify must not see runtime"},

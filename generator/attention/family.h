@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "contract/blackwell_attention.h"
-#include "contract/hopper_attention.h"
-#include "contract/hopper_decode.h"
+#include "contract/attention_decode_sm90.h"
+#include "contract/attention_sm100.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "contract/attention_layout.h"
 #include "contract/attention_params.h"
+#include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/arch.h"

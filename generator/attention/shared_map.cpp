@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "contract/attention_layout.h"
-#include "contract/blackwell_attention.h"
-#include "contract/hopper_attention.h"
+#include "contract/attention_portable.h"
+#include "contract/attention_sm100.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/family.h"
 
 namespace kernelwright {

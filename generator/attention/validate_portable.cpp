@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "contract/attention_layout.h"
+#include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/plan/validate_rules.h"

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
+#include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
 #include "contract/turnstile.h"
 #include "kernelwright/generator/gemm/family.h"

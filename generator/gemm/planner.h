@@ -77,7 +77,7 @@ bool is_along_k(const GemmSpec& spec, TileSide side) noexcept;
 /// What a CTA has of it in a slot: what copies bring, and where its parts lie.
 contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept;
 
-/// What contract/blackwell_gemm.h's tables of shared memory, tensor memory, boxes and barriers follow from.
+/// What contract/gemm_sm100.h's tables of shared memory, tensor memory, boxes and barriers follow from.
 contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexcept;
 
 /// Rows of tiles, or columns, that a grid walks together: policy/tile_raster.cuh. `max_clusters`: clusters of the

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "contract/blackwell_gemm.h"
+#include "contract/gemm_sm100.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/timeline/timeline.h"
 #include "kernelwright/generator/gemm/family.h"

@@ -1,9 +1,9 @@
 // What lies where in the shared memory of a GEMM.
 #include <fmt/format.h>
 
-#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
+#include "contract/gemm_sm100.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/gemm/family.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "contract/blackwell_gemm.h"
+#include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/validate_rules.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "contract/block_scales.h"
-#include "contract/quantize_params.h"
+#include "contract/quantize.h"
 #include "kernelwright/generator/error.h"
 
 namespace kernelwright {

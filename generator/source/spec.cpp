@@ -1,6 +1,6 @@
 #include "kernelwright/generator/source/spec.h"
 
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/generator/digest.h"
 
 namespace kernelwright {

@@ -132,7 +132,7 @@ void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
   add(spec.score_source, share_header(spec) ? kMaskHeader : kScoreHeader, "the score modifier's type");
 }
 
-std::string template_path(const Spec& spec) { return "kernels/" + kernel_name(spec) + ".cu"; }
+std::string template_path(const Spec& spec) { return std::string(kernel_template(kernel_name(spec))); }
 
 }  // namespace
 

@@ -50,6 +50,15 @@ void collect(const std::string& path, std::set<std::string>& seen, std::vector<T
 
 bool is_template(std::string_view path) noexcept { return find_embedded(path) != nullptr; }
 
+std::string_view kernel_template(std::string_view kernel) {
+  const std::string file = "/" + std::string(kernel) + ".cu";
+  for (std::size_t i = 0; i < detail::embedded_template_count; ++i) {
+    const std::string_view path = detail::embedded_templates[i].path;
+    if (path.starts_with("kernels/") && path.ends_with(file)) return path;
+  }
+  throw Error("templates/kernels/ has no " + std::string(kernel) + ".cu in this build");
+}
+
 const TemplateClosure& template_closure(std::string_view path) {
   static std::mutex mutex;
   using Closures = std::map<std::string, TemplateClosure, std::less<>>;

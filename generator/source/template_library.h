@@ -23,6 +23,10 @@ struct TemplateClosure {
 };
 const TemplateClosure& template_closure(std::string_view path);
 
+/// The path of a kernel's template: the file below kernels/, in whichever folder, that is named as the kernel is.
+/// Throws Error if there is none.
+std::string_view kernel_template(std::string_view kernel);
+
 /// Whether that is the path of an embedded file.
 bool is_template(std::string_view path) noexcept;
 

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "contract/attention_decode_sm90.h"
 #include "contract/attention_params.h"
-#include "contract/blackwell_attention.h"
-#include "contract/hopper_attention.h"
-#include "contract/hopper_decode.h"
+#include "contract/attention_sm100.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/runtime/attention/arguments.h"

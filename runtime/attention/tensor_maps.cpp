@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "contract/blackwell_attention.h"
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm100.h"
+#include "contract/attention_sm90.h"
 
 namespace kernelwright::detail {
 namespace {

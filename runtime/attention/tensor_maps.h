@@ -1,5 +1,5 @@
 /// The tensor maps that a launch of attention_sm90 or attention_sm100 passes, or attention_decode_sm90 but for q, as
-/// requests: contract/hopper_attention.h and contract/blackwell_attention.h say what each is.
+/// requests: contract/attention_sm90.h and contract/attention_sm100.h say what each is.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 #include "kernelwright/runtime/engine/notes.h"
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/shared_map.h"
 
 namespace kernelwright {

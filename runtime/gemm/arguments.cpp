@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
+#include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm/planner.h"
 

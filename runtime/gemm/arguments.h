@@ -57,7 +57,7 @@ struct GemmTensorMaps {
 };
 GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
 
-/// The same of gemm_sm100: contract/blackwell_gemm.h.
+/// The same of gemm_sm100: contract/gemm_sm100.h.
 struct BlackwellGemmTensorMaps {
   TensorMapRequest a, b, d, scales_a, scales_b;
   bool has_scales = false;

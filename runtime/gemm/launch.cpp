@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "contract/blackwell_gemm.h"
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
+#include "contract/gemm_sm100.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/gemm/arguments.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "contract/block_scales.h"
-#include "contract/quantize_params.h"
+#include "contract/quantize.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/gemm/arguments.h"

@@ -4,7 +4,7 @@
 #include "spec.h"
 
 #include "contract/block_scales.h"
-#include "contract/quantize_params.h"
+#include "contract/quantize.h"
 #include "policy/block_format.cuh"
 #include "ptx/launch.cuh"
 #include "tile/element_run.cuh"

@@ -8,7 +8,7 @@
 /// tells both that a stage is full, and the warps of both let go of it on the first one's barrier.
 ///
 /// On Hopper sums are registers of the warps that multiply: they are handed to TileStore as they are, and no ring
-/// stands between (kernels/gemm_sm90_store.cuh).
+/// stands between (kernels/gemm/sm90/gemm_sm90_store.cuh).
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"

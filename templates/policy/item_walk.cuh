@@ -3,7 +3,7 @@
 /// file (m_block, m_chunk, laps) counts them together.
 #pragma once
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "contract/spec_words.h"
 #include "policy/attention_item.cuh"
 #include "policy/item_queue.cuh"

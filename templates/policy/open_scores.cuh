@@ -1,7 +1,7 @@
 /// What a user says of single scores, beyond masks of ranges and modifiers of a score alone: a tensor that hides keys,
 /// one that is added, and sources of the user's own (policy/place.cuh). A kernel has each score pass through here once:
 /// after its modifier, before the softmax. A kernel whose Spec has none of them has none of this code
-/// (kernels/attention_open.cuh).
+/// (kernels/attention/attention_open.cuh).
 #pragma once
 
 #include "contract/attention_params.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/config_json.h"

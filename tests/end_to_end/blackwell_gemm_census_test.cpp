@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <map>
 
-#include "contract/blackwell_gemm.h"
+#include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"

@@ -12,7 +12,7 @@
 #include <map>
 #include <set>
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"

@@ -5,7 +5,7 @@
 #include <climits>
 #include <set>
 
-#include "contract/blackwell_gemm.h"
+#include "contract/gemm_sm100.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/attention/timeline/timeline.h"
 #include "kernelwright/generator/error.h"

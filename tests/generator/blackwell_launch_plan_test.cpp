@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "generator/blackwell_plans.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "contract/attention_params.h"
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/attention_layout.h"
 #include "contract/attention_params.h"
+#include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 

@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/attention_combine.cu
+// Specialisation of templates/kernels/attention/attention_combine.cu
 #pragma once
 
 #include "contract/spec_words.h"

@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/attention_decode_portable.cu
+// Specialisation of templates/kernels/attention/decode/attention_decode_portable.cu
 #pragma once
 
 #include "contract/spec_words.h"

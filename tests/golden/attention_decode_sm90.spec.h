@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/attention_decode_sm90.cu
+// Specialisation of templates/kernels/attention/decode/attention_decode_sm90.cu
 #pragma once
 
 #include "contract/spec_words.h"

@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/attention_portable.cu
+// Specialisation of templates/kernels/attention/portable/attention_portable.cu
 #pragma once
 
 #include "contract/spec_words.h"

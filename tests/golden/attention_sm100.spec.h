@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/attention_sm100.cu
+// Specialisation of templates/kernels/attention/sm100/attention_sm100.cu
 #pragma once
 
 #include "contract/spec_words.h"

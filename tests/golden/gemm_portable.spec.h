@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/gemm_portable.cu
+// Specialisation of templates/kernels/gemm/portable/gemm_portable.cu
 #pragma once
 
 #include "contract/spec_words.h"

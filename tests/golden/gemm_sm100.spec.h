@@ -1,4 +1,4 @@
-// Specialisation of templates/kernels/gemm_sm100.cu
+// Specialisation of templates/kernels/gemm/sm100/gemm_sm100.cu
 #pragma once
 
 #include "contract/spec_words.h"

@@ -1,5 +1,5 @@
 /// What a launch of gemm_sm100 hands to the device: its tensor maps, and which arguments it refuses.
-#include "contract/blackwell_gemm.h"
+#include "contract/gemm_sm100.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"
 #include "runtime/engine_fixture.h"

@@ -1,5 +1,5 @@
 /// What a launch of attention_sm100 hands to the device: its tensor maps, and numbers by value.
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine_fixture.h"

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "contract/attention_params.h"
-#include "contract/quantize_params.h"
+#include "contract/quantize.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
 #include "runtime/c_api_in_c_test.h"
 #include "runtime/engine_fixture.h"

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "contract/hopper_attention.h"
-#include "contract/hopper_decode.h"
+#include "contract/attention_decode_sm90.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine_fixture.h"

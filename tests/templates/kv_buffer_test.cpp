@@ -167,7 +167,7 @@ class KvBufferOnTheEmulator : public testing::Test {
     unit.arch = "sm_80";
     unit.source = kKernel;
     for (const KvCase& test : cases) unit.source += test.entry();
-    unit.headers = template_closure("kernels/attention_decode_portable.cu").files;
+    unit.headers = template_closure("kernels/attention/decode/attention_decode_portable.cu").files;
     unit.options = {"--gpu-architecture=sm_80", "--std=c++17", "--no-cache", "-default-device", "--minimal"};
     int found = 0;
     const auto apply = [&](std::string text) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/timeline/timeline_roles.h"
 #include "kernelwright/generator/attention/timeline/timeline_work.h"

@@ -1,9 +1,9 @@
 // attention_sm100 on one SM: products, two softmax warpgroups, correction and loads, as
-// templates/kernels/attention_sm100.cu has them.
+// templates/kernels/attention/sm100/attention_sm100.cu has them.
 #include <algorithm>
 #include <optional>
 
-#include "contract/blackwell_attention.h"
+#include "contract/attention_sm100.h"
 #include "kernelwright/generator/attention/timeline/timeline_roles.h"
 
 namespace kernelwright::detail {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/timeline/timeline_roles.h"
 
 namespace kernelwright::detail {

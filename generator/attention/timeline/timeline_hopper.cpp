@@ -1,9 +1,9 @@
-// attention_sm90 on one SM: the loading thread and one to three math warpgroups, as templates/kernels/attention_sm90.cu
-// has them.
+// attention_sm90 on one SM: the loading thread and one to three math warpgroups, as
+// templates/kernels/attention/sm90/attention_sm90.cu has them.
 #include <algorithm>
 #include <vector>
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/timeline/timeline_roles.h"
 
 namespace kernelwright::detail {

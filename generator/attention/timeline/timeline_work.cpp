@@ -7,7 +7,7 @@
 #include <queue>
 #include <utility>
 
-#include "contract/hopper_attention.h"
+#include "contract/attention_sm90.h"
 #include "kernelwright/generator/problem/range_mask.h"
 
 namespace kernelwright::detail {

@@ -57,8 +57,9 @@ SourceUnit hopper_source(const HopperCase& test, bool line_info) {
   unit.kernel = test.kernel;
   unit.entry = test.entry;
   unit.spec_header = unit.spec_text = test.spec;
-  unit.source = text_of(test.of_templates ? source_dir() / "templates" / "kernels" / (test.kernel + ".cu")
-                                          : folder / (test.kernel + ".cu"));
+  unit.source =
+      text_of(test.of_templates ? source_dir() / "templates" / "kernels" / "gemm" / "sm90" / (test.kernel + ".cu")
+                                : folder / (test.kernel + ".cu"));
   add_headers(unit, unit.spec_header, folder);
   add_headers(unit, unit.source, folder);
   unit.arch = "sm_90a";

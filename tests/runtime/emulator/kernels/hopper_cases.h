@@ -30,7 +30,7 @@ struct HopperCase {
   KernelNotes notes;   // its roles and what lies where in shared memory, for reports
   /// Allocates, launches and compares; frees all. Inputs and outputs follow from `seed` alone.
   std::function<HopperOutcome(Device& device, const KernelImage& image, std::uint64_t seed)> run;
-  bool of_templates = false;  // the file is one of templates/kernels, not of this folder
+  bool of_templates = false;  // the file is one of templates/kernels/gemm/sm90, not of this folder
 };
 
 /// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged.

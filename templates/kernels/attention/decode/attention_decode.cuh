@@ -1,0 +1,298 @@
+/// The decode form of attention: few query rows on mma.sync, written for bandwidth. A kernel is this body and a stream
+/// that brings the keys and values: attention_decode_portable.cu, attention_decode_sm90.cu.
+///
+/// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share
+/// nothing while keys stream: each walks 16 keys (or a multiple) of every tile through a ring of its own and keeps a
+/// softmax and an output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at the end,
+/// in shared memory. Parts of split keys are merged by the CTA that finishes last, or by attention_combine.
+///
+/// A Stream is what one warp sees of its ring:
+///   layout                  contract::DecodeLayout of the CTA
+///   prepare(operands, shared, warp, lane)  static: what needs no global memory, ahead of the wait for the grids ahead
+///   Stream(params, operands, item, tiles, shared, warp, lane)
+///   groups_ahead            cp.async groups that prefetch() commits, behind that of Q
+///   prefetch()              the first tiles set out
+///   keys(), values()        KvBuffers to read fragments from
+///   stage()                 the slot of the tile that is being read
+///   await_keys(tile)        its keys can be read
+///   await_values(tile)      its values can be read
+///   release(tile)           they have been read; the next tile sets out
+///   finish()                nothing is on its way any more
+#pragma once
+
+#include "spec.h"
+
+#include "contract/attention_params.h"
+#include "contract/attention_portable.h"
+#include "contract/spec_words.h"
+#include "kernels/attention/attention_open.cuh"
+#include "mma/sm80.cuh"
+#include "policy/alibi.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/mask.cuh"
+#include "policy/merge_parts.cuh"
+#include "policy/padding_rows.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/softmax.cuh"
+#include "ptx/launch.cuh"
+#include "tile/kv_buffer.cuh"
+#include "tile/row_tile.cuh"
+
+namespace kernelwright {
+namespace decode {
+
+constexpr int kNumThreads = spec::kNumWarps * 32;
+constexpr int kRowTiles = spec::kBlockM / 16;
+constexpr int kWarpKeys = spec::kBlockN / spec::kNumWarps;
+constexpr int kKeySteps = kWarpKeys / 16;
+constexpr int kDepthSteps = spec::kHeadDimQk / 16;
+constexpr int kOutputTiles = spec::kHeadDimV / 8;
+constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
+static_assert(spec::kPackGqa, "rows are the queries x heads of one KV head");
+
+using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
+using WorkItem =
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, true, spec::kGroup, spec::kBlockM>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using Bound = tile::RowBound<Mask::hides_low>;
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Accumulator = float[kRowTiles][kOutputTiles][4];
+
+/// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised
+/// output.
+struct WarpResults {
+  float* statistics;  // [num_warps][2][block_m]
+  float* partials;    // [num_warps][block_m][head_dim.v]
+  __device__ float& maximum(int warp, int row) const { return statistics[(warp * 2) * spec::kBlockM + row]; }
+  __device__ float& sum(int warp, int row) const { return statistics[(warp * 2 + 1) * spec::kBlockM + row]; }
+  __device__ float* output(int warp, int row) const {
+    return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV;
+  }
+};
+
+template <class Stream, class Operands>
+__device__ __forceinline__ void attend(const contract::AttentionParams& params, const Operands& operands) {
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const uint32_t shared = ptx::shared_address(shared_memory);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  Stream::prepare(operands, shared, warp, lane);
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
+  const WorkItem item(params, blockIdx.x);
+  const policy::TileCoord& coord = item.coord;
+  if (item.num_rows <= 0) return;
+  const Mask mask = item.mask<Mask>(params);
+  policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  tiles.take_part(coord.split, params.num_splits);
+
+  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
+  query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
+  ptx::cp_async_commit_group();
+  Stream stream(params, operands, item, tiles, shared, warp, lane);
+  stream.prefetch();
+
+  const bool merges = spec::kMerge == Merge::kInKernel && params.num_splits > 1;
+  // Opaque: worked out anew at the end, it holds no register across the loop.
+  const auto last_arrival = [&] {
+    return policy::LastArrival(params.merge_counters + ptx::opaque(blockIdx.x) / params.num_splits);
+  };
+  if (merges && thread == 0) last_arrival().open();  // while the first keys are on their way
+
+  float key_scale = 1, value_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone) {
+    const int index = spec::kScales == ScaleKind::kPerHead ? coord.head : 0;
+    key_scale = params.k_scale[index];
+    value_scale = params.v_scale[index];
+  }
+  const ScoreMod score_mod{params.scale * key_scale, params.softcap};
+  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
+
+  const auto row_of = [&](int r) { return r / 2 * 16 + r % 2 * 8 + lane / 4; };
+  Softmax softmax;
+  if constexpr (spec::kSinks) {
+    // The sink counts once: in the first part, in the first warp.
+    if (coord.split == 0 && warp == 0) {
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r)
+        if (row_of(r) < item.num_rows)
+          softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
+    }
+  }
+  Accumulator output;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+
+  const policy::AlibiRows<true, Softmax::kRows> alibi(params, item, lane / 4);
+  tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
+  ptx::cp_async_wait_group<Stream::groups_ahead>();
+  __syncthreads();  // Q has landed
+  if (score_mod.changes_queries()) {
+    query_tile.take_sign(thread, score_mod.scale);
+    __syncthreads();
+  }
+  queries.load_all();
+
+  const auto& keys = stream.keys();
+  const auto& values = stream.values();
+  for (int key_tile = tiles.begin; key_tile < tiles.end; ++key_tile) {
+    stream.await_keys(key_tile);
+    const uint32_t query_base = queries.base(), key_base = keys.fragment_base(stream.stage());
+    float scores[kRowTiles][2 * kKeySteps][4] = {};
+#pragma unroll
+    for (int step = 0; step < kDepthSteps; ++step) {
+      uint32_t a[kRowTiles][4];
+      queries.load(a, query_base, step);
+#pragma unroll
+      for (int pair = 0; pair < kKeySteps; ++pair) {
+        uint32_t first[2], second[2];
+        keys.load_from_shared(first, second, key_base, step, pair);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[m], first);
+          mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[m], second);
+        }
+      }
+    }
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const int key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const float slope = alibi.slope(r), start = alibi.at(r, key);
+#pragma unroll
+        for (int i = 0; i < 4 * kKeySteps; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < 2 * kKeySteps; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
+    }
+    if constexpr (OpenRow::exists) {
+      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const int row = row_of(r);
+        const OpenRow open(
+            params, {item.query(row), 0, item.q_head(row), coord.batch, item.sequence.q_len, item.sequence.kv_len},
+            mask.visible(item.query(row)), row < item.num_rows);
+#pragma unroll
+        for (int i = 0; i < 4 * kKeySteps; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = open(score, origin + i / 2 * 8 + i % 2);
+        }
+      }
+    } else if (tiles.is_partial(key_tile)) {
+      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const policy::KeyRange range = mask.visible(item.query(row_of(r)));
+        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+      }
+    }
+    uint32_t exponentials[kRowTiles][kKeySteps][4];
+    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
+
+    stream.await_values(key_tile);
+    const uint32_t value_base = values.fragment_base(stream.stage());
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+#pragma unroll
+      for (int pair = 0; pair < spec::kHeadDimV / 16; ++pair) {
+        uint32_t first[2], second[2];
+        values.load_from_shared(first, second, value_base, step, pair);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first);
+          mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second);
+        }
+      }
+    }
+    stream.release(key_tile);
+  }
+  stream.finish();
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
+
+  // The warps' results, each relative to a maximum of its own, over the rings.
+  softmax.finish();
+  __syncthreads();  // no warp streams into its ring any more
+  const WarpResults results{reinterpret_cast<float*>(shared_memory + Stream::layout.statistics),
+                            reinterpret_cast<float*>(shared_memory + Stream::layout.partials)};
+#pragma unroll
+  for (int r = 0; r < Softmax::kRows; ++r) {
+    const int row = row_of(r);
+    if (lane % 4 == 0) {
+      results.maximum(warp, row) =
+          softmax.maximum[r] == ptx::minus_infinity() ? ptx::minus_infinity() : softmax.maximum[r] * exponent_scale;
+      results.sum(warp, row) = softmax.sum[r];
+    }
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      *reinterpret_cast<float2*>(results.output(warp, row) + n * 8 + lane % 4 * 2) =
+          make_float2(output[r / 2][n][r % 2 * 2], output[r / 2][n][r % 2 * 2 + 1]);
+  }
+  __syncthreads();
+
+  // Each warp finishes rows of its own, pairs of columns at a time.
+  const int64_t partial_rows = WorkItem::partial_rows(params);
+  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
+    float largest = ptx::minus_infinity();
+#pragma unroll
+    for (int w = 0; w < spec::kNumWarps; ++w) largest = fmaxf(largest, results.maximum(w, row));
+    float weight[spec::kNumWarps], sum = 0;
+#pragma unroll
+    for (int w = 0; w < spec::kNumWarps; ++w) {
+      weight[w] = largest == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz(results.maximum(w, row) - largest);
+      sum += weight[w] * results.sum(w, row);
+    }
+    const float inverse = sum == 0 ? 0 : value_scale / sum;
+    const float log2_sum = sum == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(sum);
+    const int64_t partial_row = item.partial_row(params, row) + coord.split * partial_rows;
+    if (lane == 0) {
+      if (params.num_splits > 1) {
+        params.partial_lse[partial_row] = log2_sum;
+      } else if (spec::kLse) {
+        params.lse[item.lse_index(params, row)] = log2_sum * policy::kLn2;
+      }
+    }
+    for (int column = lane * 2; column < spec::kHeadDimV; column += 64) {
+      float low = 0, high = 0;
+#pragma unroll
+      for (int w = 0; w < spec::kNumWarps; ++w) {
+        const float2 part = *reinterpret_cast<const float2*>(results.output(w, row) + column);
+        low += weight[w] * part.x, high += weight[w] * part.y;
+      }
+      low *= inverse, high *= inverse;
+      if (params.num_splits > 1) {
+        *reinterpret_cast<float2*>(params.partial_o + partial_row * spec::kHeadDimV + column) = make_float2(low, high);
+      } else {
+        tile::store_pair<spec::kOutDType>(params.o, item.offset(params.o_strides, row) + column, low, high);
+      }
+    }
+  }
+  if (!merges) return;
+
+  __syncthreads();  // this part is written
+  if (!__syncthreads_or(thread == 0 && last_arrival().arrive(params.num_splits))) return;
+  for (int row = warp; row < item.num_rows; row += spec::kNumWarps) {
+    const int64_t from = item.partial_row(params, row);
+    const policy::MergedRow<spec::kHeadDimV> merged(params.partial_o + from * spec::kHeadDimV,
+                                                    params.partial_lse + from, partial_rows, params.num_splits, lane);
+    merged.store<spec::kOutDType>(params.o, item.offset(params.o_strides, row), lane);
+    if (spec::kLse && lane == 0) params.lse[item.lse_index(params, row)] = merged.log2_sum * policy::kLn2;
+  }
+}
+
+}  // namespace decode
+}  // namespace kernelwright

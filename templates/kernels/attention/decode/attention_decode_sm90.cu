@@ -1,0 +1,201 @@
+/// Attention for few query rows on Hopper: attention_decode.cuh with rings that TMA fills. One lane of a warp issues
+/// the copies of its ring, all stages of which may be on their way; no register and hardly an instruction is spent on
+/// bytes in flight. The warp that reads a slot is the one that fills it again, so that a slot needs no barrier to be
+/// let go by: __syncwarp() is enough.
+#include "kernels/attention/decode/attention_decode.cuh"
+
+#include "contract/attention_decode_sm90.h"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+
+namespace kernelwright {
+namespace {
+
+using namespace decode;
+
+constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk, spec::kSwizzleBytes);
+constexpr int kPaddedV = contract::padded_depth(spec::kHeadDimV, spec::kSwizzleBytes);
+constexpr int kBoxRows = contract::hopper_kv_box_rows(kWarpKeys, spec::kPageSize);
+constexpr int kBoxes = kWarpKeys / kBoxRows;  // along the keys
+constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
+constexpr int kSlabColumns = kRowBytes / 2, kStepColumns = kSlabColumns * contract::slabs_of_step(spec::kSwizzleBytes);
+constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
+static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");
+
+/// Pages of the warp's boxes, in the order in which they are loaded: each lane looks one up, 32 boxes ahead of need.
+class Pages {
+ public:
+  __device__ __forceinline__ Pages(const int32_t* table, const policy::TileList& tiles, int warp, int lane)
+      : table_(table), tiles_(tiles), warp_(warp), lane_(lane) {
+    if constexpr (kPaged) now_ = look_up(lane), next_ = look_up(32 + lane);
+  }
+
+  /// Of the next box. The whole warp asks.
+  __device__ __forceinline__ int next() {
+    if (box_ > 0 && box_ % 32 == 0) {
+      now_ = next_;
+      next_ = look_up(box_ + 32 + lane_);
+    }
+    return __shfl_sync(0xffffffff, now_, box_++ % 32);
+  }
+
+ private:
+  __device__ __forceinline__ int look_up(int box) const {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    const int tile = tiles_.begin + box / kBoxes;
+    const int key = tile * spec::kBlockN + warp_ * kWarpKeys + box % kBoxes * kBoxRows;
+    // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros: the map
+    // has as many as there are, so that a wrong entry of the table needs no look here.
+    const bool seen = tile < tiles_.end && key < tiles_.keys.high && key + kBoxRows > tiles_.keys.low;
+    return seen ? table_[key / kPage] : -1;  // no __ldg: ptx/launch.cuh
+  }
+
+  const int32_t* table_;
+  const policy::TileList& tiles_;
+  int warp_, lane_, box_ = 0;
+  int now_ = -1, next_ = -1;
+};
+
+class Stream {
+  using Keys = tile::KvBuffer<tile::KeyTrait<kWarpKeys, kStepColumns, kPaddedQk, kWarpKeys>, tile::KvForm::kTma,
+                              spec::kKvDType, spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+  using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, kPaddedV>, tile::KvForm::kTma, spec::kKvDType,
+                                spec::kQDType, spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
+
+ public:
+  static constexpr contract::HopperDecodeLayout layout =
+      contract::hopper_decode_layout(spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV,
+                                     spec::kNumStages, spec::kSwizzleBytes);
+  static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
+                "the host counts the same");
+  static constexpr int groups_ahead = 0;
+
+  /// The warp's barriers. The warp is the only one to use them, and converges before it does: prefetch().
+  static __device__ __forceinline__ void prepare(const contract::HopperDecodeParams& operands, uint32_t shared,
+                                                 int warp, int lane) {
+    if (threadIdx.x == 0) {  // the first copies find their maps at hand
+      ptx::prefetch_tensormap(operands.k);
+      ptx::prefetch_tensormap(operands.v);
+    }
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < 2 * spec::kNumStages; ++i)
+        ptx::mbarrier_init(barriers_of(shared, warp) + i * contract::kBarrierBytes, 1);
+      ptx::fence_mbarrier_init();
+    }
+  }
+
+  __device__ __forceinline__ Stream(const contract::AttentionParams& params,
+                                    const contract::HopperDecodeParams& operands, const WorkItem& item,
+                                    const policy::TileList& tiles, uint32_t shared, int warp, int lane)
+      : operands_(operands),
+        tiles_(tiles),
+        bound_{tiles.keys.low, tiles.keys.high},
+        pages_(params.page_table + static_cast<int64_t>(item.coord.batch) * params.page_table_stride, tiles, warp,
+               lane),
+        ring_(shared + layout.rings + warp * layout.ring_bytes),
+        barriers_(barriers_of(shared, warp)),
+        keys_(ring_, lane),
+        values_(ring_ + layout.ring_values, lane),
+        start_(static_cast<int>(item.sequence.kv_start)),
+        head_(item.coord.head),
+        batch_(spec::kKvLayout == KvLayoutKind::kRagged ? 0 : item.coord.batch),
+        warp_(warp),
+        lane_(lane) {}
+
+  __device__ __forceinline__ void prefetch() {
+    __syncwarp();  // the barriers are there
+#pragma unroll 1
+    for (int ahead = 0; ahead < spec::kNumStages; ++ahead) load(tiles_.begin + ahead, ahead);
+  }
+
+  __device__ __forceinline__ const Keys& keys() const { return keys_; }
+  __device__ __forceinline__ const Values& values() const { return values_; }
+
+  /// The slot of the tile that is being read.
+  __device__ __forceinline__ int stage() const { return stage_; }
+
+  __device__ __forceinline__ void await_keys(int) {
+    ptx::mbarrier_wait_parity(full(stage_, 0), parity_);
+    __syncwarp();  // ldmatrix takes the warp whole
+  }
+
+  /// Keys that nobody sees are hidden in the scores, but their values are multiplied by 0, and 0 * NaN is NaN.
+  __device__ __forceinline__ void await_values(int key_tile) {
+    ptx::mbarrier_wait_parity(full(stage_, 1), parity_);
+    const int first = first_key(key_tile);
+    if (!bound_.holds_all(first, kWarpKeys)) {
+      const uint32_t slot = ring_ + layout.ring_values + stage_ * Values::slot_bytes;
+#pragma unroll 1
+      for (int piece = lane_; piece < static_cast<int>(Values::slot_bytes) / 16; piece += 32)
+        if (!bound_.holds(first + piece % (kSlabBytes / 16) / (kRowBytes / 16)))
+          ptx::st_shared_v4(slot + piece * 16, {});
+      ptx::fence_proxy_async_shared();  // the slot is TMA's again, once it has been read
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void release(int key_tile) {
+    __syncwarp();  // every lane has read the slot
+    load(key_tile + spec::kNumStages, stage_);
+    if (++stage_ == spec::kNumStages) stage_ = 0, parity_ ^= 1;
+  }
+
+  /// What was loaded was awaited: nothing is on its way.
+  __device__ __forceinline__ void finish() {}
+
+ private:
+  static __device__ __forceinline__ uint32_t barriers_of(uint32_t shared, int warp) {
+    return shared + layout.barriers + warp * spec::kNumStages * 2 * contract::kBarrierBytes;
+  }
+  __device__ __forceinline__ int first_key(int key_tile) const { return key_tile * spec::kBlockN + warp_ * kWarpKeys; }
+  __device__ __forceinline__ uint32_t full(int stage, int values) const {
+    return barriers_ + (stage * 2 + values) * contract::kBarrierBytes;
+  }
+
+  __device__ __forceinline__ void load(int key_tile, int stage) {
+    if (key_tile >= tiles_.end) return;
+    int page[kBoxes];
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) page[box] = kPaged ? pages_.next() : batch_;
+    if (lane_ != 0) return;
+    const int key = first_key(key_tile);
+    load_slabs<kPaddedQk>(operands_.k, ring_ + stage * Keys::slot_bytes, full(stage, 0), key, page);
+    load_slabs<kPaddedV>(operands_.v, ring_ + layout.ring_values + stage * Values::slot_bytes, full(stage, 1), key,
+                         page);
+  }
+
+  template <int kDepth>
+  __device__ __forceinline__ void load_slabs(const contract::TensorMap& map, uint32_t slot, uint32_t barrier,
+                                             int first_key, const int (&page)[kBoxes]) const {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    ptx::mbarrier_arrive_expect_tx(barrier, kWarpKeys * kDepth * 2);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const int key = first_key + box * kBoxRows;
+#pragma unroll
+      for (int slab = 0; slab < kDepth / kSlabColumns; ++slab)
+        ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map, slab * kSlabColumns,
+                                     kPaged ? key % kPage : start_ + key, head_, page[box], barrier);
+    }
+  }
+
+  const contract::HopperDecodeParams& operands_;
+  const policy::TileList& tiles_;
+  const Bound bound_;
+  Pages pages_;
+  const uint32_t ring_, barriers_;
+  Keys keys_;
+  Values values_;
+  const int start_, head_, batch_, warp_, lane_;
+  int stage_ = 0;
+  uint32_t parity_ = 0;
+};
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::decode::kNumThreads, kernelwright::spec::kMinCtas)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperDecodeParams params) {
+  kernelwright::decode::attend<kernelwright::Stream>(params.attention, params);
+}

@@ -1,0 +1,436 @@
+/// Attention prefill on mma.sync, for every architecture since sm_80: the fallback that is right on every input.
+///
+/// One CTA owns block_m query rows of one head (or, with packed GQA, of one KV head's group) and walks its key tiles
+/// from the last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every
+/// fragment of K and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
+///
+/// The loop, by where tiles wait:
+///   one slot each    K and V: one stage of cp.async, or num_stages tiles of registers ahead of the slots. With one
+///   stage
+///                    V is fetched while Q K^T runs and the next K while P V runs; each stage more lets them run a tile
+///                    further ahead. Two barriers a tile.
+///   a ring           2 stages of cp.async and more: slots that hold K and V of a tile, filled num_stages - 1 tiles
+///                    ahead. One barrier a tile.
+/// Warps own query rows. Where warp_n is less than block_n, num_warps_n = block_n / warp_n warps own the same rows and
+/// each takes warp_n keys of every tile, with a softmax and an output of its own; they meet in shared memory once all
+/// keys are walked.
+#include "spec.h"
+
+#include "contract/attention_params.h"
+#include "contract/attention_portable.h"
+#include "contract/spec_words.h"
+#include "kernels/attention/attention_open.cuh"
+#include "mma/sm80.cuh"
+#include "policy/alibi.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/mask.cuh"
+#include "policy/padding_rows.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/softmax.cuh"
+#include "policy/warp_columns.cuh"
+#include "ptx/launch.cuh"
+#include "tile/kv_buffer.cuh"
+#include "tile/kv_rows.cuh"
+#include "tile/row_tile.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::AttentionParams;
+
+constexpr int kNumThreads = spec::kNumWarps * 32;
+constexpr int kNumWarpsN = spec::kBlockN / spec::kWarpN, kNumWarpsM = spec::kNumWarps / kNumWarpsN;
+constexpr int kRowTiles = spec::kBlockM / (kNumWarpsM * 16);
+constexpr int kKeySteps = spec::kWarpN / 16;
+constexpr int kDepthSteps = spec::kHeadDimQk / 16;
+constexpr int kOutputTiles = spec::kHeadDimV / 8;
+static_assert(kNumWarpsM * kNumWarpsN == spec::kNumWarps, "warps of a row share its keys evenly");
+static_assert(kRowTiles * kNumWarpsM * 16 == spec::kBlockM, "block_m is a multiple of 16 rows a warp");
+// Q stays in registers where that costs no more than the fragments of one row tile at depth 128.
+constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
+
+constexpr bool kRegisters = spec::kStaging == Staging::kRegisters;
+constexpr tile::KvForm kForm = kRegisters ? tile::KvForm::kRegisterStaged : tile::KvForm::kCpAsync;
+using Keys =
+    tile::KvBuffer<tile::KeyTrait<spec::kBlockN, spec::kBlockK, spec::kHeadDimQk, spec::kWarpN>, kForm, spec::kKvDType,
+                   spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV, spec::kWarpN>, kForm, spec::kKvDType,
+                              spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
+using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
+using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
+constexpr contract::AttentionLayout kLayout = contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk,
+                                                                       spec::kHeadDimV, Keys::num_slots, kNumWarpsN);
+static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values,
+              "the host counts the same");
+using Columns = policy::WarpColumns<kNumWarpsN, kNumWarpsM, spec::kBlockM, spec::kHeadDimV>;
+static_assert(kLayout.statistics + Columns::statistics_bytes <= kLayout.partials &&
+                  kLayout.partials + Columns::partials_bytes <= kLayout.total,
+              "the host counts the same");
+
+using WorkItem =
+    policy::WorkItem<spec::kQLayout, spec::kKvLayout, spec::kCacheLength, spec::kPackGqa, spec::kGroup, spec::kBlockM>;
+using Mask = policy::Mask<spec::kMask, spec::kChunk>;
+using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
+using Scores = float[kRowTiles][spec::kWarpN / 8][4];
+using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
+// Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times what is not finite
+// NaN.
+constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone || OpenRow::exists;
+using Accumulator = float[kRowTiles][kOutputTiles][4];
+
+/// Key tiles of the item. Where a tensor may hide any key, no tile is known to be seen whole.
+__device__ __forceinline__ policy::TileList tiles_of(const Mask& mask, const WorkItem& item) {
+  policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
+  if constexpr (OpenRow::exists) tiles.full_end = tiles.full_begin;
+  return tiles;
+}
+
+/// Row `row` of the tile for policy/open_scores.cuh.
+__device__ __forceinline__ OpenRow open_row(const AttentionParams& params, const WorkItem& item, const Mask& mask,
+                                            int row) {
+  return {params,
+          {item.query(row), 0, item.q_head(row), item.coord.batch, item.sequence.q_len, item.sequence.kv_len},
+          mask.visible(item.query(row)),
+          row < item.num_rows};
+}
+
+/// scores = Q K^T for the warp's rows and its keys of `stage`.
+__device__ __forceinline__ void multiply_keys(
+    Scores& scores, const tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters>& queries, const Keys& keys,
+    int stage) {
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < spec::kWarpN / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
+  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a
+  // loop that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
+  constexpr bool kRolled = Keys::num_chunks > 1 && !kQueriesInRegisters && Queries::whole_strips(spec::kBlockK);
+  constexpr int kPairs = spec::kWarpN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps,
+                kFragments = kSteps * kPairs;
+  uint32_t query_base = queries.base(), key_base = keys.fragment_base(stage);
+#pragma unroll 1
+  for (int chunk = 0; chunk < kDepthSteps / kSteps; ++chunk) {
+    uint32_t a[2][kRowTiles][4], first[2][2], second[2][2];
+    queries.load(a[0], query_base, 0);
+    keys.load_from_shared(first[0], second[0], key_base, 0, 0);
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+      const int step = i / kPairs, pair = i % kPairs, next = i + 1;
+      if (next < kFragments)
+        keys.load_from_shared(first[next % 2], second[next % 2], key_base, next / kPairs, next % kPairs);
+      if (pair == kPairs / 2 && step + 1 < kSteps) queries.load(a[(step + 1) % 2], query_base, step + 1);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair], a[step % 2][m], first[i % 2]);
+#pragma unroll
+      for (int m = kRowTiles - 1; m >= 0; --m)
+        mma::multiply_accumulate<spec::kQDType>(scores[m][2 * pair + 1], a[step % 2][m], second[i % 2]);
+    }
+    query_base += Queries::strips_bytes(spec::kBlockK);
+    key_base += Keys::chunk_bytes;
+  }
+}
+
+/// output += P V for the warp's rows and its values of `stage`.
+__device__ __forceinline__ void multiply_values(Accumulator& output, const Exponentials& exponentials,
+                                                const Values& values, int stage) {
+  constexpr int kPairs = spec::kHeadDimV / 16, kFragments = kKeySteps * kPairs;
+  const uint32_t base = values.fragment_base(stage);
+  uint32_t first[2][2], second[2][2];
+  values.load_from_shared(first[0], second[0], base, 0, 0);
+#pragma unroll
+  for (int i = 0; i < kFragments; ++i) {
+    const int step = i / kPairs, pair = i % kPairs, next = i + 1;
+    if (next < kFragments)
+      values.load_from_shared(first[next % 2], second[next % 2], base, next / kPairs, next % kPairs);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m)
+      mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair], exponentials[m][step], first[i % 2]);
+#pragma unroll
+    for (int m = kRowTiles - 1; m >= 0; --m)
+      mma::multiply_accumulate<spec::kQDType>(output[m][2 * pair + 1], exponentials[m][step], second[i % 2]);
+  }
+}
+
+/// Which rows of the CTA a warp owns, in units of a warp's, and which of the num_warps_n parts of each key tile.
+__device__ __forceinline__ int row_group(int warp) { return kNumWarpsN == 1 ? warp : warp % kNumWarpsM; }
+__device__ __forceinline__ int column_of(int warp) { return kNumWarpsN == 1 ? 0 : warp / kNumWarpsM; }
+/// The first key of a tile whose scores the thread holds.
+__device__ __forceinline__ int first_key_of(int thread) {
+  return column_of(thread / 32) * spec::kWarpN + thread % 4 * 2;
+}
+
+/// Infinities and NaNs of V, for the rows that see them: the products had zeros in their place. `first_row`: the
+/// thread's first row. Rare, and slow.
+__device__ __forceinline__ void add_non_finite_values(Accumulator& output, const AttentionParams& params,
+                                                      const WorkItem& item, int first_row, int lane) {
+  const Mask mask = item.template mask<Mask>(params);
+  const policy::TileList tiles = tiles_of(mask, item);
+  const KvRows rows =
+      tile::kv_rows<KvRows>(params, params.v, params.v_strides, tile::page_line<KvRows>(params, item.coord.batch),
+                            item.coord.batch, item.sequence.kv_start, item.row_map.kv_head());
+#pragma unroll 1
+  for (int key = tiles.keys.low; key < tiles.keys.high; ++key) {
+    if (!tiles.is_partial(key / spec::kBlockN)) continue;  // nothing of it was replaced
+    const auto place = rows.row(key);
+    if (!place.exists) continue;
+    bool sees[Softmax::kRows];
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r) {
+      const policy::KeyRange range = mask.visible(item.query(first_row + r / 2 * 16 + r % 2 * 8));
+      sees[r] = key >= range.low && key < range.high;
+      if constexpr (OpenRow::exists)
+        sees[r] = open_row(params, item, mask, first_row + r / 2 * 16 + r % 2 * 8)(0, key) != ptx::minus_infinity();
+    }
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n) {
+      float values[2];
+      tile::load_non_finite<spec::kKvDType>(values, place.at + n * 8 + lane % 4 * 2);
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (sees[r] && values[e] != 0) output[r / 2][n][r % 2 * 2 + e] += values[e];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwright::spec::kMinCtas)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::AttentionParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const uint32_t shared = ptx::shared_address(shared_memory);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, blockIdx.x * spec::kNumWarps + warp, gridDim.x * spec::kNumWarps, lane);
+  const WorkItem item(params, blockIdx.x);
+  if (item.num_rows <= 0) return;  // the whole CTA
+  const Mask mask = item.template mask<Mask>(params);
+  const policy::TileList tiles = tiles_of(mask, item);
+
+  // Queries to shared memory; they stay for all key tiles.
+  const tile::RowTile<spec::kBlockM, spec::kHeadDimQk, Queries, kNumThreads> query_tile{shared};
+  query_tile.load(thread, item.num_rows, item.rows(static_cast<const uint16_t*>(params.q), params.q_strides));
+
+  const int kv_head = item.row_map.kv_head();
+  const int32_t* const pages = tile::page_line<KvRows>(params, item.coord.batch);
+  const KvRows key_rows = tile::kv_rows<KvRows>(params, params.k, params.k_strides, pages, item.coord.batch,
+                                                item.sequence.kv_start, kv_head);
+  const KvRows value_rows = tile::kv_rows<KvRows>(params, params.v, params.v_strides, pages, item.coord.batch,
+                                                  item.sequence.kv_start, kv_head);
+  const int column = column_of(thread / 32);
+  Keys keys(shared + kLayout.keys, thread, column);
+  Values values(shared + kLayout.values, thread, column);
+  const tile::RowBound<Mask::hides_low> bound{tiles.keys.low, tiles.keys.high};
+  const auto load = [&](auto& buffer, const KvRows& rows, int key_tile, int stage) {
+    buffer.load_from_dram(rows, key_tile * spec::kBlockN, bound, stage);
+  };
+
+  float key_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone)
+    key_scale = params.k_scale[spec::kScales == ScaleKind::kPerHead ? kv_head : 0];
+  const ScoreMod score_mod{params.scale * key_scale, params.softcap};
+  const float exponent_scale = score_mod.exponent_scale<spec::kScales != ScaleKind::kNone>(params.exponent_scale);
+
+  // The warp's rows: row tile m holds rows warp_row + 16 m + lane / 4 and 8 more.
+  const int warp_row = row_group(warp) * kRowTiles * 16;
+  const auto row_of = [&](int r) { return warp_row + r / 2 * 16 + r % 2 * 8 + lane / 4; };
+
+  Softmax softmax;
+  if constexpr (spec::kSinks) {
+#pragma unroll
+    for (int r = 0; r < Softmax::kRows; ++r)
+      if (row_of(r) < item.num_rows && column == 0)  // it counts once
+        softmax.add_sink(r, params.sinks[item.q_head(row_of(r))], exponent_scale, lane % 4 == 0);
+  }
+
+  Accumulator output;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
+
+  tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
+
+  const Alibi alibi(params, item, warp_row + lane / 4);
+
+  /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
+  const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
+    Scores scores;
+    multiply_keys(scores, queries, keys, stage);
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const int key = key_tile * spec::kBlockN + column * spec::kWarpN + lane % 4 * 2;
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const float slope = alibi.slope(r), start = alibi.at(r, key);
+#pragma unroll
+        for (int i = 0; i < spec::kWarpN / 4; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < spec::kWarpN / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
+    }
+    if constexpr (OpenRow::exists) {
+      const WorkItem again(params, ptx::opaque(blockIdx.x));
+      const Mask limits = again.template mask<Mask>(params);
+      const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
+      const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
+      const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const OpenRow open = open_row(params, again, limits, row + r / 2 * 16 + r % 2 * 8);
+#pragma unroll
+        for (int i = 0; i < spec::kWarpN / 4; ++i) {
+          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
+          score = open(score, origin + i / 2 * 8 + i % 2);
+        }
+      }
+    } else if (tiles.is_partial(key_tile)) {
+      // Opaque: what only the few tiles with a mask need is worked out anew there, rather than held in registers.
+      const WorkItem again(params, ptx::opaque(blockIdx.x));
+      const Mask limits = again.template mask<Mask>(params);
+      const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
+      const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
+      const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
+#pragma unroll
+      for (int r = 0; r < Softmax::kRows; ++r) {
+        const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
+        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
+      }
+    }
+    softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
+  };
+
+  // Once V has landed: all threads wait for each other, and in a tile that some rows see in part nothing of it is left
+  // that is not finite.
+  bool replaced = false;
+  const auto await_values = [&](int key_tile, int stage) {
+    if (!kRowsDiffer || !tiles.is_partial(key_tile)) return __syncthreads();
+    if (!__syncthreads_or(values.holds_non_finite(stage))) return;
+    values.clear_non_finite(stage);
+    replaced = true;
+    __syncthreads();
+  };
+
+  const int last = tiles.end - 1;
+  /// Once, when Q and the first keys have landed.
+  const auto begin = [&] {
+    __syncthreads();
+    if (score_mod.changes_queries()) {
+      query_tile.take_sign(thread, score_mod.scale);
+      __syncthreads();
+    }
+    queries.load_all();
+  };
+  if constexpr (Keys::num_slots == 1) {
+    // Tile i is in stage i mod kStages. A load into it sets out as soon as the tile of kStages before has left it.
+    constexpr int kStages = spec::kNumStages;
+    if (tiles.end > tiles.begin) keys.load_rows(key_rows, last * spec::kBlockN, bound, 0);  // rarely whole
+#pragma unroll
+    for (int ahead = 0; ahead < kStages - 1; ++ahead) {
+      if (last - ahead >= tiles.begin) load(values, value_rows, last - ahead, ahead);
+      if (last - ahead - 1 >= tiles.begin) load(keys, key_rows, last - ahead - 1, ahead + 1);
+    }
+    ptx::cp_async_commit_group();
+    ptx::cp_async_wait_group<0>();
+    begin();
+    int stage = 0;
+    for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
+      ptx::cp_async_wait_group<0>();
+      keys.copy_to_shared(stage);
+      __syncthreads();  // K has landed, and nobody reads the V of the tile before
+      const int next_values = key_tile - (kStages - 1);
+      if (kStages == 1 || next_values >= tiles.begin)
+        load(values, value_rows, next_values, stage == 0 ? kStages - 1 : stage - 1);
+      ptx::cp_async_commit_group();
+      Exponentials exponentials;
+      score(exponentials, key_tile, 0);
+      ptx::cp_async_wait_group<0>();
+      values.copy_to_shared(stage);
+      await_values(key_tile, 0);  // and nobody reads this tile's K
+      if (key_tile > tiles.begin + (kStages - 1)) load(keys, key_rows, key_tile - kStages, stage);
+      ptx::cp_async_commit_group();
+      multiply_values(output, exponentials, values, 0);
+      stage = stage == kStages - 1 ? 0 : stage + 1;
+    }
+  } else {
+    const auto load_tile = [&](int key_tile, int stage) {
+      if (key_tile >= tiles.begin) {
+        load(keys, key_rows, key_tile, stage);
+        load(values, value_rows, key_tile, stage);
+      }
+      ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of tiles
+    };
+#pragma unroll
+    for (int ahead = 0; ahead < spec::kNumStages - 1; ++ahead) load_tile(last - ahead, ahead);
+    ptx::cp_async_wait_group<spec::kNumStages - 2>();
+    begin();
+    int stage = 0;
+    for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
+      ptx::cp_async_wait_group<spec::kNumStages - 2>();
+      await_values(key_tile, stage);  // K too, and nobody reads the slot that is loaded next
+      load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
+      Exponentials exponentials;
+      score(exponentials, key_tile, stage);
+      multiply_values(output, exponentials, values, stage);
+      stage = stage == spec::kNumStages - 1 ? 0 : stage + 1;
+    }
+  }
+  ptx::cp_async_wait_group<0>();  // without key tiles, Q's copies may still be under way
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // what is left is to store
+
+  // The epilogue derives anew what the loop had no registers to carry.
+  const WorkItem done(params, ptx::opaque(blockIdx.x));
+  const int end_lane = static_cast<int>(ptx::opaque(threadIdx.x)) % 32;
+  const int end_warp = static_cast<int>(ptx::opaque(threadIdx.x)) / 32;
+  const int end_row = row_group(end_warp) * kRowTiles * 16;
+  float value_scale = 1;
+  if constexpr (spec::kScales != ScaleKind::kNone)
+    value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
+  softmax.finish();
+  if constexpr (kNumWarpsN > 1) {
+    // Every copy has landed and, behind the first barrier of merge(), nobody reads a tile any more.
+    const Columns columns{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
+                          reinterpret_cast<float4*>(shared_memory + kLayout.partials)};
+    columns.merge(softmax, output, column_of(end_warp), end_row, end_lane, exponent_scale);
+    if (column_of(end_warp) != 0) return;  // the first column has the whole
+  }
+  if (kRowsDiffer && replaced) add_non_finite_values(output, params, done, end_row + end_lane / 4, end_lane);
+#pragma unroll
+  for (int r = 0; r < Softmax::kRows; ++r) {
+    const float factor = softmax.inverse(r) * value_scale;
+#pragma unroll
+    for (int n = 0; n < kOutputTiles; ++n)
+      output[r / 2][n][r % 2 * 2] *= factor, output[r / 2][n][r % 2 * 2 + 1] *= factor;
+    if constexpr (spec::kLse) {
+      const int row = end_row + r / 2 * 16 + r % 2 * 8 + end_lane / 4;
+      if (end_lane % 4 == 0 && row < done.num_rows)
+        params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, exponent_scale) * policy::kLn2;
+    }
+  }
+  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows
+  // are in the way.
+  if (spec::kHeadDimQk != spec::kHeadDimV && kNumWarpsN == 1) __syncthreads();
+  tile::store_rows<spec::kOutDType, Output, kRowTiles>(
+      output, shared, end_row, end_lane, done.num_rows,
+      done.rows(static_cast<tile::Storage<spec::kOutDType>*>(params.o), params.o_strides));
+}

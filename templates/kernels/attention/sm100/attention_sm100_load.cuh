@@ -1,0 +1,248 @@
+/// The loading warp of attention_sm100, and those that gather keys and values or clean values.
+#pragma once
+
+#include "kernels/attention/attention_gather.cuh"
+#include "kernels/attention/sm100/attention_sm100_tiles.cuh"
+#include "kernels/attention/sm100/attention_sm100_walk.cuh"
+#include "policy/padding_rows.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Boxes for this CTA that complete on a barrier of the pair's first one.
+struct PairBoxes {
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              uint32_t full) {
+    ptx::cp_async_bulk_tensor_4d_pair(to, map, x, y, z, w, full);
+  }
+  __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
+                                              int v, uint32_t full) {
+    ptx::cp_async_bulk_tensor_5d_pair(to, map, x, y, z, w, v, full);
+  }
+  /// The first CTA expects what both load.
+  template <int kPart, class Ring>
+  __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
+    const pipeline::TileTarget own = ring.template get_tile<kPart>(cluster_rank() == kLeader, kCtas * Ring::tile_bytes);
+    return {leaders(own.full), own.smem};
+  }
+};
+/// Half of the keys of a tile of K.
+struct HalfOfKeys : PairBoxes {
+  static constexpr int kRows = kCtaKeys;
+  static constexpr uint32_t kSlabBytes = kRows * kRowBytes;
+  __device__ static int first_row() { return static_cast<int>(cluster_rank()) * kRows; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() { return 0; }
+};
+/// Half of the columns that a product with V makes.
+struct HalfOfColumns : PairBoxes {
+  static constexpr int kRows = kStageKeys, kSlabs = kCtaSlabsV;
+  static constexpr uint32_t kSlabBytes = kValueSlabBytes;
+  __device__ static int first_row() { return 0; }
+  __device__ static int row_in_slot() { return 0; }
+  __device__ static int first_column() {
+    return static_cast<int>(cluster_rank()) * (contract::blackwell_output_columns(kShape) / kCtas);
+  }
+};
+template <bool kOfPair>
+struct Loads {
+  using Queries = OwnBoxes;
+  using Keys = KeyShares;
+  using Values = ValueShares;
+};
+template <>
+struct Loads<true> {
+  using Queries = PairBoxes;
+  using Keys = HalfOfKeys;
+  using Values = HalfOfColumns;
+};
+
+/// Two maps of an operand: of what is not rotary, and of what is.
+struct RopeMaps {
+  const contract::TensorMap& plain;
+  const contract::TensorMap& rope;
+  int rope_head_step;  // 0: one head for all
+};
+constexpr int kRopeSlabColumns = kRowBytes / 2;
+__device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab, int head) {
+  if (slab < kSlabsPlain) return {&maps.plain, slab * kSlabColumns, head};
+  return {&maps.rope, (slab - kSlabsPlain) * kRopeSlabColumns, head * maps.rope_head_step};
+}
+
+/// Query tile `tile` of the CTA's item number `lap` (of those that see keys), once the output of the item before has
+/// left by way of its slot.
+__device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& params, const Shared& shared,
+                                                const WorkItem& work, int tile, int lap) {
+  if constexpr (kQueued) ptx::mbarrier_wait_parity(shared.barrier(kBarriers.query_empty + tile), parity_of(lap + 1));
+  const uint32_t full = shared.barrier(kBarriers.query_full + tile);
+  if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
+  load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(RopeMaps{params.q, params.q_rope, 1}, shared.queries(tile),
+                                                           work, tile * kTileRows, leaders(full));
+}
+
+// Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
+constexpr bool kQueriesApart = kQueued;
+
+/// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them. It also asks
+/// for further items.
+__device__ __forceinline__ void load(const BlackwellAttentionParams& params, const Shared& shared) {
+  const contract::AttentionParams& attention = params.attention;
+  Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
+  auto keys = rings.k();
+  auto values = rings.v();
+  for_each_item<true>(shared, [&](const auto& items) {
+    const Work work(attention, items.block());
+    const policy::TileList& tiles = work.tiles.list;
+    if constexpr (kQueued)
+      if (work.tiles.empty()) return items.ask();
+    KvTile tile(attention, work.item, work.tiles);
+    if constexpr (!kQueriesApart) load_query_tile(params, shared, work.item, 0, 0);
+    const auto at = [&](int j) {  // the j-th tile that is walked
+      tile.first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
+      return tile;
+    };
+    pipeline::for_each_load<Tiles::order>(
+        tiles.end - tiles.begin,
+        [&](int j) {
+          if (kQueued && j == tiles.end - tiles.begin - 1) items.ask();
+          load_keys<kSlabsQk, Loads<kPair>::Keys>(RopeMaps{params.k, params.k_rope, params.rope_head_step}, keys,
+                                                  at(j));
+          if (!kQueriesApart && kTwoQueryTiles && j == 0) load_query_tile(params, shared, work.item, 1, 0);
+        },
+        [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
+  });
+  rings.drain();  // no commit of a product arrives at a CTA that is gone
+}
+
+/// Role of one thread: queries alone. kAsks: and further items.
+template <bool kAsks>
+__device__ __forceinline__ void load_only_queries(const BlackwellAttentionParams& params, const Shared& shared) {
+  int lap = 0;
+  for_each_item<true>(shared, [&](const auto& items) {
+    const Work work(params.attention, items.block());
+    if constexpr (kAsks) items.ask();
+    if (kQueued && work.tiles.empty()) return;
+#pragma unroll
+    for (int tile = 0; tile < spec::kNumQ; ++tile) load_query_tile(params, shared, work.item, tile, lap);
+    ++lap;
+  });
+}
+
+/// Role of a lane of warp `warp` of those that gather (attention_gather.cuh): K and V as the products take them.
+__device__ __forceinline__ void gather(const contract::AttentionParams& params, const Shared& shared, uint32_t warp) {
+  const RowGather rows(params, shared.gather_rows(), warp);
+  Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
+  auto keys = rings.k();
+  auto values = rings.v();
+  for_each_item<false>(shared, [&](const auto& items) {
+    const Work work(params, items.block());
+    const policy::TileList& tiles = work.tiles.list;
+    KvTile tile(params, work.item, work.tiles);
+    tile.first_key = work.tiles.origin + tiles.end * spec::kBlockN;
+    pipeline::for_each_load<Tiles::order>(
+        tiles.end - tiles.begin,
+        [&](int j) {
+          tile.first_key -= spec::kBlockN;
+          rows.look_up(tile, static_cast<uint32_t>(j));
+          rows.gather_keys(keys);
+        },
+        [&](int j) { rows.gather_values(values, static_cast<uint32_t>(j)); });
+  });
+  rings.drain();  // no copy, and no commit of a product, arrives at a CTA that is gone
+}
+
+/// Where the scale of a key and head lies: as k without its last dimension. Below 0: the key's page is none, and the
+/// key zeros.
+__device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& params, const WorkItem& work, int key,
+                                               int head) {
+  int64_t token = work.sequence.kv_start + key;
+  if constexpr (kPaged) {
+    constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
+    const int64_t entry = static_cast<int64_t>(work.coord.batch) * params.page_table_stride + key / kPage;
+    const int page = params.page_table[entry];
+    if (static_cast<uint32_t>(page) >= static_cast<uint32_t>(params.num_pages)) return -1;
+    token = static_cast<int64_t>(page) * kPage + key % kPage;
+  } else if constexpr (spec::kKvLayout == KvLayoutKind::kPadded) {
+    token = static_cast<int64_t>(work.coord.batch) * params.kv_len + key;
+  }
+  return token * params.kv_heads + head;
+}
+
+/// Role of one warp: the scales of each tile's keys, to both softmax warpgroups or to the one that takes the tile.
+__device__ __forceinline__ void load_key_scales(const contract::AttentionParams& params, const Shared& shared) {
+  static_assert(!(kQueued && kTokenScales), "slots are counted over one item");
+  const Work work(params, ptx::opaque(blockIdx.x));
+  const policy::TileList& tiles = work.tiles.list;
+  const int low = work.tiles.origin + tiles.keys.low, high = work.tiles.origin + tiles.keys.high;
+  const int lane = static_cast<int>(threadIdx.x % 32), head = work.item.row_map.kv_head();
+#pragma unroll 1
+  for (int j = 0; j < tiles.end - tiles.begin; ++j) {
+    const int slot = j % contract::kScaleSlots, lap = j / contract::kScaleSlots;
+    const int first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
+    ptx::mbarrier_wait_parity(shared.barrier(kBarriers.scale_empty + slot), parity_of(lap) ^ 1);
+#pragma unroll 1
+    for (int i = lane; i < spec::kBlockN; i += 32) {
+      const int key = first_key + i;
+      // Keys that no row sees may lie behind the tensor, or have no page.
+      const int64_t at = key >= low && key < high ? scale_index(params, work.item, key, head) : -1;
+      const float scale = at >= 0 ? params.k_scale[at] : 0;
+      ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
+    }
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(shared.barrier(kBarriers.scale_full + slot));
+  }
+}
+
+/// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their
+/// probability is 0, yet 0 times what lies there may be NaN.
+class Cleaner {
+  const Shared shared_;
+  int before_ = 0, cleaned_ = 0;  // slots of V's ring that items before this one took, and items that were cleaned
+
+ public:
+  __device__ __forceinline__ explicit Cleaner(const Shared& shared) : shared_(shared) {}
+
+  __device__ __forceinline__ void run(int key_tiles, int last_keys) {
+    if (last_keys < spec::kBlockN) clean(key_tiles, last_keys);
+    if constexpr (kQueued) before_ = (before_ + (kSharedRing ? 2 : 1) * key_tiles) % spec::kNumKvStages;
+  }
+
+ private:
+  __device__ __forceinline__ void clean(int key_tiles, int last_keys) {
+    // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps
+    // ahead.
+    wait_for_both(shared_.barrier(kBarriers.values_landed), parity_of(cleaned_));
+    const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
+    const int slot = (before_ + (kSharedRing ? (behind_two ? 2 : 1) : 0)) % spec::kNumKvStages;
+    const uint32_t values = shared_.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x % 32); i < (spec::kBlockN - last_keys) * kRowPieces; i += 32)
+#pragma unroll
+      for (int slab = 0; slab < kCtaSlabsV; ++slab)
+        ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys * kRowBytes + i * 16 +
+                              between_stages<Consumer::mma_v_bytes>(last_keys + i / kRowPieces),
+                          {});
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive_at(shared_.barrier(kBarriers.values_clean), kLeader);
+    if constexpr (kQueued) ++cleaned_;
+  }
+};
+
+/// By warp `warp` of the `warps` of CTA `block` of the grid, or of the CTA that took that one's item.
+__device__ __forceinline__ void fill_padding(const contract::AttentionParams& params, uint32_t block, uint32_t warp,
+                                             uint32_t warps) {
+  policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
+      params, block * warps + warp, gridDim.x * warps, static_cast<int>(threadIdx.x % 32));
+}
+
+/// By all warps of a CTA whose rows see no key.
+__device__ __forceinline__ void fill_unseen(const contract::AttentionParams& params, const WorkItem& work) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  fill_unseen_rows(params, work, lane, warp, contract::kBlackwellThreads / 32);
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,537 @@
+/// The softmax warpgroups of attention_sm100, one for each query tile, and the one that corrects outputs.
+#pragma once
+
+#include "kernels/attention/attention_open.cuh"
+#include "kernels/attention/sm100/attention_sm100_parts.cuh"
+#include "kernels/attention/sm100/attention_sm100_tiles.cuh"
+#include "policy/alibi.cuh"
+#include "policy/lane_softmax.cuh"
+#include "policy/score_mod.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+#include "tile/staged_store.cuh"
+
+namespace kernelwright {
+namespace {
+
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
+
+/// One arrival for the warp where products wait for it, behind what all of its lanes did, in tensor memory too.
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  ptx::tcgen05_fence_before_thread_sync();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive_at_leader(barrier);
+}
+__device__ __forceinline__ void await(uint32_t barrier, int phase) {
+  ptx::mbarrier_wait_parity(barrier, parity_of(phase));
+  ptx::tcgen05_fence_after_thread_sync();
+}
+
+/// What a softmax warpgroup did in the items before: steps of its accumulator.
+struct SoftmaxBefore {
+  int steps = 0;
+};
+
+/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory. For one item,
+/// after those in `before`, to which it adds its own.
+class SoftmaxThread {
+ public:
+  __device__ __forceinline__ SoftmaxThread(const contract::AttentionParams& params, const Shared& shared,
+                                           const Tensor& tensor, uint32_t block, SoftmaxBefore& before)
+      : params_(params),
+        shared_(shared),
+        before_(before),
+        work_(params, block),
+        tile_(static_cast<int>(ptx::opaque(threadIdx.x) / kTileRows)),
+        warp_(static_cast<int>(thread_index() / 32) % kRoleWarps),
+        lane_(static_cast<int>(thread_index() % 32)),
+        scores_(tensor.scores(tile_) + Tensor::lanes(warp_)),
+        output_(tensor.output(tile_) + Tensor::lanes(warp_)),
+        outputs_{tensor.output(0), tensor.output(1)},
+        mod_{params.scale * row_scale(), params.softcap},
+        scale_(mod_.template exponent_scale<kScaled>(params.exponent_scale)) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (kMergesInMemory)  // long before it arrives
+      if (params_.num_splits > 1 && threadIdx.x == 0) last_arrival(params_).open();
+    const policy::TileList& tiles = work_.tiles.list;
+    if constexpr (kQueued)
+      if (work_.tiles.empty())
+        return fill_unseen_rows(params_, work_.item, lane_, tile_ * kRoleWarps + warp_, 2 * kRoleWarps);
+    const Mask mask = work_.item.template mask<Mask>(params_).counted_from(work_.tiles.origin);
+    const policy::KeyRange seen = mask.visible(work_.item.query(row()));
+    float slope = 0;
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
+      slope = policy::alibi_slope(params_, work_.item.q_head(row()));
+    if constexpr (spec::kSinks)
+      if (exists() && (kTwoQueryTiles || tile_ == 0) && work_.item.coord.split == 0)
+        softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
+    const int steps = steps_of(tile_, tiles.end - tiles.begin);
+#pragma unroll 1
+    for (int n = 0; n < steps; ++n) {
+      const int tile = tiles.end - 1 - key_tile_of(tile_, n);
+      await(shared_.barrier(kBarriers.score_full + tile_), before_.steps + n);
+      // The product of the step before, issued ahead of these scores, has ended with them, and its barrier's phase.
+      float scores[spec::kBlockN];
+      float largest = read_scores(scores);
+      if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
+      if (OpenRow::exists || modifies() || tiles.is_partial(tile)) {
+        modify(scores, slope, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
+        if constexpr (OpenRow::exists)
+          open(scores, seen, tile * spec::kBlockN);
+        else if (tiles.is_partial(tile))
+          hide(scores, seen, tile * spec::kBlockN);
+        largest = largest_of(scores);
+      }
+      const float factor = softmax_.follow(largest, scale_);
+      if (n > 0) hand_over_factor(factor);
+      hand_over_probabilities(scores);
+    }
+    if constexpr (kTwoQueryTiles)
+      store(steps);
+    else
+      merge_and_store(steps, tiles.end - tiles.begin > 1);
+    if constexpr (kQueued) before_.steps += steps;
+    if constexpr (kMergesInMemory)
+      if (params_.num_splits > 1) merge_if_last();
+    if constexpr (kClusterParts > 1) {
+      meet_cluster();
+      merge_in_cluster(params_, shared_, work_.item, static_cast<int>(threadIdx.x / 32));
+    }
+  }
+
+ private:
+  /// Opaque where there are many items: what follows from it would be held over all of them.
+  static __device__ uint32_t thread_index() { return kQueued ? ptx::opaque(threadIdx.x) : threadIdx.x; }
+
+  static constexpr bool kScaled = spec::kScales != ScaleKind::kNone;
+
+  /// What the row's scores are to be multiplied with, and its output.
+  __device__ float row_scale() const {
+    if constexpr (!kTokenScales) return scale_of(params_.k_scale);
+    // As q without its last dimension; a row that is not there has none.
+    const int64_t batch = spec::kQLayout == QLayout::kRagged ? 0 : int64_t{work_.item.coord.batch} * params_.q_len;
+    return exists() ? params_.q_scale[(batch + work_.item.token(row())) * params_.q_heads + work_.item.q_head(row())]
+                    : 1;
+  }
+  __device__ float value_scale() const { return scale_of(params_.v_scale); }
+  __device__ float scale_of(const float* scales) const {
+    if constexpr (!kScaled) return 1;
+    return scales[spec::kScales == ScaleKind::kPerHead ? work_.item.row_map.kv_head() : 0];
+  }
+
+  __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
+  __device__ int row() const { return first_row() + lane_; }  // of the CTA's
+  __device__ bool exists() const { return row() < work_.item.num_rows; }
+
+  // ---- scores ----
+
+  /// kCount values from `first` on, as an array.
+  template <int kCount, int kScores>
+  __device__ __forceinline__ static float (&part(float (&values)[kScores], int first))[kCount] {
+    return reinterpret_cast<float(&)[kCount]>(values[first]);
+  }
+
+  /// The row's scores, and the largest of them.
+  __device__ __forceinline__ float read_scores(float (&scores)[spec::kBlockN]) {
+    float largest[2] = {ptx::minus_infinity(), ptx::minus_infinity()};
+#pragma unroll
+    for (int first = 0; first < spec::kBlockN; first += 16) ptx::tcgen05_ld(scores_ + first, part<16>(scores, first));
+    ptx::tcgen05_wait_ld(scores);
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; ++i) largest[i % 2] = fmaxf(largest[i % 2], scores[i]);
+    return fmaxf(largest[0], largest[1]);
+  }
+
+  __device__ bool modifies() const { return kTokenScales || ScoreMod::changes_scores || mod_.changes_queries(); }
+
+  /// Each key has a scale. `step`: of the key tile, in the order in which they are walked.
+  __device__ __forceinline__ void scale_by_keys(float (&scores)[spec::kBlockN], int step) const {
+    const int slot = step % contract::kScaleSlots;
+    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.scale_full + slot), parity_of(step / contract::kScaleSlots));
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; i += 4) {
+      const ptx::Vector16 scales = ptx::ld_shared_v4(shared_.key_scales(slot) + i * 4);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) scores[i + k] *= __uint_as_float(scales.word[k]);
+    }
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.scale_empty + slot));
+  }
+
+  /// `own`: the column of the row's diagonal key.
+  __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], float slope, int own) const {
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const float start = slope * static_cast<float>(-own);
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_.biased(scores[i], slope, start, i);
+    } else if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_(scores[i]);
+    } else if (mod_.changes_queries()) {
+      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
+      const float sign = mod_.scale == 0 ? 0.f : -1.f;
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] *= sign;
+    }
+  }
+
+  /// policy/open_scores.cuh, which hides what `seen` does, too. `first`: the first column's key, counted as in `seen`.
+  __device__ __forceinline__ void open(float (&scores)[spec::kBlockN], const policy::KeyRange& seen, int first) const {
+    if constexpr (OpenRow::exists) {
+      const int origin = work_.tiles.origin;
+      const OpenRow open(params_,
+                         {work_.item.query(row()), 0, work_.item.q_head(row()), work_.item.coord.batch,
+                          work_.item.sequence.q_len, work_.item.sequence.kv_len},
+                         {origin + seen.low, origin + seen.high}, exists());
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = open(scores[i], origin + first + i);
+    }
+  }
+
+  __device__ __forceinline__ static void hide(float (&scores)[spec::kBlockN], const policy::KeyRange& seen, int first) {
+    const int low = seen.low - first, high = seen.high - first;
+#pragma unroll
+    for (int i = 0; i < spec::kBlockN; ++i)
+      if (i >= high || (Mask::hides_low && i < low)) scores[i] = ptx::minus_infinity();
+  }
+
+  __device__ __forceinline__ static float largest_of(const float (&scores)[spec::kBlockN]) {
+    float even = scores[0], odd = scores[1];
+#pragma unroll
+    for (int i = 2; i < spec::kBlockN; i += 2) even = fmaxf(even, scores[i]), odd = fmaxf(odd, scores[i + 1]);
+    return fmaxf(even, odd);
+  }
+
+  // ---- to the others ----
+
+  /// What the output so far is to be multiplied with before P(n) V(n) joins it. The correction has read the factor
+  /// before it: the product of that step, which ended before this one's scores were there, began behind its arrival.
+  __device__ __forceinline__ void hand_over_factor(float factor) {
+    ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_full + tile_));
+  }
+
+  /// P over the scores that it comes from, in two parts: the product with V begins while the last exponentials run.
+  __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN]) {
+    const float offset = softmax_.offset(scale_);
+    float part[2] = {};
+    put<0, kFirstKeys>(scores, offset, part);
+    ptx::tcgen05_wait_st();
+    arrive(shared_.barrier(kBarriers.probability_ready + tile_));
+    if constexpr (kFirstKeys < spec::kBlockN) {
+      put<kFirstKeys, spec::kBlockN - kFirstKeys>(scores, offset, part);
+      ptx::tcgen05_wait_st();
+      arrive(shared_.barrier(kBarriers.probability_rest + tile_));
+    }
+    softmax_.sum += part[0] + part[1];
+  }
+
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void put(float (&scores)[spec::kBlockN], float offset, float (&part)[2]) {
+    LaneSoftmax::template exponentiate<kFirst, kCount>(scores, scale_, offset);
+#pragma unroll
+    for (int first = kFirst; first < kFirst + kCount; first += kKeyStep) {
+      uint32_t words[8];
+#pragma unroll
+      for (int i = 0; i < kKeyStep; i += 2) part[0] += scores[first + i], part[1] += scores[first + i + 1];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) words[i] = tile::pack_word<spec::kQDType>(scores, first + i * kKeyStep / 8);
+      ptx::tcgen05_st(scores_ + first * kElementBytes / 4, words);
+    }
+  }
+
+  // ---- the end ----
+
+  // A row of the output goes through its query's place in shared memory, in passes where it is longer.
+  static constexpr uint32_t kMergeBarrier = 1;
+  static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16;
+  static constexpr int kBatch = 16, kPiece = 16 / kOutBytes;  // columns at a time, and of 16 bytes
+  static constexpr int kPassColumns = contract::query_row_bytes(kShape) / kOutBytes / kBatch * kBatch;
+  static constexpr int kPasses = (spec::kHeadDimV + kPassColumns - 1) / kPassColumns;
+
+  /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
+  __device__ __forceinline__ void store(int steps) {
+    await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
+    const float factor = softmax_.inverse() * value_scale();
+    const auto columns_of = [&](float(&columns)[kBatch], int first) {
+      read_output(columns, output_ + first);
+#pragma unroll
+      for (float& value : columns) value *= factor;
+    };
+    if constexpr (kPartsInMemory)
+      if (params_.num_splits > 1) {
+        store_part_slabs(0, kPartSlabs, shared_.queries(tile_), columns_of);
+        return store_part_lse(softmax_);
+      }
+    store_passes<0>(columns_of);
+    release_queries(tile_);
+    store_lse(softmax_);
+  }
+  template <int kPass, class ColumnsOf>
+  __device__ __forceinline__ void store_passes(const ColumnsOf& columns_of) {
+#pragma unroll
+    for (int first = 0; first < pass_columns(kPass); first += kBatch) {
+      float columns[kBatch];
+      columns_of(columns, kPass * kPassColumns + first);
+      stage(columns, first, tile_);
+    }
+    __syncwarp();
+    store_rows<kPass>(tile_, 0, kWarpRows);
+    if constexpr (kPass + 1 < kPasses) {
+      __syncwarp();
+      store_passes<kPass + 1>(columns_of);
+    }
+  }
+
+  /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
+  /// rows. `both`: the second one had a key tile, too.
+  __device__ __forceinline__ void merge_and_store(int steps, bool both) {
+    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
+    const int lane_row = warp_ * kWarpRows + lane_;
+    ptx::st_shared_f32(shared_.statistic(tile_, 0, lane_row), softmax_.maximum);
+    ptx::st_shared_f32(shared_.statistic(tile_, 1, lane_row), softmax_.sum);
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    ptx::tcgen05_fence_after_thread_sync();
+    LaneSoftmax other;
+    other.maximum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 0, lane_row));
+    other.sum = ptx::ld_shared_f32(shared_.statistic(1 - tile_, 1, lane_row));
+    float weights[2];
+    const LaneSoftmax merged = tile_ == 0 ? LaneSoftmax::merge(softmax_, other, scale_, weights)
+                                          : LaneSoftmax::merge(other, softmax_, scale_, weights);
+    const float scale = value_scale();
+    weights[0] *= scale, weights[1] *= scale;
+    const uint32_t lanes = output_ & 0xffff0000u;
+    const auto columns_of = [&](float(&columns)[kBatch], int first) {
+      read_output(columns, outputs_[0] + lanes + first);
+#pragma unroll
+      for (float& value : columns) value *= weights[0];
+      if (both) {
+        float more[kBatch];
+        read_output(more, outputs_[1] + lanes + first);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) columns[i] = fmaf(more[i], weights[1], columns[i]);
+      }
+    };
+    if constexpr (kClusterParts > 1) {
+      constexpr int kHalf = (kPartSlabs + 1) / 2;
+#pragma unroll 1
+      for (int slab = tile_ * kHalf; slab < (tile_ == 0 ? kHalf : kPartSlabs); ++slab)
+        put_part_slab(slab, shared_.queries(0) + slab * kPartSlabBytes, columns_of);
+      if (tile_ == 0) publish(shared_, lane_row, merged.log2_unit(scale_), merged.sum);
+      return;
+    }
+    if constexpr (kPartsInMemory)
+      if (params_.num_splits > 1) {
+        constexpr int kHalf = (kPartSlabs + 1) / 2;
+        store_part_slabs(tile_ * kHalf, tile_ == 0 ? kHalf : kPartSlabs,
+                         tile_ == 0 ? shared_.queries(0) : shared_.keys(), columns_of);
+        if (tile_ == 0) store_part_lse(merged);
+        return;
+      }
+    merge_passes<0>(columns_of);
+    if constexpr (kQueued) ptx::tcgen05_fence_after_thread_sync();
+    release_queries(0);
+    if (tile_ == 0) store_lse(merged);
+  }
+  template <int kPass, class ColumnsOf>
+  __device__ __forceinline__ void merge_passes(const ColumnsOf& columns_of) {
+    constexpr int kColumns = pass_columns(kPass), kHalf = (kColumns / 2 + kBatch - 1) / kBatch * kBatch;
+#pragma unroll
+    for (int first = 0; first < kColumns; first += kBatch) {
+      if ((first >= kHalf) != (tile_ == 1)) continue;
+      float columns[kBatch];
+      columns_of(columns, kPass * kPassColumns + first);
+      stage(columns, first, 0);
+    }
+    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    store_rows<kPass>(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
+    if constexpr (kPass + 1 < kPasses) {
+      ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+      merge_passes<kPass + 1>(columns_of);
+    }
+  }
+
+  /// Columns of a pass, whole batches: those past the depth are zeros.
+  static constexpr int pass_columns(int pass) {
+    return kColumnsV - pass * kPassColumns < kPassColumns ? kColumnsV - pass * kPassColumns : kPassColumns;
+  }
+
+  __device__ __forceinline__ static void read_output(float (&columns)[kBatch], uint32_t from) {
+    ptx::tcgen05_ld(from, columns);
+    ptx::tcgen05_wait_ld(columns);
+  }
+
+  /// Columns of the thread's row, from column `first` of a pass on, to the slot of query tile `slot`, swizzled as
+  /// tile::StagedRows has it.
+  __device__ __forceinline__ void stage(const float (&columns)[kBatch], int first, int slot) const {
+    const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
+    const uint32_t moved = contract::swizzle_of_row(static_cast<uint32_t>(lane_), spec::kSwizzleBytes);
+#pragma unroll
+    for (int at = 0; at < kBatch; at += kPiece) {
+      const auto word = [&](int i) { return tile::pack_word<spec::kOutDType>(columns, at + i * kPiece / 4); };
+      const uint32_t chunk = static_cast<uint32_t>((first + at) / kPiece);
+      ptx::st_shared_v4(mine + chunk / kRowPieces * kQuerySlabBytes + (chunk % kRowPieces ^ moved) * 16,
+                        {word(0), word(1), word(2), word(3)});
+    }
+  }
+
+  /// A pass of rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  template <int kPass>
+  __device__ __forceinline__ void store_rows(int slot, int begin, int count) const {
+    constexpr int kFirst = kPass * kPassColumns, kLast = kFirst + pass_columns(kPass);
+    constexpr int kColumns = (kLast < spec::kHeadDimV ? kLast : spec::kHeadDimV) - kFirst;
+    unsigned char* const o = static_cast<unsigned char*>(params_.o) + kFirst * kOutBytes;
+#pragma unroll 1
+    for (int first = begin; first < begin + count; first += 16) {
+      // Bytes are bytes: rows of as many 16-bit elements.
+      const tile::StagedRows<DType::kBf16, kColumns * kOutBytes / 2, kQuerySlabBytes, kRowBytes> rows(
+          shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
+          static_cast<uint32_t>(lane_));
+#pragma unroll
+      for (int round = 0; round < rows.kRounds; ++round) {
+        const int at = first_row() + first + rows.row(round);
+        rows.store(round, reinterpret_cast<uint16_t*>(o + work_.item.offset(params_.o_strides, at) * kOutBytes),
+                   at < work_.item.num_rows);
+      }
+    }
+  }
+
+  /// The slot by way of which an output has left may take the queries of the next item, which come in the other proxy.
+  __device__ __forceinline__ void release_queries(int slot) const {
+    if constexpr (kQueued) {
+      ptx::fence_proxy_async_shared();
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.query_empty + slot));
+    }
+  }
+
+  // ---- parts of split keys ----
+
+  /// The warp's rows of a slab; columns_of(columns, first) gives 16 columns of the thread's row.
+  template <class ColumnsOf>
+  __device__ __forceinline__ void put_part_slab(int index, uint32_t slab, const ColumnsOf& columns_of) const {
+#pragma unroll
+    for (int first = 0; first < kPartColumns; first += kBatch) {
+      if (index * kPartColumns + first >= kColumnsV) break;
+      float columns[kBatch];
+      columns_of(columns, index * kPartColumns + first);
+      put_part(slab, warp_ * kWarpRows + lane_, first, columns);
+    }
+  }
+
+  /// Slabs [begin, end) to the workspace, by way of `slab`.
+  template <class ColumnsOf>
+  __device__ __forceinline__ void store_part_slabs(int begin, int end, uint32_t slab,
+                                                   const ColumnsOf& columns_of) const {
+#pragma unroll 1
+    for (int index = begin; index < end; ++index) {
+      put_part_slab(index, slab, columns_of);
+      __syncwarp();
+      store_part(params_, work_.item, slab, index, warp_ * kWarpRows, first_row(), lane_);
+      __syncwarp();
+    }
+  }
+
+  __device__ __forceinline__ void store_part_lse(const LaneSoftmax& softmax) const {
+    if (exists()) params_.partial_lse[part_offset(params_, work_.item, row())] = softmax.log2_sum(scale_);
+  }
+
+  /// Merges the item's parts if all others have been written.
+  __device__ __forceinline__ void merge_if_last() const {
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);  // this part is written
+    if (threadIdx.x == 0) ptx::st_shared_u32(shared_.arrived_last(), last_arrival(params_).arrive(params_.num_splits));
+    ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
+    if (ptx::ld_shared_u32(shared_.arrived_last()) != 0)
+      merge_in_memory(params_, work_.item, static_cast<int>(threadIdx.x / 32), kSoftmaxWarps);
+  }
+
+  __device__ __forceinline__ void store_lse(const LaneSoftmax& softmax) const {
+    if constexpr (spec::kLse)
+      if (exists()) params_.lse[work_.item.lse_index(params_, row())] = softmax.log2_sum(scale_) * policy::kLn2;
+  }
+
+  const contract::AttentionParams& params_;
+  const Shared shared_;
+  SoftmaxBefore& before_;
+  const Work work_;
+  const int tile_, warp_, lane_;
+  const uint32_t scores_, output_;  // of the warp's lanes
+  const uint32_t outputs_[2];       // lane 0
+  const ScoreMod mod_;
+  const float scale_;  // powers of two per unit of score
+  LaneSoftmax softmax_;
+};
+
+/// Role of a warpgroup: multiplies the outputs of both tiles with their rows' factors, between two products, where a
+/// row's maximum moved.
+class Corrector {
+ public:
+  __device__ __forceinline__ Corrector(const Shared& shared, const Tensor& tensor)
+      : shared_(shared),
+        tensor_(tensor),
+        warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
+        lane_(static_cast<int>(threadIdx.x % 32)) {}
+
+  /// An item.
+  __device__ __forceinline__ void run(int key_tiles) {
+    // Nothing is there before the first product: it overwrites.
+    for (int tile = 0; tile < contract::kScoreTiles; ++tile)
+      if (steps_of(tile, key_tiles) > 0) arrive(shared_.barrier(kBarriers.probability_ready + tile));
+#pragma unroll 1
+    for (int n = 1; n < steps_of(0, key_tiles); ++n)
+#pragma unroll 1
+      for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
+        if (n >= steps_of(tile, key_tiles)) break;
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile),
+                                  parity_of(before_[tile] - items_before_[tile] + n - 1));
+        const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + n - 1));
+        if (__any_sync(0xffffffff, factor != 1)) {
+          ptx::tcgen05_fence_after_thread_sync();
+          rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
+        }
+        arrive(shared_.barrier(kBarriers.probability_ready + tile));
+      }
+    if constexpr (kQueued) end(key_tiles);
+  }
+
+ private:
+  /// An arrival for the next item may not be taken for one of this item's last steps: they have ended.
+  __device__ __forceinline__ void end(int key_tiles) {
+    for (int tile = 0; tile < contract::kScoreTiles; ++tile)
+      if (const int steps = steps_of(tile, key_tiles); steps > 0) {
+        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + steps - 1));
+      }
+    before_.add(key_tiles);
+    items_before_.add(min(key_tiles, kTwoQueryTiles ? 1 : 2));
+  }
+
+  __device__ __forceinline__ static void rescale(uint32_t output, float factor) {
+    constexpr int kPadded = (spec::kHeadDimV + 15) / 16 * 16;
+#pragma unroll 1
+    for (int first = 0; first < kPadded; first += 16) {
+      float columns[16];
+      ptx::tcgen05_ld(output + first, columns);
+      ptx::tcgen05_wait_ld(columns);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) columns[i] *= factor;
+      ptx::tcgen05_st(output + first, columns);
+    }
+    ptx::tcgen05_wait_st();
+  }
+
+  const Shared shared_;
+  const Tensor tensor_;
+  const int warp_, lane_;
+  StepsBefore before_, items_before_;  // of each accumulator: steps, and first ones, which have no factor
+};
+
+}  // namespace
+}  // namespace kernelwright

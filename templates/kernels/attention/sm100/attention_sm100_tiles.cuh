@@ -1,0 +1,277 @@
+/// What the warps of attention_sm100 have in common, beyond attention_mapped.cuh: the Spec's constants, where things
+/// lie in shared memory and in tensor memory, the rings of K and V, and the CTA's work.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/attention_sm100.h"
+#include "contract/spec_words.h"
+#include "kernels/attention/attention_mapped.cuh"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tma_producer_pipeline.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/item_tiles.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tcgen05.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::BlackwellAttentionParams;
+
+constexpr int kTileRows = contract::kQueryTileRows,
+              kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
+constexpr int kRoleWarps = 4;  // of a warpgroup
+constexpr bool kTwoQueryTiles = spec::kNumQ == 2;
+constexpr int kCtas = spec::kCtaGroup;  // that share each product
+constexpr bool kPair = kCtas == 2;
+static_assert(!kPair || kTwoQueryTiles, "a pair has two query tiles in each CTA");
+static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
+static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
+
+// Whether a CTA goes on with other items when it has done its own: attention_sm100_walk.cuh.
+constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
+
+// What the launch gives each thread (128) is dealt anew, one count for a whole warpgroup: 512 in all.
+constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
+static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
+
+constexpr bool kNarrow = kElementBytes == 1;
+constexpr bool kTokenScales = spec::kScales == ScaleKind::kPerToken;
+constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
+static_assert(kStageKeys % kKeyStep == 0, "whole steps of the product with V");
+constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
+// The keys of an item may be cut into parts, each a CTA's: by the CTAs of a cluster, or into as many as the launch
+// says, which meet in the workspace.
+constexpr int kClusterParts = spec::kClusterN;
+constexpr bool kPartsInMemory = spec::kSplitKeys;
+static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
+              "one way to cut keys; a query tile a cluster");
+static_assert((!kPair && !kQueued) || (kClusterParts == 1 && !kPartsInMemory), "a pair and a queue take all keys");
+constexpr contract::BlackwellShape kShape{spec::kNumQ,        spec::kBlockN,
+                                          spec::kHeadDimQk,   spec::kHeadDimV,
+                                          spec::kNumKvStages, spec::kNumQkStages,
+                                          kSharedRing,        kCtas,
+                                          kGathersKv,         kQueued,
+                                          kClusterParts,      kElementBytes,
+                                          spec::kRopeWidth,   kTokenScales,
+                                          kValueStages,       spec::kSwizzleBytes,
+                                          kPartsInMemory};
+constexpr int kSlabsPlain = contract::plain_slabs(kShape), kSlabsQk = contract::qk_slabs(kShape);
+static_assert(!kPair || (!kGathersKv && !kQueued), "a pair's CTAs take items together, from tensor maps");
+static_assert(!kGathersKv || (spec::kRopeWidth == 0 && !kTokenScales), "threads copy k and v alone");
+constexpr contract::BlackwellLayout kLayout = contract::blackwell_layout(kShape);
+constexpr contract::BlackwellBarriers kBarriers = contract::blackwell_barriers(kShape);
+constexpr contract::BlackwellColumns kColumns = contract::blackwell_columns(kShape);
+static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of two tiles");
+
+// A tile of K or V in this CTA.
+constexpr int kCtaKeys = contract::blackwell_keys(kShape);
+constexpr int kCtaSlabsV = contract::v_slabs(kShape);
+
+// P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.
+constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / kKeyStep * kKeyStep;
+
+/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+struct Tiles {
+  static constexpr int element_bytes = 1;  // columns are counted in bytes
+  static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * kRowBytes;
+  static constexpr int BK0 = kSlabsQk * kRowBytes / spec::kNumQkStages, BK1 = kStageKeys;
+  static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
+  static constexpr int num_mma_stages = kValueStages;
+  static constexpr bool shared_ring = kSharedRing;
+  static constexpr pipeline::KvOrder order =
+      kTwoQueryTiles ? pipeline::KvOrder::kAlternating : pipeline::KvOrder::kKeysAhead;
+  static constexpr int cluster = kCtas;
+};
+
+// ---- a pair of CTAs: the first one multiplies for both, and waits on barriers of its own for what both have done ----
+
+constexpr uint32_t kLeader = 0;
+__device__ __forceinline__ uint32_t cluster_rank() {
+  if constexpr (kPair)
+    return ptx::cluster_ctarank();
+  else
+    return kLeader;
+}
+/// Where a barrier lies that whoever multiplies waits on.
+__device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
+  if constexpr (kPair)
+    return ptx::mapa(barrier, kLeader);
+  else
+    return barrier;
+}
+/// One arrival where products wait, behind what this thread did in tensor memory: tcgen05's fences order that, and
+/// nothing else is handed over. A release at cluster scope would wait for all of the thread's memory accesses.
+__device__ __forceinline__ void arrive_at_leader(uint32_t barrier) {
+  if constexpr (kPair)
+    ptx::mbarrier_arrive_remote(barrier, kLeader);
+  else
+    ptx::mbarrier_arrive(barrier);
+}
+/// One arrival on a barrier of CTA `rank`, behind what this thread wrote to shared memory, or knows to be there.
+__device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
+  if constexpr (kPair)
+    ptx::mbarrier_arrive_cluster(barrier, rank);
+  else
+    ptx::mbarrier_arrive(barrier);
+}
+/// Waits for arrive_at() of the other CTA.
+__device__ __forceinline__ void wait_for_both(uint32_t barrier, uint32_t parity) {
+  if constexpr (kPair)
+    ptx::mbarrier_wait_parity_cluster(barrier, parity);
+  else
+    ptx::mbarrier_wait_parity(barrier, parity);
+}
+/// Arrives on that barrier of each CTA once the products that were issued have ended.
+__device__ __forceinline__ void commit(uint32_t barrier) {
+  if constexpr (kPair)
+    ptx::tcgen05_commit_multicast<kCtas>(barrier, (1 << kCtas) - 1);
+  else
+    ptx::tcgen05_commit(barrier);
+}
+/// All threads of all CTAs: what each has done before is seen by the others.
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (kPair) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
+
+/// A slot goes back once the products that read it have ended: tcgen05.commit arrives then. A plain arrival after they
+/// were issued would let TMA write over a tile that is still being read.
+struct CommitRelease {
+  __device__ __forceinline__ void operator()(uint32_t empty) const { commit(empty); }
+};
+static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
+                  pipeline::KvBytes<Tiles>::v_slot == kLayout.value_slot,
+              "slots where the contract has them");
+using Producer = pipeline::KvProducer<Tiles>;
+using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
+
+/// Shared memory, as the contract lays it out.
+struct Shared {
+  uint32_t base;
+  __device__ uint32_t queries(int tile) const {
+    return base + kLayout.queries + static_cast<uint32_t>(tile) * kLayout.query_slot;
+  }
+  __device__ uint32_t keys() const { return base + kLayout.keys; }
+  __device__ uint32_t values() const { return base + kLayout.values; }
+  __device__ uint32_t factor(int tile, int row) const {
+    return base + kLayout.factors + static_cast<uint32_t>(tile * kTileRows + row) * 4;
+  }
+  /// Where two accumulators are merged: maximum (0) and sum (1) of a row of each.
+  __device__ uint32_t statistic(int tile, int which, int row) const {
+    return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
+  }
+  __device__ uint32_t key_scales(int slot) const {
+    return base + kLayout.key_scales + static_cast<uint32_t>(slot * spec::kBlockN) * 4;
+  }
+  __device__ uint32_t gather_rows() const { return base + kLayout.gather_rows; }
+  __device__ uint32_t item(uint32_t slot) const {
+    return base + kLayout.items + slot * static_cast<uint32_t>(ptx::kCancelResponseBytes);
+  }
+  /// What the other CTAs of the cluster read of a row: maximum (0), in powers of two, and sum (1).
+  __device__ uint32_t published(int which, int row) const {
+    return base + kLayout.published + static_cast<uint32_t>(which * kTileRows + row) * 4;
+  }
+  __device__ uint32_t arrived_last() const { return base + kLayout.arrived_last; }
+  __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
+  __device__ uint32_t barrier(int index) const {
+    return base + kLayout.barriers + static_cast<uint32_t>(index) * contract::kBarrierBytes;
+  }
+  __device__ uint32_t kv_barriers() const { return barrier(kBarriers.key_full); }
+};
+
+/// Tensor memory: addresses of a tile's first column, lane 0.
+struct Tensor {
+  uint32_t base;
+  __device__ uint32_t scores(int tile) const { return base + (tile == 0 ? kColumns.scores[0] : kColumns.scores[1]); }
+  __device__ uint32_t probabilities(int tile) const { return scores(tile); }  // over the scores
+  __device__ uint32_t output(int tile) const { return base + (tile == 0 ? kColumns.outputs[0] : kColumns.outputs[1]); }
+  /// The lanes that warp `warp` of a warpgroup reaches.
+  __device__ static uint32_t lanes(int warp) { return static_cast<uint32_t>(warp * kWarpRows) << 16; }
+};
+
+/// An item of the CTA, which every role derives for itself: all walk the same key tiles, from the last to the first, so
+/// that those with a mask come first; of split keys those of this CTA's part, maybe none. A pair walks those that the
+/// rows of either CTA see; behind the last rows of a sequence the second CTA may have none, and takes part all the
+/// same.
+struct Work {
+  WorkItem item;
+  policy::ItemTiles tiles;
+
+  /// Made anew by each role, from an opaque index (for_each_item()): what all roles held in common would lie in the
+  /// registers of those that have few.
+  __device__ __forceinline__ Work(const contract::AttentionParams& params, uint32_t block)
+      : item(params, kPair ? own(of_all(params, block)) : policy::TileCoord(params, heads(params), block)),
+        tiles(tiles_of_all(params, block, item)) {
+    if constexpr (kPair) find_own_full_tiles(params, item, tiles);
+    if constexpr (kClusterParts > 1)
+      tiles.list.take_part(item.coord.split, kClusterParts);
+    else if constexpr (kPartsInMemory)
+      tiles.list.take_part(item.coord.split, params.num_splits);
+  }
+
+  /// No row of the item sees a key, in any part.
+  __device__ bool unseen() const { return tiles.list.keys.high <= tiles.list.keys.low; }
+
+  /// Keys of the last tile that are the sequence's; all, where what lies behind them is zeros. TMA fills up with zeros
+  /// past the end of a tensor, and what lies behind them in one may be anything. Who gathers rows fills up with zeros.
+  __device__ int last_keys(const contract::AttentionParams& params) const {
+    if (kGathersKv) return spec::kBlockN;
+    if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
+    return min(spec::kBlockN, item.sequence.kv_len - tiles.origin - (tiles.list.end - 1) * spec::kBlockN);
+  }
+
+ private:
+  __device__ static int heads(const contract::AttentionParams& params) {
+    return spec::kPackGqa ? params.kv_heads : params.q_heads;
+  }
+  /// The rows of all CTAs of the pair, as one tile.
+  __device__ static policy::TileCoord of_all(const contract::AttentionParams& params, unsigned block) {
+    return policy::TileCoord(params, heads(params), block / kCtas, params.num_m_blocks / kCtas);
+  }
+  __device__ static policy::TileCoord own(policy::TileCoord coord) {
+    coord.m_block = coord.m_block * kCtas + static_cast<int>(cluster_rank());
+    return coord;
+  }
+  __device__ __forceinline__ static policy::ItemTiles tiles_of_all(const contract::AttentionParams& params,
+                                                                   unsigned block, const WorkItem& own) {
+    if constexpr (kPair)
+      return tiles_of(params, ItemOf<kCtas * spec::kBlockM>(params, of_all(params, block)));
+    else
+      return tiles_of(params, own);
+  }
+};
+
+/// Two accumulators, each with a softmax warpgroup of its own: those of two query tiles, which take all key tiles, or
+/// two of one query tile, which take every other one and are merged at the end. Steps of accumulator `tile`:
+__device__ __forceinline__ int steps_of(int tile, int key_tiles) {
+  return kTwoQueryTiles ? key_tiles : (key_tiles + 1 - tile) / 2;
+}
+/// The key tile of a step, counted in the order in which they are walked.
+__device__ __forceinline__ int key_tile_of(int tile, int step) { return kTwoQueryTiles ? step : 2 * step + tile; }
+
+/// Steps of each accumulator in the items before, of which a role keeps count: its barriers have completed a phase for
+/// each. Zeros unless queued.
+struct StepsBefore {
+  int first = 0, second = 0;
+  __device__ int operator[](int tile) const { return tile == 0 ? first : second; }
+  __device__ void add(int key_tiles) {
+    if constexpr (kQueued) first += steps_of(0, key_tiles), second += steps_of(1, key_tiles);
+  }
+};
+
+/// Parity of the n-th phase of a barrier, for who waits until it is complete; and of the one before, for who waits
+/// until what it is to write has been read.
+__device__ __forceinline__ uint32_t parity_of(int phase) { return static_cast<uint32_t>(phase) & 1; }
+
+}  // namespace
+}  // namespace kernelwright

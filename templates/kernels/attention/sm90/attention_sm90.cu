@@ -1,0 +1,62 @@
+/// Attention prefill on Hopper: TMA loads, wgmma multiplies.
+///
+/// Warpgroup 0 loads: one thread of it walks the CTA's work items and issues every copy. Each other warpgroup owns 64
+/// query rows of a tile and walks its key tiles from the last to the first, so that tiles with a mask come first. The
+/// CTA is persistent and its work is one long list of steps, a step being a key tile of a work item. In step j a
+/// warpgroup
+///
+///     issues S = Q K(j)^T and, behind it, O += P(j-1) V(j-1)        in turns, if it takes turns
+///     waits for S; masks it; exponentials of S, while P V runs
+///     waits for O; rescales it where a row maximum moved; packs P(j)
+///
+/// so that its exponentials hide behind its own product and behind those of the others. The first step of an item
+/// issues the last P V of the item before it: no product waits for an output to be stored.
+///
+/// attention_sm90_load.cuh has the warps that load, attention_sm90_gather.cuh those that copy keys of small pages row
+/// by row, attention_sm90_math.cuh those that multiply, and attention_sm90_tiles.cuh what they share.
+#include "spec.h"
+
+#include "contract/attention_sm90.h"
+#include "kernels/attention/sm90/attention_sm90_gather.cuh"
+#include "kernels/attention/sm90/attention_sm90_load.cuh"
+#include "kernels/attention/sm90/attention_sm90_math.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/tma.cuh"
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::HopperAttentionParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Shared shared{ptx::shared_address(memory)};
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, to the compiler too
+  if (threadIdx.x == 0) {
+    QueryRing::init(shared.query_barriers(), 1, kMathWarps);
+    Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, kMathWarps * kCluster);
+    if constexpr (kGathersKv) init_gathers(shared);
+  } else if (threadIdx.x == 32) {  // the first copies find their maps at hand
+    ptx::prefetch_tensormap(params.q);
+    if constexpr (!kGathersKv) {
+      ptx::prefetch_tensormap(params.k);
+      ptx::prefetch_tensormap(params.v);
+    }
+  }
+  if constexpr (kCluster > 1) {  // copies and arrivals come from all of them
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  if (warp < 4) {
+    ptx::setmaxnreg_dec<kLoadRegisters>();
+    if (warp == 1) {
+      fill_unseen(params);
+    } else if (warp == 0 && ptx::elect_one()) {
+      load(params, shared);
+    } else if constexpr (kGathersKv) {
+      if (warp >= kFirstGatherWarp) Gatherer(params, shared, warp - kFirstGatherWarp).run();
+    }
+  } else {
+    ptx::setmaxnreg_inc<kMathRegisters>();
+    MathWarpgroup(params, shared, warp / 4 - 1).run();
+  }
+}

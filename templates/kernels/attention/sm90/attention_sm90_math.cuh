@@ -1,0 +1,531 @@
+/// A math warpgroup of attention_sm90: scores, softmax and output of 64 query rows, step by step.
+#pragma once
+
+#include "kernels/attention/attention_open.cuh"
+#include "kernels/attention/sm90/attention_sm90_tiles.cuh"
+#include "mma/sm90.cuh"
+#include "policy/alibi.cuh"
+#include "policy/item_record.cuh"
+#include "policy/row_softmax.cuh"
+#include "policy/score_mod.cuh"
+#include "policy/turns.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "tile/quad_store.cuh"
+#include "tile/staged_store.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr uint32_t kCleanBarrier = 5;  // named barriers 1 to 3 are the turns'
+constexpr uint32_t kStageBarrier = 6;  // and those of the warpgroups behind it
+// An item's output leaves by way of the slot of its queries, if that slot need not be free before it is stored.
+constexpr bool kStagesOutput = spec::kQStages > 1;
+constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
+// With packed heads a sequence that decodes in a ragged batch is a tile of few rows: warpgroups that have none of them
+// do not multiply.
+constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
+
+// With sub-stages of V products begin as a tile's land, and wait for more in the middle; else for both tiles first.
+constexpr bool kInStages = kValueStages > 1;
+constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
+
+using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using Softmax = policy::RowSoftmax<spec::kRescale>;
+using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
+
+class MathWarpgroup {
+ public:
+  __device__ __forceinline__ MathWarpgroup(const HopperAttentionParams& params, const Shared& shared,
+                                           uint32_t warpgroup)
+      : params_(params.attention),
+        shared_(shared),
+        warpgroup_(warpgroup),
+        lane_(threadIdx.x % 32),
+        scale_(ScoreMod{params_.scale, params_.softcap}.template exponent_scale<false>(params_.exponent_scale)),
+        queries_(QueryRing::consumer(shared.query_barriers())),
+        items_(ItemRing::consumer()),
+        tiles_(shared.kv_barriers(), shared.keys(), shared.values(), {threadIdx.x % 32}),
+        turns_(warpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (kSkipsRows)
+      run_where_rows_are();
+    else
+      run_all();
+    turns_.finish();
+  }
+
+ private:
+  __device__ __forceinline__ void run_all() {
+    if (take_item()) {
+      issue_first_scores();
+      for (;;) {
+        walk_tiles();
+        const DoneItem done = leave_item();
+        if (!take_item()) {
+          end_item(done, false);
+          break;
+        }
+        cross_over(done);
+      }
+    }
+  }
+
+  /// The same where items may have no rows of this warpgroup: it then only keeps step with the others.
+  __device__ __forceinline__ void run_where_rows_are() {
+    DoneItem done{};
+    bool started = false, worked = false;
+    for (;;) {
+      const bool more = take_item();
+      // Read where there is no further item, too: uniform() must not stand behind a condition.
+      const int rows = ptx::uniform(item_.num_rows());
+      const bool works = more && rows > static_cast<int>(warpgroup_ * 64);
+      if (worked && works) {
+        cross_over(done);
+      } else {
+        const bool idles = more && !works;
+        if (idles) pass_keys();
+        if (worked) {
+          end_item(done, idles);
+        } else if (!works) {
+          if (started) pass_values();
+          if (idles) pass_turn();
+        }
+        if (works)
+          issue_first_scores(started && !worked);
+        else
+          note_last_keys();
+      }
+      if (!more) break;
+      // Here for every item, whoever worked on it: ptxas takes a branch around this for one that lanes may differ in,
+      // and moves what products start from out of uniform registers. (In run_all() it does so here, and not in
+      // store().)
+      if constexpr (kStagesOutput) release(done, started);
+      if (works)
+        walk_tiles();
+      else
+        pass_tiles();
+      done = leave_item();
+      started = true, worked = works;
+    }
+  }
+
+  // ---- items ----
+
+  /// On to the next item; false: there is none.
+  __device__ __forceinline__ bool take_item() {
+    queries_.template consumer_wait<>();
+    item_ = {shared_.item(items_.index)};
+    walk_ = item_.walk();
+    walk_ = {ptx::uniform(walk_.begin), ptx::uniform(walk_.end), ptx::uniform(walk_.full_begin),
+             ptx::uniform(walk_.full_end)};
+    if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
+    items_.step();
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+#pragma unroll
+      for (int r = 0; r < kSlopes; ++r)
+        slopes_[r] = policy::alibi_slope(params_, Rows{item_.rows().head}.q_head(row() + r * 8));
+    }
+    return walk_.end >= 0;
+  }
+
+  /// An item all of whose products but the last are done.
+  struct DoneItem {
+    policy::PostedItem record;
+    uint32_t slot;  // of Q
+  };
+  /// Q has been read for the last time. Its slot goes back once the output has left by it.
+  __device__ __forceinline__ DoneItem leave_item() {
+    const DoneItem done{item_, queries_.state.index};
+    if constexpr (!kStagesOutput) release(done);
+    queries_.step();
+    return done;
+  }
+  __device__ __forceinline__ void release(const DoneItem& done, bool exists = true) {
+    __syncwarp();
+    if (exists && lane_ == 0) ptx::mbarrier_arrive(queries_.template empty<>(done.slot));
+  }
+
+  __device__ __forceinline__ void add_sinks(Softmax& softmax) {
+    if constexpr (spec::kSinks) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        softmax.add_sink(r, params_.sinks[Rows{item_.rows().head}.q_head(row() + r * 8)], scale_, lane_ % 4 == 0);
+    }
+  }
+
+  // ---- steps ----
+
+  /// The first step after an item whose rows were others', or of all.
+  __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
+    const uint32_t keys = take_keys();
+    if constexpr (kSkipsRows) {
+      if (passes_values) pass_values();
+      softmax_ = Softmax{};
+    }
+    take_gathered();
+    turns_.wait();
+    fence();
+    issue_scores(keys);
+    turns_.pass();
+    ptx::wgmma_wait_group<0>();
+    end_scores(walk_.end - 1);
+    note_last_keys();
+    mask_if_partial(walk_.end - 1);
+    add_sinks(softmax_);
+    softmax_.exponentiate(scores_, scale_);
+    pack();
+  }
+
+  /// Key tiles of an item but its first. Only those that some row sees in part, on the right and, in a window, on the
+  /// left, are masked.
+  __device__ __forceinline__ void walk_tiles() {
+#pragma unroll 1
+    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
+      if (walk_.is_partial(tile) || last_keys_ < spec::kBlockN)
+        step<true, true>(tile);
+      else
+        step<false, false>(tile);
+    }
+  }
+
+  template <bool kMasked, bool kCleans>
+  __device__ __forceinline__ void step(int tile) {
+    issue_both<kCleans>(tile);
+    if constexpr (kMasked) mask(tile);
+    softmax_.exponentiate(scores_, scale_);
+    end_output();
+    softmax_.rescale(output_);
+    pack();
+  }
+
+  /// The first step of an item, and the last product of the one before.
+  __device__ __forceinline__ void cross_over(const DoneItem& done) {
+    issue_both<true>(walk_.end - 1);
+    note_last_keys();
+    mask_if_partial(walk_.end - 1);
+    Softmax fresh;
+    add_sinks(fresh);
+    fresh.exponentiate(scores_, scale_);
+    end_output();
+    store(done, softmax_, output_);
+    softmax_ = fresh;
+    pack();
+    accumulate_ = false;
+  }
+
+  /// The last product of an item that no other follows at once.
+  __device__ __forceinline__ void end_item(const DoneItem& done, bool takes_turn) {
+    const uint32_t values = take_values<true>();
+    take_gathered();
+    if (takes_turn) turns_.wait();
+    fence();
+    issue_output(values);
+    if (takes_turn) turns_.pass();
+    end_output();
+    store(done, softmax_, output_);
+    accumulate_ = false;
+  }
+
+  // ---- steps of an item whose rows are others' ----
+
+  // In the order of a step: whoever waits to clean values together with the others must not hold a turn back.
+
+  __device__ __forceinline__ void pass_keys() {
+    tiles_.wait_whole_k();
+    tiles_.release_whole_k();
+  }
+  __device__ __forceinline__ void pass_values() {
+    take_values<true>();
+    tiles_.template wait_more_v<1>();
+    tiles_.release_whole_v();
+  }
+  __device__ __forceinline__ void pass_turn() {
+    turns_.wait();
+    turns_.pass();
+  }
+  __device__ __forceinline__ void pass_tiles() {
+#pragma unroll 1
+    for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
+      pass_keys();
+      pass_values();
+      pass_turn();
+    }
+  }
+
+  template <bool kCleans>
+  __device__ __forceinline__ void issue_both(int tile) {
+    // Who may have to clean values together with the others does so ahead of its turn.
+    constexpr bool kLooksAhead = kCleans || !kInStages;
+    const uint32_t keys = take_keys();
+    uint32_t values = 0;
+    if constexpr (kLooksAhead) values = take_values<kCleans>();
+    take_gathered();
+    turns_.wait();
+    fence();
+    issue_scores(keys);
+    if constexpr (!kLooksAhead) {
+      values = take_values<false>();
+      take_more();
+    }
+    issue_output(values);
+    turns_.pass();
+    ptx::wgmma_wait_group<1>();
+    end_scores(tile);
+  }
+
+  // ---- products ----
+
+  /// Rows that threads gathered were written in the generic proxy; wgmma reads them in the other. Before a turn, which
+  /// it would only make longer.
+  __device__ __forceinline__ void take_gathered() {
+    if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
+  }
+  /// Behind a wait amid products. ptxas takes the registers that they use through it only with a fence of its own.
+  __device__ __forceinline__ void take_more() {
+    take_gathered();
+    ptx::wgmma_fence();
+  }
+  __device__ __forceinline__ void fence() {
+    ptx::pin_registers(scores_);
+    ptx::pin_registers(output_);
+    ptx::pin_registers(probabilities_);
+    ptx::wgmma_fence();
+  }
+  /// The next tile of K: all of it, or its first sub-stage.
+  __device__ __forceinline__ uint32_t take_keys() {
+    if constexpr (kInStages)
+      return tiles_.template wait_k<0>();
+    else
+      return tiles_.wait_whole_k();
+  }
+  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  template <int kStage = 0>
+  __device__ __forceinline__ void issue_scores(uint32_t keys) {
+    mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
+                      kKeyStages>(scores_, shared_.queries(queries_.state.index) + warpgroup_ * (64 * kRowBytes), keys);
+    if constexpr (kStage + 1 < kKeyStages) {
+      const uint32_t more = tiles_.template wait_k<kStage + 1>();
+      take_more();
+      issue_scores<kStage + 1>(more);
+    }
+  }
+  __device__ __forceinline__ void end_scores(int tile) {
+    ptx::pin_registers(scores_);
+    tiles_.release_whole_k();
+    const ScoreMod score_mod{params_.scale, params_.softcap};
+    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+      const policy::ItemRecord::Rows item = item_.rows();
+      const int key = tile * spec::kBlockN + lane_ % 4 * 2 - item.diagonal;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float slope = slopes_[spec::kPackGqa ? r : 0];
+        const float start = slope * static_cast<float>(key - Rows::query(item.first_row + row() + r * 8));
+#pragma unroll
+        for (int i = 0; i < spec::kBlockN / 4; ++i) {
+          float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
+          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
+        }
+      }
+    } else if constexpr (ScoreMod::changes_scores) {
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] = score_mod(scores_[i]);
+    } else if (score_mod.changes_queries()) {
+      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
+      const float sign = params_.scale == 0 ? 0.f : -1.f;
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] *= sign;
+    }
+    if constexpr (OpenRow::exists) open_scores(tile);
+  }
+  __device__ __forceinline__ void open_scores(int tile) {
+    const policy::ItemRecord::Rows item = item_.rows();
+    const Mask limits{params_, item.kv_len, item.diagonal};
+    const int rows = item_.num_rows(), batch = item_.batch(), first = item_.origin();
+    const int origin = first + tile * spec::kBlockN + lane_ % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int mine = row() + r * 8, query = Rows::query(item.first_row + mine);
+      const policy::KeyRange seen = limits.visible(query);
+      const OpenRow open(params_,
+                         {query, 0, Rows{item.head}.q_head(item.first_row + mine), batch, item.kv_len - item.diagonal,
+                          first + item.kv_len},
+                         {first + seen.low, first + seen.high}, mine < rows);
+#pragma unroll
+      for (int i = 0; i < spec::kBlockN / 4; ++i) {
+        float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
+        score = open(score, origin + i / 2 * 8 + i % 2);
+      }
+    }
+  }
+  /// The first sub-stage of the next tile of V. With zeros for keys that are not the sequence's, which may lie in any
+  /// of its sub-stages: their probability is 0, yet 0 times what lies there may be NaN.
+  template <bool kCleans>
+  __device__ __forceinline__ uint32_t take_values() {
+    const uint32_t values = tiles_.template wait_v<0>();
+    if (kCleans && last_keys_ < spec::kBlockN) {
+      tiles_.template wait_more_v<1>();
+      const int thread = static_cast<int>(ptx::opaque(threadIdx.x)) - 128;
+#pragma unroll 1
+      for (int i = thread; i < (spec::kBlockN - last_keys_) * kRowPieces; i += kMathThreads)
+#pragma unroll
+        for (int slab = 0; slab < kSlabsV; ++slab)
+          ptx::st_shared_v4(values + slab * kValueSlabBytes + last_keys_ * kRowBytes + i * 16 +
+                                between_stages<Consumer::mma_v_bytes>(last_keys_ + i / kRowPieces),
+                            {});
+      ptx::fence_proxy_async_shared();
+      ptx::bar_sync(kCleanBarrier, kMathThreads);
+      last_keys_ = spec::kBlockN;
+    }
+    return values;
+  }
+  /// Read late, except where warpgroups may have no rows: there the read would stand behind that condition.
+  __device__ __forceinline__ void note_last_keys() {
+    const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys());
+    last_keys_ = foreign_keys() ? keys : spec::kBlockN;
+  }
+  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
+  /// who gathers rows with zeros for all others.
+  __device__ __forceinline__ bool foreign_keys() const {
+    if constexpr (kGathersKv) return false;
+    return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
+  }
+  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  template <int kStage = 0>
+  __device__ __forceinline__ void issue_output(uint32_t values) {
+    mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
+        output_, probabilities_, values, accumulate_);
+    if constexpr (kStage + 1 < kValueStages) {
+      const uint32_t more = tiles_.template wait_v<kStage + 1>();
+      take_more();
+      issue_output<kStage + 1>(more);
+    } else {
+      accumulate_ = true;
+    }
+  }
+  __device__ __forceinline__ void end_output() {
+    ptx::pin_registers(scores_);  // or the compiler puts the exponentials behind the wait that they are to fill
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(output_);
+    ptx::pin_registers(probabilities_);
+    tiles_.release_whole_v();
+  }
+  __device__ __forceinline__ void pack() { mma::pack<spec::kQDType, spec::kBlockN>(scores_, probabilities_); }
+
+  // ---- rows ----
+
+  /// The thread's first row of the tile; the second is 8 on.
+  __device__ __forceinline__ int row() const {
+    return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4);
+  }
+
+  __device__ __forceinline__ void mask_if_partial(int tile) {
+    if (walk_.is_partial(tile)) mask(tile);
+  }
+  __device__ __forceinline__ void mask(int tile) {
+    if constexpr (OpenRow::exists) return;  // hidden with the rest
+    const policy::ItemRecord::Rows item = item_.rows();
+    const Mask limits{params_, item.kv_len, item.diagonal};
+    const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
+    policy::KeyRange range[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + r * 8));
+    // A narrow window's tiles have an end each: looking for both in both would double the work.
+    if (Mask::hides_low && tile < walk_.full_begin) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kBefore>(scores_, r, range[r].low - origin);
+    }
+    if (!Mask::hides_low || tile >= walk_.full_end) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kFrom>(scores_, r, range[r].high - origin);
+    }
+  }
+
+  using Scores = float[spec::kBlockN / 2];
+  using Probabilities = uint32_t[spec::kBlockN / 16][4];
+  using Output = float[spec::kHeadDimV / 2];
+
+  /// Where an item's rows go. Made anew for every item from an opaque thread index: what follows from the row alone
+  /// would otherwise sit in registers through the loop over keys.
+  struct OutputRows {
+    const contract::AttentionParams& params;
+    policy::ItemRecord::Target target;
+    int num_rows;
+    __device__ __forceinline__ OutputRows(const contract::AttentionParams& params, const policy::PostedItem& item)
+        : params(params), target(item.target()), num_rows(item.num_rows()) {}
+    __device__ bool exists(int row) const { return row < num_rows; }
+    __device__ uint16_t* row(int row) const {
+      return static_cast<uint16_t*>(params.o) + target.output + Rows::query(row) * params.o_strides.token +
+             Rows::head_in_group(row) * params.o_strides.head;
+    }
+    __device__ float* lse(int row) const {
+      constexpr bool kRagged = spec::kQLayout == QLayout::kRagged;
+      return params.lse + target.lse + static_cast<int64_t>(Rows::query(row)) * (kRagged ? params.q_heads : 1) +
+             static_cast<int64_t>(Rows::head_in_group(row)) * (kRagged ? 1 : params.q_len);
+    }
+  };
+
+  __device__ __forceinline__ void store(const DoneItem& done, Softmax& softmax, const Output& output) {
+    softmax.finish();
+    const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
+    const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
+    const int mine = own + static_cast<int>(lane / 4);                         // the thread's; the second is 8 on
+    if constexpr (kStagesOutput) {
+      ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
+      const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
+          shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
+      rows.put(output, softmax.inverse(0), softmax.inverse(1));
+      __syncwarp();  // a lane stores what others have put
+      const OutputRows to(params_, done.record);
+#pragma unroll
+      for (int round = 0; round < rows.kRounds; ++round) {
+        const int at = own + rows.row(round);
+        rows.store(round, to.row(at), to.exists(at));
+      }
+      store_lse(to, softmax, mine, lane);
+      ptx::fence_proxy_async_shared();  // TMA writes the slot next
+      if constexpr (!kSkipsRows) release(done);
+    } else {
+      const OutputRows to(params_, done.record);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        tile::store_row<spec::kOutDType, spec::kHeadDimV>(output, r, softmax.inverse(r), to.row(mine + r * 8),
+                                                          to.exists(mine + r * 8), lane);
+      store_lse(to, softmax, mine, lane);
+    }
+  }
+  __device__ __forceinline__ void store_lse(const OutputRows& to, const Softmax& softmax, int first, uint32_t lane) {
+    if constexpr (spec::kLse) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        if (lane % 4 == 0 && to.exists(first + r * 8))
+          *to.lse(first + r * 8) = softmax.log2_sum(r, scale_) * policy::kLn2;
+    }
+  }
+
+  const contract::AttentionParams& params_;
+  const Shared shared_;
+  const uint32_t warpgroup_, lane_;
+  const float scale_;  // powers of two per unit of score
+  QueryRing queries_;
+  ItemRing items_;
+  Consumer tiles_;
+  const Turns turns_;
+  policy::PostedItem item_;
+  policy::ItemRecord::Walk walk_;  // of the item
+  int posted_keys_ = 0;            // of the item's last key tile: those that are the sequence's
+  int last_keys_;                  // of the tile of V that is multiplied next: fewer than block_n before it is cleaned
+  static constexpr int kSlopes = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
+  float slopes_[kSlopes];                                 // ALiBi's, of the item
+  Softmax softmax_;
+  bool accumulate_ = false;  // whether P V adds to the output
+  // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).
+  Scores scores_ = {};
+  Output output_ = {};
+  Probabilities probabilities_ = {};
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,110 @@
+/// What the warps of attention_sm90 have in common, beyond attention_mapped.cuh: the Spec's constants, where things lie
+/// in shared memory, and which items a cluster walks.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/attention_sm90.h"
+#include "contract/spec_words.h"
+#include "kernels/attention/attention_mapped.cuh"
+#include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/tma_producer_pipeline.cuh"
+#include "policy/attention_item.cuh"
+#include "policy/item_walk.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::HopperAttentionParams;
+
+constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
+// What the launch gives each thread is dealt anew: loading takes few, gathering a few more.
+constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
+constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 ? 32 : kGathersKv ? 40 : 24;
+constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : spec::kMathWarpgroups == 2 && kGathersKv ? 232 : 240;
+static_assert(spec::kMathWarpgroups * kMathRegisters + kLoadRegisters <= (spec::kMathWarpgroups + 1) * kLaunchRegisters,
+              "the last warpgroup to ask would wait for ever");
+static_assert(spec::kBlockM == 64 * spec::kMathWarpgroups, "a warpgroup has 64 rows");
+static_assert(!spec::kPackGqa || spec::kBlockM % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
+
+// The CTAs of a cluster take neighbouring query tiles, and each loads a share of every key tile for all of them.
+constexpr int kCluster = spec::kClusterM;
+static_assert(spec::kMulticast == kCluster, "each load serves the whole cluster");
+static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
+              "a share of a tile begins where the swizzle's pattern does");
+
+constexpr int kSlabsQk = contract::slabs_of(spec::kHeadDimQk, kElementBytes, spec::kSwizzleBytes);
+constexpr uint32_t kQuerySlabBytes = spec::kBlockM * kRowBytes;
+constexpr contract::HopperLayout kLayout = contract::hopper_layout(
+    spec::kBlockM, spec::kBlockN, spec::kHeadDimQk, spec::kHeadDimV, spec::kQStages, spec::kNumKvStages,
+    spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages, spec::kSwizzleBytes);
+constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(
+    spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
+
+/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+struct Tiles {
+  static constexpr int element_bytes = 2;
+  static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * kSlabColumns;
+  static constexpr int BK0 = kSlabsQk * kSlabColumns / spec::kNumQkStages, BK1 = kStageKeys;
+  static constexpr int num_kv_stages = spec::kNumKvStages, num_qk_stages = spec::kNumQkStages;
+  static constexpr int num_mma_stages = kValueStages;
+  static constexpr bool shared_ring = kSharedRing;
+  static constexpr pipeline::KvOrder order = pipeline::KvOrder::kKeysAhead;
+  static constexpr int cluster = kCluster;
+};
+static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
+                  pipeline::KvBytes<Tiles>::v_slot == kLayout.value_slot,
+              "slots where the contract has them");
+using Producer = pipeline::KvProducer<Tiles>;
+using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
+using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
+using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is the gatherers'
+
+using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // of the walk: the query tiles of all its CTAs
+using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
+
+/// Shared memory, as the contract lays it out.
+struct Shared {
+  uint32_t base;
+  __device__ uint32_t queries(uint32_t slot) const { return base + kLayout.queries + slot * kLayout.query_slot; }
+  __device__ uint32_t keys() const { return base + kLayout.keys; }
+  __device__ uint32_t values() const { return base + kLayout.values; }
+  __device__ uint32_t query_barriers() const { return base + kLayout.barriers + kBarriers.query_full * 8; }
+  __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
+  __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
+  __device__ uint32_t gather(uint32_t slot) const { return base + kLayout.gathers + slot * contract::kGatherBytes; }
+  __device__ uint32_t gather_posted(uint32_t slot) const {
+    return base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes;
+  }
+};
+
+/// The CTA's own query tile of an item. Behind the last rows of a sequence there may be none: the CTA then takes part
+/// in what its cluster loads, and stores nothing.
+template <int kRows>
+__device__ __forceinline__ WorkItem own_tile(const contract::AttentionParams& params, const ItemOf<kRows>& item) {
+  if constexpr (kRows == spec::kBlockM) {
+    return item;
+  } else {
+    policy::TileCoord coord = item.coord;
+    coord.m_block = coord.m_block * kCluster + static_cast<int>(share_rank());
+    return WorkItem(params, coord);
+  }
+}
+
+/// The key tiles of `item`, all that its CTAs see, as this one walks them, whose rows are `work`'s: which of them need
+/// no mask is its own.
+__device__ __forceinline__ policy::ItemTiles own_tiles_of(const contract::AttentionParams& params,
+                                                          const ClusterItem& item, const WorkItem& work) {
+  policy::ItemTiles tiles = tiles_of(params, item);
+  if constexpr (kCluster > 1) find_own_full_tiles(params, work, tiles);
+  return tiles;
+}
+
+using Walks = policy::Walks<spec::kScheduler, spec::kQLayout, Rows, spec::kBlockM, kCluster>;
+template <class Walk>
+__device__ __forceinline__ Walk walk_of(const HopperAttentionParams& params) {
+  return {params, spec::kPackGqa ? params.attention.kv_heads : params.attention.q_heads};
+}
+
+}  // namespace
+}  // namespace kernelwright

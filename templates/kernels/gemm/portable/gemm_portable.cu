@@ -1,0 +1,188 @@
+/// GEMM on mma.sync, for every architecture since sm_80: D = epilogue(A B) of 16-bit operands in any layout, and from
+/// sm_89 on of fp8 ones, both with k innermost. The fallback that is right on every input.
+///
+/// A CTA computes block_m x block_n of D. All its warps fill a ring of slots with cp.async, each a slab of 128 bytes of
+/// k of both operands, kStages - 1 slabs ahead, and all multiply: one barrier a slab. Fragments are read one step of 32
+/// bytes ahead of the products that take them.
+///
+/// Every sum adds its products in the order of k, 32 bytes at a time, whatever the tile: results do not depend on which
+/// kernel of a plan computed them.
+#include "kernels/gemm/portable/gemm_portable_store.cuh"
+#include "kernels/gemm/portable/gemm_portable_tiles.cuh"
+#include "mma/sm80.cuh"
+#include "policy/tile_raster.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr bool kBlockScales = spec::kScales == ScaleKind::kPerBlock;
+constexpr bool kPromotes = spec::kPromotion > 0;  // each slab's products are added to the sums in f32
+static_assert(!kPromotes || spec::kPromotion == 1, "slab by slab");
+static_assert(!kBlockScales || (kPromotes && kElementBytes == 1 && spec::kBlockN <= 128),
+              "a slab and a tile's columns have a scale");
+
+// Row tiles whose products are apart from the sums at one time: sums, products and fragments of all are more than a
+// thread has, where fp8 is multiplied as f16: sm_90 and sm_100 have no other mma.sync.
+constexpr int kPieceTiles = kPromotes && kRowTiles * kColumnTiles >= 16 ? kRowTiles / 2 : kRowTiles;
+using Products = float[kPieceTiles][kColumnTiles][4];
+
+template <int kTiles>
+__device__ __forceinline__ void clear(float (&sums)[kTiles][kColumnTiles][4]) {
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][n][e] = 0;
+}
+
+/// What the products of one slab are multiplied with: 128 elements of a row of a have a scale, and 128 x 128 of b.
+class SlabScales {
+ public:
+  __device__ __forceinline__ SlabScales(const GemmPortableParams& params, const Place& place)
+      : rows_(kBlockScales ? ptx::opaque(params.scale_a) : nullptr),
+        columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / 128 * params.scale_b_stride : nullptr) {}
+  /// Of the next slab, in the order of k.
+  __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
+    if constexpr (kBlockScales) {
+#pragma unroll
+      for (int r = 0; r < kRowsOfThread; ++r)
+        of_row_[r] = ptx::ld_global_settled_f32(rows_ + min(place.row_of(r), params.m - 1));
+      of_columns_ = ptx::ld_global_settled_f32(columns_);
+      rows_ += params.scale_a_stride;
+      ++columns_;
+    }
+  }
+  /// To the sums of row tiles `first` and on.
+  __device__ __forceinline__ void add(Sums& sums, int first, const Products& products) const {
+#pragma unroll
+    for (int m = 0; m < kPieceTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          float& sum = sums[first + m][n][e];
+          if constexpr (kBlockScales)
+            sum = fmaf(products[m][n][e], of_row_[2 * (first + m) + e / 2] * of_columns_, sum);
+          else
+            sum += products[m][n][e];
+        }
+  }
+
+ private:
+  const float* rows_;
+  const float* columns_;
+  float of_row_[kBlockScales ? kRowsOfThread : 1], of_columns_;
+};
+
+/// The warp's fragments of both operands.
+class Fragments {
+  // ptxas would convert all fragments of a slab at once.
+  static constexpr int kUnroll = kPieceTiles < kRowTiles ? 2 : kSteps;
+
+ public:
+  __device__ __forceinline__ Fragments(int warp, int lane)
+      : a_(warp % kRowWarps * kWarpRows, lane), b_(warp / kRowWarps * kWarpColumns, lane) {}
+
+  /// sums += the products of the slabs at `a` and `b`, of row tiles `first` and on.
+  template <int kTiles>
+  __device__ __forceinline__ void multiply(float (&sums)[kTiles][kColumnTiles][4], int first, uint32_t a,
+                                           uint32_t b) const {
+    const uint32_t a_base = a_.base(a), b_base = b_.base(b);
+    uint32_t rows[2][kTiles][4], columns[2][kColumnTiles][2];
+    const auto read = [&](int step) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) a_.read(rows[step % 2][m], a_base, first + m, step);
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; n += 2) {
+        uint32_t pair[4];
+        b_.read(pair, b_base, n / 2, step);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) columns[step % 2][n + i / 2][i % 2] = pair[i];
+      }
+    };
+    read(0);
+#pragma unroll kUnroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (step + 1 < kSteps) read(step + 1);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumnTiles; ++n)
+          mma::multiply_accumulate_of<spec::kADType, spec::kBDType>(sums[m][n], rows[step % 2][m],
+                                                                    columns[step % 2][n]);
+    }
+  }
+
+ private:
+  const ASlab::Fragments<false> a_;
+  const BSlab::Fragments<true> b_;
+};
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::GemmPortableParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char shared_memory[];
+  const uint32_t shared = ptx::shared_address(shared_memory), a_ring = shared + kLayout.a, b_ring = shared + kLayout.b;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_wait();
+
+  const int rows = (params.m + spec::kBlockM - 1) / spec::kBlockM;
+  const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
+  const bool turned = params.bands_of_n;
+  const policy::TileRaster raster{turned ? columns : rows, turned ? rows : columns, params.band};
+  const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
+  const Fragments fragments(warp, lane);
+
+  // One tile, unless the launch shall take few SMs.
+#pragma unroll 1
+  for (int t = static_cast<int>(blockIdx.x); t < raster.count(); t += static_cast<int>(gridDim.x)) {
+    const policy::TileRaster::Tile at = raster.at(t);
+    const int tile_row = turned ? at.column : at.row, tile_column = turned ? at.row : at.column;
+    ASlab::Loader a(params.a, params.a_stride, tile_row * spec::kBlockM, params.m, params.k, thread);
+    BSlab::Loader b(params.b, params.b_stride, tile_column * spec::kBlockN, params.n, params.k, thread);
+    const auto load = [&](int slab, int stage) {
+      if (slab < slabs) {
+        a.load(a_ring + stage * ASlab::bytes);
+        b.load(b_ring + stage * BSlab::bytes);
+      }
+      ptx::cp_async_commit_group();  // empty groups keep the count of groups equal to that of slabs
+    };
+#pragma unroll
+    for (int stage = 0; stage < spec::kStages - 1; ++stage) load(stage, stage);
+
+    const Place place(tile_row, tile_column, warp, lane);
+    SlabScales scales(params, place);
+    Sums sums;
+    clear(sums);
+    int stage = 0;
+#pragma unroll 1
+    for (int slab = 0; slab < slabs; ++slab) {
+      scales.load(params, place);
+      ptx::cp_async_wait_group<spec::kStages - 2>();
+      __syncthreads();  // the slab has landed, and nobody reads the slot that is loaded next
+      load(slab + spec::kStages - 1, stage == 0 ? spec::kStages - 1 : stage - 1);
+      const uint32_t a_slab = a_ring + stage * ASlab::bytes, b_slab = b_ring + stage * BSlab::bytes;
+      if constexpr (kPromotes) {
+#pragma unroll
+        for (int first = 0; first < kRowTiles; first += kPieceTiles) {
+          Products products;
+          clear(products);
+          fragments.multiply(products, first, a_slab, b_slab);
+          scales.add(sums, first, products);
+        }
+      } else {
+        fragments.multiply(sums, 0, a_slab, b_slab);
+      }
+      stage = stage == spec::kStages - 1 ? 0 : stage + 1;
+    }
+    if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // what is left is to store
+    store(sums, params, place);
+    __syncthreads();  // nobody reads the slots that the next tile's first slabs are for
+  }
+}

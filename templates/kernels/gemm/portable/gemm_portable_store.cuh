@@ -1,0 +1,90 @@
+/// The end of a tile of gemm_portable: scales of whole rows and columns, the epilogue, and results to memory.
+#pragma once
+
+#include "kernels/gemm/gemm_epilogue.cuh"
+#include "kernels/gemm/portable/gemm_portable_tiles.cuh"
+#include "ptx/memory.cuh"
+#include "tile/element_store.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Scales that a whole row and a whole column have, or all.
+class EndScales {
+ public:
+  __device__ __forceinline__ EndScales(const GemmPortableParams& params, const Place& place)
+      : columns_(ptx::opaque(params.scale_b)), n_(params.n) {
+    const float* const rows = ptx::opaque(params.scale_a);
+    if constexpr (spec::kScales == ScaleKind::kPerTensor) {
+      of_row_[0] = ptx::ld_global_settled_f32(rows) * ptx::ld_global_settled_f32(columns_);
+    } else if constexpr (spec::kScales == ScaleKind::kPerToken) {
+#pragma unroll
+      for (int r = 0; r < kRowsOfThread; ++r)
+        of_row_[r] = ptx::ld_global_settled_f32(rows + min(place.row_of(r), params.m - 1));
+    }
+  }
+  /// Those of two neighbouring columns.
+  __device__ __forceinline__ void load(float (&of_column)[2], int column) const {
+    if constexpr (spec::kScales == ScaleKind::kPerToken) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) of_column[e] = ptx::ld_global_settled_f32(columns_ + min(column + e, n_ - 1));
+    }
+  }
+  __device__ __forceinline__ float scaled(float sum, int r, float of_column) const {
+    if constexpr (spec::kScales == ScaleKind::kPerTensor) return sum * of_row_[0];
+    if constexpr (spec::kScales == ScaleKind::kPerToken) return sum * (of_row_[r] * of_column);
+    return sum;
+  }
+
+ private:
+  const float* const columns_;
+  const int n_;
+  float of_row_[spec::kScales == ScaleKind::kPerToken ? kRowsOfThread : 1];
+};
+
+__device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDType>* from, bool exists) {
+  if constexpr (sizeof(*from) == 2)
+    return ptx::ld_global_u16_if(from, exists);
+  else
+    return ptx::ld_global_u32_if(from, exists);
+}
+
+/// Rows and columns past the end are neither read nor written. What c has for two columns is on its way at once; a
+/// thread reads its elements before it writes them, for d may be c.
+__device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams& params, const Place& place) {
+  using Addend = tile::Storage<spec::kCDType>;
+  using Result = tile::Storage<spec::kDDType>;
+  const EndScales scales(params, place);
+  const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
+#pragma unroll
+  for (int n = 0; n < kColumnTiles; ++n) {
+    const int column = place.column_of(n), count = params.n - column;  // those that exist
+    float of_column[2] = {};
+    scales.load(of_column, column);
+    uint32_t bias[2] = {}, c[kRowsOfThread][2] = {};
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if constexpr (spec::kBias) bias[e] = load_addend(static_cast<const Addend*>(params.bias) + column + e, e < count);
+      if constexpr (spec::kAddsC) {
+#pragma unroll
+        for (int r = 0; r < kRowsOfThread; ++r)
+          c[r][e] = load_addend(static_cast<const Addend*>(params.c) + place.row_of(r) * params.c_stride + column + e,
+                                e < count && place.row_of(r) < params.m);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsOfThread; ++r) {
+      float value[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        value[e] = finished(scales.scaled(sums[r / 2][n][r % 2 * 2 + e], r, of_column[e]), params.alpha,
+                            addend_of(bias[e], 0), params.beta, addend_of(c[r][e], 0));
+      if (place.row_of(r) < params.m)
+        tile::store_elements<spec::kDDType>(static_cast<Result*>(params.d) + place.row_of(r) * params.d_stride + column,
+                                            value[0], value[1], count, pairs);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kernelwright

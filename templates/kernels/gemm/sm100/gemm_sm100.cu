@@ -1,0 +1,81 @@
+/// GEMM on Blackwell: TMA loads, tcgen05 multiplies into tensor memory, TMA stores. D = A B^T of 16-bit, fp8 or
+/// block-scaled operands, and what the epilogue makes of it.
+///
+/// A CTA has 128 rows of a tile and walks from tile to tile (gemm_sm100_walk.cuh). Each role is a function of its own,
+/// derives the same items, and waits for the others on mbarriers (contract/gemm_sm100.h):
+///
+///     warps 0-3   take sums out of tensor memory, a row each thread, finish them and store; of one tile while the next
+///                 is multiplied
+///     warp 4      one thread multiplies; with block-scaled formats it also copies scales to tensor memory
+///     warp 5      one thread loads
+///     warp 6      one thread asks for tiles, if they are queued
+///     warp 7      gathers scales of the columns of narrow tiles
+///
+/// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of b's rows in either's shared
+/// memory. The first CTA multiplies for both; all other roles are as before, in each. CTAs of a cluster load for each
+/// other: those with the same rows A, those with the same columns B.
+///
+/// Block-scaled formats (mxfp8, mxfp4, nvfp4): the tensor cores apply scales. f32 scales of 128 elements of k: each
+/// slab's products have an accumulator of their own, and the storing warps add them up, times their scales, in f32.
+///
+/// split_k: parts of k are items of their own, whose CTAs take turns at a tile, in the order of k
+/// (gemm_sm100_store.cuh).
+#include "kernels/gemm/sm100/gemm_sm100_load.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_mma.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_store.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
+#include "ptx/barrier.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// By one thread.
+__device__ __forceinline__ void init_barriers(const Shared& shared) {
+  Output::init(shared.accumulators());
+  if constexpr (kQueued) {
+    for (int slot = 0; slot < spec::kClcDepth; ++slot) {
+      ptx::mbarrier_init(shared.barrier(kBarriers.item_full + slot), 1);
+      ptx::mbarrier_init(shared.barrier(kBarriers.item_empty + slot), kItemReaders);
+    }
+    ptx::mbarrier_init(shared.barrier(kBarriers.item_wanted), 1);
+  }
+  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellGemmThreads, 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::BlackwellGemmParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Shared shared{ptx::shared_address(memory)};
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
+  if (warp == kMmaWarp) {
+    ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kTensorColumns.allocated);
+    ptx::tcgen05_relinquish_alloc_permit<kCtas>();
+  } else if (warp == kLoadWarp && ptx::elect_one()) {
+    init_barriers(shared);
+    ptx::prefetch_tensormap(params.a);
+    ptx::prefetch_tensormap(params.b);
+  } else if (kParts > 1 && warp == kItemWarp && cluster_rank() == 0 && ptx::elect_one()) {
+    take_first_item(params, shared);
+  }
+  sync_ctas();
+  const uint32_t tensor = ptx::ld_shared_u32(shared.tensor_address()), rank = cluster_rank();
+  const Work work(params, first_item(shared));
+  if (warp < kMmaWarp) {
+    TileStore(params, shared, work, tensor, rank, warp).run();
+  } else if (warp == kMmaWarp) {
+    if (leads(rank) && ptx::elect_one()) Multiplier(shared, work, tensor, rank).run();
+  } else if (warp == kLoadWarp) {
+    if (ptx::elect_one()) Loader(params, shared, work, rank).run();
+  } else if (warp == kItemWarp) {
+    if (kQueued && ptx::elect_one()) ask_for_items(shared, work, rank);
+  } else if constexpr (kGathers) {
+    gather_scales(params, shared, work, rank);
+  }
+  sync_ctas();  // nobody reads tensor memory any more, nor has an arrival on its way to another CTA
+  if (warp == kMmaWarp) ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);
+}

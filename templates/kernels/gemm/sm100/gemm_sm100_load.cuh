@@ -1,0 +1,197 @@
+/// The loading thread of gemm_sm100, and the warp that gathers scales of narrow tiles.
+#pragma once
+
+#include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace kernelwright {
+namespace {
+
+// Two of 4 bits are one element of a map.
+constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
+
+/// A box of an operand, for all CTAs of `ctas` where kSharers share it. `full`: the barrier of the CTA that multiplies.
+template <int kSharers>
+__device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, uint32_t full,
+                                         uint16_t ctas) {
+  if constexpr (kPair && kSharers > 1)
+    ptx::cp_async_bulk_tensor_2d_pair_multicast(to, map, x, y, full, ctas);
+  else if constexpr (kPair)
+    ptx::cp_async_bulk_tensor_2d_pair(to, map, x, y, full);
+  else if constexpr (kSharers > 1)
+    ptx::cp_async_bulk_tensor_2d_multicast(to, map, x, y, full, ctas);
+  else
+    ptx::cp_async_bulk_tensor_2d(to, map, x, y, full);
+}
+/// This CTA's share, number `share` of kSharers, of an operand's slab from row `row` on. Slab: kASlab or kBSlab.
+template <bool kOfA, int kSharers>
+__device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int share,
+                                          uint32_t full, uint16_t ctas) {
+  constexpr contract::SharedSlab kSlab = kOfA ? kASlab : kBSlab;
+  // Of each box of rows a CTA loads some of k, of each strip of k some rows.
+  constexpr int kShare = (kSlab.mn_major ? kSlab.depth() : kSlab.rows) / kSharers;
+  static_assert(kShare % 8 == 0, "shares of whole patterns of the swizzle");
+#pragma unroll
+  for (int i = 0; i < kSlab.parts(); ++i) {
+    const uint32_t part = to + static_cast<uint32_t>(i * kSlab.part_bytes() + share * (kShare * kSlab.width()));
+    if constexpr (kSlab.mn_major)
+      load_box<kSharers>(part, map, row + i * kSlab.width_elements(), k + share * kShare, full, ctas);
+    else
+      load_box<kSharers>(part, map, k + i * (kSlab.width_elements() / kElementsPerMapped), row + share * kShare, full,
+                         ctas);
+  }
+}
+/// Atoms of scales, this CTA's own.
+__device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMap& map, int slab, int row,
+                                           uint32_t full) {
+  const int k = slab * kScaleAtoms, atom = row / contract::kScaleAtomRows;
+  if constexpr (kPair)
+    ptx::cp_async_bulk_tensor_3d_pair(to, map, 0, k, atom, full);
+  else
+    ptx::cp_async_bulk_tensor_3d(to, map, 0, k, atom, full);
+}
+
+/// What a launch ahead of this one never writes, and what it may have written.
+enum class Operand { kConstant, kOther };
+
+/// Role of one thread: keeps the ring full, over the ends of tiles.
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                    uint32_t rank)
+      : params_(params), shared_(shared), work_(work), rank_(rank) {}
+
+  __device__ __forceinline__ void run() const {
+    int early = kParts == 1 && params_.constant_b ? load_weights_ahead()
+                                                  : 0;      // groups of slabs of which weights are on the way
+    if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else who took the first item has waited
+    pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
+    for_each_item<true>(shared_, work_, [&](int index) {
+      if (kQueued && rank_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.item_wanted));
+      const Item item = work_.at(index, rank_);
+#pragma unroll 1
+      for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
+        const auto stage = input.acquire();
+        if (early == 0)
+          begin(stage, item, slab);
+        else
+          --early;
+        load<Operand::kOther>(stage, slab, item);
+      }
+    });
+    ptx::griddepcontrol_launch_dependents();
+    input.drain();  // no commit of a product arrives at a CTA that is gone
+  }
+
+ private:
+  using ProducerStage = pipeline::ProducerStage<Input>;
+
+  /// Of the first item, as much as the ring holds.
+  __device__ __forceinline__ int load_weights_ahead() const {
+    const ItemWalk<true> items(shared_, work_);
+    if (!items.begins()) return 0;
+    const Item item = work_.at(items.index(), rank_);
+    pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
+    int groups = 0;
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end && groups < Input::num_group_stages;
+         slab += spec::kKGroup, ++groups) {
+      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      begin(stage, item, slab);
+    }
+    return groups;
+  }
+  /// Arms the slot, where this CTA multiplies, and loads the operand that may come first.
+  __device__ __forceinline__ void begin(const ProducerStage& stage, const Item& item, int slab) const {
+    // Of a pair the first CTA expects what both load; the other's copies may complete before that.
+    if (leads(rank_)) stage.expect_bytes(kCtas * Input::group_bytes);
+    load<Operand::kConstant>(stage, slab, item);
+  }
+
+  /// A group of slabs of one operand. The problem's b is constant, or may be; scales are not.
+  template <Operand kWhich>
+  __device__ __forceinline__ void load(const ProducerStage& stage, int slab, const Item& item) const {
+    constexpr bool kOfRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
+    const uint32_t full = leaders(stage.full(), rank_);
+#pragma unroll
+    for (int j = 0; j < spec::kKGroup; ++j) {
+      const auto to = stage.get_tile(j);
+      const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // past the end TMA brings zeros
+      if constexpr (kOfRows) {
+        load_slab<true, kBoxes.a_sharers>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)), full,
+                                          sharers_of_a(rank_));
+      } else {
+        constexpr int kOwn = kColumns / kCtas;  // of a product's columns
+        load_slab<false, kBoxes.b_sharers>(to.b(), params_.b, k,
+                                           item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
+                                           static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
+      }
+      if constexpr (kBlockScaled && kWhich == Operand::kOther) {
+        load_atoms(to.scales_a(), params_.scales_a, slab + j, item.row, full);
+        if constexpr (!kGathers) load_atoms(to.scales_b(), params_.scales_b, slab + j, item.column, full);
+      }
+    }
+  }
+
+  const BlackwellGemmParams& params_;
+  const Shared& shared_;
+  const Work& work_;
+  const uint32_t rank_;
+};
+
+/// A slot's bytes that threads of a warp have written: one arrival beside the copies'.
+struct ByWarp {
+  uint32_t lane;
+  __device__ __forceinline__ void operator()(uint32_t full) const {
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(full);
+  }
+};
+
+/// Role of a warp: scales of a tile's few columns to where atoms have their first rows. A column is a lane's.
+__device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                              uint32_t rank) {
+  const uint32_t lane = threadIdx.x % 32;
+  const Payload payload = shared.payload();
+  // tcgen05.cp reads whole atoms: what no product reads is zeros from here on.
+#pragma unroll 1
+  for (uint32_t at = payload.scales_b_base + lane * 16; at < payload.scales_b_base + spec::kStages * kScaleBBytes;
+       at += 32 * 16)
+    ptx::st_shared_v4(at, {});  // a lane's own: it writes them again
+  ptx::griddepcontrol_wait();
+  const uint32_t* const atoms = ptx::opaque(static_cast<const uint32_t*>(params.scale_b));
+  constexpr int kAtoms = kGathers ? kScaleAtoms : 1, kAtomRows = contract::kScaleAtomRows,
+                kAtomWords = contract::kScaleAtomBytes / 4;
+  // Rows may be longer than k: what follows is not read. Nor is anything of operands without k.
+  const int atoms_of_k = min(contract::scale_atoms_of_row(params.k, kGathers ? Product::TypeA::scale_block : 1),
+                             static_cast<int>(params.scale_b_stride));
+  pipeline::InputProducer<Input> input(shared.input(), payload);
+  for_each_item<false>(shared, work, [&](int index) {
+    const Item item = work.at(index, rank);
+    const int column = item.column + static_cast<int>(lane), within = column % kAtomRows;
+    const bool exists = lane < kColumns && column < params.n;
+    const uint32_t* const from =
+        atoms + (column / kAtomRows) * params.scale_b_stride * kAtomWords + within % 32 * 4 + within / 32;
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
+      uint32_t words[spec::kKGroup * kAtoms];
+#pragma unroll
+      for (int i = 0; i < spec::kKGroup * kAtoms; ++i) {
+        const int atom = slab * kAtoms + i;
+        words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < atoms_of_k);
+      }
+      const auto stage = input.acquire(ByWarp{lane});
+#pragma unroll
+      for (int i = 0; i < spec::kKGroup * kAtoms; ++i)
+        if (lane < kColumns)
+          ptx::st_shared_u32(stage.get_tile(i / kAtoms).scales_b() +
+                                 static_cast<uint32_t>(i % kAtoms) * contract::kScaleAtomBytes + lane * 16,
+                             words[i]);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,81 @@
+/// The multiplying thread of gemm_sm100: one for the CTA, or for the pair.
+#pragma once
+
+#include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Role of one thread. Products of one accumulator are performed in the order of issue; a slot goes back once those
+/// that read it have ended, in every CTA that loads into it.
+class Multiplier {
+ public:
+  __device__ __forceinline__ Multiplier(const Shared& shared, const Work& work, uint32_t tensor, uint32_t rank)
+      : shared_(shared),
+        work_(work),
+        rank_(rank),
+        scales_{tensor + kTensorColumns.scales_a, tensor + kTensorColumns.scales_b, 0},
+        input_(shared.input(), shared.payload()),
+        output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
+
+  __device__ __forceinline__ void run() {
+    for_each_item<true>(shared_, work_, [&](int index) {
+      const Item item = work_.at(index, rank_);
+      const int groups = item.slabs.groups();
+      if (kParts > 1 && groups == 0) return;  // there is nothing to add
+      if constexpr (kBlockScaled && !kGathers)
+        scales_.first = static_cast<uint32_t>(item.column) % contract::kScaleAtomRows / 32;
+      if constexpr (kPerSlab)
+        multiply_slabs(item.slabs);
+      else
+        multiply(groups);
+    });
+  }
+
+ private:
+  /// CTAs whose sums the products are.
+  __device__ __forceinline__ Commit commit_sums() const { return {static_cast<uint16_t>(((1 << kCtas) - 1) << rank_)}; }
+  __device__ __forceinline__ Commit commit_slot() const { return {loaders_for(rank_)}; }
+
+  __device__ __forceinline__ void multiply(int groups) {
+    const auto sums = output_.acquire(commit_sums());
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group) {
+      const auto stage = input_.acquire(commit_slot());
+#pragma unroll
+      for (int j = 0; j < spec::kKGroup; ++j) issue(sums.tensor(), stage.get_tile(j), j > 0 ? 1 : group > 0);
+    }
+  }
+
+  /// Sums of each slab by themselves.
+  __device__ __forceinline__ void multiply_slabs(const Part& slabs) {
+#pragma unroll 1
+    for (int slab = slabs.begin; slab < slabs.end; slab += spec::kKGroup) {
+      const auto stage = input_.acquire(commit_slot());
+#pragma unroll
+      for (int j = 0; j < spec::kKGroup; ++j) {
+        if (spec::kKGroup > 1 && slab + j >= slabs.end) break;  // of a group's zeros nobody takes sums
+        const auto sums = output_.acquire(commit_sums());
+        issue(sums.tensor(), stage.get_tile(j), 0);
+      }
+    }
+  }
+
+  /// Behind the waits for the slot and for the accumulator.
+  __device__ __forceinline__ void issue(uint32_t sums, const pipeline::TilesOf<Payload>& from,
+                                        uint32_t accumulate) const {
+    ptx::tcgen05_fence_after_thread_sync();
+    if constexpr (kBlockScaled) Product::copy_scales(scales_, from.scales_a(), from.scales_b());
+    Product::issue(sums, from.a(), from.b(), accumulate, scales_);
+  }
+
+  const Shared& shared_;
+  const Work& work_;
+  const uint32_t rank_;
+  Product::Scales scales_;
+  pipeline::InputConsumer<Input> input_;
+  pipeline::OutputProducer<Output> output_;
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,176 @@
+/// The storing warps of gemm_sm100: sums out of tensor memory, a row each thread, finished and stored.
+///
+/// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
+#pragma once
+
+#include "kernels/gemm/sm100/gemm_sm100_epilogue.cuh"
+#include "kernels/gemm/sm100/gemm_sm100_walk.cuh"
+#include "ptx/tma.cuh"
+#include "tile/lane_rows.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Role of a warp: 32 rows of every item of the CTA.
+class TileStore {
+  static constexpr int kChunk = contract::blackwell_gemm_store_columns(kShape);  // columns stored at once
+  static constexpr int kChunks = kColumns / kChunk, kStages = spec::kStoreStages;
+  static constexpr int kWarpRows = contract::kBlackwellGemmWarpRows;
+  using Chunk = float[kChunk];
+  using Slab = tile::LaneRows<spec::kDDType, spec::kSwapAb, kChunk>;
+  using Turnstile = policy::Turnstile<kParts>;
+
+ public:
+  __device__ __forceinline__ TileStore(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
+                                       uint32_t tensor, uint32_t rank, uint32_t warp)
+      : params_(params),
+        shared_(shared),
+        work_(work),
+        rank_(rank),
+        warp_(warp),
+        lane_(threadIdx.x % 32),
+        output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
+
+  __device__ __forceinline__ void run() {
+    if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // scales are read ahead of the first sums
+    for_each_item<false>(shared_, work_, [&](int index) { store(work_.at(index, rank_)); });
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // shared memory outlives what reads it
+  }
+
+ private:
+  __device__ __forceinline__ void store(const Item& item) {
+    const int row = item.row + static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
+    const bool last = turnstile(item).is_last();
+    float sums[kPerSlab ? kColumns : 1];
+    Chunk values[2];
+    const bool has_sums = kParts == 1 || item.slabs.groups() > 0;
+    pipeline::OutputStage held{};  // let go of behind the last chunk's load
+    if constexpr (kPerSlab) {
+      add_slabs(item, row, sums);
+    } else if (has_sums) {
+      auto stage = output_.acquire(arrival());
+      // A part is all that its CTA does: nobody waits for its accumulator.
+      held = kParts == 1 ? stage.release_later() : stage.keep();
+      ptx::tcgen05_ld(held.tensor + lanes(), values[0]);
+    }
+    const RowEpilogue epilogue(params_, row);
+    if constexpr (kParts > 1) turnstile(item).wait();
+    // Two chunks a round: the epilogue of all would take the compiler seconds. Sums in registers have no run-time
+    // index.
+    constexpr int kRound = kPerSlab ? kChunks : 2;
+#pragma unroll 1
+    for (int first = 0; first < kChunks; first += kRound)
+#pragma unroll
+      for (int i = 0; i < kRound; ++i) {
+        const int chunk = first + i;
+        if (kChunks % kRound != 0 && chunk >= kChunks) break;
+        Chunk& own = values[i % 2];
+        if constexpr (kPerSlab) {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) own[j] = sums[i * kChunk + j];
+        } else if (has_sums) {
+          ptx::tcgen05_wait_ld(own);
+          if (chunk + 1 < kChunks)  // the next are on their way while these are stored
+            ptx::tcgen05_ld(held.tensor + lanes() + (chunk + 1) * kChunk, values[(i + 1) % 2]);
+          else if constexpr (kParts == 1)
+            output_.release(held, arrival());
+        } else {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) own[j] = 0;
+        }
+        if constexpr (kParts > 1) exchange(own, item, chunk);
+        if (kParts > 1 && !last) continue;
+        epilogue.apply(own, item.column + chunk * kChunk);
+        put(own, chunk, item);
+      }
+    if constexpr (kParts > 1) turnstile(item).pass();
+  }
+
+  __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
+  /// An arrival where products wait: the first CTA of a pair's. tcgen05's fences order the loads.
+  struct Arrival {
+    uint32_t lane, leader;
+    __device__ __forceinline__ void operator()(uint32_t barrier) const {
+      if (lane != 0) return;
+      if constexpr (kPair)
+        ptx::mbarrier_arrive_remote(barrier, leader);
+      else
+        ptx::mbarrier_arrive(barrier);
+    }
+  };
+  __device__ __forceinline__ Arrival arrival() const { return {lane_, rank_ - rank_in_pair(rank_)}; }
+
+  // ---- sums of slabs, times their scales ----
+
+  __device__ __forceinline__ void add_slabs(const Item& item, int row, float (&sums)[kPerSlab ? kColumns : 1]) {
+    constexpr int kPiece = kColumns % 32 == 0 ? 32 : 16, kPieces = kColumns / kPiece;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) sums[i] = 0;
+    const SlabScales scales(params_, item, row);
+    SlabScales::Factors next{};
+    if (item.slabs.begin < item.slabs.end) next = scales.read(item.slabs.begin);
+#pragma unroll 1
+    for (int slab = item.slabs.begin; slab < item.slabs.end; ++slab) {
+      const SlabScales::Factors factors = next;
+      if (slab + 1 < item.slabs.end) next = scales.read(slab + 1);
+      auto stage = output_.acquire(arrival());
+      const uint32_t from = stage.tensor() + lanes();
+      float products[2][kPiece];
+      ptx::tcgen05_ld(from, products[0]);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        ptx::tcgen05_wait_ld(products[piece % 2]);
+        if (piece + 1 < kPieces)
+          ptx::tcgen05_ld(from + (piece + 1) * kPiece, products[(piece + 1) % 2]);
+        else
+          stage.release_early();
+#pragma unroll
+        for (int i = 0; i < kPiece; ++i) {
+          const int column = piece * kPiece + i;
+          sums[column] = fmaf(products[piece % 2][i], SlabScales::factor(factors, column), sums[column]);
+        }
+      }
+    }
+  }
+
+  // ---- parts of k ----
+
+  __device__ __forceinline__ Turnstile turnstile(const Item& item) const {
+    return {params_.turnstile.turns + item.place * static_cast<int>(Output::kWarps) + static_cast<int>(warp_),
+            item.part};
+  }
+  /// [4 columns][128 rows][4]: lanes' accesses are neighbours.
+  __device__ __forceinline__ void exchange(Chunk& own, const Item& item, int chunk) const {
+    const int64_t first = static_cast<int64_t>(item.place) * (kColumns / 4) + chunk * (kChunk / 4);
+    const int row = static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
+    turnstile(item).exchange(own, params_.turnstile.partials + (first * kRows + row) * 4, kRows * 4);
+  }
+
+  // ---- results ----
+
+  /// By way of shared memory, from where TMA stores them; rows and columns past the end are not stored.
+  __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) {
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+    __syncwarp();
+    const uint32_t slab = shared_.output(warp_, stage_);
+    stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
+    Slab::put(slab, lane_, values);
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane_ == 0) {
+      const int row = item.row + static_cast<int>(warp_) * kWarpRows, column = item.column + chunk * kChunk;
+      ptx::cp_async_bulk_tensor_2d_store(params_.d, spec::kSwapAb ? row : column, spec::kSwapAb ? column : row, slab);
+      ptx::cp_async_bulk_commit_group();
+    }
+  }
+
+  const BlackwellGemmParams& params_;
+  const Shared& shared_;
+  const Work& work_;
+  const uint32_t rank_, warp_, lane_;
+  pipeline::OutputConsumer<Output> output_;
+  uint32_t stage_ = 0;  // of the next slab
+};
+
+}  // namespace
+}  // namespace kernelwright

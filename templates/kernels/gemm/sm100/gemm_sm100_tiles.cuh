@@ -1,0 +1,215 @@
+/// Tiles of gemm_sm100: constants of its Spec, who is who in a cluster, and what every role derives from the launch.
+#pragma once
+
+#include "spec.h"
+
+#include "contract/gemm_sm100.h"
+#include "contract/spec_words.h"
+#include "mma/sm100_slab.cuh"
+#include "pipeline/output_tile_pipeline.cuh"
+#include "pipeline/tile_pipeline.cuh"
+#include "policy/tile_raster.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/mbarrier.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright {
+namespace {
+
+using contract::BlackwellGemmParams;
+
+// Of the tile: with swap_ab its rows are those of the problem's b.
+constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
+constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
+// Operands with m or n innermost: the problem's, and the tile's.
+constexpr bool kLeftMnMajor = spec::kLayout == OperandLayout::kTn || spec::kLayout == OperandLayout::kTt;
+constexpr bool kRightMnMajor = spec::kLayout == OperandLayout::kNn || spec::kLayout == OperandLayout::kTn;
+constexpr bool kAMnMajor = spec::kSwapAb ? kRightMnMajor : kLeftMnMajor;
+constexpr bool kBMnMajor = spec::kSwapAb ? kLeftMnMajor : kRightMnMajor;
+
+constexpr int kCtas = spec::kCtaGroup;
+constexpr bool kPair = kCtas == 2;
+constexpr int kClusterM = spec::kClusterM, kClusterN = spec::kClusterN, kClusterSize = kClusterM * kClusterN;
+static_assert(kClusterM % kCtas == 0, "CTAs of a pair lie above each other");
+constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
+static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
+constexpr int kParts = spec::kSplitK;            // of k
+constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
+using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor,
+                                 spec::kSlabBytes, spec::kSwizzleBytes>;
+constexpr bool kBlockScaled = Product::kScaled;  // the tensor cores apply scales
+
+static_assert(spec::kBlockM == contract::kBlackwellGemmRows, "a lane of tensor memory for each row");
+constexpr int kRows = contract::kBlackwellGemmRows, kColumns = spec::kBlockN;
+constexpr contract::BlackwellGemmShape kShape{kColumns,
+                                              kCtas,
+                                              kClusterM,
+                                              kClusterN,
+                                              spec::kStages,
+                                              spec::kKGroup,
+                                              spec::kAccumulators,
+                                              Product::TypeA::scale_atoms,
+                                              spec::kStoreStages,
+                                              tile::kBytesOf<spec::kDDType>,
+                                              spec::kSwapAb,
+                                              kQueued ? spec::kClcDepth : 0,
+                                              spec::kSlabBytes};
+constexpr contract::BlackwellGemmLayout kLayout = contract::blackwell_gemm_layout(kShape);
+constexpr contract::BlackwellGemmBarriers kBarriers = contract::blackwell_gemm_barriers(kShape);
+constexpr contract::BlackwellGemmColumns kTensorColumns = contract::blackwell_gemm_columns(kShape);
+constexpr contract::BlackwellGemmBoxes kBoxes = contract::blackwell_gemm_boxes(kShape);
+static_assert(kTensorColumns.used <= contract::kTensorMemoryColumns, "sums and scales");
+constexpr bool kGathers = contract::blackwell_gemm_gathers(kShape);
+static_assert(!kGathers || !kPair, "threads of one CTA put scales in their places");
+constexpr contract::SharedSlab kASlab = Product::a_slab, kBSlab = Product::b_slab;  // this CTA's, of a slot
+constexpr int kSlabDepth = kASlab.depth();                                          // k of it
+static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
+                  kBSlab.parts() * kBSlab.part_bytes() == kBSlab.total_bytes(),
+              "whole strips of k, whole boxes of rows and columns");
+static_assert(!kBlockScaled || spec::kSlabBytes == contract::kBlackwellGemmSlabBytes,
+              "a slab has whole atoms of scales");
+static_assert(!kPerSlab || kSlabDepth == 128, "a slab has a scale");
+constexpr int kScaleAtoms = kShape.scale_atoms;
+
+constexpr uint32_t kABytes = contract::blackwell_gemm_a_bytes(kShape),
+                   kBBytes = contract::blackwell_gemm_b_bytes(kShape);
+constexpr uint32_t kScaleABytes = contract::blackwell_gemm_scale_a_bytes(kShape);
+constexpr uint32_t kScaleBBytes = contract::blackwell_gemm_scale_b_bytes(kShape);
+static_assert(kBBytes % kBSlab.pattern_bytes() == 0 && kBoxes.a_rows % 8 == 0 && kBoxes.b_rows % 8 == 0,
+              "shares of whole patterns of the swizzle");
+using Payload = pipeline::BlockScaledTilePayload<kABytes, kBBytes, kScaleABytes, kScaleBBytes,
+                                                 kScaleABytes + (kGathers ? 0 : kScaleBBytes), spec::kStages>;
+using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kClusterSize > 1)>;
+using Output = pipeline::OutputTilePipeline<spec::kAccumulators, kColumns, kCtas>;
+
+constexpr uint32_t kMmaWarp = 4, kLoadWarp = 5, kItemWarp = 6;
+static_assert(Output::kWarps == kMmaWarp, "warps 0 to 3 reach lanes 0 to 127");
+
+// ---- who is who in a cluster: rows of the tile first, so that CTAs of a pair follow each other ----
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  if constexpr (kClusterSize > 1)
+    return ptx::cluster_ctarank();
+  else
+    return 0;
+}
+__device__ __forceinline__ uint32_t rank_m(uint32_t rank) { return rank % kClusterM; }
+__device__ __forceinline__ uint32_t rank_n(uint32_t rank) { return rank / kClusterM; }
+__device__ __forceinline__ uint32_t rank_in_pair(uint32_t rank) { return rank % kCtas; }
+__device__ __forceinline__ bool leads(uint32_t rank) { return rank_in_pair(rank) == 0; }
+
+/// CTAs that share rows of A with CTA `rank`, and those that share its columns of B: a bit for each.
+__device__ __forceinline__ uint16_t sharers_of_a(uint32_t rank) {
+  constexpr uint32_t every = ((1u << kClusterSize) - 1) / ((1u << kClusterM) - 1);
+  return static_cast<uint16_t>(every << rank_m(rank));
+}
+__device__ __forceinline__ uint16_t sharers_of_b(uint32_t rank) {
+  constexpr uint32_t every = ((1u << kClusterM) - 1) / ((1u << kCtas) - 1);
+  return static_cast<uint16_t>(every << (rank_in_pair(rank) + rank_n(rank) * kClusterM));
+}
+/// Those that load for CTA `rank` or for the other one of its pair.
+__device__ __forceinline__ uint16_t loaders_for(uint32_t rank) {
+  const uint32_t first = rank - rank_in_pair(rank);
+  uint32_t ctas = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kCtas; ++i) ctas |= sharers_of_a(first + i) | sharers_of_b(first + i);
+  return static_cast<uint16_t>(ctas);
+}
+// CTAs, or pairs, that a CTA loads for: each lets go of its slots.
+constexpr uint32_t kConsumers = kClusterM / kCtas + kClusterN - 1;
+
+/// Arrives once the products and copies that this thread has issued have ended: on that barrier of every CTA of `ctas`.
+struct Commit {
+  uint16_t ctas;
+  __device__ __forceinline__ void operator()(uint32_t barrier) const {
+    if constexpr (kClusterSize > 1)
+      ptx::tcgen05_commit_multicast<kCtas>(barrier, ctas);
+    else
+      ptx::tcgen05_commit(barrier);
+  }
+};
+/// Where a barrier lies that the multiplying CTA of a pair waits on.
+__device__ __forceinline__ uint32_t leaders(uint32_t barrier, uint32_t rank) {
+  if constexpr (kPair)
+    return ptx::mapa(barrier, rank - rank_in_pair(rank));
+  else
+    return barrier;
+}
+
+/// All threads of the cluster: what each has done before is seen by the others.
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (kClusterSize > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
+
+/// Shared memory, as the contract lays it out.
+struct Shared {
+  uint32_t base;
+  __device__ Payload payload() const {
+    return {{base + kLayout.a, base + kLayout.b}, base + kLayout.scales_a, base + kLayout.scales_b};
+  }
+  __device__ uint32_t output(uint32_t warp, uint32_t stage) const {
+    return base + kLayout.output + (warp * spec::kStoreStages + stage) * contract::kBlackwellGemmStoreSlabBytes;
+  }
+  __device__ uint32_t item(uint32_t slot) const {
+    return base + kLayout.items + slot * static_cast<uint32_t>(ptx::kCancelResponseBytes);
+  }
+  __device__ uint32_t barrier(int index) const { return base + kLayout.barriers + static_cast<uint32_t>(index) * 8; }
+  __device__ uint32_t input() const { return barrier(kBarriers.full); }
+  __device__ uint32_t accumulators() const { return barrier(kBarriers.accumulator_full); }
+  __device__ uint32_t first_item() const { return base + kLayout.first_item; }
+  __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
+};
+static_assert(kBarriers.empty == kBarriers.full + Input::num_group_stages, "a ring's barriers, as it counts them");
+
+/// Slabs of k.
+struct Part {
+  int begin, end;
+  __device__ int groups() const { return (end - begin + spec::kKGroup - 1) / spec::kKGroup; }
+};
+/// A tile of the CTA: first row and column, the part of k, and its place in the workspace.
+struct Item {
+  int row, column;
+  Part slabs;
+  int part, place;
+};
+
+/// What every role derives from the launch, alike. Items are parts of tiles of clusters, all parts of one behind the
+/// other.
+struct Work {
+  policy::TileRaster raster;  // rows are rows of clusters
+  int slabs;                  // of k
+  int first;                  // the cluster's first item
+  bool turned;
+
+  __device__ __forceinline__ Work(const BlackwellGemmParams& params, int first_item) : first(first_item) {
+    constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
+    const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
+    turned = params.bands_of_n;
+    raster = {turned ? columns : rows, turned ? rows : columns, params.band};
+    slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
+  }
+  __device__ __forceinline__ int count() const { return raster.count() * kParts; }
+  /// Whole groups of slabs, but for the last part's end. A part may be empty.
+  __device__ __forceinline__ Part slabs_of(int part) const {
+    if constexpr (kParts == 1) return {0, slabs};
+    const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;
+    return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
+  }
+  __device__ __forceinline__ Item at(int index, uint32_t rank) const {
+    const int number = index / kParts, part = index % kParts;
+    const policy::TileRaster::Tile tile = raster.at(number);
+    const int row = turned ? tile.column : tile.row, column = turned ? tile.row : tile.column;
+    return {(row * kClusterM + static_cast<int>(rank_m(rank))) * kRows,
+            (column * kClusterN + static_cast<int>(rank_n(rank))) * kColumns, slabs_of(part), part,
+            number * kClusterSize + static_cast<int>(rank)};
+  }
+};
+
+}  // namespace
+}  // namespace kernelwright

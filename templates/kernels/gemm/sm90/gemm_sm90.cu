@@ -1,0 +1,431 @@
+/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit operands, or of fp8 ones with scales
+/// and k innermost, and what the epilogue makes of it.
+///
+/// A persistent CTA walks tiles of the output. Warpgroup 0 loads: one thread keeps the input ring
+/// (pipeline/tile_pipeline.cuh) full, over the ends of tiles. The others multiply. Cooperative: all own rows of one
+/// tile. Ping-pong: each owns a tile, and while one's products run the other stores.
+///
+/// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum a slab at most, or a few; math warps
+/// add that to sums in f32, times the slab's scales where blocks have them, while other products run: those of the
+/// other warpgroup, or (mma_in_flight) the next of their own.
+///
+/// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
+/// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
+/// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band. Or
+/// parts are CTAs by themselves, which take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
+#include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_store.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/launch.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/wgmma.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// A slab of the tile's rows to `to`.
+__device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, int k, int row, uint32_t full) {
+#pragma unroll
+  for (int i = 0; i < kASlab.parts(); ++i) {
+    const uint32_t part = to + i * kASlab.part_bytes();
+    const int within = i * kASlab.width_elements();
+    if constexpr (kAMnMajor)
+      ptx::cp_async_bulk_tensor_2d(part, params.a, row + within, k, full);
+    else
+      ptx::cp_async_bulk_tensor_2d(part, params.a, k + within, row, full);
+  }
+}
+/// A box of B, for all CTAs of the cluster.
+__device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t to, int x, int y, uint32_t full) {
+  if constexpr (kCluster > 1)
+    ptx::cp_async_bulk_tensor_2d_multicast(to, params.b, x, y, full, (1 << kCluster) - 1);
+  else
+    ptx::cp_async_bulk_tensor_2d(to, params.b, x, y, full);
+}
+/// This CTA's share of a slab of the tile's columns: some of them or, where they are innermost, some of k.
+__device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, int k, int column, int rank,
+                                       uint32_t full) {
+  const uint32_t share = static_cast<uint32_t>(rank);
+#pragma unroll
+  for (int i = 0; i < kBSlab.parts(); ++i) {
+    const uint32_t part = to + i * kBSlab.part_bytes() + share * kBShareBytes;
+    const int within = i * kBSlab.width_elements();
+    if constexpr (kBMnMajor)
+      load_for_all(params, part, column + within, k + rank * (kSlabDepth / kCluster), full);
+    else
+      load_for_all(params, part, k + within, column + rank * (spec::kBlockN / kCluster), full);
+  }
+}
+
+/// What a launch ahead of this one never writes, and what it may have written.
+enum class Operand { kConstant, kOther };
+
+/// Role of one thread: keeps the ring full.
+class Loader {
+ public:
+  __device__ __forceinline__ Loader(const GemmParams& params, int item, uint32_t barriers, const Payload& payload)
+      : params_(params),
+        payload_(payload),
+        work_(params, item),
+        part_(work_.part()),
+        rank_(rank_in_cluster()),
+        barriers_(barriers) {}
+
+  __device__ __forceinline__ void run() const {
+    // Groups of slabs of which weights are on the way.
+    int early = !kTakesTurns && params_.constant_b ? load_weights_ahead() : 0;
+    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else who took the item has waited
+    pipeline::InputProducer<Input> input(barriers_, payload_);
+#pragma unroll 1
+    for (int t = work_.first; t < work_.raster.count(); t += work_.step) {
+      const policy::TileRaster::Tile tile = work_.at(t, rank_);
+#pragma unroll 1
+      for (int slab = part_.begin; slab < part_.end; slab += spec::kKGroup) {
+        const auto stage = input.acquire();
+        if (early == 0) {
+          stage.expect_bytes(Input::group_bytes);
+          load<Operand::kConstant>(stage, slab, tile);
+        } else {
+          --early;
+        }
+        load<Operand::kOther>(stage, slab, tile);
+      }
+    }
+    ptx::griddepcontrol_launch_dependents();
+    if constexpr (kCluster > 1) input.drain();
+  }
+
+ private:
+  /// Of the first tile, as much as the ring holds.
+  __device__ __forceinline__ int load_weights_ahead() const {
+    if (work_.first >= work_.raster.count()) return 0;
+    const policy::TileRaster::Tile tile = work_.at(work_.first, rank_);
+    pipeline::InputProducer<Input> input(barriers_, payload_);
+    int groups = 0;
+#pragma unroll 1
+    for (int slab = part_.begin; slab < part_.end && groups < Input::num_group_stages;
+         slab += spec::kKGroup, ++groups) {
+      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      stage.expect_bytes(Input::group_bytes);
+      load<Operand::kConstant>(stage, slab, tile);
+    }
+    return groups;
+  }
+
+  /// A group of slabs of one operand. The problem's b is constant, or may be.
+  template <Operand kWhich>
+  __device__ __forceinline__ void load(const pipeline::ProducerStage<Input>& stage, int slab,
+                                       const policy::TileRaster::Tile& tile) const {
+    constexpr bool kRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
+    const int row = tile.row * spec::kBlockM, column = tile.column * spec::kBlockN;
+#pragma unroll
+    for (int j = 0; j < spec::kKGroup; ++j) {
+      const auto to = stage.get_tile(j);
+      const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
+      if constexpr (kRows)
+        load_a(params_, to.a(), k, row, stage.full());
+      else
+        load_b(params_, to.b(), k, column, rank_, stage.full());
+      if constexpr (kBlockScales && kWhich == Operand::kOther)
+        ptx::cp_async_bulk_tensor_2d(to.scales(), params_.scales, spec::kSwapAb ? column : row, slab + j, stage.full());
+    }
+  }
+
+  const GemmParams& params_;
+  const Payload payload_;
+  const Work work_;
+  const Part part_;
+  const int rank_;
+  const uint32_t barriers_;
+};
+
+/// An operand in shared memory, for wgmma.
+__device__ __forceinline__ uint64_t descriptor_a(uint32_t address) {
+  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kASlab.leading_bytes(), kASlab.stride_bytes());
+}
+__device__ __forceinline__ uint64_t descriptor_b(uint32_t address) {
+  return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kBSlab.leading_bytes(), kBSlab.stride_bytes());
+}
+
+/// The products of a slab, of 32 bytes of k each, or of 16 rows of k.
+template <int kCount>
+__device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
+  if constexpr (kASlab.steps() == 4 && kASlab.even_steps() && kBSlab.even_steps()) {
+    constexpr int kStepA = kASlab.step_offset(1) / 16, kStepB = kBSlab.step_offset(1) / 16;
+    if constexpr (kElementBytes == 1)
+      ptx::wgmma_fp8_ss_x4<kRowsDType, kColumnsDType, kStepA, kStepB>(sums, a, b, accumulate);
+    else
+      ptx::wgmma_ss_x4<kRowsDType, kBMnMajor, kStepA, kStepB, kAMnMajor>(sums, a, b, accumulate);
+  } else {
+#pragma unroll
+    for (int step = 0; step < kASlab.steps(); ++step) {
+      const uint64_t left = a + kASlab.step_offset(step) / 16, right = b + kBSlab.step_offset(step) / 16;
+      const uint32_t adds = step > 0 ? 1 : accumulate;
+      if constexpr (kElementBytes == 1)
+        ptx::wgmma_fp8_ss<kRowsDType, kColumnsDType>(sums, left, right, adds);
+      else
+        ptx::wgmma_ss<kRowsDType, kBMnMajor, kAMnMajor>(sums, left, right, adds);
+    }
+  }
+}
+
+/// Role of a warpgroup.
+class MathWarpgroup {
+  static constexpr int kShares = spec::kBlockN / kProductColumns;  // of a tile's columns, products of their own
+  using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
+
+ public:
+  __device__ __forceinline__ MathWarpgroup(const GemmParams& params, int item, uint32_t base, uint32_t barriers,
+                                           const Payload& payload, uint32_t warpgroup)
+      : work_(params, item),
+        input_(barriers, payload),
+        scales_(params),
+        slab_scales_(params),
+        store_(params, base, warpgroup),
+        warpgroup_(warpgroup),
+        lane_(threadIdx.x % 32) {}
+
+  __device__ __forceinline__ void run() {
+    const Part part = work_.part();
+    const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
+    const int rank = rank_in_cluster(), sharers = kPingPong ? spec::kMathWarpgroups : 1;
+    const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // of the tiles that the warpgroups deal
+    const Turns turns(warpgroup_);
+    input_.skip(groups * mine);
+    begin_scales(work_.first + mine * work_.step, rank, part);
+#pragma unroll 1
+    for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
+      const int own = t + mine * work_.step;
+      const bool works = own < work_.raster.count();  // whoever has no tile in the last round passes the turn on
+      if (EndScales::kAny || kPromotes || groups == 0) clear();
+      turns.wait();
+      if (works) {
+        if constexpr (spec::kPromotion == 1)
+          multiply_and_add<(spec::kMmaInFlight > 0)>(groups);
+        else if constexpr (kPromotes)
+          multiply_runs_and_add<spec::kPromotion / spec::kKGroup>(groups);
+        else
+          multiply(sums_, groups);
+      }
+      turns.pass();
+      if (!works) break;
+      if constexpr (kTakesTurns) {
+        if (!store_.take_turn(sums_, own, work_.turn)) break;
+      }
+      const policy::TileRaster::Tile tile = work_.at(own, rank);
+      const int row = tile.row * spec::kBlockM + first_row();
+      begin_scales(own + work_.step * sharers, rank, part);
+      if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
+      store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
+      if constexpr (kTakesTurns) break;  // a part is all that its CTA does
+      input_.skip(groups * (sharers - 1));
+    }
+    turns.finish();
+    store_.finish();
+  }
+
+ private:
+  /// Of tile `index`, if there is one: the first that come from memory are on their way under the tile before.
+  __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
+    if constexpr (kBlockScales) {
+      if (index >= work_.raster.count() || part.begin >= part.end) return;
+      const policy::TileRaster::Tile tile = work_.at(index, rank);
+      slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
+    }
+  }
+  /// Of the warpgroup in its tile.
+  __device__ __forceinline__ int first_row() const {
+    return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
+  }
+
+  /// Of all k, or of a run of slabs.
+  template <int kCount>
+  __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
+    const Release release{lane_};
+    const uint32_t rows = kPingPong ? 0 : warpgroup_ * kASlab.row_offset(kWaves * 64);
+    pipeline::HeldSlot held{};  // with products in flight: the slot before
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group) {
+      auto stage = input_.acquire(release);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int j = 0; j < spec::kKGroup; ++j) {
+        const auto from = stage.get_tile(j);
+        const uint64_t b = descriptor_b(from.b());
+        const uint64_t a = descriptor_a(from.a() + rows);
+#pragma unroll
+        for (int wave = 0; wave < kWaves; ++wave)
+          issue(sums[wave], a + wave * (kASlab.row_offset(64) / 16), b, j > 0 ? 1 : group > 0);
+      }
+      ptx::wgmma_commit_group();
+      if constexpr (spec::kMmaInFlight > 0) {
+        ptx::wgmma_wait_group<1>();
+        if (group > 0) input_.release(held, release);
+        held = stage.release_later();
+      } else {
+        ptx::wgmma_wait_group<0>();
+      }
+    }
+    if constexpr (spec::kMmaInFlight > 0) {
+      ptx::wgmma_wait_group<0>();
+      if (groups > 0) input_.release(held, release);
+    }
+#pragma unroll
+    for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
+  }
+
+  /// Each slab's products begin at zero and are added to the sums in f32, times their scales: the tensor cores keep 14
+  /// bits of a sum of fp8 products. With kLag the next are made while some are added. Without, a warpgroup multiplies
+  /// while the other adds, and what lies between its last addition and its next product has to be short: slabs go in
+  /// unrolled rounds, so that ptxas spreads additions over the next slab's beginning, and whether that slab has landed
+  /// is asked ahead of them. (Plain additions would spill in rounds.) Products are not in flight from one round to the
+  /// next: across the end of a loop ptxas lets nobody but wgmma touch registers of products on their way.
+  template <int kLag>
+  __device__ __forceinline__ void multiply_and_add(int groups) {
+    constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
+    bool landed = false;  // the slot of the next group
+    int group = 0;
+    if constexpr (kRound > 1) {
+#pragma unroll 1
+      for (; group + kRound <= groups; group += kRound) multiply_and_add_round<kLag, kRound * spec::kKGroup>(landed);
+    }
+#pragma unroll 1
+    for (; group < groups; ++group) multiply_and_add_round<kLag, spec::kKGroup>(landed);
+  }
+  template <int kLag, int kSlabs>
+  __device__ __forceinline__ void multiply_and_add_round(bool& landed) {
+    constexpr int kPieces = kWaves * kShares, kSets = 1 + kLag, kGroupPieces = kPieces * spec::kKGroup;
+    const uint32_t row = static_cast<uint32_t>(first_row());
+    const Payload& payload = input_.payload();
+    const uint64_t first_a = descriptor_a(payload.a(0) + row / 64 * kASlab.row_offset(64));
+    const uint64_t first_b = descriptor_b(payload.b(0));
+    Products products[kSets];
+    SlabScales::Factors factors[kSlabs][kWaves];
+    pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
+    const auto finish = [&](int number) {  // piece `number` of the round
+      ptx::pin_registers(products[number % kSets]);
+      const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
+      const auto release = [&] { input_.release(slots[number / kGroupPieces], Release{lane_}); };
+      if (ends && !SlabScales::kReadsSlot) release();
+      if (ends && !kPingPong) landed = input_.try_acquire();  // the next slot may be the other warpgroup's
+      add(number % kPieces, products[number % kSets], factors[number / kPieces][number % kPieces / kShares]);
+      if (ends && SlabScales::kReadsSlot) {
+        __syncwarp();  // all lanes have read the slot's scales
+        release();
+      }
+    };
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      if (slab % spec::kKGroup == 0) {
+        slots[slab / spec::kKGroup] = input_.acquire(Release{lane_}, landed).release_later();
+        landed = false;
+      }
+      const uint32_t tile = slots[slab / spec::kKGroup].index * spec::kKGroup + slab % spec::kKGroup;
+      const uint64_t a = ptx::wgmma_descriptor_at(first_a, tile * (kABytes / 16));
+      const uint64_t b = ptx::wgmma_descriptor_at(first_b, tile * (kBBytes / 16));
+      slab_scales_.next();
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const int number = slab * kPieces + piece;
+        if (piece % kShares == 0) {
+          const int wave = piece / kShares;
+          slab_scales_.read(payload.scales(static_cast<int>(tile)), row, wave, factors[slab][wave]);
+          // All lanes have read the slot's scales, ahead of the arrival that lets go of them.
+          if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
+            __syncwarp();
+        }
+        if (number > kLag) settle((number - kLag - 1) % kPieces);  // ahead of those that take their registers
+        ptx::wgmma_fence();
+        issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
+              b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
+        ptx::wgmma_commit_group();
+        if (number < kLag) continue;
+        ptx::wgmma_wait_group<kLag>();
+        finish(number - kLag);
+      }
+    }
+    if constexpr (kLag > 0) {
+      ptx::wgmma_wait_group<0>();
+      finish(kSlabs * kPieces - 1);
+      settle((kSlabs * kPieces - 2) % kPieces);
+    }
+    settle(kPieces - 1);
+  }
+  __device__ __forceinline__ void add(int piece, const Products& products, const SlabScales::Factors& factors) {
+    slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
+  }
+  /// Piece `piece` has been added: nobody reads its registers any more.
+  __device__ __forceinline__ void settle(int piece) {
+    ptx::pin_registers(reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]));
+  }
+
+  /// As above, where several slabs' products are made before they are added: all of the tile's have registers.
+  template <int kRun>
+  __device__ __forceinline__ void multiply_runs_and_add(int groups) {
+    static_assert(kRun * spec::kKGroup == spec::kPromotion && kProductColumns == spec::kBlockN);
+    Sums products;
+#pragma unroll 1
+    for (int begin = 0; begin < groups; begin += kRun) {
+      multiply(products, min(kRun, groups - begin));
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+        for (int i = 0; i < spec::kBlockN / 2; ++i) sums_[wave][i] += products[wave][i];
+    }
+  }
+
+  /// What writes sums beside wgmma defines them for every tile: ptxas would serialise the products, or keep the last
+  /// tile's sums beside what became of them.
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+      for (float& sum : sums_[wave]) sum = 0;
+  }
+
+  const Work work_;
+  pipeline::InputConsumer<Input> input_;
+  const EndScales scales_;
+  SlabScales slab_scales_;
+  const TileStore store_;
+  const uint32_t warpgroup_, lane_;
+  Sums sums_;
+};
+
+}  // namespace
+}  // namespace kernelwright
+
+extern "C" __global__ void __launch_bounds__(kernelwright::kThreads, 1)
+    KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::GemmParams params) {
+  using namespace kernelwright;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const uint32_t base = ptx::shared_address(memory), barriers = base + kLayout.barriers;
+  const Payload payload{{base + kLayout.a, base + kLayout.b}, base + kLayout.scales};
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    Input::init(barriers, 1, 4 * kTileWarpgroups * kCluster);
+  } else if (threadIdx.x == 32) {
+    ptx::prefetch_tensormap(params.a);
+    ptx::prefetch_tensormap(params.b);
+    ptx::prefetch_tensormap(spec::kBlockN >= kStoreColumns ? params.d : params.d_tail);
+    if constexpr (kBlockScales) ptx::prefetch_tensormap(params.scales);
+  } else if (kTakesTurns && threadIdx.x == 64) {
+    ptx::st_shared_u32(base + kLayout.item, policy::take_item(params.turnstile));
+  }
+  if constexpr (kCluster > 1) {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  const int item = kTakesTurns ? static_cast<int>(ptx::ld_shared_u32(base + kLayout.item)) : 0;
+  if (warp < 4) {
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<kLoadRegisters>();
+    if (warp == 0 && ptx::elect_one()) Loader(params, item, barriers, payload).run();
+  } else {
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<kMathRegisters>();
+    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();
+    MathWarpgroup(params, item, base, barriers, payload, warp / 4 - 1).run();
+  }
+}

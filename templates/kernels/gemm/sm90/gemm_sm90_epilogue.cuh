@@ -1,0 +1,116 @@
+/// What gemm_sm90 adds to its sums and makes of them: activation(alpha acc + bias) + beta c, in f32 registers.
+#pragma once
+
+#include "kernels/gemm/gemm_epilogue.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
+#include "ptx/memory.cuh"
+#include "tile/element.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Elements of c and bias for a thread's part of a warp's 16 rows and up to kMost columns of the tile, as they lie in
+/// memory. They are loaded well ahead of their use; where rows or columns end nothing is read.
+template <int kMost>
+class Addends {
+  using Stored = tile::Storage<spec::kCDType>;
+  static constexpr bool kHalves = sizeof(Stored) == 2;
+  // Neighbours in memory come as pairs: columns of the tile, unless these are rows of d.
+  static constexpr bool kPairs = !spec::kSwapAb;
+  static constexpr int kPairWords = kHalves ? 1 : 2, kTiles = kMost / 8;
+
+ public:
+  /// `row`, `column`: of the tile's first here, in the whole. kColumns of kMost.
+  template <int kColumns>
+  __device__ __forceinline__ void load(const GemmParams& params, int row, int column, uint32_t lane) {
+    if (!kPairs || lie_in_pairs(params))
+      load_as<kColumns, true>(params, row, column, lane);
+    else
+      load_as<kColumns, false>(params, row, column, lane);
+  }
+
+  /// Values of d from sums.
+  template <int kCount>
+  __device__ __forceinline__ void apply(const GemmParams& params, const float (&sums)[kCount],
+                                        float (&values)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int tile = i / 4, r = i / 2 % 2, e = i % 2;
+      float bias = 0, c = 0;
+      if constexpr (spec::kBias) bias = kPairs ? of_pair(&bias_[tile * kPairWords], e) : addend_of(bias_[r], 0);
+      if constexpr (spec::kAddsC) c = kPairs ? of_pair(&c_[(tile * 2 + r) * kPairWords], e) : addend_of(c_[i], 0);
+      values[i] = finished(sums[i], params.alpha, bias, params.beta, c);
+    }
+  }
+
+ private:
+  /// Whether all pairs are whole and aligned.
+  __device__ __forceinline__ static bool lie_in_pairs(const GemmParams& params) {
+    uint64_t bits = static_cast<uint64_t>(params.n) * sizeof(Stored);
+    if constexpr (spec::kBias) bits |= reinterpret_cast<uint64_t>(params.bias);
+    if constexpr (spec::kAddsC)
+      bits |= reinterpret_cast<uint64_t>(params.c) | static_cast<uint64_t>(params.c_stride) * sizeof(Stored);
+    return bits % (2 * sizeof(Stored)) == 0;
+  }
+  template <int kColumns, bool kAligned>
+  __device__ __forceinline__ void load_as(const GemmParams& params, int row, int column, uint32_t lane) {
+    const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
+    const int left = params.n - first;  // columns
+    const Stored* const bias = static_cast<const Stored*>(params.bias);
+    const Stored* const c = static_cast<const Stored*>(params.c);
+    if constexpr (spec::kBias && kPairs) {
+#pragma unroll
+      for (int tile = 0; tile < kColumns / 8; ++tile)
+        load_pair<kAligned>(&bias_[tile * kPairWords], bias + first + tile * 8, left - tile * 8);
+    } else if constexpr (spec::kBias) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) bias_[r] = load_one(bias + upper + 8 * r, upper + 8 * r < params.m);
+    }
+    if constexpr (spec::kAddsC) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int at = upper + 8 * r, exist = at < params.m ? left : 0;
+        if constexpr (kPairs) {
+          const Stored* const from = c + at * params.c_stride + first;
+#pragma unroll
+          for (int tile = 0; tile < kColumns / 8; ++tile)
+            load_pair<kAligned>(&c_[(tile * 2 + r) * kPairWords], from + tile * 8, exist - tile * 8);
+        } else {
+          const Stored* const from = c + first * params.c_stride + at;
+#pragma unroll
+          for (int tile = 0; tile < kColumns / 8; ++tile)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              c_[tile * 4 + r * 2 + e] = load_one(from + (tile * 8 + e) * params.c_stride, tile * 8 + e < exist);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ static uint32_t load_one(const Stored* from, bool exists) {
+    if constexpr (kHalves)
+      return ptx::ld_global_u16_if(from, exists);
+    else
+      return ptx::ld_global_u32_if(from, exists);
+  }
+  template <bool kAligned>
+  __device__ __forceinline__ static void load_pair(uint32_t* to, const Stored* from, int left) {
+    if constexpr (kAligned && kHalves) {
+      to[0] = ptx::ld_global_u32_if(from, left > 0);
+    } else if constexpr (kAligned) {
+      ptx::ld_global_v2_u32_if(to, from, left > 0);
+    } else {
+      const uint32_t low = load_one(from, left > 0), high = load_one(from + 1, left > 1);
+      to[0] = kHalves ? low | high << 16 : low;
+      if constexpr (!kHalves) to[1] = high;
+    }
+  }
+  __device__ __forceinline__ static float of_pair(const uint32_t* pair, int which) {
+    return kHalves ? addend_of(pair[0], which) : addend_of(pair[which], 0);
+  }
+
+  uint32_t bias_[!spec::kBias ? 1 : kPairs ? kTiles * kPairWords : 2];
+  uint32_t c_[!spec::kAddsC ? 1 : kPairs ? kTiles * 2 * kPairWords : kTiles * 4];
+};
+
+}  // namespace
+}  // namespace kernelwright

@@ -1,0 +1,186 @@
+/// Scales of gemm_sm90's operands, as a thread of a math warpgroup meets them: its rows of a product of 64 are
+/// 16 * warp + lane / 4 and 8 more, its columns 8 j + 2 (lane % 4) and one more.
+#pragma once
+
+#include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
+#include "ptx/memory.cuh"
+
+namespace kernelwright {
+namespace {
+
+/// Scales that a whole row and a whole column have, or all: they multiply the sums once k is done.
+class EndScales {
+ public:
+  static constexpr bool kAny = spec::kScales == ScaleKind::kPerTensor || spec::kScales == ScaleKind::kPerToken;
+
+  __device__ __forceinline__ explicit EndScales(const GemmParams& params)
+      : a_(params.scale_a), b_(params.scale_b), m_(params.m), n_(params.n) {}
+
+  /// `row`, `column`: of the warpgroup's part of the tile. Scales past the end are not read.
+  __device__ __forceinline__ void apply(Sums& sums, int row, int column) const {
+    if constexpr (spec::kScales == ScaleKind::kPerTensor) {
+      const float factor = ptx::ld_global_settled_f32(ptx::opaque(a_)) * ptx::ld_global_settled_f32(ptx::opaque(b_));
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+        for (float& sum : sums[wave]) sum *= factor;
+    } else if constexpr (spec::kScales == ScaleKind::kPerToken) {
+      const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
+      const int first = row + warp * 16 + lane / 4;
+      const float *const a = ptx::opaque(a_), *const b = ptx::opaque(b_);
+      float of_row[kWaves][2];
+#pragma unroll
+      for (int i = 0; i < 2 * kWaves; ++i)
+        of_row[i / 2][i % 2] = ptx::ld_global_settled_f32(a + min(first + i / 2 * 64 + i % 2 * 8, m_ - 1));
+#pragma unroll
+      for (int tile = 0; tile < spec::kBlockN / 8; ++tile)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float of_column = ptx::ld_global_settled_f32(b + min(column + tile * 8 + lane % 4 * 2 + i, n_ - 1));
+#pragma unroll
+          for (int wave = 0; wave < kWaves; ++wave) {
+            sums[wave][tile * 4 + i] *= of_row[wave][0] * of_column;
+            sums[wave][tile * 4 + 2 + i] *= of_row[wave][1] * of_column;
+          }
+        }
+    }
+  }
+
+ private:
+  const float* const a_;
+  const float* const b_;
+  const int m_, n_;
+};
+
+/// That divides `number`, and is at most `most`.
+constexpr int greatest_power_of_two(int number, int most) {
+  while (number % most != 0) most /= 2;
+  return most;
+}
+
+/// Scales of blocks, slab by slab. Those of single rows lie in the slot; those of 128 x 128 elements are few and read
+/// from memory, a slab ahead of their use.
+class BlockScales {
+  static constexpr int kBlock = 128;
+  // What a warpgroup has of a tile may begin in the middle of a block, at a multiple of kStep, and end in another.
+  static constexpr int kExtent = spec::kSwapAb ? kWaves * 64 : spec::kBlockN;
+  static constexpr int kStep = spec::kSwapAb ? 64 : greatest_power_of_two(spec::kBlockN, kBlock);
+  static constexpr int kBlocks = (kBlock - kStep + kExtent - 1) / kBlock + 1;
+
+ public:
+  /// What multiplies the products of one slab and 64 rows.
+  struct Factors {
+    float of[2][kBlocks];  // rows lane / 4, and 8 more; blocks of columns
+    float of_rows;         // with swap_ab: all rows', and where the slot has each column's
+    uint32_t columns;
+  };
+  static constexpr bool kReadsSlot = spec::kSwapAb;  // when products are added
+
+  __device__ __forceinline__ explicit BlockScales(const GemmParams& params)
+      : blocks_(spec::kSwapAb ? params.scale_a : params.scale_b),
+        stride_(spec::kSwapAb ? params.scale_a_stride : params.scale_b_stride),
+        last_block_(((spec::kSwapAb ? params.m : params.n) - 1) / kBlock),
+        last_slab_((params.k - 1) / kSlabDepth) {}
+
+  /// A tile will begin. `row`, `column`: of the warpgroup's part of it.
+  __device__ __forceinline__ void begin(int row, int column, int slab) {
+    const int first = spec::kSwapAb ? row : column;
+    offset_ = first % kBlock;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) at_[i] = ptx::opaque(blocks_) + min(first / kBlock + i, last_block_) * stride_;
+    slab_ = slab;
+    read_ahead();
+  }
+  /// The next slab begins.
+  __device__ __forceinline__ void next() {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) block_[i] = ahead_[i];
+    ++slab_;
+    read_ahead();
+  }
+  /// The slab's for wave `wave` of the warpgroup, whose first row in the tile is `row`. Those of single rows are at
+  /// `scales`.
+  __device__ __forceinline__ void read(uint32_t scales, uint32_t row, int wave, Factors& factors) const {
+    const uint32_t lane = threadIdx.x % 32;
+    if constexpr (spec::kSwapAb) {
+      factors.of_rows = of_block(block_, wave * 64);
+      factors.columns = scales + lane % 4 * 8;
+    } else {
+      const uint32_t at = scales + (row + wave * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4) * 4;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float of_row = ptx::ld_shared_f32(at + half * 32);
+#pragma unroll
+        for (int i = 0; i < kBlocks; ++i) factors.of[half][i] = of_row * block_[i];
+      }
+    }
+  }
+  /// sums += factors * products, of columns `first` and on of the tile.
+  __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,
+                                      const Factors& factors) const {
+#pragma unroll
+    for (int tile = 0; tile < kProductColumns / 8; ++tile) {
+      const int column = first + tile * 8;
+      if constexpr (spec::kSwapAb) {
+        float of_column[2];
+        ptx::ld_shared_v2_f32(factors.columns + column * 4, of_column);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums[column / 2 + i] += products[tile * 4 + i] * (factors.of_rows * of_column[i % 2]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sums[column / 2 + i] += products[tile * 4 + i] * of_block(factors.of[i / 2], column);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void read_ahead() {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) ahead_[i] = ptx::ld_global_settled_f32(at_[i] + min(slab_, last_slab_));
+  }
+  /// That of the block which row or column `at` of the tile is in: one of two that are known, by where the tile begins.
+  __device__ __forceinline__ float of_block(const float (&of)[kBlocks], int at) const {
+    const int low = at / kBlock, high = (at + kBlock - kStep) / kBlock;
+    if (low == high) return of[low];
+    return offset_ + at / kStep * kStep >= high * kBlock ? of[high] : of[low];
+  }
+
+  const float* const blocks_;
+  const int64_t stride_;
+  const int last_block_, last_slab_;
+  const float* at_[kBlocks];
+  float block_[kBlocks], ahead_[kBlocks];
+  int slab_, offset_;
+};
+
+/// No scales: products are added as they are.
+class NoBlockScales {
+ public:
+  struct Factors {};
+  static constexpr bool kReadsSlot = false;
+  __device__ __forceinline__ explicit NoBlockScales(const GemmParams&) {}
+  __device__ __forceinline__ void begin(int, int, int) {}
+  __device__ __forceinline__ void next() {}
+  __device__ __forceinline__ void read(uint32_t, uint32_t, int, Factors&) const {}
+  __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,
+                                      const Factors&) const {
+#pragma unroll
+    for (int i = 0; i < kProductColumns / 2; ++i) sums[first / 2 + i] += products[i];
+  }
+};
+
+template <bool kScaled>
+struct SlabScalesOf {
+  using Type = NoBlockScales;
+};
+template <>
+struct SlabScalesOf<true> {
+  using Type = BlockScales;
+};
+/// What the products of a slab are added with.
+using SlabScales = SlabScalesOf<kBlockScales>::Type;
+
+}  // namespace
+}  // namespace kernelwright

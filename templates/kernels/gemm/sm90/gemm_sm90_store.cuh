@@ -1,0 +1,226 @@
+/// The end of a tile of gemm_sm90: parts of k are added, and results go to memory.
+#pragma once
+
+#include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
+#include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
+#include "policy/turnstile.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+#include "tile/output_slab.cuh"
+
+namespace kernelwright {
+namespace {
+
+constexpr int kStoreColumns = contract::gemm_store_columns(tile::kBytesOf<spec::kDDType>);
+constexpr int kTailColumns = spec::kBlockN % kStoreColumns;
+
+/// A warpgroup's view of a tile's end.
+class TileStore {
+ public:
+  __device__ __forceinline__ TileStore(const GemmParams& params, uint32_t base, uint32_t warpgroup)
+      : params_(params),
+        base_(base),
+        warpgroup_(warpgroup),
+        warp_(threadIdx.x / 32 % 4),
+        lane_(threadIdx.x % 32),
+        output_(base + kLayout.output + (warpgroup * 4 + warp_) * spec::kStoreStages * contract::kGemmStoreSlabBytes) {}
+
+  /// Of a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`, and leaves them for
+  /// the next one. False: there is one, and it goes on with the tile.
+  __device__ __forceinline__ bool take_turn(Sums& sums, int tile, int part) const {
+    const int warp = static_cast<int>(math_warp()), thread = warp * 32 + static_cast<int>(lane_);
+    constexpr int kCount = kWaves * spec::kBlockN / 2, kStep = 4 * 32 * kMathWarps;
+    const policy::Turnstile<kParts> turnstile(params_.turnstile.turns + tile * kMathWarps + warp, part);
+    turnstile.wait();
+    turnstile.exchange(reinterpret_cast<float(&)[kCount]>(sums),
+                       params_.turnstile.partials + int64_t{tile} * (kCount / 4 * kStep) + thread * 4, kStep);
+    turnstile.pass();
+    return turnstile.is_last();
+  }
+
+  /// `row`, `column`: of the warpgroup's part of the tile. `any`: whether a product was made at all.
+  __device__ __forceinline__ void operator()(Sums& sums, int row, int column, bool any) const {
+    if constexpr (kTileCtas > 1)
+      exchange_and_store(sums, row, column, any);
+    else
+      store<0, spec::kBlockN>(sums, row, column);
+  }
+  /// Shared memory outlives what is read of it.
+  __device__ __forceinline__ void finish() const {
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();
+  }
+
+ private:
+  // ---- parts of k in a cluster: a CTA has one tile, so that the ring is free at its end ----
+
+  // What a CTA adds up and stores: a band of columns, whole slabs; where the tile has too few, rows, whole warps.
+  static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kStoreColumns) != 0;
+  static_assert(!kOfRows || kMathWarps % kTileCtas == 0, "bands of whole slabs or of whole warps");
+  static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
+  static constexpr int kBandColumns = kOfRows ? spec::kBlockN : spec::kBlockN / kTileCtas;
+  static constexpr int kBandPieces = kWaves * kBandColumns / 2 / 4, kBandThreads = 32 * kBandWarps;
+  static_assert(kTileCtas == 1 || kTileCtas * kBandPieces * kBandThreads * 16 <= kLayout.output,
+                "what the ring has room for");
+  __device__ __forceinline__ uint32_t math_warp() const { return warpgroup_ * 4 + warp_; }
+  /// Where CTA `from` puts piece i, 16 bytes, of its sums in another CTA's band, for the thread there that is this one.
+  __device__ __forceinline__ uint32_t staged(int from, int i) const {
+    const uint32_t thread = math_warp() % kBandWarps * 32 + lane_;
+    return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kBandThreads + thread) * 16;
+  }
+  /// Of band kWhich of columns, or of band 0 of rows.
+  template <int kWhich>
+  __device__ __forceinline__ static float (&piece(Sums& sums, int i))[4] {
+    constexpr int kOfWave = kBandColumns / 2;
+    return reinterpret_cast<float(&)[4]>(sums[i * 4 / kOfWave][kWhich * kOfWave + i * 4 % kOfWave]);
+  }
+
+  __device__ __forceinline__ void exchange_and_store(Sums& sums, int row, int column, bool any) const {
+    const int rank = static_cast<int>(ptx::cluster_ctarank());
+    if (!any) {
+#pragma unroll
+      for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+        for (float& sum : sums[wave]) sum = 0;
+    }
+    sync_cluster();  // all products have read their rings
+    if constexpr (kOfRows) {
+      const int owner = static_cast<int>(math_warp()) / kBandWarps;
+      if (owner != rank) send<0>(sums, rank, owner);
+      sync_cluster();
+      if (owner == rank) add_and_store<0>(sums, rank, row, column);
+    } else {
+      send_columns<0>(sums, rank);
+      sync_cluster();
+      add_and_store_columns<0>(sums, rank, row, column);
+    }
+  }
+  __device__ __forceinline__ static void sync_cluster() {
+    ptx::barrier_cluster_arrive();
+    ptx::barrier_cluster_wait();
+  }
+  template <int kWhich>
+  __device__ __forceinline__ void send(Sums& sums, int rank, int owner) const {
+#pragma unroll
+    for (int i = 0; i < kBandPieces; ++i) ptx::st_shared_cluster_v4(staged(rank, i), owner, piece<kWhich>(sums, i));
+  }
+  template <int kWhich>
+  __device__ __forceinline__ void send_columns(Sums& sums, int rank) const {
+    if (kWhich != rank) send<kWhich>(sums, rank, kWhich);
+    if constexpr (kWhich + 1 < kTileCtas) send_columns<kWhich + 1>(sums, rank);
+  }
+  /// In the order of k, whoever adds. `own`: which part is this CTA's.
+  template <int kWhich>
+  __device__ __forceinline__ void add_and_store(Sums& sums, int own, int row, int column) const {
+#pragma unroll
+    for (int i = 0; i < kBandPieces; ++i) {
+      float(&here)[4] = piece<kWhich>(sums, i);
+      float sum[4];
+#pragma unroll
+      for (int part = 0; part < kTileCtas; ++part) {
+        float value[4];
+        if (part == own) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) value[j] = here[j];
+        } else {
+          ptx::ld_shared_v4_f32(staged(part, i), value);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[j] = part == 0 ? value[j] : sum[j] + value[j];
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) here[j] = sum[j];
+    }
+    store<kWhich * kBandColumns, kBandColumns>(sums, row, column);
+  }
+  template <int kWhich>
+  __device__ __forceinline__ void add_and_store_columns(Sums& sums, int rank, int row, int column) const {
+    if (kWhich == rank) add_and_store<kWhich>(sums, kWhich, row, column);
+    if constexpr (kWhich + 1 < kTileCtas) add_and_store_columns<kWhich + 1>(sums, rank, row, column);
+  }
+
+  // ---- slabs: what a warp stores at once ----
+
+  /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and a slab's columns at a time to
+  /// shared memory, from where TMA stores them; rows and columns past the end are not stored.
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ void store(const Sums& sums, int row, int column) const {
+    constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
+    // What is added to the next slab is on its way while this one is stored, where registers allow.
+    constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
+    constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kTileCtas == 1 || kWaves == 1) ? 1 : 0;
+    Addends<kStoreColumns> addends[kAhead + 1];
+    const auto load = [&](int number) {
+      if constexpr (!kPlainSums)
+        load_addends(addends[number % (kAhead + 1)], row + number / kChunks * 64, column,
+                     kFirstChunk + number % kChunks);
+    };
+    if constexpr (kAhead > 0) load(0);
+#pragma unroll
+    for (int wave = 0; wave < kWaves; ++wave)
+#pragma unroll
+      for (int chunk = kFirstChunk; chunk < kFirstChunk + kChunks; ++chunk) {
+        constexpr int kStages = spec::kStoreStages;
+        const int number = wave * kChunks + chunk - kFirstChunk;
+        if (number + kAhead < kWaves * kChunks) load(number + kAhead);
+        // A tile begins with the first stage, which an odd number of slabs of the last tile may have ended with.
+        constexpr bool kEven = kWaves * kChunks % kStages == 0;
+        // Where a CTA has one tile, its first slabs find nothing on its way.
+        if (kParts == 1 || number >= kStages) {
+          if (lane_ == 0) {
+            if (number > 0 || kEven)
+              ptx::cp_async_bulk_wait_group_read<kStages - 1>();
+            else
+              ptx::cp_async_bulk_wait_group_read<0>();
+          }
+          __syncwarp();
+        }
+        const uint32_t slab = output_ + number % kStages * contract::kGemmStoreSlabBytes;
+        const bool whole = chunk < spec::kBlockN / kStoreColumns;
+        if (whole)
+          put<kStoreColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
+        else
+          put<kTailColumns>(slab, sums[wave], chunk, addends[number % (kAhead + 1)]);
+        ptx::fence_proxy_async_shared();
+        __syncwarp();
+        if (lane_ == 0) {
+          const int tile_row = row + wave * 64 + static_cast<int>(warp_) * 16,
+                    tile_column = column + chunk * kStoreColumns;
+          ptx::cp_async_bulk_tensor_2d_store(whole ? params_.d : params_.d_tail, spec::kSwapAb ? tile_row : tile_column,
+                                             spec::kSwapAb ? tile_column : tile_row, slab);
+          ptx::cp_async_bulk_commit_group();
+        }
+      }
+  }
+
+  __device__ __forceinline__ void load_addends(Addends<kStoreColumns>& addends, int row, int column, int chunk) const {
+    const int first = row + static_cast<int>(warp_) * 16;
+    if (chunk < spec::kBlockN / kStoreColumns)
+      addends.template load<kStoreColumns>(params_, first, column + chunk * kStoreColumns, lane_);
+    else
+      addends.template load<kTailColumns>(params_, first, column + chunk * kStoreColumns, lane_);
+  }
+  /// A tile's last columns, where they are not a whole slab, have a box of their own: another's would reach into the
+  /// next tile.
+  template <int kColumns>
+  __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
+                                      const Addends<kStoreColumns>& addends) const {
+    if constexpr (kColumns > 0) {
+      using Slab = tile::OutputSlab<spec::kDDType, spec::kSwapAb, kColumns>;
+      const float(&own)[kColumns / 2] =
+          reinterpret_cast<const float(&)[kColumns / 2]>(sums[chunk * (kStoreColumns / 2)]);
+      if constexpr (kPlainSums) {
+        Slab::put(slab, lane_, own);
+      } else {
+        float values[kColumns / 2];  // accumulators that others than wgmma write would have it wait: C7515
+        addends.apply(params_, own, values);
+        Slab::put(slab, lane_, values);
+      }
+    }
+  }
+
+  const GemmParams& params_;
+  const uint32_t base_, warpgroup_, warp_, lane_, output_;
+};
+
+}  // namespace
+}  // namespace kernelwright
