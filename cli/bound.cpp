@@ -1,4 +1,4 @@
-#include "bound.h"
+#include "cli/bound.h"
 
 namespace kernelwright::cli {
 

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/verify/attention_case.h"
-#include "kernelwright/verify/gemm_case.h"
+#include "kernelwright/verify/attention/case.h"
+#include "kernelwright/verify/gemm/case.h"
 
 namespace kernelwright::cli {
 

@@ -1,4 +1,4 @@
-#include "cache_stats.h"
+#include "cli/cache_stats.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <ctime>
 #include <optional>
 
-#include "exit_code.h"
+#include "cli/exit_code.h"
+#include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "terminal.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cold_launches.h"
+#include "cli/cold_launches.h"
 
 #include <algorithm>
 

@@ -1,16 +1,16 @@
-#include "command_line.h"
+#include "cli/command_line.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "command_manual.h"
-#include "exit_code.h"
+#include "cli/command_manual.h"
+#include "cli/exit_code.h"
+#include "cli/number_options.h"
+#include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "number_options.h"
-#include "verbs.h"
 
 namespace kernelwright::cli {
 namespace {

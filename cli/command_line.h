@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "options.h"
+#include "cli/options.h"
 
 namespace kernelwright::cli {
 

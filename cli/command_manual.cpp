@@ -1,13 +1,13 @@
-#include "command_manual.h"
+#include "cli/command_manual.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "exit_code.h"
+#include "cli/exit_code.h"
+#include "cli/number_options.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "number_options.h"
 
 namespace kernelwright::cli {
 namespace {

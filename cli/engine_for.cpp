@@ -1,13 +1,13 @@
-#include "engine_for.h"
+#include "cli/engine_for.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <thread>
 
+#include "cli/explain/resources.h"
+#include "cli/targets.h"
 #include "kernelwright/generator/error.h"
-#include "resources.h"
-#include "targets.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "cli/options.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "options.h"
 
 namespace kernelwright::cli {
 

@@ -1,10 +1,10 @@
-#include "hazards.h"
+#include "cli/hazards.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "terminal.h"
+#include "cli/terminal.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -1,12 +1,12 @@
 // The pieces of each kind. Templates that use them are in the verbs' files.
-#include "kinds.h"
+#include "cli/kinds.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "bound.h"
+#include "cli/bound.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine/engine.h"
 

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "engine_for.h"
+#include "cli/engine_for.h"
+#include "cli/options.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/gemm_bound.h"
-#include "kernelwright/verify/gemm_device.h"
-#include "options.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
 
 namespace kernelwright::cli {
 

@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "command_line.h"
-#include "exit_code.h"
+#include "cli/command_line.h"
+#include "cli/exit_code.h"
+#include "cli/explain/resources.h"
+#include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "resources.h"
-#include "terminal.h"
 
 namespace kernelwright::cli {
 namespace {

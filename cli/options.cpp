@@ -1,5 +1,5 @@
 // From words to configs, shapes and architectures. Everything that is wrong with the command line is told at once.
-#include "options.h"
+#include "cli/options.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <charconv>
 #include <filesystem>
 
+#include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/problem/validate.h"
-#include "terminal.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "options.h"
 
 namespace kernelwright::cli {
 

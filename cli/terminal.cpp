@@ -1,5 +1,5 @@
 // Plain text first: what is not a terminal gets no escape sequence.
-#include "terminal.h"
+#include "cli/terminal.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

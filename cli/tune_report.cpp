@@ -1,4 +1,4 @@
-#include "tune_report.h"
+#include "cli/tune_report.h"
 
 #include <fmt/format.h>
 

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "cli/terminal.h"
+#include "cli/tune_trials.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/tuned/row.h"
-#include "terminal.h"
-#include "tune_trials.h"
 
 namespace kernelwright::cli {
 

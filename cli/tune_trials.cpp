@@ -1,4 +1,4 @@
-#include "tune_trials.h"
+#include "cli/tune_trials.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 #include <set>
 #include <thread>
 
-#include "cold_launches.h"
+#include "cli/cold_launches.h"
+#include "cli/kinds.h"
+#include "cli/terminal.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/value.h"
-#include "kinds.h"
-#include "terminal.h"
 
 namespace kernelwright::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_for.h"
+#include "cli/engine_for.h"
 #include "kernelwright/generator/plan/candidates.h"
 #include "kernelwright/generator/tuned/row.h"
 #include "kernelwright/runtime/tune/tuner.h"

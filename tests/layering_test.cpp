@@ -1,5 +1,5 @@
 // Reads every #include of the library, the command and the templates, and fails on an arrow drawn backwards:
-//   host    templates/contract <- generator <- runtime <- cli, examples, bench
+//   host    templates/contract <- generator <- runtime <- verify <- cli, examples, bench
 //   device  contract, ptx <- tile <- mma, pipeline <- policy <- kernels; templates include nothing but templates
 // The build's include paths already stop most of these; this test also sees what a path cannot: who may use which
 // library, and where inline asm may stand. The rules are tried on made-up files first, so that they are known to bite.
@@ -84,13 +84,12 @@ Strings includes_of(const std::string& code) {
   return found;
 }
 
-/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" and "cli/verify" for what is a target of its own
-/// inside its folder, else the first folder.
+/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" for what is a target of its own inside its folder,
+/// else the first folder.
 std::string layer_of(const std::string& path) {
   const size_t slash = path.find('/');
   if (starts(path, "templates/")) return path.substr(0, path.find('/', slash + 1));
   if (starts(path, "runtime/emulator/")) return "runtime/emulator";
-  if (starts(path, "cli/verify/")) return "cli/verify";
   return path.substr(0, slash);
 }
 
@@ -101,11 +100,11 @@ const std::map<std::string, std::set<std::string>>& arrows() {
     std::map<std::string, std::set<std::string>> rows = {
         {"generator", {"generator", t + "contract"}},
         {"runtime", {"runtime", "runtime/emulator", "generator", t + "contract"}},
-        {"runtime/emulator", {"runtime/emulator"}},                   // and some headers: see violation_of()
-        {"cli/verify", {"cli/verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
-        {"cli", {"cli", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"runtime/emulator", {"runtime/emulator"}},           // and some headers: see violation_of()
+        {"verify", {"verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
+        {"cli", {"cli", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {"examples", {"examples", "runtime", "generator", t + "contract"}},
-        {"bench", {"bench", "cli/verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
+        {"bench", {"bench", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {t + "contract", {t + "contract"}},
         {t + "ptx", {t + "ptx", t + "contract"}},
     };
@@ -161,7 +160,7 @@ const std::vector<Library>& libraries() {
 
 /// The layer that the name in an #include leads to; "" for the standard library and other people's.
 std::string target_of(const std::string& layer, const std::string& name) {
-  if (starts(name, "kernelwright/verify/")) return "cli/verify";
+  if (starts(name, "kernelwright/verify/")) return "verify";
   if (starts(name, "kernelwright/")) return layer_of(name.substr(std::string_view("kernelwright/").size()));
   if (starts(name, "contract/")) return "templates/contract";
   if (starts(layer, "templates/") && name.find('/') != std::string::npos) return layer_of("templates/" + name);
@@ -191,8 +190,8 @@ std::string violation_of(const std::string& path, const std::string& name) {
        name == "kernelwright/generator/checked.h" || name == "kernelwright/generator/problem/enums.h" ||
        name == "kernelwright/generator/error.h"))
     return "";
-  // cli/verify/x_device carries a call to a device and back; the reference itself shares no code with the engine.
-  if (starts(path, "cli/verify/") && path.find("_device.") != std::string::npos && target == "runtime") return "";
+  // verify/<kind>/device carries a call to a device and back; the reference itself shares no code with the engine.
+  if (starts(path, "verify/") && path.find("device") != std::string::npos && target == "runtime") return "";
   const auto row = arrows().find(layer);
   if (row == arrows().end()) return "stands in a folder that this test does not know: add its row to arrows()";
   if (row->second.count(target)) return "";
@@ -225,7 +224,7 @@ TEST(Layering, EveryIncludePointsDownwards) {
   const fs::path root = test::source_dir();
   Strings found;
   std::map<std::string, int> files;
-  for (const char* folder : {"generator", "runtime", "cli", "templates", "examples", "bench"}) {
+  for (const char* folder : {"generator", "runtime", "verify", "cli", "templates", "examples", "bench"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();
       if (!ends(path, ".h") && !ends(path, ".cpp") && !ends(path, ".cuh") && !ends(path, ".cu") && !ends(path, ".c"))
@@ -237,7 +236,8 @@ TEST(Layering, EveryIncludePointsDownwards) {
     }
   }
   EXPECT_THAT(found, IsEmpty());
-  for (const char* folder : {"generator", "runtime", "cli", "templates"}) EXPECT_GT(files[folder], 0) << folder;
+  for (const char* folder : {"generator", "runtime", "verify", "cli", "templates"})
+    EXPECT_GT(files[folder], 0) << folder;
 }
 
 struct Case {
@@ -265,9 +265,9 @@ INSTANTIATE_TEST_SUITE_P(
              "generator must not see runtime"},
         Case{"generator/a.cpp", "#include \"../runtime/engine.h\"", "climbs out of its folder"},
         Case{"generator/a.cpp", "#include \"tests/support/x.h\"", "generator must not see tests"},
-        Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "runtime must not see cli"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "runtime must not see cli"},
         Case{"runtime/a.cpp", "#include \"reference/attention.h\"", "runtime must not see reference"},
-        Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs.h\"", "examples must not see cli"},
+        Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "examples must not see cli"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/source/spec.h\"",
              "runtime/emulator must not see generator"},
         Case{"runtime/emulator/a.cpp", "#include \"kernelwright/generator/attention/shared_map.h\"",
@@ -278,9 +278,8 @@ INSTANTIATE_TEST_SUITE_P(
              "runtime/emulator must not see runtime"},
         Case{"runtime/emulator/a.cpp", "#include \"contract/attention_portable.h\"",
              "runtime/emulator must not see templates/contract"},
-        Case{"cli/verify/a.cpp", "#include \"kernelwright/runtime/engine/engine.h\"",
-             "cli/verify must not see runtime"},
-        Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see cli/verify"},
+        Case{"verify/a.cpp", "#include \"kernelwright/runtime/engine/engine.h\"", "verify must not see runtime"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/verify/random.h\"", "runtime must not see verify"},
         Case{"generator/problem.cpp", "#include <nlohmann/json.hpp>", "belongs in generator/json/*.cpp"},
         Case{"generator/json/config_json.h", "#include <nlohmann/json_fwd.hpp>", "belongs in generator/json/*.cpp"},
         Case{"runtime/cuda/driver.cpp", "#include <nvrtc.h>", "belongs in runtime/compile/compiler.cpp"},
@@ -290,7 +289,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/engine/engine.h", "#include <fmt/core.h>", "no installed header"},
         Case{"generator/plan.h", "#include \"contract/attention_params.h\"", "no installed header"},
         Case{"runtime/engine/engine.cpp", "#include <CLI/CLI.hpp>", "belongs in cli/"},
-        Case{"cli/run.cpp", "#include <gtest/gtest.h>", "belongs in tests/"},
+        Case{"cli/verbs/run.cpp", "#include <gtest/gtest.h>", "belongs in tests/"},
         Case{"templates/kernels/gemm.cu", "#include <cuda_bf16.h>", "templates include nothing but templates"},
         Case{"templates/tile/a.cuh", "#include \"mma/sm80.cuh\"", "templates/tile must not see templates/mma"},
         Case{"templates/ptx/a.cuh", "#include \"tile/a.cuh\"", "templates/ptx must not see templates/tile"},
@@ -320,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(
              "#include \"kernelwright/generator/problem/enums.h\"\n#include \"kernelwright/generator/error.h\"",
              ""},
         Case{"runtime/engine/engine_state.cpp", "#include \"kernelwright/runtime/emulator/emulator_backend.h\"", ""},
-        Case{"cli/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine/engine.h\"", ""},
+        Case{"cli/verbs/run.cpp", "#include <CLI/CLI.hpp>\n#include \"kernelwright/runtime/engine/engine.h\"", ""},
         Case{"templates/kernels/a.cu", "#include \"spec.h\"\n#include \"policy/a.cuh\"\n#include \"mma/sm80.cuh\"", ""},
         Case{"templates/ptx/a.cuh", "void f() { asm volatile(\"bar.sync 0;\"); }", ""},
         Case{"generator/a.cpp", "// #include <cuda.h>\n/*\n#include <cuda.h>\n*/", ""},

@@ -41,8 +41,8 @@ class QuantizeKernel : public KernelHandle<detail::QuantizeKind, QuantizeProblem
  public:
   QuantizeKernel() = default;
 
-  /// Queues elements, scales = quantised x on `stream`, one launch; cli/verify/block_formats.h has the arithmetic, to
-  /// the bit. All scales of the atoms are written, 0 where there is neither row nor k; of the elements, rows alone.
+  /// Queues elements, scales = quantised x on `stream`, one launch; verify/formats/block_formats.h has the arithmetic,
+  /// to the bit. All scales of the atoms are written, 0 where there is neither row nor k; of the elements, rows alone.
   /// Allocates nothing once the kernel is ready and waits for nothing; legal while `stream` captures.
   ///
   /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver

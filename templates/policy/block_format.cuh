@@ -1,5 +1,5 @@
 /// The block-scaled formats as quantisers see them: the scale of a block from its largest magnitude, and what brings a
-/// value to the scale of elements. cli/verify/block_formats.h defines them for the host, to the bit.
+/// value to the scale of elements. verify/formats/block_formats.h defines them for the host, to the bit.
 #pragma once
 
 #include "contract/integers.h"

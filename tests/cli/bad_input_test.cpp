@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "cli/command_fixture.h"
-#include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/formats/npy.h"
 
 namespace kernelwright {
 namespace {

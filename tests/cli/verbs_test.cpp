@@ -5,7 +5,7 @@
 
 #include "cli/command_fixture.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/formats/npy.h"
 
 namespace kernelwright {
 namespace {

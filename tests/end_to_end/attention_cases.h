@@ -8,7 +8,7 @@
 
 #include "end_to_end/attention_problems.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/verify/attention_case.h"
+#include "kernelwright/verify/attention/case.h"
 
 namespace kernelwright {
 

@@ -12,8 +12,8 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/simulated_attention.h"
 
 namespace kernelwright {

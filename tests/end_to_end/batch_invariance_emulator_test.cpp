@@ -6,9 +6,9 @@
 
 #include "end_to_end/attention_problems.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/kernel_faults.h"
 
 namespace kernelwright {

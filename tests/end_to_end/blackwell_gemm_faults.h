@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "kernelwright/verify/gemm_case.h"
+#include "kernelwright/verify/gemm/case.h"
 #include "support/emulated_gemm.h"
 #include "support/kernel_faults.h"
 

@@ -11,8 +11,8 @@
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright {

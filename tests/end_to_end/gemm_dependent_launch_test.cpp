@@ -7,7 +7,7 @@
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/gemm/device.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {

@@ -9,8 +9,8 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/gemm_bound.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
 #include "support/cuda_engine.h"
 #include "support/emulated_gemm.h"
 

@@ -7,7 +7,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {

@@ -8,7 +8,7 @@
 
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/generator/attention/planner.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 
 namespace kernelwright {
 namespace {

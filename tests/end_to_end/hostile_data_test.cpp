@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "support/cuda_engine.h"
 #include "support/emulated_attention.h"
 

@@ -17,10 +17,10 @@
 
 #include "end_to_end/pairwise_lists.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/gemm_bound.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
 #include "support/cuda_engine.h"
 #include "support/watchdog.h"
 

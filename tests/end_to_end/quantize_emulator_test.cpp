@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/gemm_case.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/case.h"
 #include "kernelwright/verify/random.h"
 #include "support/emulated_gemm.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "end_to_end/attention_cases.h"
-#include "kernelwright/verify/attention_case.h"
+#include "kernelwright/verify/attention/case.h"
 
 namespace kernelwright {
 

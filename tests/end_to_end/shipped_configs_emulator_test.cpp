@@ -17,8 +17,8 @@
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
 #include "support/command.h"
 #include "support/paths.h"
 

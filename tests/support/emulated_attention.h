@@ -8,8 +8,8 @@
 #include "end_to_end/attention_cases.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
 #include "support/ptx_store.h"
 
 namespace kernelwright::test {

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "kernelwright/verify/gemm_bound.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
 #include "support/emulated_attention.h"
 
 namespace kernelwright::test {

@@ -17,10 +17,10 @@
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/gemm_bound.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/gemm/bound.h"
+#include "kernelwright/verify/gemm/device.h"
 
 namespace kernelwright::test {
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernelwright/verify/attention_case.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/attention/case.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {

@@ -7,8 +7,8 @@
 #include <numbers>
 #include <vector>
 
-#include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/gemm_case.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/case.h"
 #include "kernelwright/verify/parallel.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Folders of .npy files: what is read, what is refused and with which words, what is written.
-#include "kernelwright/verify/attention_arrays.h"
+#include "kernelwright/verify/attention/arrays.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/npy.h"
 #include "support/simulated_attention.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // The reference against sums done by hand, and against itself where two problems must agree.
-#include "kernelwright/verify/attention_reference.h"
+#include "kernelwright/verify/attention/reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/attention_bound.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/attention/bound.h"
+#include "kernelwright/verify/formats/float_formats.h"
 
 namespace kernelwright {
 namespace {

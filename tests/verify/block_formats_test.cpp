@@ -1,5 +1,5 @@
 // Quantisers of the block-scaled formats against their definition: in exact arithmetic, at every edge, and back again.
-#include "kernelwright/verify/block_formats.h"
+#include "kernelwright/verify/formats/block_formats.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "contract/block_scales.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/random.h"
 
 namespace kernelwright {

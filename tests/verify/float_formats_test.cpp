@@ -1,5 +1,5 @@
 // The conversions against their definition: every code, every midpoint between two codes, and the edges of the range.
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 
 #include <gtest/gtest.h>
 

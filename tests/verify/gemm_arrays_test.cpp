@@ -1,5 +1,5 @@
 // GEMM operands from .npy files: what is read, and what is said of those that do not fit.
-#include "kernelwright/verify/gemm_arrays.h"
+#include "kernelwright/verify/gemm/arrays.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/verify/float_formats.h"
-#include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/formats/npy.h"
 #include "support/expect_message.h"
 
 namespace kernelwright {

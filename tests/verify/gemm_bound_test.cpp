@@ -1,5 +1,5 @@
 // The bound lets a kernel's arithmetic pass and catches a kernel's mistakes.
-#include "kernelwright/verify/gemm_bound.h"
+#include "kernelwright/verify/gemm/bound.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

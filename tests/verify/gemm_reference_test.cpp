@@ -1,5 +1,5 @@
 // The reference against sums done by hand, and what inputs and samples promise.
-#include "kernelwright/verify/gemm_reference.h"
+#include "kernelwright/verify/gemm/reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <mutex>
 #include <set>
 
-#include "kernelwright/verify/block_formats.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/block_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 
 namespace kernelwright {
 namespace {

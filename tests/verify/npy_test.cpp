@@ -1,4 +1,4 @@
-#include "kernelwright/verify/npy.h"
+#include "kernelwright/verify/formats/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

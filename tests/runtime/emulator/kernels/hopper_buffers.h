@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/device/backend.h"
-#include "kernelwright/verify/float_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
 #include "kernelwright/verify/random.h"
 #include "runtime/emulator/kernels/hopper_params.h"
 

@@ -9,8 +9,8 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/verify/attention_device.h"
-#include "kernelwright/verify/gemm_device.h"
+#include "kernelwright/verify/attention/device.h"
+#include "kernelwright/verify/gemm/device.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/mutation/subject_calls.h"
 

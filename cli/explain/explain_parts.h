@@ -1,0 +1,57 @@
+/// What explain says of any kernel, whichever kind of config it is for.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bound.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/runtime/store/kernel_store.h"
+
+namespace kernelwright::cli {
+
+/// A compiled kernel, or why there is none.
+struct Compiled {
+  std::shared_ptr<const Binary> binary;
+  std::string why_not;
+  bool rejected = false;  // by the compiler: a fault of ours
+  int registers() const { return binary ? binary->usage.registers : 0; }
+};
+Compiled compile_if_possible(KernelStore& store, const Spec& spec);
+
+JsonValue to_json(const Binary& binary);
+JsonValue to_json(const std::vector<Choice>& choices);
+JsonValue to_json(const std::vector<SkippedRow>& rows);
+JsonValue to_json(const std::vector<SharedRegion>& regions);
+JsonValue to_json(const TensorMemoryMap& memory);
+JsonValue to_json(const std::string& shape, const PredictedBound& bound);
+
+/// Registers, spills, size and warnings, a line each.
+std::string resources_text(const Style& style, const Compiled& compiled);
+std::string choices_text(const Style& style, const std::vector<Choice>& choices);
+/// Rows that a plan passed over, a line each.
+std::string passed_over_text(const Style& style, const std::vector<SkippedRow>& rows);
+/// All fields, in lines of a readable length.
+std::string spec_text(const Style& style, const Spec& spec);
+std::string shared_map_text(const Style& style, const std::vector<SharedRegion>& regions, int shared_bytes,
+                            const ArchInfo& info);
+
+std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory, const ArchInfo& info);
+
+/// What a device could do at best with each shape; "" without shapes.
+struct BoundOfShape {
+  std::string shape;
+  PredictedBound bound;
+};
+std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, const char* device);
+
+/// explain itself, for each kind. They print, and return an exit code.
+int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config);
+int explain(const Options& options, const NamedConfig& named, const GemmConfig& config);
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,24 @@
+/// Predicted speed, for people and as JSON: generator/attention/timeline/timeline.h for each shape of a config.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/terminal.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/document.h"
+
+namespace kernelwright::cli {
+
+/// "" where there is no model for the plan's kernel, or no shape.
+std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
+                           const std::vector<AttentionShape>& shapes);
+std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,
+                           const std::vector<GemmShape>& shapes);
+
+/// One object for a shape; null where there is no model.
+JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape);
+JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape);
+
+}  // namespace kernelwright::cli

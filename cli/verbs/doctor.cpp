@@ -1,0 +1,217 @@
+// kernelwright doctor: what is installed, what is missing, and what would do.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/disassembler.h"
+#include "cli/exit_code.h"
+#include "cli/terminal.h"
+#include "cli/verbs/verbs.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/cuda/cuda_backend.h"
+#include "kernelwright/runtime/device/backend.h"
+
+namespace kernelwright::cli {
+namespace {
+
+struct Finding {
+  std::string what;
+  bool present;
+  std::string text;    // what was found
+  std::string remedy;  // where it is missing
+};
+
+JsonValue to_json(const DeviceInfo& info) {
+  JsonValue device = JsonValue::object();
+  device.set("name", info.name).set("compute_capability", fmt::format("{}.{}", info.compute_major, info.compute_minor));
+  device.set("arch", info.arch ? JsonValue(to_string(*info.arch)) : JsonValue());
+  return device.set("sms", info.num_sms)
+      .set("memory_bytes", info.memory_bytes)
+      .set("l2_bytes", info.l2_bytes)
+      .set("clock_khz", info.clock_khz);
+}
+
+void find_driver(std::vector<Finding>& findings, JsonValue& object) {
+  try {
+    const std::string version = driver_version();
+    object.set("driver", version);
+    findings.push_back({"driver", true, "for CUDA " + version, ""});
+  } catch (const Error& error) {
+    object.set("driver", JsonValue());
+    findings.push_back({"driver", false, error.what(),
+                        "compile, explain, source, ptx and sass work without one; run and bench do not"});
+  }
+}
+
+bool find_gpus(std::vector<Finding>& findings, JsonValue& devices, std::string& why_none) {
+  try {
+    const auto backend = make_cuda_backend();
+    bool usable = false;
+    for (int i = 0; i < backend->device_count(); ++i) {
+      const DeviceInfo& info = backend->device(i).info();
+      devices.push(to_json(info));
+      usable |= info.arch.has_value();
+      findings.push_back(
+          {fmt::format("GPU {}", i), info.arch.has_value(),
+           fmt::format("{}, {}, {} SMs, {}, L2 {}", info.name,
+                       info.arch ? std::string(to_string(*info.arch))
+                                 : fmt::format("compute capability {}.{}", info.compute_major, info.compute_minor),
+                       info.num_sms, size_text(static_cast<double>(info.memory_bytes)),
+                       size_text(static_cast<double>(info.l2_bytes))),
+           fmt::format("no kernel here is compiled for it; architectures are {}", all_words<Arch>())});
+    }
+    return usable;
+  } catch (const Error& error) {
+    if (findings.back().present)  // else the driver's line has said it
+      findings.push_back({"GPU", false, error.what(), "an NVIDIA GPU from compute capability 8.0 on"});
+    why_none = error.what();
+    return false;
+  }
+}
+
+void find_emulator(std::vector<Finding>& findings, JsonValue& object) {
+  JsonValue archs = JsonValue::array();
+  for (const ArchInfo& row : all_archs()) archs.push(row.name);
+  object.set("emulator", JsonValue::object().set("archs", std::move(archs)));
+  findings.push_back(
+      {"emulator", true,
+       fmt::format("runs kernels on the CPU as {} to {}", all_archs().front().name, all_archs().back().name), ""});
+}
+
+bool find_compiler(std::vector<Finding>& findings, JsonValue& object) {
+  Compiler compiler;
+  JsonValue found = JsonValue::object();
+  found.set("path", compiler.path());
+  try {
+    const std::string version = compiler.version();
+    found.set("version", version);
+    object.set("compiler", std::move(found));
+    findings.push_back({"compiler", true, fmt::format("NVRTC {} at {}", version, compiler.path()), ""});
+    return true;
+  } catch (const Error& error) {
+    found.set("error", error.what());
+    object.set("compiler", std::move(found));
+    findings.push_back(
+        {"compiler", false, error.what(),
+         "a CUDA toolkit from 12.8 on, with CUDA_HOME naming it, or KERNELWRIGHT_NVRTC naming libnvrtc"});
+    return false;
+  }
+}
+
+void find_cache(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  const CubinCache cache(cache_options(options));
+  const std::vector<EntrySummary> entries = cache.list();
+  double bytes = 0;
+  for (const EntrySummary& entry : entries) bytes += static_cast<double>(entry.file_bytes);
+  const bool there = !cache.directory().empty();
+  object.set("cache", JsonValue::object()
+                          .set("directory", cache.directory())
+                          .set("entries", entries.size())
+                          .set("bytes", bytes)
+                          .set("status", cache.status()));
+  findings.push_back(
+      {"cache", there,
+       there ? fmt::format("{}: {} kernel{}, {}", cache.directory(), entries.size(), entries.size() == 1 ? "" : "s",
+                           size_text(bytes))
+             : "in memory only",
+       "set HOME, XDG_CACHE_HOME or KERNELWRIGHT_CACHE_DIR, so that kernels are kept between processes"});
+  std::string status = cache.status();
+  while (!status.empty() && status.back() == '\n') status.pop_back();
+  for (std::size_t at = 0; (at = status.find('\n', at)) != status.npos; at += 12)
+    status.replace(at, 1, "\n           ");
+  findings.push_back({"", true, status, ""});
+}
+
+/// Plans each row of one kind for its own problem; returns how many could be, and adds the others to `unusable`.
+template <class Match>
+std::size_t count_usable(const std::vector<Match>& rows, std::vector<SkippedRow>& unusable) {
+  std::size_t usable = 0;
+  for (const Match& match : rows) try {
+      plan_by_model(match.row->problem, match.row->schedule, match.row->arch);
+      ++usable;
+    } catch (const ConfigError& error) {
+      unusable.push_back({match.name, error.what()});
+    }
+  return usable;
+}
+
+/// Rows that nobody can use are found here, not by a server.
+void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
+  const TunedTable table = TunedTable::from_environment(options.tuned_dir);
+  std::vector<SkippedRow> unusable = table.skipped();
+  const std::size_t usable =
+      count_usable(table.rows<AttentionConfig>(&unusable), unusable) + count_usable(table.rows<GemmConfig>(), unusable);
+  JsonValue list = JsonValue::array();
+  for (const SkippedRow& row : unusable) list.push(JsonValue::object().set("row", row.name).set("reason", row.reason));
+  object.set(
+      "tuned",
+      JsonValue::object().set("directory", table.directory()).set("usable", usable).set("unusable", std::move(list)));
+  findings.push_back({"tuned", unusable.empty(),
+                      fmt::format("{} row{}{}", usable, usable == 1 ? "" : "s",
+                                  table.directory().empty() ? "" : " with those of " + table.directory()),
+                      "rows that cannot be used are passed over; the planner's model chooses there"});
+  for (const SkippedRow& row : unusable) findings.push_back({"", true, row.name + ": " + row.reason, ""});
+}
+
+/// What a machine without a compiler does all the same.
+std::vector<std::string> works_without_compiler(bool can_run) {
+  return {can_run ? "run and bench of kernels in the cache"
+                  : "run and trace of kernels in the cache, with --device emulator",
+          "explain", "source", "emulate", "cache"};
+}
+
+}  // namespace
+
+int doctor(const Options& options) {
+  std::vector<Finding> findings;
+  JsonValue object = JsonValue::object(), devices = JsonValue::array();
+  find_driver(findings, object);
+  std::string gpu_error;
+  const bool can_run = find_gpus(findings, devices, gpu_error);
+  object.set("devices", std::move(devices));
+  if (!gpu_error.empty()) object.set("devices_error", gpu_error);
+  find_emulator(findings, object);
+  const bool can_compile = find_compiler(findings, object);
+  find_cache(options, findings, object);
+  find_tuned_rows(options, findings, object);
+  const auto disassembler = find_disassembler();
+  findings.push_back({"sass", disassembler.has_value(),
+                      disassembler ? disassembler->path : "no nvdisasm and no cuobjdump",
+                      "the CUDA toolkit has both; CUDA_HOME or PATH would name them"});
+  object.set("disassembler", disassembler ? JsonValue(disassembler->path) : JsonValue());
+  object.set("can_compile", can_compile).set("can_run", can_run);
+  const std::vector<std::string> works = can_compile ? std::vector<std::string>{} : works_without_compiler(can_run);
+  if (!can_compile) {
+    JsonValue list = JsonValue::array();
+    for (const std::string& what : works) list.push(what);
+    object.set("works_without_compiler", std::move(list));
+  }
+
+  const int code = can_compile || can_run ? kDone : kMissing;
+  if (options.json) {
+    fmt::print("{}\n", object.set("verdict", code == kDone ? "ok" : "missing").dump());
+    return code;
+  }
+  const Style style(stdout);
+  for (const Finding& finding : findings) {
+    const std::string mark = finding.what.empty() ? " "
+                             : finding.present    ? style.good(style.utf8() ? "✓" : "+")
+                                                  : style.bad(style.utf8() ? "✗" : "-");
+    fmt::print("{} {:<9}{}\n", mark, finding.what, finding.what.empty() ? style.dim(finding.text) : finding.text);
+    if (!finding.present) fmt::print("           {}\n", style.dim(finding.remedy));
+  }
+  fmt::print("{}\n", can_run && can_compile ? "Can compile and run kernels."
+                     : can_compile          ? "Can compile kernels, and run them on the emulator."
+                     : can_run              ? "Can run cached kernels; cannot compile new ones."
+                                            : "Can neither compile kernels nor run them on a GPU.");
+  if (!works.empty()) fmt::print("What works without a compiler: {}.\n", fmt::join(works, "; "));
+  return code;
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,215 @@
+// kernelwright emulate: a smoke run of any PTX on the emulator. Each pointer gets a buffer of its own; what comes out
+// is statistics, how much of each buffer was changed, and what is wrong.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "cli/exit_code.h"
+#include "cli/hazards.h"
+#include "cli/terminal.h"
+#include "cli/verbs/verbs.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/emulator/emulator.h"
+#include "kernelwright/runtime/emulator/ptx/parser.h"
+
+namespace kernelwright::cli {
+namespace {
+
+constexpr const char* kBufferWord = "buffer";
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (!in || text.empty()) throw ConfigError(path, "cannot be read, or is empty; a file of PTX would do");
+  return text;
+}
+
+const emulator::Entry& choose_entry(const emulator::Module& module, const Options& options) {
+  std::vector<std::string> all;
+  for (const emulator::Entry& entry : module.entries) all.emplace_back(entry.name);
+  const std::string names = listed(all);
+  if (options.entry.empty()) {
+    if (module.entries.size() == 1) return module.entries[0];
+    throw ConfigError(
+        "--entry", fmt::format("{} has {} entries; name one of: {}", options.ptx_file, module.entries.size(), names));
+  }
+  if (const emulator::Entry* entry = module.find(options.entry)) return *entry;
+  throw ConfigError("--entry", fmt::format("{} is no entry of {}; it has: {}", options.entry, options.ptx_file, names));
+}
+
+struct Buffer {
+  std::string parameter;
+  std::uint64_t address = 0;
+  std::vector<std::byte> before;
+};
+
+std::vector<std::byte> contents(const Options& options) {
+  std::vector<std::byte> bytes(options.buffer_bytes);
+  if (options.fill == "pattern")
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + (i >> 8) + 7);
+  return bytes;
+}
+
+/// Whether the bits of an integer of `bytes` bytes, signed or not, hold a magnitude.
+bool fits(std::uint64_t magnitude, bool negative, std::uint64_t bytes) {
+  if (bytes >= 8) return !negative || magnitude <= std::uint64_t{1} << 63;
+  return magnitude <= (negative ? std::uint64_t{1} << (8 * bytes - 1) : (std::uint64_t{1} << (8 * bytes)) - 1);
+}
+
+/// The bits of an integer, or of a float for a word that has a point. Throws ConfigError for other words.
+std::uint64_t number(const std::string& word, std::uint64_t bytes) {
+  const char *begin = word.data(), *end = begin + word.size();
+  if (word.find('.') != word.npos) {
+    double value = 0;
+    const auto [stop, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || stop != end || (bytes != 4 && bytes != 8))
+      throw ConfigError("--params", fmt::format("{} is no float for a parameter of {} bytes", word, bytes));
+    std::uint64_t bits = 0;
+    const auto narrow = static_cast<float>(value);
+    if (bytes == 4 && !std::isfinite(narrow))
+      throw ConfigError("--params", fmt::format("{} is too large for a float of 4 bytes", word));
+    if (bytes == 4)
+      std::memcpy(&bits, &narrow, 4);
+    else
+      std::memcpy(&bits, &value, 8);
+    return bits;
+  }
+  const bool negative = word.starts_with('-'), hex = word.find("0x") == (negative ? 1u : 0u);
+  std::uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(begin + negative + (hex ? 2 : 0), end, value, hex ? 16 : 10);
+  if (error != std::errc() || stop != end)
+    throw ConfigError(
+        "--params", fmt::format("{} is no number; an integer, a float with a point or the word buffer would do", word));
+  if (!fits(value, negative, bytes))
+    throw ConfigError("--params", fmt::format("{} is too large for a parameter of {} bytes", word, bytes));
+  return negative ? 0 - value : value;
+}
+
+/// Lays the parameters out, and makes the buffers that they point to.
+std::vector<std::byte> parameters_of(const emulator::Entry& entry, const Options& options,
+                                     emulator::GlobalMemory& memory, std::vector<Buffer>& buffers) {
+  if (options.parameters.size() > entry.parameters.size())
+    throw ConfigError("--params", fmt::format("{} words are given and {} takes {} parameters",
+                                              options.parameters.size(), entry.name, entry.parameters.size()));
+  std::vector<std::byte> bytes(entry.parameter_bytes);
+  for (std::size_t i = 0; i < entry.parameters.size(); ++i) {
+    const auto& [name, variable] = entry.parameters[i];
+    const bool given = i < options.parameters.size();
+    std::uint64_t value = 0;
+    if (given ? options.parameters[i] == kBufferWord : variable.bytes == 8) {
+      if (variable.bytes != 8)
+        throw ConfigError("--params", fmt::format("{} has {} bytes; a buffer's address has 8", name, variable.bytes));
+      Buffer& buffer = buffers.emplace_back(Buffer{std::string(name), 0, contents(options)});
+      value = buffer.address = memory.allocate(buffer.before.size(), fmt::format("the buffer of {}", name));
+      std::memcpy(reinterpret_cast<void*>(value), buffer.before.data(), buffer.before.size());
+    } else if (given) {
+      if (variable.bytes > 8)
+        throw ConfigError("--params",
+                          fmt::format("{} has {} bytes, which no number has; leave it 0 by naming fewer words", name,
+                                      variable.bytes));
+      value = number(options.parameters[i], variable.bytes);
+    }
+    std::memcpy(bytes.data() + variable.offset, &value, std::min<std::uint64_t>(variable.bytes, 8));
+  }
+  return bytes;
+}
+
+std::size_t changed_bytes(const Buffer& buffer) {
+  const auto* now = reinterpret_cast<const std::byte*>(buffer.address);
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < buffer.before.size(); ++i) changed += now[i] != buffer.before[i];
+  return changed;
+}
+
+void copy_dimensions(const std::vector<std::uint32_t>& from, emulator::Dim3& to) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[static_cast<int>(i)] = from[i];
+}
+
+/// What a GPU takes of the grid; above, its number of CTAs would not fit 32 bits either.
+void check_grid(const emulator::LaunchShape& shape) {
+  constexpr std::uint32_t kMostOfYZ = 65535;
+  for (const int axis : {1, 2})
+    if (shape.grid[axis] > kMostOfYZ)
+      throw ConfigError("--grid",
+                        fmt::format("{} of {} is outside [1, {}]", shape.grid[axis], axis == 1 ? "Y" : "Z", kMostOfYZ));
+  const double ctas = static_cast<double>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
+  if (ctas > std::numeric_limits<std::int32_t>::max())
+    throw ConfigError("--grid", fmt::format("{:.4g} CTAs are more than the 2^31 - 1 that are run here", ctas));
+}
+
+int run_entry(const Options& options, const std::string& text) {
+  const EmulatorBackendOptions how = emulator_options(options, Arch::kSm90a);
+  emulator::Options machine_options;
+  machine_options.hazards = how.hazards;
+  machine_options.completion = how.completion;
+  machine_options.seed = how.seed;
+  machine_options.shuffle = how.seed != 0;
+  machine_options.max_instructions = options.max_instructions;
+  if (!options.timeout.empty()) machine_options.timeout_s = parse_seconds("--timeout", options.timeout);
+  emulator::Emulator machine(machine_options);
+  const auto module = machine.load(text);
+  const emulator::Entry& entry = choose_entry(module->module(), options);
+  module->program(entry.name);  // what is not modelled is refused before buffers are made
+
+  std::vector<Buffer> buffers;
+  const std::vector<std::byte> parameters = parameters_of(entry, options, machine.memory(), buffers);
+  emulator::LaunchShape shape;
+  copy_dimensions(options.grid, shape.grid);
+  copy_dimensions(options.block, shape.block);
+  copy_dimensions(options.cluster, shape.cluster);
+  check_grid(shape);
+  shape.dynamic_shared_bytes = options.shared_bytes;
+  const emulator::LaunchReport report = [&] {
+    const SlowNotice notice(fmt::format("{} is still running", entry.name));
+    return machine.launch(*module, entry.name, shape, parameters);
+  }();
+
+  std::vector<emulator::KernelHazard> hazards;
+  for (const emulator::HazardReport& hazard : report.hazards) hazards.push_back({std::string(entry.name), hazard});
+  const int code = report.completed && hazards.empty() ? kDone : kMismatch;
+  if (options.json) {
+    JsonValue changed = JsonValue::array();
+    for (const Buffer& buffer : buffers)
+      changed.push(JsonValue::object()
+                       .set("parameter", buffer.parameter)
+                       .set("bytes", buffer.before.size())
+                       .set("changed", changed_bytes(buffer)));
+    JsonValue object = JsonValue::object();
+    object.set("verdict", code == kDone ? "ok" : "failed").set("entry", entry.name).set("completed", report.completed);
+    object.set("fault", report.fault).set("statistics", to_json(report.statistics));
+    fmt::print("{}\n", object.set("buffers", std::move(changed)).set("hazards", to_json(hazards)).dump());
+    return code;
+  }
+  const Style style(stdout);
+  const emulator::Statistics& ran = report.statistics;
+  fmt::print("{}  {}\n", style.bold(entry.name), style.verdict(code == kDone));
+  fmt::print("  {:.3g} warp instructions in {}, {:.1f} M a second; {:.3g} operations in matrix units; {} copied\n",
+             static_cast<double>(ran.warp_instructions), duration_text(ran.seconds * 1e3),
+             static_cast<double>(ran.warp_instructions) / std::max(ran.seconds, 1e-9) / 1e6,
+             static_cast<double>(ran.mma_operations), size_text(static_cast<double>(ran.copied_bytes)));
+  for (std::size_t i = 0; i < std::min(buffers.size(), kMostLines); ++i)
+    fmt::print("  {}: {} of {} bytes changed\n", buffers[i].parameter, changed_bytes(buffers[i]),
+               buffers[i].before.size());
+  fmt::print("{}", more_text(style, buffers.size()));
+  if (!report.completed) fmt::print("  {}\n", style.bad(report.fault));
+  fmt::print("{}", hazards_text(hazards));
+  return code;
+}
+
+}  // namespace
+
+int emulate(const Options& options) {
+  const std::string text = read_text(options.ptx_file);
+  try {
+    return run_entry(options, text);
+  } catch (const emulator::PtxError& error) {
+    throw ConfigError(options.ptx_file, error.what());
+  }
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,12 @@
+// kernelwright explain: which kernels a config comes to, why, and what they take.
+#include "cli/explain/explain_parts.h"
+#include "cli/verbs/verbs.h"
+
+namespace kernelwright::cli {
+
+int explain(const Options& options) {
+  const NamedConfig named = read_one_config(options.configs);
+  return std::visit([&](const auto& config) { return explain(options, named, config); }, named.config);
+}
+
+}  // namespace kernelwright::cli

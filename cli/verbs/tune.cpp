@@ -1,0 +1,212 @@
+// kernelwright tune: which schedule is the fastest for each config, measured; and a row for it where that beats the
+// planner's model. docs/tuning.md has a session.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <variant>
+
+#include "cli/engine_for.h"
+#include "cli/exit_code.h"
+#include "cli/targets.h"
+#include "cli/terminal.h"
+#include "cli/tune_report.h"
+#include "cli/tune_trials.h"
+#include "cli/verbs/verbs.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/cuda/cuda_backend.h"
+
+namespace kernelwright::cli {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may touch nothing else
+
+/// While it lives the first Ctrl-C asks for an orderly end; the second ends the process as ever.
+class InterruptScope {
+ public:
+  InterruptScope() {
+    g_interrupted = false;
+    struct sigaction action {};
+    action.sa_handler = [](int) { g_interrupted = true; };
+    action.sa_flags = SA_RESETHAND;
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptScope() { ::sigaction(SIGINT, &before_, nullptr); }
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+/// A row is for its problem, whoever asks: fields that a config fixes are no part of it.
+template <class KindOfConfig>
+void require_open_schedule(const NamedConfig& named, const KindOfConfig& config) {
+  auto schedule = config.schedule;
+  std::vector<Violation> violations;
+  visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
+    if (value.is_auto() || std::string_view(name) == "arch" || std::string_view(name) == "family") return;
+    violations.push_back(
+        {std::string("/schedule/") + name, "is fixed, and tune is there to choose it; \"auto\" would do"});
+  });
+  if (!violations.empty()) throw in_file(named.path, ConfigError(std::move(violations)));
+}
+
+/// Where rows go: --output, else $KERNELWRIGHT_TUNED_DIR, else the repository's own folder where one is here.
+/// On the emulator --output alone: a row of its times must be somebody's express wish.
+std::string row_folder(const Options& options) {
+  if (!options.outputs.empty() || options.device == "emulator") return options.outputs;
+  if (!options.tuned_dir.empty()) return options.tuned_dir;
+  if (const char* named = secure_getenv("KERNELWRIGHT_TUNED_DIR"); named && *named) return named;
+  std::error_code code;
+  if (std::filesystem::is_directory("configs/tuned", code)) return "configs/tuned";
+  throw ConfigError("--output",
+                    "is not given, and neither KERNELWRIGHT_TUNED_DIR nor ./configs/tuned names a folder "
+                    "for rows; --output DIR would do");
+}
+
+/// What one config is tuned on: groups of shapes, a row for each, and shapes to check with.
+template <class KindOfConfig>
+struct Work {
+  const NamedConfig* named;
+  std::vector<std::vector<ShapeOf<KindOfConfig>>> groups;
+  std::vector<ShapeOf<KindOfConfig>> checks;
+};
+using AnyWork = std::variant<Work<AttentionConfig>, Work<GemmConfig>>;
+
+template <class KindOfConfig>
+Work<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
+  require_valid(named, std::nullopt);
+  require_open_schedule(named, config);
+  Work<KindOfConfig> work{&named, groups_of(choose_shapes(named.path, config, options.shapes, false)),
+                          choose_shapes(named.path, config, {}, true)};
+  if (work.groups.empty()) throw in_file(named.path, ConfigError("/shapes", "have no rows; one to measure would do"));
+  return work;
+}
+
+/// What is the same for all configs.
+struct Session {
+  const Options& options;
+  const std::string folder;  // of rows; "": none is written
+  const TunedTable rows;
+  TuneOptions tune;
+  JsonValue results = JsonValue::array();
+  int code = kDone;
+};
+
+/// One group of one config. False if a person has interrupted it.
+template <class KindOfConfig>
+bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& work,
+                const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& tune_options) {
+  const NamedConfig& named = *work.named;
+  const auto& config = std::get<KindOfConfig>(named.config);
+  const TuneMachine about{.driver = place.emulator ? "none" : driver_version(),
+                          .kernelwright = KERNELWRIGHT_VERSION,
+                          .date = today(),
+                          .emulator = place.emulator != nullptr};
+  const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, tune_options);
+  const Decision decision = decide(result, plan_for(named, config, result.arch, session.rows));
+  const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
+  std::string written;
+  if (has_row && !session.folder.empty())
+    written = write_tuned_file(session.folder, row_name(result), row_of(result, decision, about));
+  if (result.model_failed()) session.code = kMismatch;
+  const Style style(stdout);
+  if (session.options.json)
+    session.results.push(report_json(result, decision, written, about));
+  else
+    fmt::print("{}{}\n", report_text(result, decision, written, about, style), style.dim("  log: " + tune_options.log));
+  if (!result.race.interrupted) return true;
+  fmt::print(stderr, "kernelwright: interrupted; {} has every trial so far, and --resume goes on from there\n",
+             tune_options.log);
+  session.code = kInterrupted;
+  return false;
+}
+
+/// tune/NAME.tune.jsonl in the cache directory. Throws ConfigError where there is none that can be written.
+std::string default_log(const Options& options, const NamedConfig& named) {
+  const std::string directory = CubinCache(cache_options(options)).directory();
+  if (directory.empty())
+    throw ConfigError("--log", "is not given, and no cache directory is named for it; --log FILE would do");
+  const std::string folder = directory + "/tune";
+  // Asked for one by one: neither is read from, or written into, if another user could have prepared it.
+  for (const std::string& path : {directory, folder})
+    if (const TrustedDirectory opened = open_trusted_directory(path, /*create=*/true, Trust::kOwnOnly); !opened.fd)
+      throw ConfigError("--log", opened.reason + "; --log FILE would do");
+  return folder + "/" + named.name() + ".tune.jsonl";
+}
+
+/// One config, its budget shared among its groups.
+template <class KindOfConfig>
+bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& work) {
+  require_valid(*work.named, place.device.info().arch);
+  if (place.emulator)
+    fmt::print(stderr, "{} {}\n", Style(stderr).bad("kernelwright:"),
+               fmt::format("{} is the emulator: its times say nothing about any GPU. This tries the tuner, and {}",
+                           place.device.info().name,
+                           session.folder.empty() ? "writes no row" : "writes a row because --output asks for it"));
+  TuneOptions tune_options = session.tune;
+  tune_options.budget_s /= static_cast<double>(work.groups.size());
+  tune_options.log = session.options.log.empty() ? default_log(session.options, *work.named) : session.options.log;
+  for (const auto& shapes : work.groups)
+    if (!tune_group(session, place, work, shapes, tune_options)) return false;
+  return true;
+}
+
+}  // namespace
+
+int tune(const Options& options) {
+  Configs configs = read_configs(options.configs);
+  std::vector<AnyWork> work;
+  for (const NamedConfig& named : configs.usable)
+    std::visit([&](const auto& config) { work.push_back(work_of(named, config, options)); }, named.config);
+  if (work.empty()) throw ConfigError("CONFIG", "no config is named that a kernel exists for");
+  Session session{options, row_folder(options), tuned_rows(options), {}};
+  session.tune.budget_s = parse_seconds("--budget", options.budget);
+  session.tune.seed = options.seed;
+  session.tune.resume = options.resume;
+  if (options.candidates > 0) session.tune.candidates = static_cast<std::size_t>(options.candidates);
+  session.tune.interrupted = [] { return g_interrupted.load(); };
+  // Times without a meaning are made on express wish alone.
+  if (options.device == "auto") make_cuda_backend();  // throws where there is none
+
+  Options by_model = options;
+  by_model.no_tuned_rows = true;  // a candidate's auto fields are the model's
+  Machine machine(by_model);
+  const InterruptScope interrupts;
+  for (const AnyWork& item : work) {
+    const bool goes_on = std::visit(
+        [&](const auto& one) {
+          const Place place = machine.place_for(*one.named);
+          if (auto skipped = skipped_on(*one.named, place.device.info().arch)) {
+            configs.skipped.push_back(std::move(*skipped));
+            return true;
+          }
+          return tune_one(session, place, one);
+        },
+        item);
+    if (!goes_on) break;
+  }
+  const auto& results = session.results.elements();
+  if (options.json)
+    fmt::print("{}\n",
+               results.size() == 1 ? results[0].dump() : JsonValue::object().set("configs", session.results).dump());
+  else
+    print_skipped(configs.skipped);
+  return session.code;
+}
+
+}  // namespace kernelwright::cli

@@ -1,0 +1,61 @@
+// Scales from the bits of absmax; elements by float_formats.
+#include "kernelwright/verify/formats/block_formats.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernelwright/verify/formats/float_formats.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr int kScaleBias = 127;
+constexpr std::size_t kLongest = 32;  // elements of a block
+constexpr float kLargestElement = 6;  // of e2m1
+
+int largest_exponent(DType format) { return format == DType::kMxfp8 ? 8 : 2; }
+
+/// floor(log2(value)) of a finite value > 0.
+int exponent_of(float value) { return std::ilogb(value); }
+
+std::uint8_t scale_byte(DType format, float absmax) {
+  if (format == DType::kNvfp4) return static_cast<std::uint8_t>(encode_float(DType::kE4m3, absmax / kLargestElement));
+  if (absmax == 0) return 0;
+  return static_cast<std::uint8_t>(std::max(exponent_of(absmax) - largest_exponent(format), -kScaleBias) + kScaleBias);
+}
+
+}  // namespace
+
+float decode_scale(DType format, std::uint8_t byte) {
+  if (format == DType::kNvfp4) return decode_float(DType::kE4m3, byte & 0x7fu);
+  return byte == nan_scale(format) ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.f, byte - kScaleBias);
+}
+
+std::uint8_t encode_scale(DType format, float value) {
+  if (format == DType::kNvfp4) return static_cast<std::uint8_t>(encode_float(DType::kE4m3, value));
+  return static_cast<std::uint8_t>(exponent_of(value) + kScaleBias);
+}
+
+std::uint8_t quantize_block(DType format, std::span<const float> values, std::byte* to, float tensor_scale) {
+  std::array<float, kLongest> scaled{};
+  const auto block = std::span(scaled).first(values.size());
+  bool finite = true;
+  float absmax = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    block[i] = tensor_scale == 1 ? values[i] : values[i] / tensor_scale;
+    finite = finite && std::isfinite(block[i]);
+    absmax = std::max(absmax, std::fabs(block[i]));
+  }
+  const std::uint8_t byte = finite ? scale_byte(format, absmax) : nan_scale(format);
+  const float scale = decode_scale(format, byte);
+  // A quotient of f32 rounds to an element as the exact one would: dividing by a power of two is exact where it
+  // matters, and by a scale of 4 bits never rounds onto the middle of two elements what is beside it.
+  for (float& value : block) value = !finite || scale == 0 ? 0 : value / scale;
+  encode_row(format, block, to);
+  return byte;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,213 @@
+// The bound of the header, term by term, and the comparison of an output with it.
+#include "kernelwright/verify/gemm/bound.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/formats/float_formats.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kActivationError = 0x1p-18;  // of the argument
+constexpr double kSteepest = 1.13;            // of all activations: gelu's slope at sqrt(2)
+constexpr double kCoreStep = 0x1p-13;         // of the largest addend: what sums of 8-bit operands are cut at
+constexpr double kCoreDepth = 32;             // of k that one instruction adds up, 8-bit operands
+constexpr double kDeviations = 8;             // of an error that no random element has
+
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
+
+/// Elements of k whose sums stay in the tensor core.
+double stretch(const GemmProblem& problem) {
+  const double k = problem.k;
+  return problem.fast_accumulation && problem.scales != ScaleKind::kPerBlock ? k : std::min<double>(k, kScaleBlock);
+}
+
+ErrorBound sum_bound(const GemmCase& call, double sum, double magnitude, double square) {
+  const double k = call.problem.k, spread = std::fabs(sum) + std::sqrt(square);
+  double limit = gamma(k + 16, 2 * kUnit) * magnitude;
+  double sigma = kUnit * (k / 8 + 8) * spread;
+  if (is_fp8(call.problem.dtype.a) && k > 0) {
+    const double length = stretch(call.problem);
+    limit += kCoreStep * (length + length / kCoreDepth) * magnitude;
+    sigma += kCoreStep * (std::sqrt(k / 3) + length / kCoreDepth / 4) * spread * std::sqrt(length / k);
+  }
+  return {call.random_values ? std::min(limit, kDeviations * sigma) : limit, sigma};
+}
+
+}  // namespace
+
+ErrorBound output_bound(const GemmCase& call, const GemmReference& reference, std::size_t index,
+                        const EpilogueValue& value) {
+  const FloatFormat out = float_format(call.problem.dtype.d);
+  const bool activates = call.epilogue.activation != Activation::kNone;
+  const double slope = (call.epilogue.alpha ? std::fabs(call.alpha) : 1) * (activates ? kSteepest : 1);
+  const ErrorBound sum = sum_bound(call, reference.sum[index], reference.magnitude[index], reference.square[index]);
+  const double rounding =
+      4 * kUnit *
+          (std::fabs(value.scaled) + std::fabs(value.bias) + std::fabs(value.activated) + std::fabs(value.added)) +
+      (activates && call.epilogue.activation != Activation::kRelu ? kActivationError * std::fabs(value.linear) : 0);
+  const double before = slope * sum.limit + rounding, magnitude = std::fabs(value.value());
+  double limit = before + out.unit_roundoff * (magnitude + before) + out.half_smallest;
+  if (!is_fp8(call.problem.dtype.d) && magnitude + before > out.largest) limit = kInfinity;
+  const double third = 1.0 / 3;
+  const double variance = slope * slope * sum.sigma * sum.sigma + rounding * rounding +
+                          out.unit_roundoff * out.unit_roundoff * third * magnitude * magnitude +
+                          out.half_smallest * out.half_smallest;
+  return {limit, std::sqrt(variance)};
+}
+
+namespace {
+
+/// Sums over elements of one tile, or of all.
+struct Squares {
+  double error = 0, variance = 0, norm = 0;
+  std::size_t count = 0;
+  void add(const Squares& other) {
+    error += other.error;
+    variance += other.variance;
+    norm += other.norm;
+    count += other.count;
+  }
+  double diff() const { return norm > 0 ? error / norm : 0; }
+  double rms_ratio() const { return variance > 0 ? std::sqrt(error / variance) : 0; }
+  double rms_limit() const {
+    return std::sqrt(1.5 + 7 / std::sqrt(static_cast<double>(std::max<std::size_t>(count, 1))));
+  }
+};
+using Tiles = std::map<std::pair<int, int>, Squares>;
+
+/// One piece's part of the report, added under a lock.
+struct PieceResult {
+  double worst = 0, max_error = 0;
+  std::size_t not_finite = 0;
+  std::string text;
+  Tiles tiles;
+};
+
+bool is_exact(const GemmCase& call) {
+  const Activation activation = call.epilogue.activation;
+  return call.exact && (activation == Activation::kNone || activation == Activation::kRelu);
+}
+
+/// Where the inputs are exact, the one value that d may have.
+double only_value(DType dtype, double want) {
+  if (static_cast<double>(static_cast<float>(want)) != want)
+    throw Error(fmt::format("verify: exact inputs whose result, {:.17g}, f32 does not hold; fewer k would do", want));
+  return round_to(dtype, static_cast<float>(want));
+}
+
+PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const GemmReference& reference) {
+  PieceResult result;
+  const DType dtype = call.problem.dtype.d;
+  const double largest = float_format(dtype).largest;
+  const std::size_t size = bytes_of(dtype), width = static_cast<std::size_t>(call.problem.n);
+  const bool exact = is_exact(call);
+  for (std::size_t i = 0; i < reference.rows.size(); ++i)
+    for (std::size_t j = 0; j < reference.columns.size(); ++j) {
+      const int row = reference.rows[i], column = reference.columns[j];
+      const std::size_t index = i * reference.columns.size() + j;
+      double have;
+      decode_row(dtype,
+                 output.d.data() + (static_cast<std::size_t>(row) * width + static_cast<std::size_t>(column)) * size, 1,
+                 &have);
+      const EpilogueValue value = epilogue_value(call, row, column, reference.sum[index]);
+      double want = value.value(), ratio;
+      ErrorBound bound{0, 0};
+      if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result may be neither hidden nor made up
+        ratio = std::isfinite(have) ? kInfinity : 0;
+      } else {
+        if (is_fp8(dtype)) want = std::clamp(want, -largest, largest);
+        if (exact) want = only_value(dtype, want);
+        if (!exact) bound = output_bound(call, reference, index, value);
+        const double error = std::fabs(have - want);
+        const bool overflow = std::isinf(bound.limit) && !std::isnan(have);
+        if (overflow || have == want)
+          ratio = 0;
+        else
+          ratio = std::isfinite(have) ? error / bound.limit : kInfinity;  // infinite where only `want` is right
+        if (std::isfinite(have) && !overflow) {
+          result.max_error = std::max(result.max_error, error);
+          result.tiles[{row / kTileSide, column / kTileSide}].add(
+              {error * error, bound.sigma * bound.sigma, have * have + want * want, 1});
+        }
+      }
+      if (!std::isfinite(have) && std::isinf(ratio)) ++result.not_finite;
+      if (std::isfinite(have) && !std::isfinite(want)) ++result.not_finite;
+      if (ratio > result.worst) {
+        result.worst = ratio;
+        result.text = exact ? fmt::format("d[{}, {}]: {:.6g} where {:.6g} alone is right", row, column, have, want)
+                            : fmt::format("d[{}, {}]: {:.6g} where {:.6g} +- {:.3g} is right", row, column, have, want,
+                                          bound.limit);
+      }
+    }
+  return result;
+}
+
+/// What the sums over tiles say, if that is too much.
+std::string judge_tiles(const Tiles& tiles, GemmVerdict& verdict) {
+  Squares all;
+  std::string worst;
+  for (const auto& [tile, squares] : tiles) {
+    all.add(squares);
+    verdict.tile_diff = std::max(verdict.tile_diff, squares.diff());
+    const double ratio = squares.rms_ratio() / squares.rms_limit();
+    if (ratio <= verdict.tile_ratio) continue;
+    verdict.tile_ratio = ratio;
+    worst = fmt::format(
+        "the tile of {} rows and columns at d[{}, {}] has errors whose root mean square is {:.2f} times "
+        "what rounding explains; {:.2f} would do",
+        kTileSide, tile.first * kTileSide, tile.second * kTileSide, squares.rms_ratio(), squares.rms_limit());
+  }
+  verdict.diff = all.diff();
+  verdict.rms_ratio = all.rms_ratio();
+  verdict.rms_limit = all.rms_limit();
+  if (verdict.rms_ratio > verdict.rms_limit)
+    return fmt::format(
+        "the root mean square of all errors is {:.2f} times what rounding explains; {:.2f} would do: each element is "
+        "within its worst case, but an error is spread over many of them",
+        verdict.rms_ratio, verdict.rms_limit);
+  return verdict.tile_ratio > 1 ? worst : "";
+}
+
+}  // namespace
+
+GemmVerdict verify(const GemmCase& call, const GemmOutput& output, const GemmVerdictOptions& options) {
+  GemmVerdict verdict;
+  verdict.exact = is_exact(call);
+  const GemmSample sample = choose_elements(call, options.budget_operations, options.seed);
+  verdict.rows = sample.rows.size();
+  verdict.columns = sample.columns.size();
+  verdict.elements = sample.elements();
+  verdict.sampled = verdict.elements < call.d_elems();
+
+  std::mutex mutex;
+  Tiles tiles;
+  compute_reference(call, sample, [&](const GemmReference& reference) {
+    PieceResult result = compare_piece(call, output, reference);
+    const std::lock_guard lock(mutex);
+    for (const auto& [tile, squares] : result.tiles) tiles[tile].add(squares);
+    verdict.not_finite += result.not_finite;
+    verdict.max_error = std::max(verdict.max_error, result.max_error);
+    if (result.worst > verdict.worst_ratio) {
+      verdict.worst_ratio = result.worst;
+      verdict.text = std::move(result.text);
+    }
+  });
+  const std::string spread = judge_tiles(tiles, verdict);
+  const bool statistics = call.random_values && verdict.elements > 0;
+  if (!statistics) verdict.rms_limit = 0;
+  if (verdict.worst_ratio <= 1) verdict.text = statistics ? spread : "";
+  verdict.passed = verdict.text.empty();
+  return verdict;
+}
+
+}  // namespace kernelwright

@@ -1,0 +1,166 @@
+// Addresses of a GEMM call.
+#include "kernelwright/verify/gemm/case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "contract/block_scales.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/verify/formats/block_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr std::int64_t kRowBytes = 16;  // rows begin at multiples of so many
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+
+}  // namespace
+
+void HostMatrix::allocate() {
+  bytes.resize(bytes_of(dtype, static_cast<std::size_t>(rows * stride)));
+  fill_with_nan(dtype, bytes);
+  if (!is_block_scaled(dtype)) return;
+  // Where rows and k have ended TMA fills in zeros, which no finite scale makes anything of.
+  const auto largest = static_cast<std::byte>(nan_scale(dtype) - 1);
+  const int vector = scale_vector(dtype);
+  scales.assign(static_cast<std::size_t>(contract::block_scale_bytes(rows, static_cast<std::int32_t>(columns), vector)),
+                largest);
+}
+
+std::byte* HostMatrix::row(std::int64_t index) {
+  return bytes.data() + bytes_of(dtype, static_cast<std::size_t>(index * stride));
+}
+const std::byte* HostMatrix::row(std::int64_t index) const {
+  return bytes.data() + bytes_of(dtype, static_cast<std::size_t>(index * stride));
+}
+
+void HostMatrix::set_row(std::int64_t index, std::span<const float> values) {
+  if (!is_block_scaled(dtype)) return encode_row(dtype, values, row(index));
+  const auto vector = static_cast<std::size_t>(scale_vector(dtype));
+  if (values.size() % vector != 0)
+    throw Error(fmt::format("HostMatrix::set_row: {} values of {} are no whole number of blocks of {}", values.size(),
+                            to_string(dtype), vector));
+  for (std::size_t first = 0; first < values.size(); first += vector)
+    scale_byte(index, static_cast<std::int64_t>(first / vector)) = static_cast<std::byte>(
+        quantize_block(dtype, values.subspan(first, vector), row(index) + bytes_of(dtype, first)));
+}
+
+std::size_t HostMatrix::scale_index(std::int64_t index, std::int64_t block) const {
+  const std::int32_t atoms = contract::scale_atoms_of_row(static_cast<std::int32_t>(columns), scale_vector(dtype));
+  return static_cast<std::size_t>(contract::block_scale_offset(atoms, index, static_cast<std::int32_t>(block)));
+}
+std::byte& HostMatrix::scale_byte(std::int64_t index, std::int64_t block) { return scales[scale_index(index, block)]; }
+float HostMatrix::scale(std::int64_t index, std::int64_t block) const {
+  return decode_scale(dtype, std::to_integer<std::uint8_t>(scales[scale_index(index, block)]));
+}
+
+void HostMatrix::decode(std::int64_t index, std::int64_t first, std::size_t count, double* to) const {
+  if (first % 2 != 0 && bits_of(dtype) == 4 && count > 0) {  // the upper half of a byte
+    double pair[2];
+    decode_row(dtype, row(index) + bytes_of(dtype, static_cast<std::size_t>(first - 1)), 2, pair);
+    decode_row(dtype, row(index) + bytes_of(dtype, static_cast<std::size_t>(first + 1)), count - 1, to + 1);
+    to[0] = pair[1];
+  } else {
+    decode_row(dtype, row(index) + bytes_of(dtype, static_cast<std::size_t>(first)), count, to);
+  }
+  const int vector = scale_vector(dtype);
+  for (std::size_t i = 0; vector && i < count;) {
+    const std::int64_t block = (first + static_cast<std::int64_t>(i)) / vector;
+    const float factor = first + static_cast<std::int64_t>(i) < columns ? scale(index, block) : 1;
+    const auto end = std::min(count, static_cast<std::size_t>((block + 1) * vector - first));
+    for (; i < end; ++i) to[i] *= factor;
+  }
+}
+
+void HostMatrix::decode_column(std::int64_t index, std::int64_t first, std::size_t count, double* to) const {
+  for (std::size_t i = 0; i < count; ++i) decode(first + static_cast<std::int64_t>(i), index, 1, to + i);
+}
+
+bool GemmCase::a_is_transposed() const {
+  return problem.layout == OperandLayout::kTn || problem.layout == OperandLayout::kTt;
+}
+bool GemmCase::b_is_k_major() const {
+  return problem.layout == OperandLayout::kNt || problem.layout == OperandLayout::kTt;
+}
+
+bool GemmCase::has_f32_block_scales() const {
+  return problem.scales == ScaleKind::kPerBlock && !is_block_scaled(problem.dtype.a);
+}
+
+void GemmCase::decode_a(std::int64_t row, std::int64_t first, std::size_t count, double* to) const {
+  a_is_transposed() ? a.decode_column(row, first, count, to) : a.decode(row, first, count, to);
+}
+void GemmCase::decode_b(std::int64_t column, std::int64_t first, std::size_t count, double* to) const {
+  b_is_k_major() ? b.decode(column, first, count, to) : b.decode_column(column, first, count, to);
+}
+
+double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block) const {
+  const auto product = [&](std::int64_t of_a, std::int64_t of_b) {
+    return static_cast<double>(scale_a[static_cast<std::size_t>(of_a)]) * scale_b[static_cast<std::size_t>(of_b)];
+  };
+  if (is_block_scaled(problem.dtype.a)) return 1;  // decode_a() and decode_b() have scaled
+  switch (problem.scales) {
+    case ScaleKind::kPerTensor: return product(0, 0);
+    case ScaleKind::kPerToken: return product(row, column);
+    case ScaleKind::kPerBlock:
+      return product(block * scale_a_stride + row, column / kScaleBlock * scale_b_stride + block);
+    default: return 1;
+  }
+}
+
+double GemmCase::operations() const { return 2.0 * m * problem.n * problem.k; }
+
+double GemmCase::bytes() const {
+  const auto operand_bits = [&](DType dtype) {
+    return bits_of(dtype) + (is_block_scaled(dtype) ? 8.0 / scale_vector(dtype) : 0);
+  };
+  const double a_elems = static_cast<double>(m) * problem.k, b_elems = static_cast<double>(problem.n) * problem.k;
+  const double elems = static_cast<double>(m) * problem.n;
+  return (a_elems * operand_bits(problem.dtype.a) + b_elems * operand_bits(problem.dtype.b) +
+          elems * (bits_of(problem.dtype.d) + (epilogue.c ? bits_of(problem.dtype.c) : 0))) /
+         8;
+}
+
+void lay_out(GemmCase& call, int padding) {
+  const GemmProblem& problem = call.problem;
+  call.epilogue = parse_epilogue(problem.epilogue);
+  // Kernels take rows of a, b and d at multiples of 16 bytes alone.
+  const auto stride_of = [padding](DType dtype, std::int64_t columns) {
+    return rounded_up(columns + padding, kRowBytes * 8 / bits_of(dtype));
+  };
+  const auto extents = [&](HostMatrix& matrix, DType dtype, std::int64_t rows, std::int64_t columns) {
+    matrix.dtype = dtype;
+    matrix.rows = rows;
+    matrix.columns = columns;
+    matrix.stride = stride_of(dtype, columns);
+  };
+  const std::int64_t m = call.m, n = problem.n, k = problem.k;
+  call.a_is_transposed() ? extents(call.a, problem.dtype.a, k, m) : extents(call.a, problem.dtype.a, m, k);
+  call.b_is_k_major() ? extents(call.b, problem.dtype.b, n, k) : extents(call.b, problem.dtype.b, k, n);
+  if (call.epilogue.c) {
+    extents(call.c, problem.dtype.c, m, n);
+    if (padding == 0) call.c.stride = n;
+  }
+  if (call.epilogue.bias) {
+    extents(call.bias, problem.dtype.c, 1, n);
+    call.bias.stride = n;
+  }
+  call.d_stride = stride_of(problem.dtype.d, n);
+  if (call.has_f32_block_scales()) {
+    call.scale_a_stride = rounded_up(m + padding, 4);
+    call.scale_b_stride = (k + kScaleBlock - 1) / kScaleBlock + padding;
+  }
+}
+
+GemmCase shape_only(const GemmProblem& problem, const GemmShape& shape) {
+  GemmCase call;
+  call.problem = problem;
+  call.m = shape.m;
+  lay_out(call);
+  return call;
+}
+
+}  // namespace kernelwright

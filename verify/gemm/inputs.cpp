@@ -1,0 +1,125 @@
+// Seeded inputs: random values where a kernel reads, NaN everywhere else.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "kernelwright/verify/formats/block_formats.h"
+#include "kernelwright/verify/formats/float_formats.h"
+#include "kernelwright/verify/gemm/case.h"
+#include "kernelwright/verify/parallel.h"
+#include "kernelwright/verify/random.h"
+
+namespace kernelwright {
+namespace {
+
+enum Stream : std::uint64_t { kA = 101, kB, kC, kBias, kScaleA, kScaleB, kNumbers };
+
+/// Whole numbers up to `largest`, three quarters of them zero.
+void draw_small(Random& random, std::vector<float>& values, int largest) {
+  for (float& value : values) {
+    const std::uint64_t bits = random.next();
+    const int magnitude = 1 + static_cast<int>((bits >> 8) % static_cast<std::uint64_t>(largest));
+    value = bits & 3 ? 0.f : bits & 4 ? static_cast<float>(-magnitude) : static_cast<float>(magnitude);
+  }
+}
+
+void draw_normal(Random& random, std::vector<float>& values) {
+  for (std::size_t i = 0; i < values.size(); i += 2) {
+    float second;
+    random.normal_pair(values[i], i + 1 < values.size() ? values[i + 1] : second);
+  }
+}
+
+float draw_scale(Random& random, bool exact) {
+  if (exact) return std::ldexp(1.f, static_cast<int>(random.below(4)) - 2);
+  return static_cast<float>(random.uniform(0.25, 2));
+}
+
+/// A row of a block-scaled operand, the elements of exact ones with scales of their own.
+void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vector<float>& values, bool exact) {
+  const auto vector = static_cast<std::size_t>(scale_vector(matrix.dtype));
+  if (!exact) {
+    draw_normal(random, values);
+    for (std::size_t first = 0; first < values.size(); first += vector) {
+      const float factor = draw_scale(random, false);
+      for (float& value : std::span(values).subspan(first, vector)) value *= factor;
+    }
+    matrix.set_row(row, values);
+    return;
+  }
+  const bool fp4 = bits_of(matrix.dtype) == 4;
+  draw_small(random, values, fp4 ? 5 : 4);
+  for (float& value : values)
+    if (std::fabs(value) == 5) value = std::copysign(6.f, value);  // e2m1 has no 5
+  encode_row(matrix.dtype, values, matrix.row(row));
+  for (std::size_t block = 0; block < values.size() / vector; ++block)
+    matrix.scale_byte(row, static_cast<std::int64_t>(block)) =
+        static_cast<std::byte>(encode_scale(matrix.dtype, draw_scale(random, true)));
+}
+
+void fill(HostMatrix& matrix, Stream stream, const GemmInputOptions& options) {
+  matrix.allocate();
+  const bool fp8 = bits_of(matrix.dtype) == 8;
+  // A stream of random numbers per row: the same values however many threads draw them, however rows are padded and
+  // however many rows follow.
+  parallel_for(static_cast<std::size_t>(matrix.rows), [&](std::size_t index) {
+    const auto row = static_cast<std::int64_t>(index);
+    Random random(options.seed, static_cast<std::uint64_t>(index) * 256 + stream);
+    std::vector<float> values(static_cast<std::size_t>(matrix.columns));
+    if (is_block_scaled(matrix.dtype)) return draw_blocks(random, matrix, row, values, options.exact);
+    options.exact ? draw_small(random, values, fp8 ? 4 : 8) : draw_normal(random, values);
+    matrix.set_row(row, values);
+  });
+}
+
+/// `rows` rows of `columns` scales, `stride` apart; NaN between them.
+std::vector<float> draw_scales(std::int64_t rows, std::int64_t columns, std::int64_t stride, Stream stream,
+                               const GemmInputOptions& options) {
+  std::vector<float> scales(static_cast<std::size_t>(rows * stride), std::numeric_limits<float>::quiet_NaN());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    Random random(options.seed, static_cast<std::uint64_t>(row) * 256 + stream);
+    for (std::int64_t column = 0; column < columns; ++column)
+      scales[static_cast<std::size_t>(row * stride + column)] = draw_scale(random, options.exact);
+  }
+  return scales;
+}
+
+}  // namespace
+
+GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, const GemmInputOptions& options) {
+  GemmCase call;
+  call.problem = problem;
+  call.m = shape.m;
+  call.exact = options.exact;
+  call.random_values = !options.exact;
+  lay_out(call, options.padding);
+  fill(call.a, kA, options);
+  fill(call.b, kB, options);
+  if (call.epilogue.c) fill(call.c, kC, options);
+  if (call.epilogue.bias) fill(call.bias, kBias, options);
+  const std::int64_t m = call.m, n = problem.n, blocks = (problem.k + kScaleBlock - 1) / kScaleBlock;
+  switch (problem.scales) {
+    case ScaleKind::kPerTensor:
+      call.scale_a = draw_scales(1, 1, 1, kScaleA, options);
+      call.scale_b = draw_scales(1, 1, 1, kScaleB, options);
+      break;
+    case ScaleKind::kPerToken:
+      call.scale_a = draw_scales(1, m, m, kScaleA, options);
+      call.scale_b = draw_scales(1, n, n, kScaleB, options);
+      break;
+    case ScaleKind::kPerBlock:
+      if (!call.has_f32_block_scales()) break;
+      call.scale_a = draw_scales(blocks, m, call.scale_a_stride, kScaleA, options);
+      call.scale_b = draw_scales((n + kScaleBlock - 1) / kScaleBlock, blocks, call.scale_b_stride, kScaleB, options);
+      break;
+    default: break;
+  }
+  Random numbers(options.seed, kNumbers);
+  // Neither is 1, so that a kernel that forgets it is seen.
+  if (call.epilogue.alpha) call.alpha = options.exact ? 0.5f : static_cast<float>(numbers.uniform(0.25, 0.75));
+  if (call.epilogue.beta) call.beta = options.exact ? -2.f : static_cast<float>(numbers.uniform(-2, -1.25));
+  return call;
+}
+
+}  // namespace kernelwright
