@@ -26,5 +26,5 @@ stage configure "$logs/configure.log" cmake --preset release "-DKERNELWRIGHT_CUD
 stage build "$logs/build.log" cmake --build "$build_dir" --target kernelwright_mutate -j "$jobs"
 mkdir -p "$build_dir/mutation"
 nice "$build_dir/tests/kernelwright_mutate" --kernel "$kernel" --jobs "$jobs" --minimum "$minimum" \
-  --equivalents tests/runtime/emulator/mutants_equivalent.txt \
+  --equivalents tests/runtime/emulator/mutation/mutants_equivalent.txt \
   --markdown "$build_dir/mutation/score.md" --csv "$build_dir/mutation/mutants.csv"

@@ -1,5 +1,5 @@
 /// The words that spec.h is written in, for templates. The host has them in generator/problem/enums.h;
-/// tests/generator/specialize_test.cpp holds the two lists together.
+/// tests/generator/source/specialize_test.cpp holds the two lists together.
 #pragma once
 
 namespace kernelwright {

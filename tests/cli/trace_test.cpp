@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "command_fixture.h"
-#include "runtime/emulator/trace_checks.h"
+#include "runtime/emulator/trace/trace_checks.h"
 
 namespace kernelwright {
 namespace {

@@ -8,7 +8,7 @@
 #include <climits>
 #include <cmath>
 
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/cuda_engine.h"
 #include "support/emulated_attention.h"

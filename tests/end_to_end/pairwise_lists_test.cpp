@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/verify/attention/case.h"
 
 namespace kernelwright {

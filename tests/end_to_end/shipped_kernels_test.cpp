@@ -13,7 +13,7 @@
 #include <set>
 
 #include "contract/attention_sm90.h"
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"

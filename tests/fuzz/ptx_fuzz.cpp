@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernelwright/runtime/emulator/ptx/parser.h"
-#include "runtime/emulator/ptx_promises.h"
+#include "runtime/emulator/ptx/promises.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kernelwright;

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention/bound.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "end_to_end/attention_cases.h"
+#include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"

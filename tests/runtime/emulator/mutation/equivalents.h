@@ -1,4 +1,4 @@
-/// Mutants that change nothing, each with the reason why: tests/runtime/emulator/mutants_equivalent.txt.
+/// Mutants that change nothing, each with the reason why: tests/runtime/emulator/mutation/mutants_equivalent.txt.
 #pragma once
 
 #include <string>

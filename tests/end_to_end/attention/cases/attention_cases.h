@@ -1,0 +1,54 @@
+/// The cases that every attention kernel is held to: awkward lengths, layouts, masks and values.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "end_to_end/attention/cases/attention_problems.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/verify/attention/case.h"
+
+namespace kernelwright {
+
+struct CudaCase {
+  std::string name;  // letters, digits and _
+  AttentionProblem problem;
+  AttentionShape shape;
+  AttentionSchedule schedule = {};
+  InputOptions options = {};
+  std::function<void(AttentionCase&)> change = {};  // values and run-time parameters, after the inputs are made
+};
+
+/// Masks that and/or make of others, by a name for each.
+std::vector<std::pair<std::string, Mask>> joined_masks();
+
+/// A slope for each query head that is not its default.
+void give_slopes(AttentionCase& call);
+
+/// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
+std::vector<CudaCase> all_cuda_cases();
+
+/// attention_sm90's own: small, of every head size, tile and schedule, and of what its rings and its order of items
+/// could get wrong. Their schedules name the family.
+std::vector<CudaCase> hopper_cases();
+
+/// The same of attention_sm100.
+std::vector<CudaCase> blackwell_cases();
+
+/// The portable kernels' own: each kind of stage, and keys split among warps.
+std::vector<CudaCase> portable_cases();
+
+/// `test` on one family; its name begins with the family's.
+CudaCase of_family(CudaCase test, Family family);
+
+/// Whether its problem and schedule have a kernel for `arch`.
+bool is_taken(const CudaCase& test, Arch arch);
+
+/// Those of all_cuda_cases() that attention_sm90 takes, on it.
+std::vector<CudaCase> shared_cases_on_hopper();
+/// Those that `family` takes on `arch`, on it.
+std::vector<CudaCase> shared_cases_on(Family family, Arch arch);
+
+}  // namespace kernelwright

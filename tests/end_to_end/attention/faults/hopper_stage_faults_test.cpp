@@ -1,0 +1,77 @@
+// Deliberate mistakes in how attention_sm90 takes tiles that come in sub-stages. Each is found on the emulator. Needs
+// NVRTC.
+#include <gmock/gmock.h>
+
+#include "end_to_end/attention/cases/attention_cases.h"
+#include "support/kernel_faults.h"
+
+namespace kernelwright {
+namespace {
+
+struct Fault {
+  const char* name;
+  std::vector<test::TemplateEdit> edits;
+  const char* found;  // "deadlock", "race", ..: among what is found
+};
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
+/// One ring whose slots have two sub-stages; a last tile with keys that are not the sequence's.
+CudaCase call_in_stages() {
+  CudaCase test;
+  test.problem = heads(default_problem(), 1, 1);
+  test.schedule.family = Family::kHopper;
+  test.schedule.math_warpgroups = 1;
+  test.schedule.block_n = 64;
+  test.schedule.kv_ring = KvRing::kShared;
+  test.schedule.num_kv_stages = 2;
+  test.schedule.num_mma_stages = 2;
+  test.shape = lists({}, {170, 320});
+  test.shape.q_len = 60;
+  return test;
+}
+
+const Fault kFaults[] = {
+    {"right", {}, nullptr},
+    {"later_sub_stages_of_keys_not_waited_for",
+     {{"more = tiles_.template wait_k<kStage + 1>();", "more = tiles_.template k_tile<kStage + 1>();"}},
+     "race"},
+    {"later_sub_stages_of_values_not_waited_for",
+     {{"more = tiles_.template wait_v<kStage + 1>();", "more = tiles_.template v_tile<kStage + 1>();"}},
+     "race"},
+    {"keys_let_go_of_as_soon_as_products_are_issued",
+     {{"issue_scores<kStage + 1>(more);", "tiles_.template release_k<kStage>(); issue_scores<kStage + 1>(more);"},
+      {"ptx::pin_registers(scores_); tiles_.release_whole_k();", "ptx::pin_registers(scores_); tiles_.release_k();"}},
+     "race"},
+    {"later_sub_stages_not_let_go_of",
+     {{"ptx::pin_registers(probabilities_); tiles_.release_whole_v();",
+       "ptx::pin_registers(probabilities_); tiles_.template release_v<0>();"}},
+     "deadlock"},
+    {"16_bytes_of_a_sub_stage_not_expected",
+     {{"get_tile<kPart>(elected, tile_bytes)", "get_tile<kPart>(elected, kPart == 0 ? tile_bytes : tile_bytes - 16)"}},
+     "deadlock"},
+    {"cleaned_before_all_sub_stages_land",
+     {{"tiles_.template wait_more_v<1>(); const int thread", "const int thread"}},
+     "race"},
+};
+
+class HopperStageFaults : public testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override {
+    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
+  }
+};
+
+TEST_P(HopperStageFaults, AreFound) {
+  const Fault& fault = GetParam();
+  const test::Findings findings = test::run_with_edits("attention_sm90", call_in_stages(), fault.edits, Arch::kSm90a);
+  if (fault.found)
+    EXPECT_THAT(findings.found, testing::Contains(fault.found)) << findings.text;
+  else
+    EXPECT_EQ(findings.text, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, HopperStageFaults, testing::ValuesIn(kFaults),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace kernelwright
