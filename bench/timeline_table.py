@@ -18,11 +18,11 @@ sys.path.insert(0, str(FOLDER))
 from peers import rows  # noqa: E402
 
 RESULTS = FOLDER / "results"
-FILES = ["2026-11-21-h100-peers.csv", "steps/hopper-multicast-and-queue.csv"]
+FILES = ["attention/2026-11-21-h100-peers.csv", "attention/steps/hopper-multicast-and-queue.csv"]
 # Measured before the queue was there, with the schedule that the planner then had: the arms whose schedules say enough, and
 # without masks: causal items came in another order then.
-OLDER = {"2026-11-21-h100-query-slots.csv": ["two", "twoq3", "twoq4", "twoq1", "threeq3", "two80q3", "two64q3", "gqapack-two"],
-         "2026-11-21-h100-decode-arms.csv": ["tma", "tma8w", "tma8w2", "tma4w128", "tma4s3", "tma4s2", "tma-sp16", "tma-sp33",
+OLDER = {"attention/2026-11-21-h100-query-slots.csv": ["two", "twoq3", "twoq4", "twoq1", "threeq3", "two80q3", "two64q3", "gqapack-two"],
+         "attention/2026-11-21-h100-decode-arms.csv": ["tma", "tma8w", "tma8w2", "tma4w128", "tma4s3", "tma4s2", "tma-sp16", "tma-sp33",
                                              "tma8-sp16", "tma-comb"]}
 
 

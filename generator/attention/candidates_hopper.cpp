@@ -1,4 +1,4 @@
-// What is worth trying of the hopper family: what docs/attention.md measured to win somewhere. Stages are the
+// What is worth trying of the hopper family: what docs/attention/hopper.md measured to win somewhere. Stages are the
 // planner's: as many as fit.
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // What is worth trying of the portable family. Values outside these lists were measured to be slow everywhere, or do
-// not exist: see docs/kernels.md.
+// not exist: see docs/attention/portable.md.
 #include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {

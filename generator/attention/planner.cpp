@@ -53,7 +53,7 @@ std::string why_own(Family family) {
 }
 
 /// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16
-/// tile, docs/attention.md.
+/// tile, docs/attention/hopper.md.
 bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedule, Arch arch) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
   if (!family_exists_on(Family::kHopper, arch) || !is_decode(problem) || !schedule.token_gen.value_or(true) ||

@@ -12,7 +12,7 @@ namespace {
 
 using detail::Resolver;
 
-/// What the family starts from, by the wider of the two head sizes. Measured on an H100: docs/attention.md.
+/// What the family starts from, by the wider of the two head sizes. Measured on an H100: docs/attention/hopper.md.
 struct Target {
   int max_depth, math_warpgroups, block_n, q_stages;
   KvRing kv_ring;
@@ -118,9 +118,9 @@ class Tile {
     spec_.cluster_m = spec_.multicast = cluster.m;
   }
 
-  /// Whether the target's sub-stages are a gain: where they were measured (docs/attention.md), which is in tiles of the
-  /// target's own size, of padded or ragged keys, that one CTA loads for itself, under no mask or a causal one. A
-  /// window loses: its items have few tiles, and no product of theirs waits for V.
+  /// Whether the target's sub-stages are a gain: where they were measured (docs/attention/hopper.md), which is in tiles
+  /// of the target's own size, of padded or ragged keys, that one CTA loads for itself, under no mask or a causal one.
+  /// A window loses: its items have few tiles, and no product of theirs waits for V.
   bool cuts_tiles() const {
     const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
                           schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&

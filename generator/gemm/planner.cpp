@@ -33,7 +33,7 @@ struct Form {
 };
 
 // Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
-// H100: docs/gemm.md.
+// H100: docs/gemm/README.md.
 // Of tiles that cost the same the first is taken: 256 x 128 where each slab's products are scaled, for an H100 made 1 %
 // more of it than of 128 x 256.
 constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
@@ -196,7 +196,7 @@ double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int 
   if (spec.family == Family::kBlackwell) return blackwell_gemm_cost_us(spec, extent, num_sms);
   // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
   // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
-  // memory come at 3 TB/s, to all. What is left is fitted to bench/results/steps/gemm-tiles.txt.
+  // memory come at 3 TB/s, to all. What is left is fitted to bench/results/gemm/steps/gemm-tiles.txt.
   constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
   constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
   constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured

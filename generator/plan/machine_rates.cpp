@@ -3,8 +3,8 @@
 namespace kernelwright {
 namespace {
 
-// "Fitted": by bench/timeline_bench.cpp to every other shape of bench/results/2026-11-21-h100-peers.csv, all kernels
-// together; bench/results/2026-11-21-h100-predicted.md shows how the other half comes out.
+// "Fitted": by bench/timeline_bench.cpp to every other shape of bench/results/attention/2026-11-21-h100-peers.csv, all
+// kernels together; bench/results/attention/2026-11-21-h100-predicted.md shows how the other half comes out.
 constexpr MachineRates kH100 = {
     .arch = Arch::kSm90a,
     .device = "H100 80GB HBM3",

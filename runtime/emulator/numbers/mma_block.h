@@ -41,7 +41,7 @@ void add_s32(std::byte* const* d, const std::byte* const* c, int halves, bool sa
 /// accumulators[m][n] += sum over k of a[m][k] * b[n][k], in order of k, each step rounded once to nearest even in f32.
 /// `a` is the panel of chunks * halves registers, `b` that of `chunks`; k = chunks * row_elements. All products of the
 /// types above are exact in f32 but for bf16 and tf32 ones beyond its exponents. This is the one place that says how a
-/// tensor core sums; the hardware's own way differs (docs/emulator.md).
+/// tensor core sums; the hardware's own way differs (docs/emulator/README.md).
 void multiply_accumulate(const float* a, const float* b, int halves, int chunks, int row_elements,
                          Accumulators& accumulators);
 

@@ -3,7 +3,7 @@
 // error.
 //
 // KERNELWRIGHT_EXITS=400 makes so many exits of them (24 else), KERNELWRIGHT_EXIT_SEED draws others. The whole list
-// that was run once is in bench/results/2026-11-22-solid-ground.md.
+// that was run once is in bench/results/tests/2026-11-22-solid-ground.md.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -390,7 +390,7 @@ void extreme_weights(std::vector<CudaCase>& cases) {
   }
 }
 
-// Case 36 beyond plain prefill: what docs/kernels.md says that a NaN or an infinity reaches.
+// Case 36 beyond plain prefill: what docs/attention/portable.md says that a NaN or an infinity reaches.
 void not_finite(std::vector<CudaCase>& cases) {
   for (const Variant& v : three_dtypes(same)) {
     CudaCase test{"c36_masked_key_in_decode_" + v.name, decode(causal(v.problem), 4), shape_of(2, 4, 300)};

@@ -163,8 +163,8 @@ void small_pages(List& list) {
   list.add("c21_small_page1_shared", causal(paged(problem, 1)), shape_of(3, 20, 300)).options.share_pages = true;
 }
 
-/// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/kernels.md says what a NaN in V does
-/// within one.
+/// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/attention/portable.md says what a NaN
+/// in V does within one.
 void values(List& list) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     AttentionSchedule schedule = hopper();

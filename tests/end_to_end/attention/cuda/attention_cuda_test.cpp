@@ -261,7 +261,8 @@ TEST_P(ChunkedPrefillOnCuda, Of777EqualsOneShot) { expect_one_shot(777); }
 TEST_P(ChunkedPrefillOnCuda, Of1EqualsOneShot) { expect_one_shot(1); }
 TEST_P(ChunkedPrefillOnCuda, Of1ByAKernelForOneQueryEqualsOneShot) { expect_one_shot(1, 1); }
 
-// Case 36, V inside the union: docs/kernels.md promises one element of O, in the rows of a block and of one KV head.
+// Case 36, V inside the union: docs/attention/portable.md promises one element of O, in the rows of a block and of one
+// KV head.
 TEST_P(FamilyOnCuda, ANanInAValueReachesOneElementOfOneBlock) {
   AttentionProblem problem = default_problem();
   problem.mask.kind = MaskKind::kCausal;
