@@ -1,6 +1,7 @@
 // Attention: which fields contradict each other, on any architecture and in any kernel family.
 #include <algorithm>
 
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 #include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/generator/source/policy_header.h"

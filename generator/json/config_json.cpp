@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "kernelwright/generator/json/reader.h"
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/problem/field_rules.h"
 #include "kernelwright/generator/problem/validate.h"
 

@@ -93,17 +93,4 @@ class JsonValue {
   Variant value_;
 };
 
-/// `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
-std::string json_quoted(std::string_view text);
-
-/// As json_quoted, cut to a length that fits a message.
-std::string quoted_for_message(std::string_view text);
-
-/// `pointer` with one more step: "/" + key, with ~ and / escaped and long or unprintable keys made fit for a message.
-std::string pointer_to(std::string_view pointer, std::string_view key);
-std::string pointer_to(std::string_view pointer, std::size_t index);
-
-/// The length of the UTF-8 sequence that `text` starts with, 0 if it is not valid.
-std::size_t utf8_length(std::string_view text);
-
 }  // namespace kernelwright

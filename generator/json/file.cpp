@@ -9,6 +9,7 @@
 
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 
 namespace kernelwright {
 namespace {

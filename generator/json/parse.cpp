@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 
 namespace kernelwright {
 namespace {

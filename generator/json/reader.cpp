@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/problem/field_rules.h"
 
 namespace kernelwright::detail {

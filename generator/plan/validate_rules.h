@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/field_rules.h"
 #include "kernelwright/generator/problem/problem.h"

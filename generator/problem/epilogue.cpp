@@ -1,7 +1,7 @@
 #include "kernelwright/generator/problem/epilogue.h"
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 
 namespace kernelwright {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 
 namespace kernelwright {
 namespace {
@@ -102,12 +102,6 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
     }
   }
   return best;
-}
-
-std::string join(const std::vector<std::string_view>& words) {
-  std::string joined;
-  for (const std::string_view word : words) joined.append(joined.empty() ? "" : ", ").append(word);
-  return joined;
 }
 
 }  // namespace kernelwright

@@ -73,9 +73,6 @@ std::optional<std::string> name_verdict(std::string_view name);
 /// The word of `words` that `word` most likely stands for, "" if none is close.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& words);
 
-/// "a, b, c"
-std::string join(const std::vector<std::string_view>& words);
-
 template <Enum E>
 std::vector<std::string_view> words_of() {
   std::vector<std::string_view> words;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/source/template_library.h"
 
 namespace kernelwright::detail {

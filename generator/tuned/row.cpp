@@ -8,6 +8,7 @@
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/json/reader.h"
 #include "kernelwright/generator/json/value.h"
+#include "kernelwright/generator/message.h"
 #include "kernelwright/generator/problem/field_rules.h"
 
 namespace kernelwright {

@@ -11,6 +11,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/message.h"
 
 namespace kernelwright {
 namespace {
