@@ -1,4 +1,4 @@
-/// Inside of config_json: the walk over a struct's fields that fills it from JSON.
+/// Inside of the generator: a config's parts from JSON, and what is wrong with them. field_reader.h has the walk.
 #pragma once
 
 #include <string>
@@ -8,7 +8,6 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/problem/config.h"
-#include "kernelwright/generator/tuned/row.h"
 
 namespace kernelwright::detail {
 
@@ -42,8 +41,6 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<Atten
                ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, std::vector<GemmShape>& shapes,
                ViolationList& violations);
-void read_into(const JsonValue& json, const std::string& path, TunedRow& row, ViolationList& violations);
-void read_into(const JsonValue& json, const std::string& path, GemmTunedRow& row, ViolationList& violations);
 
 /// Adds a violation for each key of `json` that is not one of `fields`.
 void refuse_unknown_keys(const JsonValue& json, const std::string& path, const std::vector<std::string_view>& fields,

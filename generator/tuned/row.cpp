@@ -6,7 +6,7 @@
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/document.h"
-#include "kernelwright/generator/json/reader.h"
+#include "kernelwright/generator/json/field_reader.h"
 #include "kernelwright/generator/json/value.h"
 #include "kernelwright/generator/message.h"
 #include "kernelwright/generator/problem/field_rules.h"
@@ -62,7 +62,7 @@ void check_launches(const TunedFor<GemmConfig>& launches, detail::ViolationList&
 template <class KindOfConfig>
 TunedRowOf<KindOfConfig> read_row(const JsonValue& json, detail::ViolationList& violations) {
   TunedRowOf<KindOfConfig> row;
-  detail::read_into(without_version(json), "", row, violations);
+  detail::FieldReader(violations).read(without_version(json), "", row, any{});
   if (!violations.empty()) return row;
   check_launches(row.launches, violations);
   if (row.schedule.family.is_auto()) violations.add("/schedule/family", "is missing; a row is of one kernel family");
