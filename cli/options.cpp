@@ -10,8 +10,8 @@
 #include "cli/terminal.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/config_json.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/message.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright::cli {
 namespace {

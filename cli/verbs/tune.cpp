@@ -17,7 +17,7 @@
 #include "cli/tune_trials.h"
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/runtime/cache/files.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 

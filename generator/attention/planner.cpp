@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/range_mask.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 

@@ -1,10 +1,12 @@
 // Attention: which kernel family judges a config.
+#include "kernelwright/generator/attention/validate.h"
+
 #include <iterator>
 
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/plan/advice.h"
 #include "kernelwright/generator/plan/validate_rules.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/problem/contradictions.h"
 
 namespace kernelwright {
 

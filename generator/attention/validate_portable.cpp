@@ -8,8 +8,8 @@
 #include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/plan/validate_rules.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

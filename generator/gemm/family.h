@@ -26,9 +26,6 @@ void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedu
 void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                          std::vector<Violation>& violations);
 
-/// That `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes; the field at `path` says how many.
-void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
-
 /// block_k and swizzle: what a slot has of k, and how it lies. The same in all families.
 void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
 /// The schedule's, else 128 bytes and the widest swizzle that divides them.

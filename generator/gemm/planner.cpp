@@ -12,8 +12,8 @@
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/gemm/validate.h"
 #include "kernelwright/generator/problem/epilogue.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

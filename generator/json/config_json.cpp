@@ -7,8 +7,8 @@
 
 #include "kernelwright/generator/json/reader.h"
 #include "kernelwright/generator/message.h"
+#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

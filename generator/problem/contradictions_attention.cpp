@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "kernelwright/generator/message.h"
-#include "kernelwright/generator/plan/validate_rules.h"
-#include "kernelwright/generator/problem/validate.h"
-#include "kernelwright/generator/source/policy_header.h"
+#include "kernelwright/generator/problem/contradictions.h"
+#include "kernelwright/generator/problem/policy_header.h"
+#include "kernelwright/generator/problem/rule_check.h"
 
 namespace kernelwright {
 namespace {

@@ -1,10 +1,7 @@
-// GEMM: which fields contradict each other; and the entry points that take either kind of config.
-#include "kernelwright/generator/problem/validate.h"
-
-#include "kernelwright/generator/gemm/family.h"
-#include "kernelwright/generator/plan/advice.h"
-#include "kernelwright/generator/plan/validate_rules.h"
+// GEMM: which fields contradict each other, on any architecture and in any kernel family.
+#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/epilogue.h"
+#include "kernelwright/generator/problem/rule_check.h"
 
 namespace kernelwright {
 namespace {
@@ -108,34 +105,6 @@ std::vector<Violation> contradictions(const GemmConfig& config) {
                                                    "problem is batch_invariant; 1 would do"});
   check_family(config.schedule, violations);
   return violations;
-}
-
-std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch) {
-  Violations violations = contradictions(config);
-  check_target(config.schedule, arch, violations);
-  // Every family of GEMM is written for its own architectures, but for portable.
-  if (!config.schedule.family.is_auto() || !config.schedule.arch.is_auto() || arch) {
-    const std::optional<Arch> target = arch                             ? arch
-                                       : config.schedule.arch.is_auto() ? std::nullopt
-                                                                        : std::optional(config.schedule.arch.value());
-    Violations found;
-    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target, found);
-    if (violations.empty())
-      advise(
-          config.schedule, target,
-          [&](Family family, const GemmSchedule& schedule, Arch on) {
-            Violations lacks;
-            check_gemm(family, config.problem, schedule, on, lacks);
-            return lacks;
-          },
-          found);
-    violations.insert(violations.end(), found.begin(), found.end());
-  }
-  return violations;
-}
-
-std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) {
-  return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
 }
 
 }  // namespace kernelwright

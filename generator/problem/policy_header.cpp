@@ -1,4 +1,4 @@
-#include "kernelwright/generator/source/policy_header.h"
+#include "kernelwright/generator/problem/policy_header.h"
 
 #include <algorithm>
 

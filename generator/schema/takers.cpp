@@ -7,8 +7,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/config.h"
+#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

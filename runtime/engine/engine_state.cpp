@@ -7,8 +7,8 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/generator/problem/validate.h"
 #include "kernelwright/runtime/attention/data.h"
 #include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"

@@ -6,7 +6,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 
 namespace kernelwright {
 namespace {

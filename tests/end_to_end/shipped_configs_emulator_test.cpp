@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"

@@ -17,7 +17,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"

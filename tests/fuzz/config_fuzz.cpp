@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace kernelwright;

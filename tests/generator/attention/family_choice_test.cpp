@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

@@ -8,9 +8,9 @@
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/attention/validate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

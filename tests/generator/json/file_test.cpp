@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "support/expect_message.h"
 #include "support/paths.h"
 

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "support/paths.h"
 
 namespace kernelwright {

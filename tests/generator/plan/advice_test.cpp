@@ -6,8 +6,8 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/generator/problem/validate.h"
 
 namespace kernelwright {
 namespace {

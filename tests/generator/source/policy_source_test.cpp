@@ -9,7 +9,7 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/source/specialize.h"
 
 namespace kernelwright {

@@ -9,7 +9,7 @@
 
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/problem/validate.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/verify/random.h"
 #include "support/emulated_gemm.h"
 

@@ -1,0 +1,110 @@
+/// Inside of the generator: rules of a config that need no kernel family.
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/message.h"
+#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/field_rules.h"
+#include "kernelwright/generator/problem/problem.h"
+
+namespace kernelwright::detail {
+
+/// The walk that holds each field to its own rule. The JSON reader has done so already; code may fill structs freely.
+class RuleCheck {
+ public:
+  explicit RuleCheck(std::vector<Violation>& violations) : violations_(violations) {}
+
+  template <FieldStruct T>
+  void check(T& value, const std::string& path, any) {
+    visit_fields(value, [&](const char* name, auto& member, const auto& rule, const char*) {
+      check(member, pointer_to(path, name), bare_rule(rule));
+    });
+  }
+  template <class T, class Rule>
+  void check(Auto<T>& value, const std::string& path, const Rule& rule) {
+    if (value.is_auto()) return;
+    T given = value.value();
+    check(given, path, rule);
+  }
+  template <class T, class Rule>
+  void check(std::vector<T>& list, const std::string& path, const Rule& rule) {
+    if (list.empty()) return;
+    if (++depth_ > kMaxMaskDepth)
+      violations_.push_back({path, "masks nest at most " + std::to_string(kMaxMaskDepth) + " deep"});
+    else
+      for (std::size_t i = 0; i < list.size(); ++i) check(list[i], pointer_to(path, i), rule);
+    --depth_;
+  }
+  template <Enum E>
+  void check(E& value, const std::string& path, any) {
+    if (to_string(value) == "?")
+      violations_.push_back({path, std::to_string(static_cast<int>(value)) + " is no " +
+                                       std::string(EnumTable<E>::name) + "; it takes one of " + join(words_of<E>())});
+  }
+  void check(ClusterShape& value, const std::string& path, any) {
+    check(value.m, pointer_to(path, 0), kClusterRule);
+    check(value.n, pointer_to(path, 1), kClusterRule);
+  }
+  void check(bool&, const std::string&, any) {}
+  template <class T, class Rule>
+  requires requires(T value, Rule rule) { verdict(value, rule); }
+  void check(T& value, const std::string& path, const Rule& rule) {
+    if (auto why = verdict(value, rule)) violations_.push_back({path, std::move(*why)});
+  }
+
+ private:
+  std::vector<Violation>& violations_;
+  int depth_ = 0;
+};
+
+/// Every field of a config against its own rule, the name and the shapes' names included.
+template <class KindConfig>
+void check_fields(KindConfig config, std::vector<Violation>& violations) {
+  RuleCheck rules(violations);
+  rules.check(config.problem, "/problem", any{});
+  rules.check(config.schedule, "/schedule", any{});
+  if (auto why = name_verdict(config.name); why && !config.name.empty())
+    violations.push_back({"/name", std::move(*why)});
+  std::set<std::string_view> names;
+  for (std::size_t i = 0; i < config.shapes.size(); ++i) {
+    const std::string path = pointer_to("/shapes", i);
+    rules.check(config.shapes[i], path, any{});
+    const std::string& name = config.shapes[i].name;
+    if (auto why = name_verdict(name))
+      violations.push_back({path + "/name", std::move(*why)});
+    else if (!names.insert(name).second)
+      violations.push_back(
+          {path + "/name", quoted_for_message(name) + " names an earlier shape too; each needs its own"});
+  }
+}
+
+/// What the schedule's family, arch and the wanted arch have against each other.
+template <class Schedule>
+void check_family(const Schedule& schedule, std::vector<Violation>& violations) {
+  if (schedule.family.is_auto() || schedule.arch.is_auto()) return;
+  const Family family = schedule.family.value();
+  if (!family_exists_on(family, schedule.arch.value()))
+    violations.push_back({"/schedule/family", std::string(to_string(family)) + " kernels do not run on " +
+                                                  std::string(to_string(schedule.arch.value())) + "; they run on " +
+                                                  std::string(archs_of(family))});
+}
+
+/// That `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes; the field at `path` says how many.
+void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
+
+/// Whether `value` is one of `values`.
+template <class T>
+bool is_one_of(const T& value, std::initializer_list<T> values) {
+  for (const T& one : values)
+    if (one == value) return true;
+  return false;
+}
+
+}  // namespace kernelwright::detail
