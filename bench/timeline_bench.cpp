@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "kernelwright/generator/attention/planner.h"
-#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/plan/candidates.h"
 

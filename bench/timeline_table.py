@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The measured rows that the timeline (generator/attention/timeline/timeline.h) is fitted to and held to, as one table with configs.
+"""The measured rows that the timeline (generator/attention/predicted.h) is fitted to and held to, as one table with configs.
 
-    python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench --spell | grep peers.csv > tests/generator/attention/timeline/timeline_h100.tsv
+    python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench --spell | grep peers.csv > tests/generator/attention/predicted_h100.tsv
     python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench
 
 A line, with tabs: fit or held-out, file, row, arm, milliseconds, MHz, config. The rule, fixed before anything was fitted:

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/predicted.h"
 
 namespace kernelwright::cli {
 namespace {

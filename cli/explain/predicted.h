@@ -1,4 +1,4 @@
-/// Predicted speed, for people and as JSON: generator/attention/timeline/timeline.h for each shape of a config.
+/// Predicted speed, for people and as JSON: generator/attention/predicted.h for each shape of a config.
 #pragma once
 
 #include <string>

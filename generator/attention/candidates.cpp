@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/timeline/timeline.h"
-#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/attention/predicted.h"
+#include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/plan/candidate_collector.h"
 

@@ -5,7 +5,7 @@
 
 #include "contract/gemm_sm100.h"
 #include "kernelwright/generator/attention/family.h"
-#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/machine_rates.h"
 

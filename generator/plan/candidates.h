@@ -84,7 +84,7 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
 GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
                                     const std::vector<GemmShape>& shapes, const CandidateOptions& options = {});
 
-/// Puts `kept` in the order of predicted times (timeline.h), so that a budget that ends early has been spent on the
+/// Puts `kept` in the order of predicted times (predicted.h), so that a budget that ends early has been spent on the
 /// likeliest. None is left out; the first, the model's own choice, stays first; those that no timeline is known of keep
 /// their places.
 void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,

@@ -1,4 +1,4 @@
-/// How fast a machine is at what an attention kernel does: the constants of the timeline (timeline.h). The table in
+/// How fast a machine is at what an attention kernel does: the constants of the timeline (predicted.h). The table in
 /// machine_rates.cpp gives each its source.
 #pragma once
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "contract/gemm_sm100.h"
+#include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/attention/shared_map.h"
-#include "kernelwright/generator/attention/timeline/timeline.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/planner.h"

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/attention/work.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "contract/attention_sm90.h"
-#include "kernelwright/generator/attention/timeline/timeline_roles.h"
+#include "kernelwright/generator/attention/predicted_roles.h"
 
 namespace kernelwright::detail {
 namespace {

@@ -1,5 +1,5 @@
 // The timeline against recorded times of an H100, and what must hold on any machine.
-#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/predicted.h"
 
 #include <gtest/gtest.h>
 
@@ -24,10 +24,10 @@ struct Recorded {
   AttentionConfig config;
 };
 
-/// tests/generator/attention/timeline/timeline_h100.tsv: bench/timeline_table.py says what a line is, and how the sets
+/// tests/generator/attention/predicted_h100.tsv: bench/timeline_table.py says what a line is, and how the sets
 /// are chosen.
 std::vector<Recorded> recorded() {
-  std::ifstream in(test::source_dir() / "tests/generator/attention/timeline/timeline_h100.tsv");
+  std::ifstream in(test::source_dir() / "tests/generator/attention/predicted_h100.tsv");
   std::vector<Recorded> rows;
   for (std::string line; std::getline(in, line);) {
     std::stringstream fields(line);

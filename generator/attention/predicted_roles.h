@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/plan/machine_rates.h"
 #include "kernelwright/generator/source/spec.h"
 

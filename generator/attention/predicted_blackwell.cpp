@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "contract/attention_sm100.h"
-#include "kernelwright/generator/attention/timeline/timeline_roles.h"
+#include "kernelwright/generator/attention/predicted_roles.h"
 
 namespace kernelwright::detail {
 namespace {

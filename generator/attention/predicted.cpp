@@ -1,12 +1,12 @@
-#include "kernelwright/generator/attention/timeline/timeline.h"
+#include "kernelwright/generator/attention/predicted.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "contract/attention_sm100.h"
 #include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/timeline/timeline_roles.h"
-#include "kernelwright/generator/attention/timeline/timeline_work.h"
+#include "kernelwright/generator/attention/predicted_roles.h"
+#include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
