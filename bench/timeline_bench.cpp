@@ -16,10 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/predicted.h"
+#include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {
@@ -48,8 +49,8 @@ std::vector<Row> read_rows(std::istream& in) {
   return rows;
 }
 
-Timeline predict(const Row& row, const MachineRates& machine) {
-  return predict_timeline(row.plan, row.config.problem, row.config.shapes[0], machine).value();
+Predicted predict(const Row& row, const MachineRates& machine) {
+  return predict(row.plan, row.config.problem, row.config.shapes[0], machine).value();
 }
 
 /// The constants that no data sheet and no measurement of one thing gives.
@@ -75,7 +76,7 @@ double loss(const std::vector<Row>& rows, const MachineRates& machine) {
   double clocks = 0;
   for (const Row& row : rows) {
     if (!row.fits()) continue;
-    const Timeline timeline = predict(row, machine);
+    const Predicted timeline = predict(row, machine);
     const double error = std::log(timeline.microseconds / 1e3 / row.ms), far = std::max(0.0, std::abs(error) - kFar);
     shapes[row.name].first += error * error + kWeight * far * far;
     ++shapes[row.name].second;
@@ -108,7 +109,7 @@ void print_table(const std::vector<Row>& rows, const MachineRates& machine) {
   fmt::print("| shape | arm | set | measured ms | predicted ms | error | bound by |\n|---|---|---|---|---|---|---|\n");
   std::map<std::string, std::vector<double>> errors;
   for (const Row& row : rows) {
-    const Timeline timeline = predict(row, machine);
+    const Predicted timeline = predict(row, machine);
     const double error = timeline.microseconds / 1e3 / row.ms - 1;
     errors[row.set].push_back(error);
     fmt::print("| {} | {} | {} | {:.4f} | {:.4f} | {:+.1f} %{} | {} |\n", row.name, row.arm, row.set, row.ms,

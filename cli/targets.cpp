@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::cli {
@@ -100,7 +101,7 @@ std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, cons
 }
 
 TunedTable tuned_rows(const Options& options) {
-  TunedTable rows = TunedTable::from_environment(options.tuned_dir);
+  TunedTable rows = TunedTable::from_environment(options.tuned_dir, require_usable);
   std::vector<Violation> violations;
   for (const SkippedRow& row : rows.skipped()) violations.push_back({"tuned row " + row.name, row.reason});
   if (!violations.empty()) throw ConfigError(std::move(violations));

@@ -95,7 +95,7 @@ void add_to_key(DigestBuilder& digest, KernelStore& store, const GemmPlan& plan)
 /// The likeliest first. A GEMM's candidates come ranked by the model that predicts its times.
 void order_by_prediction(std::vector<Candidate>& kept, const AttentionConfig& config,
                          const std::vector<AttentionShape>& shapes) {
-  order_by_timeline(kept, config.problem, shapes);
+  order_by_prediction(kept, config.problem, shapes);
 }
 void order_by_prediction(std::vector<GemmCandidate>&, const GemmConfig&, const std::vector<GemmShape>&) {}
 

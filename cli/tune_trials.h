@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "cli/engine_for.h"
-#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/attention/candidates.h"
+#include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/tuned/row.h"
 #include "kernelwright/runtime/tune/tuner.h"
 #include "kernelwright/runtime/tune/tuning_log.h"

@@ -8,6 +8,7 @@
 #include "cli/targets.h"
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright::cli {

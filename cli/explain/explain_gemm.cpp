@@ -9,6 +9,7 @@
 #include "cli/explain/predicted.h"
 #include "cli/targets.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/gemm/shared_map.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright::cli {

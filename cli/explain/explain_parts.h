@@ -9,8 +9,8 @@
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "kernelwright/generator/attention/planner.h"
-#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright::cli {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernelwright/generator/attention/predicted.h"
+#include "kernelwright/generator/gemm/predicted.h"
 
 namespace kernelwright::cli {
 namespace {
@@ -13,19 +14,19 @@ std::string text_of(const Style& style, const Plan& plan, const Problem& problem
   std::vector<std::string> head{"shape", "time", "TFLOP/s", "bound by", "GHz"};
   std::vector<std::vector<std::string>> rows;
   for (const Shape& shape : shapes) {
-    const std::optional<Timeline> timeline = predict_timeline(plan, problem, shape);
+    const std::optional<Predicted> timeline = predict(plan, problem, shape);
     if (!timeline) return "";
     if (rows.empty()) {
       const MachineRates& machine = *timeline->machine;
       text = style.bold(fmt::format("Predicted, on {} with {} SMs{}", machine.device, machine.sms,
                                     machine.measured ? "" : " (not measured: no such device has run it)")) +
              "\n";
-      for (const TimelineTerm& term : timeline->terms) head.push_back(term.name);
+      for (const PredictedTerm& term : timeline->terms) head.push_back(term.name);
     }
     std::vector<std::string> row{shape.name, duration_text(timeline->microseconds / 1e3),
                                  fmt::format("{:.0f}", timeline->tflops()), timeline->bound,
                                  fmt::format("{:.2f}", timeline->clock_ghz)};
-    for (const TimelineTerm& term : timeline->terms) row.push_back(duration_text(term.microseconds / 1e3));
+    for (const PredictedTerm& term : timeline->terms) row.push_back(duration_text(term.microseconds / 1e3));
     rows.push_back(std::move(row));
   }
   if (rows.empty()) return "";
@@ -40,10 +41,10 @@ std::string text_of(const Style& style, const Plan& plan, const Problem& problem
 
 template <class Plan, class Problem, class Shape>
 JsonValue json_of(const Plan& plan, const Problem& problem, const Shape& shape) {
-  const std::optional<Timeline> timeline = predict_timeline(plan, problem, shape);
+  const std::optional<Predicted> timeline = predict(plan, problem, shape);
   if (!timeline) return JsonValue();
   JsonValue terms = JsonValue::array();
-  for (const TimelineTerm& term : timeline->terms)
+  for (const PredictedTerm& term : timeline->terms)
     terms.push(JsonValue::object().set("name", term.name).set("microseconds", term.microseconds).set("of", term.of));
   return JsonValue::object()
       .set("shape", shape.name)

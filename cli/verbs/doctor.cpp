@@ -11,6 +11,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
@@ -143,7 +144,7 @@ std::size_t count_usable(const std::vector<Match>& rows, std::vector<SkippedRow>
 
 /// Rows that nobody can use are found here, not by a server.
 void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
-  const TunedTable table = TunedTable::from_environment(options.tuned_dir);
+  const TunedTable table = TunedTable::from_environment(options.tuned_dir, require_usable);
   std::vector<SkippedRow> unusable = table.skipped();
   const std::size_t usable =
       count_usable(table.rows<AttentionConfig>(&unusable), unusable) + count_usable(table.rows<GemmConfig>(), unusable);

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/attention/candidates.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,6 @@
 #include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/plan/candidate_collector.h"
 
 namespace kernelwright {
 namespace {
@@ -147,15 +146,15 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
   return collector.take(options.most.value_or(kMost), options.within.value_or(kWithin));
 }
 
-void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,
-                       const std::vector<AttentionShape>& shapes) {
+void order_by_prediction(std::vector<Candidate>& kept, const AttentionProblem& problem,
+                         const std::vector<AttentionShape>& shapes) {
   std::vector<std::size_t> places;
   std::vector<Candidate> known;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     double sum = 0;
     bool all = !shapes.empty();
     for (const AttentionShape& shape : shapes) {
-      const std::optional<Timeline> timeline = predict_timeline(kept[i].plan, problem, shape);
+      const std::optional<Predicted> timeline = predict(kept[i].plan, problem, shape);
       all = all && timeline;
       if (timeline) sum += std::log(std::max(timeline->microseconds, 1e-3));
     }

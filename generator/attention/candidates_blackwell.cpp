@@ -1,8 +1,8 @@
 // What is worth trying of the blackwell family. No Blackwell has been measured: the values are those that fit tensor
 // memory and registers. Stages are the planner's: as many as fit.
 #include "contract/attention_sm100.h"
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
-#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

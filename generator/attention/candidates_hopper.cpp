@@ -2,8 +2,8 @@
 // planner's: as many as fit.
 #include <algorithm>
 
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
-#include "kernelwright/generator/plan/candidates.h"
 #include "kernelwright/generator/problem/range_mask.h"
 
 namespace kernelwright {

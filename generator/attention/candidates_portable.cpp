@@ -1,6 +1,6 @@
 // What is worth trying of the portable family. Values outside these lists were measured to be slow everywhere, or do
 // not exist: see docs/attention/portable.md.
-#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/attention/candidates.h"
 
 namespace kernelwright {
 

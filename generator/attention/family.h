@@ -13,6 +13,7 @@
 #include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/choice.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
@@ -53,36 +54,6 @@ std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem);
 bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
 /// The resolved swizzle against them.
 void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
-
-/// Takes the schedule's value or the planner's, and keeps the reason.
-class Resolver {
- public:
-  explicit Resolver(std::vector<Choice>& choices) : choices_(choices) {}
-
-  template <class T>
-  T operator()(const char* field, const Auto<T>& asked, T planned, std::string reason) {
-    const T value = asked.value_or(planned);
-    choices_.push_back({field, text_of(value), asked.is_auto() ? std::move(reason) : "the schedule says so"});
-    return value;
-  }
-  template <class T>
-  void derived(const char* field, T value, std::string reason) {
-    choices_.push_back({field, text_of(value), std::move(reason)});
-  }
-
- private:
-  static std::string text_of(int value) { return std::to_string(value); }
-  static std::string text_of(double value);
-  static std::string text_of(bool value) { return value ? "true" : "false"; }
-  static std::string text_of(ClusterShape value) {
-    return "[" + std::to_string(value.m) + ", " + std::to_string(value.n) + "]";
-  }
-  template <Enum E>
-  static std::string text_of(E value) {
-    return std::string(to_string(value));
-  }
-  std::vector<Choice>& choices_;
-};
 
 /// Fill what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not fit
 /// are planned all the same: the tile checks judge them.

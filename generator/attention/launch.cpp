@@ -5,7 +5,6 @@
 #include "contract/attention_params.h"
 #include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/family.h"
-#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
@@ -78,12 +77,6 @@ std::uint32_t shared_bytes(const AttentionSpec& spec) {
   return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots,
                                   spec.num_warps_n())
       .total;
-}
-
-std::uint32_t shared_bytes(const Spec& spec) {
-  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return shared_bytes(*attention);
-  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return shared_bytes(*gemm);
-  return 0;  // attention_combine, quantize
 }
 
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernelwright/generator/plan/launch.h"
 #include "kernelwright/generator/source/spec.h"
 
 namespace kernelwright {
@@ -17,21 +18,6 @@ struct AttentionExtent {
   int sm_budget = 0;          // SMs that a persistent kernel takes at most, but a cluster at least; 0: all. Changes the
                               // grid and nothing else
 };
-
-struct LaunchPlan {
-  std::uint32_t grid[3] = {1, 1, 1};
-  std::uint32_t block = 128;
-  std::uint32_t cluster = 1;  // CTAs of a cluster, along x; the grid is whole clusters
-  std::uint32_t shared_bytes = 0;
-};
-
-/// Quotients rounded down and up, of numbers from 0 to 2^52; b > 0. A launch divides two dozen times. A 64-bit division
-/// costs up to 90 cycles on servers of 2019, one of doubles costs 14. Exact: a quotient is at least 1/b away from the
-/// next whole number, which outlives rounding.
-inline std::int64_t floor_div(std::int64_t a, std::int64_t b) noexcept {
-  return static_cast<std::int64_t>(static_cast<double>(a) / static_cast<double>(b));
-}
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return floor_div(a + b - 1, b); }
 
 struct AttentionLaunch {
   LaunchPlan main;
@@ -49,7 +35,6 @@ struct AttentionLaunch {
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.
 std::uint32_t shared_bytes(const AttentionSpec& spec);
-std::uint32_t shared_bytes(const Spec& spec);
 
 /// `forced_splits` > 0 overrides the choice of parts (schedule.splits) where the kernel can split. No allocation, no
 /// exceptions; ~20 ns.

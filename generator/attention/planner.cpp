@@ -12,8 +12,6 @@
 
 namespace kernelwright {
 
-std::string detail::Resolver::text_of(double value) { return fmt::format("{}", value); }
-
 namespace {
 
 using namespace detail;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/generator/plan/choice.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
@@ -13,16 +14,6 @@
 #include "kernelwright/generator/tuned/table.h"
 
 namespace kernelwright {
-
-enum class ChosenBy { kModel, kSchedule, kRow, kNeighbour };
-/// "model", "schedule", "row", "neighbour"
-std::string_view to_string(ChosenBy by);
-
-/// One resolved field: what it became, who chose and the reason, for people.
-struct Choice {
-  std::string field, value, reason;
-  ChosenBy by = ChosenBy::kModel;
-};
 
 struct AttentionPlan {
   AttentionSpec main;
@@ -33,15 +24,10 @@ struct AttentionPlan {
   std::vector<SkippedRow> passed_over;  // rows nearer than that whose schedule does not fit here, and why
 };
 
-/// The plan of a kind of config.
-template <class KindOfConfig>
-struct PlanOfKind;
 template <>
 struct PlanOfKind<AttentionConfig> {
   using type = AttentionPlan;
 };
-template <class KindOfConfig>
-using PlanOf = typename PlanOfKind<KindOfConfig>::type;
 
 /// The schedule's fields where it gives them; the others from `rows`: a row of the very problem, else the nearest
 /// neighbour's whose schedule fits; else from the model. A row fills all fields that are auto or, if that does not fit,

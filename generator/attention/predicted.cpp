@@ -120,12 +120,12 @@ bool has_model(const AttentionSpec& spec) {
 }
 
 /// What each unit of the busiest SM would take alone, at `ghz`.
-std::vector<TimelineTerm> terms_of(const Launch& launch, double ghz) {
+std::vector<PredictedTerm> terms_of(const Launch& launch, double ghz) {
   const AttentionSpec& spec = launch.spec;
   const MachineRates& machine = launch.machine;
   const TimelineWork& work = launch.work;
   const double us = 1e-3 / ghz, tiles = work.walk_tiles * work.repeats;
-  std::vector<TimelineTerm> terms;
+  std::vector<PredictedTerm> terms;
   if (spec.has_roles()) {
     const bool hopper = spec.family == Family::kHopper;
     const int parts = hopper ? spec.math_warpgroups : spec.num_q;  // of a CTA's rows, a step each
@@ -146,27 +146,21 @@ std::vector<TimelineTerm> terms_of(const Launch& launch, double ghz) {
 
 }  // namespace
 
-double Timeline::term(std::string_view name) const {
-  for (const TimelineTerm& term : terms)
-    if (term.name == name) return term.microseconds;
-  return 0;
-}
-
-std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const AttentionProblem& problem,
-                                         const AttentionShape& shape) {
+std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
+                                 const AttentionShape& shape) {
   const MachineRates* machine = machine_rates(plan.main.arch);
   if (!machine) return std::nullopt;
-  return predict_timeline(plan, problem, shape, *machine);
+  return predict(plan, problem, shape, *machine);
 }
 
-std::optional<Timeline> predict_timeline(const AttentionPlan& plan, const AttentionProblem& problem,
-                                         const AttentionShape& shape, const MachineRates& machine) {
+std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
+                                 const AttentionShape& shape, const MachineRates& machine) {
   if (!has_model(plan.main)) return std::nullopt;
   const Launch launch = launch_of(plan, problem, shape, machine);
   const double outside_us = machine.launch_us + launch.merge_us();
   const double peak_us_ghz =
       launch.work.operations / machine.mma_flops / machine.sms * 1e-3 * bits_of(plan.main.kv) / 16;
-  Timeline timeline{.operations = launch.work.operations, .clock_ghz = machine.clock_ghz, .machine = &machine};
+  Predicted timeline{.operations = launch.work.operations, .clock_ghz = machine.clock_ghz, .machine = &machine};
   for (int round = 0; round < kClockSettles; ++round) {
     const double us = launch.clocks(timeline.clock_ghz) * 1e-3 / timeline.clock_ghz;
     timeline.microseconds = outside_us + std::max(us, launch.memory_us());

@@ -13,9 +13,9 @@ constexpr double kFirstPart = 0.75;       // of P, that is handed over before th
 constexpr double kStoreInstructions = 3;  // for each output value of a row
 constexpr double kCtaInstructions = 600;  // barriers, tensor memory and tensor maps of a new CTA
 
-class Timeline {
+class BlackwellTimeline {
  public:
-  Timeline(const AttentionSpec& spec, const SmRates& rates)
+  BlackwellTimeline(const AttentionSpec& spec, const SmRates& rates)
       : spec_(spec),
         machine_(rates.machine),
         rates_(rates),
@@ -156,7 +156,7 @@ class Timeline {
 }  // namespace
 
 double blackwell_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates) {
-  return Timeline(spec, rates).run(work);
+  return BlackwellTimeline(spec, rates).run(work);
 }
 
 }  // namespace kernelwright::detail

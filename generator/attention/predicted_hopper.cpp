@@ -13,9 +13,9 @@ constexpr int kRows = 64;  // of a warpgroup
 constexpr int kRowsOfAWarp = 16;
 constexpr double kStoreInstructions = 3;  // for each output value of a lane: scale, pack, through shared memory, store
 
-class Timeline {
+class HopperTimeline {
  public:
-  Timeline(const AttentionSpec& spec, const SmRates& rates)
+  HopperTimeline(const AttentionSpec& spec, const SmRates& rates)
       : spec_(spec),
         machine_(rates.machine),
         rates_(rates),
@@ -141,7 +141,7 @@ class Timeline {
 }  // namespace
 
 double hopper_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates) {
-  return Timeline(spec, rates).run(work);
+  return HopperTimeline(spec, rates).run(work);
 }
 
 }  // namespace kernelwright::detail

@@ -1,38 +1,15 @@
-/// What lies where in a kernel's dynamic shared memory and tensor memory, for people: `explain` prints it and reports
-/// name places by it.
+/// What lies where in the memory of a kernel of attention.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
+#include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/generator/source/spec.h"
 
 namespace kernelwright {
 
-/// A named part of shared memory. Parts may overlap: what comes later in a kernel's life takes the place of what was.
-struct SharedRegion {
-  std::string name;
-  std::uint32_t offset = 0, bytes = 0;
-  std::uint32_t stage_bytes = 0;  // 0: no stages; else stage i begins at offset + i * stage_bytes
-  std::string use;                // its shape, and when it is used
-};
-
 /// By offset, but that what overlaps others comes last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
-std::vector<SharedRegion> shared_map(const GemmSpec& spec);
-
-/// A named part of tensor memory: columns of all 128 lanes, 32 bits each.
-struct TensorMemoryRegion {
-  std::string name;
-  int column = 0, columns = 0;
-  std::string use;
-};
-struct TensorMemoryMap {
-  std::vector<TensorMemoryRegion> regions;  // by column; what lies over another region follows it
-  int used = 0, allocated = 0;              // columns; 0: the kernel takes none
-};
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
-TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
 
 }  // namespace kernelwright

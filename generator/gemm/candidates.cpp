@@ -4,8 +4,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/gemm/family.h"
-#include "kernelwright/generator/plan/candidate_collector.h"
 
 namespace kernelwright {
 namespace {

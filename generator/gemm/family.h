@@ -65,9 +65,6 @@ std::vector<GemmSpec> gemm_tiles(const GemmProblem& problem, const GemmSchedule&
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
 
-/// Columns of one product of wgmma; 0: sums and products do not fit the registers.
-int gemm_product_columns(const GemmSpec& spec);
-
 /// Microseconds that a launch is expected to take on a device like the architecture's typical one: the tensor cores'
 /// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);

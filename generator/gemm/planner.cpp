@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "contract/gemm_params.h"
-#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
@@ -90,9 +89,9 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
 /// have to be of fewer columns for it, and one of 64 reads shared memory as fast as it gives.
 bool has_room_for_two_products(GemmSpec spec) {
   constexpr int kNarrow = 64;
-  const int columns = detail::gemm_product_columns(spec);
+  const int columns = spec.product_columns();
   spec.mma_in_flight = 0;
-  const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < detail::gemm_product_columns(spec);
+  const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < spec.product_columns();
   return columns > (narrowed ? kNarrow : 0);
 }
 

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/plan/choice.h"
+#include "kernelwright/generator/plan/launch.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/generator/source/spec.h"
+#include "kernelwright/generator/tuned/table.h"
 
 namespace kernelwright {
 

@@ -4,10 +4,8 @@
 #include <cmath>
 
 #include "contract/gemm_sm100.h"
-#include "kernelwright/generator/attention/family.h"
-#include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/gemm/family.h"
-#include "kernelwright/generator/plan/machine_rates.h"
+#include "kernelwright/generator/gemm/predicted.h"
 
 namespace kernelwright {
 namespace detail {
@@ -212,13 +210,13 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
 
 }  // namespace detail
 
-std::optional<Timeline> predict_timeline(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
+std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
   const GemmSpec& spec = plan.variant_for(shape.m).spec;
   const MachineRates* machine = machine_rates(spec.arch);
   if (spec.family != Family::kBlackwell || !machine) return std::nullopt;
   const detail::Times times = detail::times_of(spec, {shape.m, problem.n, problem.k, 0}, machine->sms);
   const auto us = [](double clocks) { return clocks / detail::kClockMhz; };
-  Timeline timeline;
+  Predicted timeline;
   timeline.microseconds = shape.m > 0 ? times.total_us : 0;
   timeline.operations = 2.0 * shape.m * problem.n * problem.k;
   timeline.clock_ghz = detail::kClockMhz / 1e3;
@@ -231,7 +229,7 @@ std::optional<Timeline> predict_timeline(const GemmPlan& plan, const GemmProblem
                     {"waves", us(times.waves), "SMs without a tile in the last round"}};
   const auto longest =
       std::max_element(timeline.terms.begin(), timeline.terms.end(),
-                       [](const TimelineTerm& a, const TimelineTerm& b) { return a.microseconds < b.microseconds; });
+                       [](const PredictedTerm& a, const PredictedTerm& b) { return a.microseconds < b.microseconds; });
   timeline.bound = 2 * longest->microseconds > timeline.microseconds ? longest->name : "latency";
   return timeline;
 }

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "contract/gemm_portable.h"
-#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/gemm/family.h"
 
 namespace kernelwright::detail {

@@ -1,10 +1,10 @@
-// What lies where in the shared memory of a GEMM.
+#include "kernelwright/generator/gemm/shared_map.h"
+
 #include <fmt/format.h>
 
 #include "contract/gemm_params.h"
 #include "contract/gemm_portable.h"
 #include "contract/gemm_sm100.h"
-#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/gemm/family.h"
 
 namespace kernelwright {

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "contract/shared_slab.h"
-#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 

@@ -36,7 +36,7 @@ int waves(const GemmSpec& spec) {
 /// f32 registers of a thread for the tile's sums.
 int sums(const GemmSpec& spec) { return waves(spec) * spec.block_n / 2; }
 
-bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && gemm_product_columns(spec) > 0; }
+bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec) && spec.product_columns() > 0; }
 
 }  // namespace
 
@@ -65,11 +65,6 @@ void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule,
 int gemm_scale_bytes(const GemmSpec& spec) {
   if (spec.scales != ScaleKind::kPerBlock) return 0;
   return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m);
-}
-
-int gemm_product_columns(const GemmSpec& spec) {
-  return contract::gemm_product_columns(spec.block_m, spec.block_n, spec.math_warpgroups,
-                                        spec.roles == Roles::kPingPong, spec.mma_in_flight, spec.promotion);
 }
 
 void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {

@@ -1,57 +1,32 @@
-/// The schedules worth measuring for a problem. Each kernel family names the values worth trying of each of its fields;
-/// the planner itself judges every combination, so that nothing here knows what fits; and an estimate cuts what cannot
-/// be fast. A new family is one function and one line of the table in candidates.cpp.
+/// The schedules worth measuring for a problem, free of kinds: candidates are planned, no two alike, ranked and cut.
+/// The planner itself judges every combination, so that nothing here knows what fits.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <functional>
-#include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "kernelwright/generator/attention/planner.h"
-#include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/choice.h"
 #include "kernelwright/generator/problem/config.h"
-#include "kernelwright/generator/problem/problem.h"
-#include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/generator/problem/schedule_fields.h"
 
 namespace kernelwright {
-
-/// The values worth trying of one field.
-struct Axis {
-  std::string field;
-  std::vector<std::function<void(AttentionSchedule&)>> values;
-};
-
-template <class T>
-Axis axis(const char* field, Auto<T> AttentionSchedule::*member, std::vector<T> values) {
-  Axis result{field, {}};
-  for (const T& value : values)
-    result.values.push_back([member, value](AttentionSchedule& schedule) { schedule.*member = value; });
-  return result;
-}
-
-/// What a family's function gives: the axes whose every combination is tried, in sets. Sets keep apart what shares no
-/// values: prefill and decode forms, say.
-using AxisSets = std::vector<std::vector<Axis>>;
-
-/// The portable family's.
-AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo& arch);
-/// The hopper family's.
-AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo& arch);
-/// The blackwell family's.
-AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo& arch);
 
 template <class KindOfConfig>
 struct CandidateOf {
   ScheduleOf<KindOfConfig> schedule;  // the fields that were given, the family and every field that was varied
   PlanOf<KindOfConfig> plan;
   double cost = 0;          // estimated: schedule_cost(), or microseconds of a GEMM
-  double predicted_us = 0;  // by order_by_timeline(): the geometric mean over shapes; 0 where there is no model
+  double predicted_us = 0;  // by order_by_prediction(): the geometric mean over shapes; 0 where there is no model
 };
-using Candidate = CandidateOf<AttentionConfig>;
-using GemmCandidate = CandidateOf<GemmConfig>;
 
 struct CandidateOptions {
   int num_sms = 0;                  // 0: arch_info().typical_sms
@@ -68,39 +43,92 @@ struct CandidateList {
   std::size_t same = 0;                         // of those: another combination gives the same kernel
   std::size_t cut = 0;                          // of those: by the estimate
 };
-using Candidates = CandidateList<AttentionConfig>;
-using GemmCandidates = CandidateList<GemmConfig>;
 
-/// Every feasible schedule of the families that run on `arch`. The fields that `schedule` gives stay as they are.
-/// `shapes` are those that will be measured; the estimate is the geometric mean over them. Throws ConfigError if the
-/// model itself finds no kernel.
-Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
-                                const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
+namespace detail {
 
-/// Schedules of one kernel for launches of one range of rows (gemm_row_range()), which `shapes` are of: each tile that
-/// the planner knows of the family that serves the problem, and what differs from one of them in a single field. The
-/// fields that `schedule` gives stay as they are; fields that the family does not have are auto. Where `shapes` are of
-/// several ranges the model's choice is that for the most rows. Throws ConfigError if the model itself finds no kernel.
-GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
-                                    const std::vector<GemmShape>& shapes, const CandidateOptions& options = {});
+/// What a kind of problem tells the collector.
+template <class KindOfConfig>
+struct CandidateRules {
+  using Candidate = CandidateOf<KindOfConfig>;
+  /// The candidate of a combination, with its plan and its cost. Throws ConfigError for one that is infeasible.
+  std::function<Candidate(const ScheduleOf<KindOfConfig>&)> plan;
+  /// What makes two plans one kernel and one launch.
+  std::function<std::string(const Candidate&)> identity;
+};
 
-/// Puts `kept` in the order of predicted times (predicted.h), so that a budget that ends early has been spent on the
-/// likeliest. None is left out; the first, the model's own choice, stays first; those that no timeline is known of keep
-/// their places.
-void order_by_timeline(std::vector<Candidate>& kept, const AttentionProblem& problem,
-                       const std::vector<AttentionShape>& shapes);
+template <class KindOfConfig>
+class CandidateCollector {
+ public:
+  using Candidate = CandidateOf<KindOfConfig>;
 
-/// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has the most of it. It
-/// knows what is lost to rows and keys that pad the last tile, to the last wave of CTAs, and to an SM that holds too
-/// little to hide its latencies: fewer than eight warps that multiply or, where bytes decide, fewer than 40 KB of keys
-/// and values on their way. CTAs an SM follow from shared memory and threads; registers are not known before ptxas has
-/// spoken. It knows nothing of instructions or bank conflicts: a factor of two between estimates means something, a
-/// tenth does not.
-double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
-                     int num_sms);
+  CandidateCollector(Candidate model, CandidateRules<KindOfConfig> rules)
+      : rules_(std::move(rules)), model_(std::move(model)), model_identity_(rules_.identity(model_)) {
+    seen_.insert(model_identity_);
+  }
 
-/// `schedule` with the values that `plan` gave to `fields`, where the Spec has a field of that name and type.
-AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule schedule,
-                                 const std::vector<std::string>& fields);
+  void offer(const ScheduleOf<KindOfConfig>& asked) {
+    ++list_.tried;
+    try {
+      Candidate candidate = rules_.plan(asked);
+      const std::string name = rules_.identity(candidate);
+      if (seen_.insert(name).second) {
+        others_.push_back(std::move(candidate));
+      } else if (!model_is_spelt_ && name == model_identity_) {
+        // The model's own choice, met as a combination: that spells its fields out.
+        model_.schedule = candidate.schedule;
+        model_is_spelt_ = true;
+      } else {
+        ++list_.same;
+      }
+    } catch (const ConfigError&) {
+      ++list_.infeasible;
+    }
+  }
 
+  bool model_is_spelt() const { return model_is_spelt_; }
+  Candidate& model() { return model_; }
+
+  /// The model's choice and at most `most` - 1 others whose cost is at most `within` times the least; 0: any number.
+  CandidateList<KindOfConfig> take(std::size_t most, double within) {
+    double least = model_.cost;
+    for (const Candidate& candidate : others_) least = std::min(least, candidate.cost);
+    const auto rank = [&](const Candidate& candidate) {
+      const double octaves = least > 0 ? std::log2(candidate.cost / least) : 0;
+      return std::tuple(std::floor(kStepsAnOctave * octaves), fields_apart(candidate.schedule, model_.schedule),
+                        candidate.cost);
+    };
+    std::stable_sort(others_.begin(), others_.end(),
+                     [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+    list_.kept.push_back(std::move(model_));
+    for (Candidate& candidate : others_) {
+      const bool full = most && list_.kept.size() >= most;
+      if (full || candidate.cost > within * least)
+        ++list_.cut;
+      else
+        list_.kept.push_back(std::move(candidate));
+    }
+    return std::move(list_);
+  }
+
+ private:
+  static constexpr double kStepsAnOctave = 4;  // estimates within a fifth of each other are alike
+
+  CandidateRules<KindOfConfig> rules_;
+  Candidate model_;
+  const std::string model_identity_;
+  bool model_is_spelt_ = false;
+  std::set<std::string> seen_;
+  std::vector<Candidate> others_;
+  CandidateList<KindOfConfig> list_;
+};
+
+/// The geometric mean of `cost` over `shapes`; 1 without any.
+template <class Shape, class Cost>
+double mean_cost(const std::vector<Shape>& shapes, Cost&& cost) {
+  double sum = 0;
+  for (const Shape& shape : shapes) sum += std::log(std::max(cost(shape), 1e-9));
+  return shapes.empty() ? 1 : std::exp(sum / static_cast<double>(shapes.size()));
+}
+
+}  // namespace detail
 }  // namespace kernelwright

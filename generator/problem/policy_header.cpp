@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernelwright/generator/message.h"
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 
 namespace kernelwright::detail {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/plan/launch.h"
 #include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/generator/source/spec.h"
 

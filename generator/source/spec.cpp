@@ -1,6 +1,7 @@
 #include "kernelwright/generator/source/spec.h"
 
 #include "contract/attention_sm100.h"
+#include "contract/gemm_params.h"
 #include "kernelwright/generator/digest.h"
 
 namespace kernelwright {
@@ -17,6 +18,11 @@ std::string value_text(E value) {
 }
 
 }  // namespace
+
+int GemmSpec::product_columns() const {
+  return contract::gemm_product_columns(block_m, block_n, math_warpgroups, roles == Roles::kPingPong, mma_in_flight,
+                                        promotion);
+}
 
 int AttentionSpec::threads() const {
   switch (form()) {

@@ -63,6 +63,8 @@ struct GemmSpec {
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
   }
+  /// Hopper: columns of one product of wgmma; 0: sums and products do not fit the registers.
+  int product_columns() const;
   /// CTAs of a cluster.
   int cluster() const {
     if (family == Family::kBlackwell) return cluster_m * cluster_n;

@@ -5,8 +5,6 @@
 #include <memory>
 #include <set>
 
-#include "kernelwright/generator/gemm/family.h"
-
 namespace kernelwright {
 namespace {
 
@@ -94,9 +92,8 @@ std::string entry_name(const Spec& spec) {
 /// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
 std::string wgmma_shapes(const Spec& spec) {
   if (const auto* gemm = std::get_if<GemmSpec>(&spec))
-    return gemm->family == Family::kHopper
-               ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", detail::gemm_product_columns(*gemm))
-               : "";
+    return gemm->family == Family::kHopper ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", gemm->product_columns())
+                                           : "";
   const auto* attention = std::get_if<AttentionSpec>(&spec);
   if (!attention || attention->form() != AttentionForm::kHopperPrefill) return "";
   const int scores = attention->block_n, output = (attention->head_dim_v + 7) / 8 * 8;

@@ -7,7 +7,7 @@
 
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/source/spec.h"
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 
 namespace kernelwright {
 

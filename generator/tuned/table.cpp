@@ -12,10 +12,8 @@
 #include <tuple>
 #include <utility>
 
-#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/trusted_files.h"
@@ -210,14 +208,9 @@ std::string without_path(std::string reason, const std::string& path) {
   return reason.substr(reason.find_first_not_of(": "));
 }
 
-/// Throws ConfigError for a row whose schedule does not fit the very problem that it is for.
-void require_usable(const AnyTunedRow& any) {
-  std::visit([](const auto& row) { plan_by_model(row.problem, row.schedule, row.arch); }, any);
-}
-
 }  // namespace
 
-TunedTable TunedTable::with_overlay(const std::string& directory) {
+TunedTable TunedTable::with_overlay(const std::string& directory, const RowCheck& require_usable) {
   if (directory.empty()) return shipped();
   TunedTable table;
   table.directory_ = directory;
@@ -257,7 +250,7 @@ TunedTable TunedTable::with_overlay(const std::string& directory) {
           skip(file, "/problem: " + (*twin)->name + " has a row for it already");
           continue;
         }
-        require_usable(*entry->known);
+        if (require_usable) require_usable(*entry->known);
         table.add(std::move(entry));
       } catch (const ConfigError& error) {
         skip(file, error.what());
@@ -269,11 +262,11 @@ TunedTable TunedTable::with_overlay(const std::string& directory) {
   return table;
 }
 
-TunedTable TunedTable::from_environment(const std::string& directory) {
-  if (!directory.empty()) return with_overlay(directory);
+TunedTable TunedTable::from_environment(const std::string& directory, const RowCheck& require_usable) {
+  if (!directory.empty()) return with_overlay(directory, require_usable);
   // secure_getenv: a set-user-id program must not be steered by what its caller names.
   const char* named = secure_getenv("KERNELWRIGHT_TUNED_DIR");
-  return with_overlay(named ? named : "");
+  return with_overlay(named ? named : "", require_usable);
 }
 
 std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, Arch arch,

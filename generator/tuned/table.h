@@ -3,6 +3,7 @@
 /// with the model's choice rather than not start. skipped() has the reasons, for a log and for `doctor`.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,10 @@ struct SkippedRow {
 std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from);
 inline constexpr double kFarthestRow = 3;
 
+/// Throws ConfigError for a row that cannot be planned for its own problem: require_usable() of generator/kernels.h.
+/// The table itself knows no planner.
+using RowCheck = std::function<void(const AnyTunedRow&)>;
+
 /// Immutable. Safe from any number of threads. Copies share their rows.
 class TunedTable {
  public:
@@ -50,11 +55,11 @@ class TunedTable {
   /// Those under the rows of `directory`/<arch>/*.json: a row there takes the place of a shipped one for the same
   /// problem, architecture and family (of a GEMM also SM count and rows). "" is no directory. Never throws for what it
   /// finds: an unreadable directory or file is in skipped(), and so is one that belongs to another user (but root) or
-  /// that others may write, the later of two files with one problem, and a row that cannot be planned for its own.
-  static TunedTable with_overlay(const std::string& directory);
+  /// that others may write, the later of two files with one problem, and a row that `require_usable` refuses.
+  static TunedTable with_overlay(const std::string& directory, const RowCheck& require_usable);
 
   /// with_overlay() of `directory`, or where that is "" of $KERNELWRIGHT_TUNED_DIR.
-  static TunedTable from_environment(const std::string& directory = {});
+  static TunedTable from_environment(const std::string& directory, const RowCheck& require_usable);
 
   /// These rows alone, by name; for tests and for the tuner.
   static TunedTable of(std::vector<std::pair<std::string, AnyTunedRow>> rows);

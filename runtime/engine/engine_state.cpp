@@ -145,8 +145,9 @@ Engine::State::State(EngineOptions given)
     : options(with_sink_level(std::move(given))),
       backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
-      rows(options.custom_rows ? options.custom_rows
-                               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir))),
+      rows(options.custom_rows
+               ? options.custom_rows
+               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir, require_usable))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
   hold_exit_of_this_thread();

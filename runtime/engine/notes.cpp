@@ -2,6 +2,7 @@
 
 #include "contract/attention_sm90.h"
 #include "kernelwright/generator/attention/shared_map.h"
+#include "kernelwright/generator/gemm/shared_map.h"
 
 namespace kernelwright {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fmt/format.h"
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 

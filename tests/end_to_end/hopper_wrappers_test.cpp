@@ -9,7 +9,7 @@
 
 #include "fmt/format.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 #include "kernelwright/runtime/compile/compiler.h"
 
 namespace kernelwright {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 #include "kernelwright/runtime/compile/compiler.h"
 
 namespace kernelwright {

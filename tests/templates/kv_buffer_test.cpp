@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/numbers/number_formats.h"
 

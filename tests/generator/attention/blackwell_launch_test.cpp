@@ -8,12 +8,12 @@
 
 #include "contract/attention_sm100.h"
 #include "generator/attention/blackwell_plans.h"
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/plan/candidates.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {

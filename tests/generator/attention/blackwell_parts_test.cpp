@@ -7,11 +7,11 @@
 
 #include "contract/attention_params.h"
 #include "contract/attention_sm100.h"
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/plan/candidates.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // The schedules that the tuner measures: all feasible, no two alike, the model's own among them.
-#include "kernelwright/generator/plan/candidates.h"
+#include "kernelwright/generator/attention/candidates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST_P(CandidatesOf, TheModelsChoiceIsFirstWithItsFieldsSpeltOut) {
 TEST_P(CandidatesOf, TheTimelineOrdersThemAndLeavesNoneOut) {
   std::vector<Candidate> kept = enumerate_candidates(problem(), {}, Arch::kSm90a, shapes(), {.most = 48}).kept;
   const std::vector<Candidate> before = kept;
-  order_by_timeline(kept, problem(), shapes());
+  order_by_prediction(kept, problem(), shapes());
   ASSERT_EQ(kept.size(), before.size());
   EXPECT_EQ(kept[0].plan.main, before[0].plan.main) << "the model's own choice stays first";
   double last = 0;

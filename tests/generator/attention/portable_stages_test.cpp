@@ -4,11 +4,11 @@
 
 #include <set>
 
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

@@ -57,9 +57,9 @@ AttentionSchedule of_family(Family family) {
   schedule.family = family;
   return schedule;
 }
-Timeline predicted(const AttentionProblem& problem, const AttentionShape& shape, Arch arch = Arch::kSm90a,
-                   const AttentionSchedule& schedule = {}) {
-  return predict_timeline(plan_by_model(problem, schedule, arch), problem, shape).value();
+Predicted predicted(const AttentionProblem& problem, const AttentionShape& shape, Arch arch = Arch::kSm90a,
+                    const AttentionSchedule& schedule = {}) {
+  return predict(plan_by_model(problem, schedule, arch), problem, shape).value();
 }
 double microseconds(const AttentionProblem& problem, const AttentionShape& shape, Arch arch = Arch::kSm90a) {
   return predicted(problem, shape, arch).microseconds;
@@ -69,7 +69,7 @@ TEST(Timeline, EachRecordedTimeOfAnH100IsMetHeldOutOnesToo) {
   std::set<std::string> sets, shapes;
   for (const Recorded& row : recorded()) {
     const AttentionPlan plan = plan_by_model(row.config.problem, row.config.schedule, Arch::kSm90a);
-    const auto timeline = predict_timeline(plan, row.config.problem, row.config.shapes.at(0));
+    const auto timeline = predict(plan, row.config.problem, row.config.shapes.at(0));
     ASSERT_TRUE(timeline) << row.shape;
     EXPECT_TRUE(timeline->machine->measured);
     EXPECT_NEAR(timeline->microseconds / row.us, 1, kBound) << row.shape << " " << row.arm << ", " << row.set;
@@ -114,7 +114,7 @@ TEST_P(OnEachArch, MoreSmsAreNotSlower) {
   const AttentionPlan plan = plan_by_model(causal, {}, GetParam());
   double before = 1e30;
   for (machine.sms = 33; machine.sms <= 264; machine.sms *= 2) {
-    const double now = predict_timeline(plan, causal, shape(4, 4096, 4096), machine)->microseconds;
+    const double now = predict(plan, causal, shape(4, 4096, 4096), machine)->microseconds;
     EXPECT_LE(now, before) << machine.sms;
     before = now;
   }
@@ -122,8 +122,8 @@ TEST_P(OnEachArch, MoreSmsAreNotSlower) {
 
 TEST_P(OnEachArch, TheBusiestUnitsAreNoLongerThanTheLaunch) {
   for (const int length : {128, 1024, 16384}) {
-    const Timeline timeline = predicted(problem(), shape(2, length, length), GetParam());
-    for (const TimelineTerm& term : timeline.terms) {
+    const Predicted timeline = predicted(problem(), shape(2, length, length), GetParam());
+    for (const PredictedTerm& term : timeline.terms) {
       if (term.name == "softmax") continue;  // of one warpgroup after the other
       EXPECT_LE(term.microseconds, timeline.microseconds) << term.name << " at " << length;
     }
@@ -145,7 +145,7 @@ TEST_P(OnEachArch, RaggedLengthsCountAsTheyAre) {
 TEST(Timeline, DecodeIsBoundByMemoryAndSplitsFillTheMachine) {
   AttentionProblem decode = problem(128, MaskKind::kNone, 32, 8);
   decode.max_q_len = 1;
-  const Timeline large = predicted(decode, shape(64, 1, 4096));
+  const Predicted large = predicted(decode, shape(64, 1, 4096));
   EXPECT_EQ(large.bound, "memory");
   AttentionSchedule whole;
   whole.splits = 1;
@@ -158,7 +158,7 @@ TEST(Timeline, EmulatedExponentialsRelieveTheSpecialFunctionUnit) {
   for (const double fraction : {0.0, 0.125, 0.25, 0.5}) {
     AttentionSchedule schedule;
     schedule.exp2_emulated = fraction;
-    const Timeline timeline = predicted(problem(), shape(1, 8192, 8192), Arch::kSm100a, schedule);
+    const Predicted timeline = predicted(problem(), shape(1, 8192, 8192), Arch::kSm100a, schedule);
     EXPECT_LT(timeline.term("exponentials"), before);
     before = timeline.term("exponentials");
   }
@@ -186,7 +186,7 @@ TEST(Timeline, AQueueSavesBlackwellTheWayFromCtaToCta) {
   AttentionPlan grid = plan_by_model(problem(64), {}, Arch::kSm100a), queue = grid;
   grid.main.scheduler = Scheduler::kGrid, queue.main.scheduler = Scheduler::kQueued;
   const auto us = [](const AttentionPlan& plan, int length) {
-    return predict_timeline(plan, problem(64), shape(16384 / length, length, length))->microseconds;
+    return predict(plan, problem(64), shape(16384 / length, length, length))->microseconds;
   };
   EXPECT_LT(us(queue, 512), 0.97 * us(grid, 512));
   EXPECT_LE(us(queue, 16384), us(grid, 16384));
@@ -196,7 +196,7 @@ TEST(Timeline, APairOfCtasReadsHalfOfTheKeysEach) {
   AttentionPlan alone = plan_by_model(problem(), {}, Arch::kSm100a), pair = alone;
   pair.main.cta_group = 2;
   const auto of = [](const AttentionPlan& plan, const char* term) {
-    return predict_timeline(plan, problem(), shape(1, 8192, 8192))->term(term);
+    return predict(plan, problem(), shape(1, 8192, 8192))->term(term);
   };
   EXPECT_LT(of(pair, "shared memory"), 0.75 * of(alone, "shared memory"));
   EXPECT_NEAR(of(pair, "L2") / of(alone, "L2"), 0.5, 0.05);
@@ -223,16 +223,16 @@ TEST(Timeline, PartsOfKeysFillABlackwellThatHasFewRows) {
 TEST(Timeline, SaysWhereItHasNoModel) {
   const AttentionShape some = shape(1, 1024, 1024);
   const AttentionPlan portable = plan_by_model(problem(), of_family(Family::kPortable), Arch::kSm90a);
-  EXPECT_FALSE(predict_timeline(portable, problem(), some));
+  EXPECT_FALSE(predict(portable, problem(), some));
   AttentionSchedule cluster = of_family(Family::kHopper);
   cluster.cluster = ClusterShape{2, 1};
-  EXPECT_FALSE(predict_timeline(plan_by_model(problem(), cluster, Arch::kSm90a), problem(), some));
-  EXPECT_FALSE(predict_timeline(plan_by_model(problem(), {}, Arch::kSm80), problem(), some));
+  EXPECT_FALSE(predict(plan_by_model(problem(), cluster, Arch::kSm90a), problem(), some));
+  EXPECT_FALSE(predict(plan_by_model(problem(), {}, Arch::kSm80), problem(), some));
 }
 
 TEST(Timeline, AnEmptyLaunchTakesALaunch) {
   for (const AttentionShape& none : {shape(0, 128, 128), shape(2, 0, 128), shape(2, 128, 0)}) {
-    const Timeline timeline = predicted(problem(), none);
+    const Predicted timeline = predicted(problem(), none);
     EXPECT_TRUE(std::isfinite(timeline.microseconds));
     EXPECT_LT(timeline.microseconds, 2 * timeline.machine->launch_us);
     EXPECT_EQ(timeline.tflops(), 0);

@@ -1,4 +1,4 @@
-#include "kernelwright/generator/attention/validate.h"
+#include "kernelwright/generator/kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

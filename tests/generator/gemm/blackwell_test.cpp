@@ -6,11 +6,11 @@
 #include <set>
 
 #include "contract/gemm_sm100.h"
-#include "kernelwright/generator/attention/predicted.h"
-#include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/gemm/predicted.h"
+#include "kernelwright/generator/gemm/shared_map.h"
 
 namespace kernelwright {
 namespace {
@@ -279,13 +279,13 @@ TEST(BlackwellGemmPlan, AClusterIsWhatItsPairsNeed) {
   EXPECT_EQ(planned(of, with(any_tile(), [](auto& s) { s.clc_depth = 3; })).scheduler, Scheduler::kQueued);
 }
 
-Timeline predicted(int n, int k, int m, DType operands = DType::kBf16, const GemmSchedule& schedule = any_tile()) {
+Predicted predicted(int n, int k, int m, DType operands = DType::kBf16, const GemmSchedule& schedule = any_tile()) {
   const GemmProblem of = problem(n, k, operands);
-  return *predict_timeline(plan_gemm(of, schedule, Arch::kSm100a), of, {"", m});
+  return *predict(plan_gemm(of, schedule, Arch::kSm100a), of, {"", m});
 }
 
 TEST(BlackwellGemmPrediction, SaysWhatALaunchWaitsFor) {
-  const Timeline large = predicted(8192, 8192, 8192);
+  const Predicted large = predicted(8192, 8192, 8192);
   EXPECT_GT(large.tflops(), 1400);
   EXPECT_LT(large.tflops(), 2250) << "the data sheet's";
   EXPECT_EQ(large.bound, "L2");

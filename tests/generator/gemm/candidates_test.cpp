@@ -5,8 +5,8 @@
 #include <set>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/gemm/family.h"
-#include "kernelwright/generator/plan/candidates.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {

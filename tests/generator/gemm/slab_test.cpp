@@ -9,8 +9,8 @@
 
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/generator/plan/candidates.h"
 
 namespace kernelwright {
 namespace {

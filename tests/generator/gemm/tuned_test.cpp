@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/kernels.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {
@@ -186,7 +187,7 @@ TEST(GemmOverlay, RowsOfOneProblemLieSideBySideByTheirRows) {
   const std::string few = write_tuned_file(folder, "mlp", gemm_row_for(mlp_of(), kFew));
   EXPECT_EQ(write_tuned_file(folder, "mlp", gemm_row_for(mlp_of(), kFew)), few);
   EXPECT_NE(write_tuned_file(folder, "mlp", gemm_row_for(mlp_of(), kMany)), few) << "it is for other launches";
-  const TunedTable table = TunedTable::with_overlay(folder);
+  const TunedTable table = TunedTable::with_overlay(folder, require_usable);
   EXPECT_TRUE(table.skipped().empty());
   EXPECT_EQ(table.matches(mlp_of(), kArch, 132).size(), 2u);
   EXPECT_TRUE(table.matches(mlp_of(), kArch, 114).empty());

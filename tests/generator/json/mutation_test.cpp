@@ -10,6 +10,7 @@
 
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/problem/contradictions.h"
 #include "support/paths.h"
 
 namespace kernelwright {

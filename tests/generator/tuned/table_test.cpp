@@ -11,6 +11,7 @@
 
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/kernels.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {
@@ -192,7 +193,7 @@ TEST(PlanAttention, AnInvalidProblemIsRefusedAsWithoutRows) {
 TEST_F(Overlay, TakesThePlaceOfARowForTheSameProblem) {
   TunedRow row = row_for(prefill_of());
   write_tuned_file(folder_, "first", row);
-  const TunedTable table = TunedTable::with_overlay(folder_);
+  const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
   EXPECT_TRUE(table.skipped().empty());
   const auto matches = table.matches(prefill_of(), Arch::kSm90a);
   ASSERT_GE(matches.size(), 1u);
@@ -206,7 +207,7 @@ TEST_F(Overlay, SetsBadFilesAsideAndKeepsTheGoodOnes) {
   const std::string misplaced = write("sm_80/misplaced.json", write_tuned_row(row_for(paged_decode())));
   const std::string twin = write("sm_90a/twin.json", write_tuned_row(row_for(prefill_of())));
   write("sm_90a/notes.txt", "not a row, and nobody's business");
-  const TunedTable table = TunedTable::with_overlay(folder_);
+  const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
   EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a)[0].name, folder_ + "/sm_90a/good.json");
   std::map<std::string, std::string> reasons;
   for (const SkippedRow& row : table.skipped()) reasons[row.name] = row.reason;
@@ -217,7 +218,7 @@ TEST_F(Overlay, SetsBadFilesAsideAndKeepsTheGoodOnes) {
 }
 
 TEST_F(Overlay, AFolderThatIsNotThereIsReportedAndNothingElse) {
-  const TunedTable table = TunedTable::with_overlay(folder_ + "/none");
+  const TunedTable table = TunedTable::with_overlay(folder_ + "/none", require_usable);
   ASSERT_EQ(table.skipped().size(), 1u);
   EXPECT_EQ(table.skipped()[0].name, folder_ + "/none");
   EXPECT_THAT(table.skipped()[0].reason, HasSubstr("No such file or directory"));
@@ -231,7 +232,7 @@ TEST_F(Overlay, WhatOthersCouldHaveWrittenIsNotTrusted) {
   for (const std::string& path : {folder_, arch, file}) {
     const fs::perms before = fs::status(path).permissions();
     fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
-    const TunedTable table = TunedTable::with_overlay(folder_);
+    const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
     fs::permissions(path, before);
     ASSERT_EQ(table.skipped().size(), 1u) << path;
     EXPECT_EQ(table.skipped()[0].name, path);
@@ -239,9 +240,9 @@ TEST_F(Overlay, WhatOthersCouldHaveWrittenIsNotTrusted) {
     EXPECT_THAT(table.matches(prefill_of(), Arch::kSm90a),
                 ::testing::Each(::testing::Field(&TunedMatch::name, ::testing::Not(file))));
   }
-  EXPECT_TRUE(TunedTable::with_overlay(folder_).skipped().empty());
+  EXPECT_TRUE(TunedTable::with_overlay(folder_, require_usable).skipped().empty());
   fs::create_symlink(folder_, link);
-  EXPECT_THAT(TunedTable::with_overlay(link).skipped().at(0).reason, HasSubstr("symbolic link"));
+  EXPECT_THAT(TunedTable::with_overlay(link, require_usable).skipped().at(0).reason, HasSubstr("symbolic link"));
   fs::remove(link);
 }
 
@@ -249,7 +250,7 @@ TEST_F(Overlay, ARowThatCannotBePlannedForItsOwnProblemIsSetAside) {
   TunedRow row = row_for(prefill_of());
   row.schedule.num_stages = 32;  // more than shared memory
   const std::string file = write_tuned_file(folder_, "row", row);
-  const TunedTable table = TunedTable::with_overlay(folder_);
+  const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
   ASSERT_EQ(table.skipped().size(), 1u);
   EXPECT_EQ(table.skipped()[0].name, file);
   EXPECT_THAT(table.skipped()[0].reason, HasSubstr("/schedule/"));
@@ -261,7 +262,7 @@ TEST_F(Overlay, AFileOfAnotherProblemIsNotOverwritten) {
   const std::string other = write_tuned_file(folder_, "name", row_for(paged_decode()));
   EXPECT_EQ(first, again);
   EXPECT_NE(first, other);
-  EXPECT_TRUE(TunedTable::with_overlay(folder_).skipped().empty());
+  EXPECT_TRUE(TunedTable::with_overlay(folder_, require_usable).skipped().empty());
   EXPECT_THROW(write_tuned_file(write("file", ""), "name", row_for(prefill_of())), ConfigError);
 }
 

@@ -1,92 +1,19 @@
-// Tuned rows before the model: which row fills the fields that a schedule leaves auto, and who chose what.
+// GEMM: tuned rows before the model. Which row serves which row counts, and who chose what.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <set>
 
-#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/plan/tuned_choice.h"
 #include "kernelwright/generator/problem/schedule_fields.h"
 
 namespace kernelwright {
 namespace {
 
-using detail::given_fields;
-using detail::merged;
-
-constexpr std::size_t kMostTried = 4;  // neighbours: a farther one has less to say, and each costs a plan
-
-template <class KindOfConfig>
-std::string reason_of(const TunedMatchOf<KindOfConfig>& match) {
-  const auto& from = match.row->provenance;
-  const std::string gain =
-      from.speedup > 0 ? fmt::format(", {:.2f} x the model's choice on {}", from.speedup, from.gpu) : " on " + from.gpu;
-  if (match.exact) return fmt::format("tuned {}{}: row {}", from.date, gain, match.name);
-  return fmt::format("tuned for a neighbour at distance {:.2f}{}: row {}", match.distance, gain, match.name);
-}
-
-/// The first lines of a refusal as one.
-std::string one_line(const ConfigError& error) {
-  std::string text = error.what();
-  std::replace(text.begin(), text.end(), '\n', ';');
-  return text;
-}
-
-/// Says of each field who chose it: the schedule, which gave `given`, or `by`, which filled `filled`.
-void explain_sources(const std::set<std::string>& given, const std::set<std::string>& filled, const std::string& reason,
-                     ChosenBy by, std::vector<Choice>& choices) {
-  for (Choice& choice : choices) {
-    if (given.count(choice.field)) {
-      choice.by = ChosenBy::kSchedule;
-    } else if (filled.count(choice.field)) {
-      choice.by = by;
-      choice.reason = reason;
-    }
-  }
-}
-
-}  // namespace
-
-std::string_view to_string(ChosenBy by) {
-  switch (by) {
-    case ChosenBy::kModel: return "model";
-    case ChosenBy::kSchedule: return "schedule";
-    case ChosenBy::kRow: return "row";
-    case ChosenBy::kNeighbour: return "neighbour";
-  }
-  return "?";
-}
-
-AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
-                             const TunedTable& rows) {
-  const std::set<std::string> given = given_fields(schedule);
-  const auto family = schedule.family.is_auto() ? std::nullopt : std::optional(schedule.family.value());
-  std::vector<SkippedRow> passed_over;
-  std::optional<AttentionPlan> plan;
-  std::set<std::string> filled;
-  const TunedMatch* source = nullptr;
-  const std::vector<TunedMatch> matches = rows.matches(problem, arch, family);
-  for (std::size_t i = 0; i < std::min(matches.size(), kMostTried) && !plan; ++i) try {
-      filled.clear();
-      const AttentionSchedule asked = merged(schedule, matches[i].row->schedule, filled);
-      plan = plan_by_model(problem, asked, arch);
-      source = &matches[i];
-    } catch (const ConfigError& error) {
-      passed_over.push_back({matches[i].name, one_line(error)});
-    }
-  // Refusals of the problem itself, or of the schedule as it was given, come from here.
-  if (!plan) plan = plan_by_model(problem, schedule, arch);
-
-  explain_sources(given, source ? filled : std::set<std::string>{}, source ? reason_of(*source) : "",
-                  source && !source->exact ? ChosenBy::kNeighbour : ChosenBy::kRow, plan->choices);
-  if (source && !filled.empty()) plan->row = source->name;
-  plan->passed_over = std::move(passed_over);
-  return std::move(*plan);
-}
-
-namespace {
+using namespace detail;
 
 /// A row whose schedule fits, and the plan that it leads to.
 struct TunedVariant {

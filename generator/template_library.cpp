@@ -1,4 +1,4 @@
-#include "kernelwright/generator/source/template_library.h"
+#include "kernelwright/generator/template_library.h"
 
 #include <algorithm>
 #include <cstddef>

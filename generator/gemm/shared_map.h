@@ -1,0 +1,15 @@
+/// What lies where in the memory of a kernel of a GEMM.
+#pragma once
+
+#include <vector>
+
+#include "kernelwright/generator/plan/memory_map.h"
+#include "kernelwright/generator/source/spec.h"
+
+namespace kernelwright {
+
+/// By offset, but that what overlaps others comes last.
+std::vector<SharedRegion> shared_map(const GemmSpec& spec);
+TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
+
+}  // namespace kernelwright
