@@ -1,5 +1,6 @@
 // Reads every #include of the library, the command and the templates, and fails on an arrow drawn backwards:
 //   host    templates/contract <- generator <- runtime <- verify <- cli, examples, bench
+//             and inside of generator/ folder by folder: layer_folders()
 //   device  contract, ptx <- tile <- mma, pipeline <- policy <- kernels; templates include nothing but templates
 // The build's include paths already stop most of these; this test also sees what a path cannot: who may use which
 // library, and where inline asm may stand. The rules are tried on made-up files first, so that they are known to bite.
@@ -169,6 +170,89 @@ std::string target_of(const std::string& layer, const std::string& name) {
   return "";
 }
 
+/// One folder of a layer and the folders of that layer that it may include, beside itself. docs/architecture.md draws
+/// these rows. A layer joins the check once its rows stand in layer_folders().
+struct FolderRow {
+  std::string folder;           // "generator/problem", or a file without its suffix: "generator/kernels"
+  std::set<std::string> below;  // what it may include
+};
+struct LayerFolders {
+  std::string layer;
+  std::set<std::string> leaves;  // files of the layer's own folder, without suffix: all folders may include them
+  std::vector<FolderRow> rows;
+};
+const std::vector<LayerFolders>& layer_folders() {
+  static const std::vector<LayerFolders> table = {
+      {"generator",
+       {"generator/error", "generator/message", "generator/digest", "generator/checked", "generator/trusted_files",
+        "generator/template_library"},
+       {
+           {"generator/problem", {}},
+           {"generator/json", {"generator/problem"}},
+           {"generator/tuned", {"generator/json", "generator/problem"}},
+           {"generator/source", {"generator/problem"}},
+           {"generator/plan", {"generator/source", "generator/tuned", "generator/problem"}},
+           {"generator/attention", {"generator/plan", "generator/source", "generator/tuned", "generator/problem"}},
+           {"generator/gemm", {"generator/plan", "generator/source", "generator/tuned", "generator/problem"}},
+           {"generator/quantize", {"generator/plan", "generator/source", "generator/problem"}},
+           {"generator/kernels",
+            {"generator/attention", "generator/gemm", "generator/quantize", "generator/plan", "generator/source",
+             "generator/tuned", "generator/problem"}},
+           {"generator/schema",
+            {"generator/kernels", "generator/attention", "generator/gemm", "generator/quantize", "generator/json",
+             "generator/problem"}},
+       }},
+  };
+  return table;
+}
+
+/// The file without its suffix where it lies in the layer's own folder, else its folder; a folder in a folder counts as
+/// one of its own.
+std::string folder_of(const std::string& layer, const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == layer.size() ? path.substr(0, path.rfind('.')) : path.substr(0, slash);
+}
+
+/// What is wrong with a file of a layer with rows including another of that layer, or "".
+std::string folder_violation_of(const std::string& path, const std::string& name) {
+  if (!starts(name, "kernelwright/")) return "";
+  const std::string target = name.substr(std::string_view("kernelwright/").size());
+  for (const LayerFolders& layer : layer_folders()) {
+    if (layer_of(path) != layer.layer || layer_of(target) != layer.layer) continue;
+    const std::string from = folder_of(layer.layer, path), to = folder_of(layer.layer, target);
+    if (from == to || layer.leaves.count(to)) return "";
+    if (layer.leaves.count(from)) return from + " is a leaf and must not see " + to;
+    for (const FolderRow& row : layer.rows)
+      if (row.folder == from) return row.below.count(to) ? "" : from + " must not see " + to;
+    return "stands in a folder that this test does not know: add its row to layer_folders()";
+  }
+  return "";
+}
+
+/// A way along `edges` from a folder back to itself, "a -> b -> a"; "" where there is none.
+std::string cycle_in(const std::map<std::string, std::set<std::string>>& edges) {
+  std::set<std::string> done;
+  std::vector<std::string> way;
+  const auto walk = [&](const auto& self, const std::string& at) -> std::string {
+    const auto met = std::find(way.begin(), way.end(), at);
+    if (met != way.end()) {
+      std::string text;
+      for (auto step = met; step != way.end(); ++step) text += *step + " -> ";
+      return text + at;
+    }
+    if (!done.insert(at).second) return "";
+    way.push_back(at);
+    if (const auto row = edges.find(at); row != edges.end())
+      for (const std::string& next : row->second)
+        if (std::string found = self(self, next); !found.empty()) return found;
+    way.pop_back();
+    return "";
+  };
+  for (const auto& [from, unused] : edges)
+    if (std::string found = walk(walk, from); !found.empty()) return found;
+  return "";
+}
+
 /// What is wrong with `path` including `name`, or "".
 std::string violation_of(const std::string& path, const std::string& name) {
   const std::string layer = layer_of(path);
@@ -203,7 +287,8 @@ Strings violations_in(const std::string& path, const std::string& text) {
   const std::string code = code_only(text);
   Strings found;
   for (const std::string& name : includes_of(code)) {
-    const std::string why = violation_of(path, name);
+    std::string why = violation_of(path, name);
+    if (why.empty()) why = folder_violation_of(path, name);
     if (!why.empty()) found.push_back(path + ": includes " + name + ": " + why);
   }
   if (!starts(path, "templates/ptx/")) {
@@ -240,6 +325,49 @@ TEST(Layering, EveryIncludePointsDownwards) {
     EXPECT_GT(files[folder], 0) << folder;
 }
 
+TEST(Layering, NoFoldersIncludeEachOther) {
+  const fs::path root = test::source_dir();
+  for (const LayerFolders& layer : layer_folders()) {
+    std::map<std::string, std::set<std::string>> edges;
+    for (const auto& entry : fs::recursive_directory_iterator(root / layer.layer)) {
+      const std::string path = fs::relative(entry.path(), root).generic_string();
+      if ((!ends(path, ".h") && !ends(path, ".cpp")) || layer_of(path) != layer.layer) continue;
+      std::ifstream in(entry.path());
+      const std::string text(std::istreambuf_iterator<char>(in), {});
+      for (const std::string& name : includes_of(code_only(text))) {
+        if (!starts(name, "kernelwright/" + layer.layer + "/")) continue;
+        const std::string target = name.substr(std::string_view("kernelwright/").size());
+        const std::string from = folder_of(layer.layer, path), to = folder_of(layer.layer, target);
+        if (layer_of(target) == layer.layer && from != to) edges[from].insert(to);
+      }
+    }
+    EXPECT_GT(edges.size(), 5U) << "the includes of " << layer.layer << " were not found";
+    EXPECT_EQ(cycle_in(edges), "") << layer.layer;
+  }
+}
+
+TEST(Layering, TheTableOfFoldersItselfHasNoCycleAndNamesRealFolders) {
+  for (const LayerFolders& layer : layer_folders()) {
+    std::map<std::string, std::set<std::string>> edges;
+    for (const FolderRow& row : layer.rows) {
+      edges[row.folder] = row.below;
+      const fs::path place = test::source_dir() / row.folder;
+      EXPECT_TRUE(fs::is_directory(place) || fs::exists(place.string() + ".h")) << row.folder;
+      for (const std::string& below : row.below)
+        EXPECT_TRUE(std::any_of(layer.rows.begin(), layer.rows.end(),
+                                [&](const FolderRow& other) { return other.folder == below; }))
+            << row.folder << " may include " << below << ", which has no row";
+    }
+    for (const std::string& leaf : layer.leaves) EXPECT_TRUE(fs::exists(test::source_dir() / (leaf + ".h"))) << leaf;
+    EXPECT_EQ(cycle_in(edges), "") << layer.layer;
+  }
+}
+
+TEST(Layering, ACycleIsFoundAndNamed) {
+  EXPECT_EQ(cycle_in({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}), "b -> c -> b");
+  EXPECT_EQ(cycle_in({{"a", {"b", "c"}}, {"b", {"c"}}, {"c", {}}}), "");
+}
+
 struct Case {
   const char* path;
   const char* text;
@@ -265,6 +393,16 @@ INSTANTIATE_TEST_SUITE_P(
              "generator must not see runtime"},
         Case{"generator/a.cpp", "#include \"../runtime/engine.h\"", "climbs out of its folder"},
         Case{"generator/a.cpp", "#include \"tests/support/x.h\"", "generator must not see tests"},
+        Case{"generator/problem/a.cpp", "#include \"kernelwright/generator/json/document.h\"",
+             "generator/problem must not see generator/json"},
+        Case{"generator/gemm/a.cpp", "#include \"kernelwright/generator/attention/family.h\"",
+             "generator/gemm must not see generator/attention"},
+        Case{"generator/plan/a.h", "#include \"kernelwright/generator/kernels.h\"",
+             "generator/plan must not see generator/kernels"},
+        Case{"generator/error.h", "#include \"kernelwright/generator/problem/enums.h\"",
+             "generator/error is a leaf and must not see generator/problem"},
+        Case{"generator/fresh/a.h", "#include \"kernelwright/generator/problem/enums.h\"",
+             "a folder that this test does not know"},
         Case{"runtime/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "runtime must not see cli"},
         Case{"runtime/a.cpp", "#include \"reference/attention.h\"", "runtime must not see reference"},
         Case{"examples/a.cpp", "#include \"kernelwright/cli/verbs/verbs.h\"", "examples must not see cli"},
@@ -310,6 +448,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"generator/a.cpp", "#include <vector>\n#include <fmt/core.h>\n#include \"contract/a.h\"", ""},
         Case{"generator/json/read.cpp", "#include <nlohmann/json.hpp>", ""},
+        Case{"generator/gemm/a.cpp",
+             "#include \"kernelwright/generator/gemm/b.h\"\n#include \"kernelwright/generator/plan/choice.h\"\n"
+             "#include \"kernelwright/generator/error.h\"",
+             ""},
         Case{"runtime/compile/compiler.cpp",
              "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
         Case{"runtime/cuda/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/device/backend.h\"",
