@@ -72,15 +72,6 @@ JsonValue to_json(const Explained& one) {
   return object;
 }
 
-/// Who works on a tile: math warpgroups, warps alike, or CTAs of a cluster.
-std::string roles_text(const GemmSpec& spec) {
-  if (spec.family == Family::kPortable) return fmt::format("{} warps", spec.num_warps);
-  if (spec.family == Family::kBlackwell)
-    return fmt::format("{} x {} {}, {}", spec.cluster_m, spec.cluster_n, spec.cta_group == 2 ? "in pairs" : "alone",
-                       to_string(spec.scheduler));
-  return fmt::format("{} {}", spec.math_warpgroups, to_string(spec.roles));
-}
-
 }  // namespace
 
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config) {
@@ -130,7 +121,7 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
       {"rows", "tile", "row", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
   for (const Explained& one : variants) {
     const GemmSpec& spec = one.variant->spec;
-    table.row({one.rows(), one.tile(), one.variant->row.empty() ? "-" : "tuned", roles_text(spec),
+    table.row({one.rows(), one.tile(), one.variant->row.empty() ? "-" : "tuned", workers_text(spec),
                std::to_string(spec.stages), std::to_string(spec.split_k), std::to_string(spec.threads()),
                fmt::format("{} of {}", one.shared, info.shared_bytes_per_cta),
                one.compiled.binary ? std::to_string(one.compiled.registers()) : "-",

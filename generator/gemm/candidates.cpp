@@ -10,11 +10,12 @@
 namespace kernelwright {
 namespace {
 
+using detail::add_values;
 using detail::CandidateCollector;
 using detail::check_gemm;
 using detail::given_fields;
 
-using Change = std::function<void(GemmSchedule&)>;
+using Change = detail::GemmChange;
 
 /// `variant` as a schedule that leads to it: `schedule` with every field that the family has.
 class Speller {
@@ -61,16 +62,6 @@ class Speller {
   const Arch arch_;
 };
 
-template <class T>
-void add_values(std::vector<Change>& changes, Auto<T> GemmSchedule::*member, std::initializer_list<T> values) {
-  for (const T& value : values)
-    changes.push_back([member, value](GemmSchedule& schedule) {
-      schedule.*member = value;
-      // As many slots as fit then.
-      if constexpr (!std::is_same_v<T, Raster>) schedule.stages = {};
-    });
-}
-
 /// A ring `fewer` groups of slots shorter.
 Change shorter_by(int fewer) {
   return [fewer](GemmSchedule& schedule) {
@@ -78,11 +69,12 @@ Change shorter_by(int fewer) {
   };
 }
 
-/// What is tried of a tile, a field at a time. Of Blackwell nothing is measured yet: the planner's tiles alone.
+/// What is tried of a tile, a field at a time.
 std::vector<Change> changes_of(Family family, const GemmProblem& problem, const GemmSchedule& given) {
   using S = GemmSchedule;
   std::vector<Change> changes;
-  if (family == Family::kBlackwell) return changes;
+  const detail::GemmFamily& row = detail::family_row(family);
+  if (!row.add_changes) return changes;
   add_values(changes, &S::raster, {Raster::kAlongM, Raster::kAlongN});
   changes.push_back(shorter_by(1));
   changes.push_back(shorter_by(2));
@@ -93,25 +85,7 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem, const 
     schedule.stages = {};
   });
   changes.push_back([](S& schedule) { schedule.swizzle = Swizzle::k64B; });
-  if (family == Family::kPortable) return changes;
-  add_values(changes, &S::k_group, {1, 2, 4});
-  add_values(changes, &S::cluster, {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{4, 1}});
-  add_values(changes, &S::swap_ab, {false, true});
-  add_values(changes, &S::mma_in_flight, {0, 1});
-  add_values(changes, &S::store_stages, {1, 2, 3});
-  // Parts of k would make a row's sums depend on how many rows there are.
-  if (!problem.batch_invariant) {
-    add_values(changes, &S::split_k, {1, 2, 4});
-    // A row that needs a workspace would serve callers who have none: only where the schedule asks for such parts.
-    if (given.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile) add_values(changes, &S::split_k, {8});
-  }
-  for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})
-    for (const int warpgroups : {1, 2})
-      changes.push_back([roles, warpgroups](S& schedule) {
-        schedule.roles = roles;
-        schedule.math_warpgroups = warpgroups;
-        schedule.stages = {};
-      });
+  row.add_changes(changes, problem, given);
   return changes;
 }
 

@@ -1,17 +1,101 @@
 /// Inside of the generator: what each GEMM kernel family takes, and how it is planned.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/plan/memory_map.h"
+#include "kernelwright/generator/plan/predicted.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 
 namespace kernelwright::detail {
+
+/// What differs from a tile in one field, for a tuner to try.
+using GemmChange = std::function<void(GemmSchedule&)>;
+
+/// All that the planner, validation, the tuner, explain, reports and launches need of a family: one row, which the
+/// family's own file fills. A new family is such a file and its line in gemm_families().
+struct GemmFamily {
+  Family family;
+  /// What it lacks of a problem and a schedule, whatever the tile.
+  void (*check)(const GemmProblem&, const GemmSchedule&, std::optional<Arch>, std::vector<Violation>&);
+  /// The resolved tile against the machine, with the nearest that fits.
+  void (*check_tile)(const GemmSpec&, const ArchInfo&, std::vector<Violation>&);
+  /// Its tiles with the schedule's fields in them; the first Spec has all but these. check_tile() judges which fit.
+  std::vector<GemmSpec> (*tiles)(const GemmSpec& base, const GemmProblem&, const GemmSchedule&);
+  /// What explain says of one.
+  void (*explain)(const GemmSpec&, const GemmSchedule&, const std::string& why, std::vector<Choice>&);
+  /// As gemm_cost_us().
+  double (*cost_us)(const GemmSpec&, const GemmExtent&, int num_sms);
+  std::uint32_t (*shared_bytes)(const GemmSpec&);
+  std::vector<SharedRegion> (*shared_map)(const GemmSpec&);
+  std::vector<KernelRole> (*roles)(const GemmSpec&);
+  /// Who works on a tile, for a table of explain: "2 cooperative".
+  std::string (*workers)(const GemmSpec&);
+  /// Adds what a tuner tries beside the tiles. Null: the tiles alone are tried.
+  void (*add_changes)(std::vector<GemmChange>&, const GemmProblem&, const GemmSchedule& given) = nullptr;
+  /// Null: the kernel takes no tensor memory.
+  TensorMemoryMap (*tensor_memory_map)(const GemmSpec&) = nullptr;
+  /// Null: no model predicts it.
+  std::optional<Predicted> (*predict)(const GemmSpec&, const GemmProblem&, const GemmShape&) = nullptr;
+  /// Which way bands of tiles run where the schedule leaves it open. Null: along m.
+  Raster (*raster)(const GemmSpec&) = nullptr;
+  /// Warps that add up parts of k that take turns. Null: there are no such parts.
+  int (*storing_warps)(const GemmSpec&) = nullptr;
+  bool one_tile_a_cta = false;  // unless a launch has a budget of SMs: an SM holds several CTAs
+  bool keeps_f32 = false;       // sums of 8-bit operands stay f32 without being promoted
+};
+
+/// The rows, in the order in which they are offered a problem: families of one architecture, then portable.
+std::span<const GemmFamily* const> gemm_families() noexcept;
+const GemmFamily& family_row(Family family) noexcept;
+inline const GemmFamily& family_row(const GemmSpec& spec) noexcept { return family_row(spec.family); }
+
+const GemmFamily& portable_gemm();
+const GemmFamily& hopper_gemm();
+const GemmFamily& blackwell_gemm();
+
+/// One more row while it lives, before all others. It is added before other threads plan, and taken away after them.
+class AddedGemmFamily {
+ public:
+  explicit AddedGemmFamily(const GemmFamily& row);
+  ~AddedGemmFamily();
+  AddedGemmFamily(const AddedGemmFamily&) = delete;
+};
+
+/// Tiles and models that stand in files of their own, <family>_choices.cpp.
+std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule);
+void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                         std::vector<Choice>& choices);
+double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
+Raster hopper_raster(const GemmSpec& spec);
+std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
+                                           const GemmSchedule& schedule);
+void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                            std::vector<Choice>& choices);
+double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
+std::optional<Predicted> predict_blackwell_gemm(const GemmSpec& spec, const GemmProblem& problem,
+                                                const GemmShape& shape);
+
+/// `values` of a field as changes: for a row's add_changes().
+template <class T>
+void add_values(std::vector<GemmChange>& changes, Auto<T> GemmSchedule::*member, std::initializer_list<T> values) {
+  for (const T& value : values)
+    changes.push_back([member, value](GemmSchedule& schedule) {
+      schedule.*member = value;
+      // As many slots as fit then.
+      if constexpr (!std::is_same_v<T, Raster>) schedule.stages = {};
+    });
+}
 
 /// The family that serves a config: the schedule's, else the architecture's own where it takes the config, else
 /// portable where that does.
@@ -21,10 +105,6 @@ Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std
 /// contradictions: validate() has those.
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                 std::vector<Violation>& violations);
-void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
-void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
-void check_gemm_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
-                         std::vector<Violation>& violations);
 
 /// block_k and swizzle: what a slot has of k, and how it lies. The same in all families.
 void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
@@ -34,26 +114,6 @@ void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpe
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
 /// What explain says of them.
 void explain_slab(const GemmSpec& spec, const GemmSchedule& schedule, std::vector<Choice>& choices);
-
-/// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
-void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
-/// As above: columns, tensor memory, shared memory.
-void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
-/// As above: stages against shared memory.
-void check_gemm_portable_tile(const GemmSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
-
-/// The portable family's tiles with the schedule's fields in them, `base` having all but these. What does not fit is
-/// among them: check_gemm_portable_tile() judges.
-std::vector<GemmSpec> portable_gemm_tiles(const GemmSpec& base, const GemmSchedule& schedule);
-/// What explain says of one.
-void explain_portable_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
-                           std::vector<Choice>& choices);
-
-/// As those of the portable family.
-std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProblem& problem,
-                                           const GemmSchedule& schedule);
-void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
-                            std::vector<Choice>& choices);
 
 /// Most slots that fit beside the rest, in whole groups; at least two groups.
 int most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta);
@@ -68,7 +128,4 @@ int gemm_scale_bytes(const GemmSpec& spec);
 /// Microseconds that a launch is expected to take on a device like the architecture's typical one: the tensor cores'
 /// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
-double portable_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
-double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
-
 }  // namespace kernelwright::detail

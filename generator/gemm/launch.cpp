@@ -60,7 +60,7 @@ bool is_along_k(const GemmSpec& spec, TileSide side) noexcept {
 }
 
 contract::SharedSlab shared_slab(const GemmSpec& spec, TileSide side) noexcept {
-  const int columns = spec.family == Family::kBlackwell ? spec.block_n / spec.cta_group : spec.block_n;
+  const int columns = spec.block_n / spec.cta_group;  // a CTA has its share
   return {.bytes = spec.slab_bytes,
           .swizzle_bytes = bytes_of(spec.swizzle),
           .element_bits = bits_of(spec.a),
@@ -87,18 +87,6 @@ contract::BlackwellGemmShape blackwell_gemm_shape_of(const GemmSpec& spec) noexc
           .slab_bytes = spec.slab_bytes};
 }
 
-std::uint32_t shared_bytes(const GemmSpec& spec) {
-  if (spec.family == Family::kBlackwell)
-    return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
-  if (spec.family == Family::kPortable)
-    return static_cast<std::uint32_t>(
-        contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes).total);
-  return static_cast<std::uint32_t>(
-      contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
-                            spec.store_stages, detail::gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes)
-          .total);
-}
-
 int choose_band(const GemmSpec& spec, const GemmExtent& extent, int num_sms, int max_clusters,
                 bool bands_of_n) noexcept {
   const Tiles tiles(spec, extent, num_sms, max_clusters);
@@ -117,7 +105,7 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   // portable CTA one alone, for an SM holds several of them, and walks on only where there shall be few. Of a queue all
   // tiles are launched: who runs takes those that wait.
   const bool one_each =
-      takes_all_sms(spec) || spec.split_k > 1 || (spec.family == Family::kPortable && extent.sm_budget == 0);
+      takes_all_sms(spec) || spec.split_k > 1 || (detail::family_row(spec).one_tile_a_cta && extent.sm_budget == 0);
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);
   const std::int64_t clusters = ceil_div(tiles.count(), std::max<std::int64_t>(1, rounds)) * turns_of(spec);
   plan.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(clusters * tiles.cluster, kMostCtas));
@@ -133,14 +121,12 @@ std::int64_t count_items(const GemmSpec& spec, const GemmExtent& extent) noexcep
   return Tiles(spec, extent, 1, 1).count() * spec.cluster_m * spec.cluster_n * spec.split_k;
 }
 
-bool takes_all_sms(const GemmSpec& spec) noexcept {
-  return spec.takes_turns() || (spec.family == Family::kBlackwell && spec.scheduler == Scheduler::kQueued);
-}
+bool takes_all_sms(const GemmSpec& spec) noexcept { return spec.takes_turns() || spec.scheduler == Scheduler::kQueued; }
 
 GemmWorkspace plan_workspace(const GemmSpec& spec, const GemmExtent& extent) noexcept {
   if (turns_of(spec) == 1 || extent.m == 0) return {};
   const Tiles tiles(spec, extent, 1, 1);
-  const int warps = spec.family == Family::kBlackwell ? contract::kBlackwellGemmStoreWarps : 4 * spec.math_warpgroups;
+  const int warps = detail::family_row(spec).storing_warps(spec);
   const contract::TurnstileWorkspace of =
       contract::turnstile_workspace(tiles.count() * tiles.cluster, warps, spec.block_m * spec.block_n);
   const auto bytes = [](std::int64_t count) { return static_cast<std::uint64_t>(count); };

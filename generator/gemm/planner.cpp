@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
-#include "contract/gemm_params.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
@@ -17,55 +15,12 @@
 namespace kernelwright {
 namespace {
 
-using detail::Resolver;
+using detail::family_row;
 using Violations = std::vector<Violation>;
-
-/// A tile, and who works on it.
-struct Form {
-  int block_m, block_n, math_warpgroups;
-  Roles roles;
-  int k_group = 1;
-  bool swap_ab = false;
-  int split_k = 1;
-  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // which problems it may be the best of
-  int cluster_m = 1;
-};
-
-// Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
-// H100: docs/gemm/README.md.
-// Of tiles that cost the same the first is taken: 256 x 128 where each slab's products are scaled, for an H100 made 1 %
-// more of it than of 128 x 256.
-constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
-                           {128, 256, 2, Roles::kCooperative},
-                           {256, 128, 2, Roles::kCooperative},
-                           {128, 192, 2, Roles::kCooperative},
-                           {128, 128, 2, Roles::kCooperative},
-                           {128, 192, 2, Roles::kPingPong, 1, false, 1, Form::kOf8Bits},
-                           {128, 176, 2, Roles::kPingPong},
-                           {128, 176, 2, Roles::kPingPong, 1, false, 1, Form::kAny, 2},
-                           {128, 128, 2, Roles::kPingPong},
-                           {64, 128, 2, Roles::kPingPong},
-                           {64, 64, 1, Roles::kCooperative, 2, false, 1, Form::kNotOfBlocks},
-                           {64, 64, 1, Roles::kCooperative, 2, true, 1, Form::kOfBlocks},
-                           {64, 32, 1, Roles::kCooperative, 2, true},
-                           {64, 16, 1, Roles::kCooperative, 2, true},
-                           {64, 128, 1, Roles::kCooperative, 1, false, 2},
-                           {64, 64, 1, Roles::kCooperative, 2, false, 4}};
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
 constexpr int kMostRows = 1 << 24;  // as a shape may have
-
-bool is_for(const Form& form, const GemmProblem& problem) {
-  const bool blocks = problem.scales == ScaleKind::kPerBlock;
-  switch (form.for_) {
-    case Form::kAny: break;
-    case Form::kOf8Bits: return bits_of(problem.dtype.a) == 8;
-    case Form::kOfBlocks: return blocks;
-    case Form::kNotOfBlocks: return !blocks;
-  }
-  return true;
-}
 
 GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -78,106 +33,22 @@ GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch 
   spec.activation = epilogue.activation;
   const bool fp8 = bits_of(problem.dtype.a) == 8 && !is_block_scaled(problem.dtype.a);
   const bool blocks = fp8 && problem.scales == ScaleKind::kPerBlock;
-  // tcgen05 keeps sums of any operands in f32.
-  const bool keeps_f32 = family == Family::kBlackwell || problem.fast_accumulation;
+  const bool keeps_f32 = family_row(spec).keeps_f32 || problem.fast_accumulation;
   spec.promotion = blocks || (fp8 && !keeps_f32) ? 1 : 0;
   detail::plan_slab(problem, schedule, spec);
   return spec;
 }
 
-/// Whether products can be made while others are added: those need registers of their own. Of scales of blocks each may
-/// have to be of fewer columns for it, and one of 64 reads shared memory as fast as it gives.
-bool has_room_for_two_products(GemmSpec spec) {
-  constexpr int kNarrow = 64;
-  const int columns = spec.product_columns();
-  spec.mma_in_flight = 0;
-  const bool narrowed = spec.scales == ScaleKind::kPerBlock && columns < spec.product_columns();
-  return columns > (narrowed ? kNarrow : 0);
-}
-
-/// Bands of columns, where the tile is taller than it is wide and sums are scaled slab by slab: 0 to 2 % on an H100.
-Raster raster_of(const GemmSpec& spec) {
-  return spec.family == Family::kHopper && spec.scales == ScaleKind::kPerBlock && spec.block_m > spec.block_n
-             ? Raster::kAlongN
-             : Raster::kAlongM;
-}
-
-/// The form with the schedule's fields in it.
-GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
-  spec.roles = schedule.roles.value_or(form.roles);
-  spec.math_warpgroups = schedule.math_warpgroups.value_or(form.math_warpgroups);
-  spec.block_m = schedule.block_m.value_or(form.block_m);
-  spec.block_n = schedule.block_n.value_or(form.block_n);
-  // Twice the depth a slab: products of 8 bits are over sooner.
-  spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
-  spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
-  const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
-  spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
-  spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
-  if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
-  spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
-  spec.mma_in_flight = schedule.mma_in_flight.value_or(1);
-  if (schedule.mma_in_flight.is_auto() && !has_room_for_two_products(spec)) spec.mma_in_flight = 0;
-  spec.stages = schedule.stages.value_or(detail::most_gemm_stages(spec, arch_info(spec.arch).shared_bytes_per_cta));
-  return spec;
-}
-
 Violations judge(const GemmSpec& spec) {
   Violations violations;
-  const ArchInfo& arch = arch_info(spec.arch);
-  switch (spec.family) {
-    case Family::kPortable: detail::check_gemm_portable_tile(spec, arch, violations); break;
-    case Family::kHopper: detail::check_gemm_hopper_tile(spec, arch, violations); break;
-    case Family::kBlackwell: detail::check_gemm_blackwell_tile(spec, arch, violations); break;
-  }
+  family_row(spec).check_tile(spec, arch_info(spec.arch), violations);
   return violations;
 }
 
-/// Every form of the family that is for the problem.
-std::vector<GemmSpec> tiles_of(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule) {
-  if (base.family == Family::kPortable) return detail::portable_gemm_tiles(base, schedule);
-  if (base.family == Family::kBlackwell) return detail::blackwell_gemm_tiles(base, problem, schedule);
-  std::vector<GemmSpec> specs;
-  for (const Form& form : kForms) {
-    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
-    if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
-    specs.push_back(filled(form, base, schedule));
-  }
-  return specs;
-}
-
-/// What explain says of a variant.
-void explain(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why, std::vector<Choice>& choices) {
-  if (spec.family == Family::kPortable) return detail::explain_portable_gemm(spec, schedule, why, choices);
-  if (spec.family == Family::kBlackwell) return detail::explain_blackwell_gemm(spec, schedule, why, choices);
-  Resolver resolve(choices);
-  resolve.derived("arch", spec.arch, "the device, or --arch");
-  resolve("family", schedule.family, spec.family, "wgmma and TMA: the architecture's own");
-  resolve("block_m", schedule.block_m, spec.block_m, why);
-  resolve("block_n", schedule.block_n, spec.block_n, why);
-  resolve("roles", schedule.roles, spec.roles,
-          spec.roles == Roles::kPingPong ? "one warpgroup stores while the other multiplies"
-                                         : "the warpgroups share a tile: fewer bytes for each product");
-  resolve("math_warpgroups", schedule.math_warpgroups, spec.math_warpgroups, "what the tile's sums need of registers");
-  detail::explain_slab(spec, schedule, choices);
-  resolve("k_group", schedule.k_group, spec.k_group,
-          spec.k_group > 1 ? "small slots share the cost of a barrier" : "slots are long enough for a barrier each");
-  resolve("stages", schedule.stages, spec.stages, "all that fit beside the results on their way");
-  resolve("store_stages", schedule.store_stages, spec.store_stages, "one is filled while another is stored");
-  resolve("mma_in_flight", schedule.mma_in_flight, spec.mma_in_flight,
-          spec.mma_in_flight > 0 ? "a slot is released one product late, so that the tensor cores never wait"
-                                 : "products and sums leave no room for more");
-  resolve("cluster", schedule.cluster, ClusterShape{spec.cluster_m, 1},
-          spec.cluster_m > 1 ? "pairs load for each other, and stay together in a long launch"
-                             : "loads of one CTA for several did not pay on an H100");
-  resolve("split_k", schedule.split_k, spec.split_k,
-          spec.split_k > 1 ? "too few tiles for all SMs" : "one part keeps the sums' order whatever m is");
-  resolve("split_mode", schedule.split_mode, spec.split_mode,
-          spec.split_k > 1 ? "parts add up in a cluster's shared memory, without a workspace" : "there is one part");
-  resolve("raster", schedule.raster, raster_of(spec),
-          fmt::format("bands of {}, about as tall as what is worked on is wide",
-                      raster_of(spec) == Raster::kAlongM ? "rows" : "columns"));
-  resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
+/// Bands of which operand the family's tile prefers.
+Raster raster_of(const GemmSpec& spec) {
+  const auto prefers = family_row(spec).raster;
+  return prefers ? prefers(spec) : Raster::kAlongM;
 }
 
 }  // namespace
@@ -191,46 +62,7 @@ int detail::most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta) {
 }
 
 double detail::gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  if (spec.family == Family::kPortable) return portable_gemm_cost_us(spec, extent, num_sms);
-  if (spec.family == Family::kBlackwell) return blackwell_gemm_cost_us(spec, extent, num_sms);
-  // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
-  // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
-  // memory come at 3 TB/s, to all. What is left is fitted to bench/results/gemm/steps/gemm-tiles.txt.
-  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
-  constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
-  constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
-  constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
-  constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
-  const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
-  const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
-  const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
-  const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
-  const double waves = spec.block_m / 64.0;
-  const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
-  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / kL2Bytes;
-  const bool hidden = spec.roles == Roles::kPingPong;
-  double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
-  // Who takes turns does not multiply while sums are added.
-  if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
-  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
-  const double rounds = std::ceil(tiles / num_sms);
-  const double sums = spec.block_m * spec.block_n * 4 * 2 / kStoreBytes;  // read, and written, by each part behind
-  const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
-                         : spec.split_k > 1 ? kExchange
-                                            : 0;
-  const double exposed = (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting;
-  // CTAs that take turns by themselves drift apart in long launches, and with them what they share in the L2: 0.89 to
-  // 1.05 of cuBLAS from one run to the next, where pairs, which wait for each other, kept to 1.05.
-  constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
-  if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
-  const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
-  // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
-  const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
-                        std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
-  const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
-                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
-  const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
-  return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
+  return family_row(spec).cost_us(spec, extent, num_sms);
 }
 
 std::vector<RowRange> gemm_row_ranges() {
@@ -253,7 +85,7 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   const GemmSpec base = spec_of(problem, schedule, arch, family);
   std::vector<GemmSpec> specs;
   Violations first;
-  for (const GemmSpec& spec : tiles_of(base, problem, schedule)) {
+  for (const GemmSpec& spec : family_row(base).tiles(base, problem, schedule)) {
     if (std::find(specs.begin(), specs.end(), spec) != specs.end()) continue;
     Violations violations = judge(spec);
     if (violations.empty())
@@ -281,10 +113,11 @@ GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule,
       plan.variants.push_back({m, *best, schedule.raster.value_or(raster_of(*best)) == Raster::kAlongN, ""});
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
-  explain(plan.variants.back().spec, schedule,
-          fmt::format("least time of {} tiles by the model, for {} columns and {} deep", specs.size(), problem.n,
-                      problem.k),
-          plan.choices);
+  const GemmSpec& last = plan.variants.back().spec;
+  family_row(last).explain(last, schedule,
+                           fmt::format("least time of {} tiles by the model, for {} columns and {} deep", specs.size(),
+                                       problem.n, problem.k),
+                           plan.choices);
   return plan;
 }
 

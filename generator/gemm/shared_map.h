@@ -1,6 +1,7 @@
-/// What lies where in the memory of a kernel of a GEMM.
+/// What lies where in the memory of a GEMM kernel, and what its warps do.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernelwright/generator/plan/memory_map.h"
@@ -11,5 +12,10 @@ namespace kernelwright {
 /// By offset, but that what overlaps others comes last.
 std::vector<SharedRegion> shared_map(const GemmSpec& spec);
 TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
+
+/// Its warps' roles, in the order of warps.
+std::vector<KernelRole> roles(const GemmSpec& spec);
+/// Who works on a tile, in a few words: "2 cooperative".
+std::string workers_text(const GemmSpec& spec);
 
 }  // namespace kernelwright

@@ -1,5 +1,5 @@
-/// What lies where in a kernel's dynamic shared memory and tensor memory, for people: `explain` prints it and reports
-/// name places by it.
+/// What lies where in a kernel's dynamic shared memory and tensor memory, and what its warps do, for people: `explain`
+/// prints it and reports name places by it.
 #pragma once
 
 #include <cstdint>
@@ -26,4 +26,10 @@ struct TensorMemoryMap {
   std::vector<TensorMemoryRegion> regions;  // by column; what lies over another region follows it
   int used = 0, allocated = 0;              // columns; 0: the kernel takes none
 };
+/// Warps that follow those of the role before, and do one thing.
+struct KernelRole {
+  int num_warps = 0;
+  std::string name;
+};
+
 }  // namespace kernelwright

@@ -1,4 +1,5 @@
-// GEMM: what blackwell has; then its tile against the machine: tensor memory, shared memory and what copies bring.
+// The blackwell GEMM: what it takes, its tile against the machine (tensor memory, shared memory and what copies bring),
+// and what lies where. blackwell_choices.cpp has its tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +74,8 @@ int nearest_of(const std::vector<int>& fitting, int wanted) {
 
 }  // namespace
 
-void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+void check_blackwell(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
+                     Violations& violations) {
   check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
   FamilyRules blackwell(Family::kBlackwell, violations);
   blackwell.takes("/problem/dtype/a", problem.dtype.a,
@@ -104,7 +106,7 @@ void check_gemm_blackwell(const GemmProblem& problem, const GemmSchedule& schedu
                           : "[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [1, 4], [2, 4]");
 }
 
-void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+void check_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
@@ -148,6 +150,99 @@ void check_gemm_blackwell_tile(const GemmSpec& spec, const ArchInfo& arch, Viola
                        arch.shared_bytes_per_cta,
                        fits ? fmt::format("; stages {} would fit", smaller.stages) : "; a smaller k_group would do"));
   }
+}
+
+namespace {
+
+std::vector<SharedRegion> blackwell_map(const GemmSpec& spec) {
+  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
+  const contract::BlackwellGemmLayout layout = contract::blackwell_gemm_layout(shape);
+  const contract::BlackwellGemmBarriers barriers = contract::blackwell_gemm_barriers(shape);
+  std::vector<SharedRegion> regions;
+  const auto add = [&](std::string name, int begin, int end, int stage, std::string use) {
+    if (end == begin) return;
+    regions.push_back({std::move(name), static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin),
+                       static_cast<std::uint32_t>(stage), std::move(use)});
+  };
+  const auto slots = [&](int rows) {
+    return fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, rows, spec.slab_bytes);
+  };
+  add(spec.swap_ab ? "B" : "A", layout.a, layout.b, contract::blackwell_gemm_a_bytes(shape), slots(spec.block_m));
+  add(spec.swap_ab ? "A" : "B", layout.b, layout.output, contract::blackwell_gemm_b_bytes(shape),
+      slots(spec.block_n / spec.cta_group));
+  add("results", layout.output, layout.scales_a, contract::kBlackwellGemmStoreSlabBytes,
+      fmt::format("{} slabs of each of 4 warps, {} rows each", spec.store_stages, contract::kBlackwellGemmWarpRows));
+  const auto scales = [&](int rows) {
+    return fmt::format("{} slots of {} atoms, 128 rows by 4 scales each", spec.stages, rows * shape.scale_atoms);
+  };
+  add("scales of rows", layout.scales_a, layout.scales_b, contract::blackwell_gemm_scale_a_bytes(shape), scales(1));
+  add("scales of columns", layout.scales_b, layout.items, contract::blackwell_gemm_scale_b_bytes(shape),
+      scales(contract::blackwell_gemm_column_atoms(shape)));
+  add("tiles", layout.items, layout.barriers, 16, "answers of cluster launch control");
+  const auto add_barriers = [&](std::string name, int first, int end, const char* who) {
+    add(std::move(name), layout.barriers + first * 8, layout.barriers + end * 8, 8,
+        fmt::format("{} mbarrier{}: {}", end - first, end - first == 1 ? "" : "s", who));
+  };
+  add_barriers("full", barriers.full, barriers.empty, "what is loaded has landed");
+  add_barriers("empty", barriers.empty, barriers.accumulator_full, "products have read it");
+  add_barriers("accumulator full", barriers.accumulator_full, barriers.accumulator_empty, "its sums are whole");
+  add_barriers("accumulator empty", barriers.accumulator_empty, barriers.item_full, "they have been read");
+  add_barriers("tile full", barriers.item_full, barriers.item_empty, "an answer is there");
+  add_barriers("tile empty", barriers.item_empty, barriers.item_wanted, "all have read it");
+  add_barriers("tile wanted", barriers.item_wanted, barriers.count, "loads of the one before have begun");
+  add("tensor address", layout.tensor_address, layout.total, 0, "where the tensor memory begins");
+  return regions;
+}
+
+TensorMemoryMap blackwell_tensor_memory(const GemmSpec& spec) {
+  TensorMemoryMap map;
+  const contract::BlackwellGemmColumns columns = contract::blackwell_gemm_columns(blackwell_gemm_shape_of(spec));
+  map.used = columns.used;
+  map.allocated = columns.allocated;
+  for (int i = 0; i < spec.accumulators; ++i)
+    map.regions.push_back(
+        {fmt::format("D{}", i), columns.accumulators + i * spec.block_n, spec.block_n,
+         fmt::format("sums, [{}][{}] f32{}", spec.block_m, spec.block_n, spec.promotion > 0 ? ", of a slab" : "")});
+  if (columns.scales_b > columns.scales_a) {
+    map.regions.push_back({"scales of rows", columns.scales_a, columns.scales_b - columns.scales_a, "of a slab"});
+    map.regions.push_back({"scales of columns", columns.scales_b, columns.used - columns.scales_b, "of a slab"});
+  }
+  return map;
+}
+
+std::uint32_t blackwell_shared_bytes(const GemmSpec& spec) {
+  return static_cast<std::uint32_t>(contract::blackwell_gemm_layout(blackwell_gemm_shape_of(spec)).total);
+}
+
+std::vector<KernelRole> blackwell_roles(const GemmSpec&) {
+  return {{4, "store"}, {1, "mma"}, {1, "load"}, {1, "tiles"}, {1, "scales"}};
+}
+
+std::string blackwell_workers(const GemmSpec& spec) {
+  return fmt::format("{} x {} {}, {}", spec.cluster_m, spec.cluster_n, spec.cta_group == 2 ? "in pairs" : "alone",
+                     to_string(spec.scheduler));
+}
+
+int blackwell_storing_warps(const GemmSpec&) { return contract::kBlackwellGemmStoreWarps; }
+
+}  // namespace
+
+const GemmFamily& blackwell_gemm() {
+  static constexpr GemmFamily row = {.family = Family::kBlackwell,
+                                     .check = check_blackwell,
+                                     .check_tile = check_blackwell_tile,
+                                     .tiles = blackwell_gemm_tiles,
+                                     .explain = explain_blackwell_gemm,
+                                     .cost_us = blackwell_gemm_cost_us,
+                                     .shared_bytes = blackwell_shared_bytes,
+                                     .shared_map = blackwell_map,
+                                     .roles = blackwell_roles,
+                                     .workers = blackwell_workers,
+                                     .tensor_memory_map = blackwell_tensor_memory,
+                                     .predict = predict_blackwell_gemm,
+                                     .storing_warps = blackwell_storing_warps,
+                                     .keeps_f32 = true};
+  return row;
 }
 
 }  // namespace kernelwright::detail

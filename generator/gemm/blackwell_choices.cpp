@@ -5,10 +5,8 @@
 
 #include "contract/gemm_sm100.h"
 #include "kernelwright/generator/gemm/family.h"
-#include "kernelwright/generator/gemm/predicted.h"
 
-namespace kernelwright {
-namespace detail {
+namespace kernelwright::detail {
 namespace {
 
 /// A tile, and who works on it.
@@ -208,18 +206,16 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
   resolve("swap_ab", schedule.swap_ab, spec.swap_ab, "rows of the result are rows of the tile");
 }
 
-}  // namespace detail
-
-std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
-  const GemmSpec& spec = plan.variant_for(shape.m).spec;
+std::optional<Predicted> predict_blackwell_gemm(const GemmSpec& spec, const GemmProblem& problem,
+                                                const GemmShape& shape) {
   const MachineRates* machine = machine_rates(spec.arch);
-  if (spec.family != Family::kBlackwell || !machine) return std::nullopt;
-  const detail::Times times = detail::times_of(spec, {shape.m, problem.n, problem.k, 0}, machine->sms);
-  const auto us = [](double clocks) { return clocks / detail::kClockMhz; };
+  if (!machine) return std::nullopt;
+  const Times times = times_of(spec, {shape.m, problem.n, problem.k, 0}, machine->sms);
+  const auto us = [](double clocks) { return clocks / kClockMhz; };
   Predicted timeline;
   timeline.microseconds = shape.m > 0 ? times.total_us : 0;
   timeline.operations = 2.0 * shape.m * problem.n * problem.k;
-  timeline.clock_ghz = detail::kClockMhz / 1e3;
+  timeline.clock_ghz = kClockMhz / 1e3;
   timeline.machine = machine;
   timeline.terms = {{"products", us(times.tensor), "tensor cores, of the busiest SM"},
                     {"shared memory", us(times.shared), "operands that products read"},
@@ -234,4 +230,4 @@ std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& proble
   return timeline;
 }
 
-}  // namespace kernelwright
+}  // namespace kernelwright::detail

@@ -1,4 +1,4 @@
-// GEMM: what hopper has; then its tile against the machine.
+// The hopper GEMM: what it takes, its tile against the machine, and what lies where. hopper_choices.cpp has its tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ bool fits_registers(const GemmSpec& spec) { return sums(spec) <= most_sums(spec)
 
 }  // namespace
 
-void check_gemm_hopper(const GemmProblem& problem, const GemmSchedule& schedule, Violations& violations) {
+void check_hopper(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch>,
+                  Violations& violations) {
   check_row("/problem/n", problem.n, problem.dtype.d, "d", violations);
   FamilyRules hopper(Family::kHopper, violations);
   hopper.takes("/problem/dtype/a", problem.dtype.a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
@@ -67,7 +68,7 @@ int gemm_scale_bytes(const GemmSpec& spec) {
   return contract::gemm_scale_bytes(spec.swap_ab ? spec.block_n : spec.block_m);
 }
 
-void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
@@ -139,6 +140,94 @@ void check_gemm_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violatio
                        arch.shared_bytes_per_cta,
                        fits ? fmt::format("; stages {} would fit", smaller.stages) : "; a smaller block_n would do"));
   }
+}
+
+namespace {
+
+std::vector<SharedRegion> hopper_map(const GemmSpec& spec) {
+  const int scale_bytes = gemm_scale_bytes(spec);
+  const contract::GemmLayout layout =
+      contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group, spec.math_warpgroups,
+                            spec.store_stages, scale_bytes, spec.takes_turns(), spec.slab_bytes);
+  std::vector<SharedRegion> regions;
+  const auto add = [&](std::string name, int begin, int end, int stage, std::string use) {
+    if (end == begin) return;
+    regions.push_back({std::move(name), static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin),
+                       static_cast<std::uint32_t>(stage), std::move(use)});
+  };
+  const int slab = spec.slab_bytes, groups = spec.stages / spec.k_group;
+  add(spec.swap_ab ? "B" : "A", layout.a, layout.b, spec.block_m * slab,
+      fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, spec.block_m, slab));
+  add(spec.swap_ab ? "A" : "B", layout.b, layout.output, spec.block_n * slab,
+      fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, spec.block_n, slab));
+  add("results", layout.output, layout.scales, contract::kGemmStoreSlabBytes,
+      fmt::format("{} slabs of each of {} math warps, {} rows of {} bytes", spec.store_stages, 4 * spec.math_warpgroups,
+                  contract::kGemmStoreRows, contract::kGemmStoreSlabBytes / contract::kGemmStoreRows));
+  add("scales", layout.scales, layout.barriers, scale_bytes, "scales of the rows of a slot");
+  add("full", layout.barriers, layout.barriers + groups * 8, 0, fmt::format("{} mbarriers", groups));
+  add("empty", layout.barriers + groups * 8, layout.item, 0, fmt::format("{} mbarriers", groups));
+  add("item", layout.item, layout.total, 0, "which part of which tile is the CTA's");
+  return regions;
+}
+
+std::uint32_t hopper_shared_bytes(const GemmSpec& spec) {
+  return static_cast<std::uint32_t>(contract::gemm_layout(spec.block_m, spec.block_n, spec.stages, spec.k_group,
+                                                          spec.math_warpgroups, spec.store_stages,
+                                                          gemm_scale_bytes(spec), spec.takes_turns(), spec.slab_bytes)
+                                        .total);
+}
+
+std::vector<KernelRole> hopper_roles(const GemmSpec& spec) {
+  std::vector<KernelRole> roles{{4, "load"}};
+  for (int i = 0; i < spec.math_warpgroups; ++i) roles.push_back({4, fmt::format("math {}", i)});
+  return roles;
+}
+
+std::string hopper_workers(const GemmSpec& spec) {
+  return fmt::format("{} {}", spec.math_warpgroups, to_string(spec.roles));
+}
+
+int hopper_storing_warps(const GemmSpec& spec) { return 4 * spec.math_warpgroups; }
+
+void add_hopper_changes(std::vector<GemmChange>& changes, const GemmProblem& problem, const GemmSchedule& given) {
+  using S = GemmSchedule;
+  add_values(changes, &S::k_group, {1, 2, 4});
+  add_values(changes, &S::cluster, {ClusterShape{1, 1}, ClusterShape{2, 1}, ClusterShape{4, 1}});
+  add_values(changes, &S::swap_ab, {false, true});
+  add_values(changes, &S::mma_in_flight, {0, 1});
+  add_values(changes, &S::store_stages, {1, 2, 3});
+  // Parts of k would make a row's sums depend on how many rows there are.
+  if (!problem.batch_invariant) {
+    add_values(changes, &S::split_k, {1, 2, 4});
+    // A row that needs a workspace would serve callers who have none: only where the schedule asks for such parts.
+    if (given.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile) add_values(changes, &S::split_k, {8});
+  }
+  for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})
+    for (const int warpgroups : {1, 2})
+      changes.push_back([roles, warpgroups](S& schedule) {
+        schedule.roles = roles;
+        schedule.math_warpgroups = warpgroups;
+        schedule.stages = {};
+      });
+}
+
+}  // namespace
+
+const GemmFamily& hopper_gemm() {
+  static constexpr GemmFamily row = {.family = Family::kHopper,
+                                     .check = check_hopper,
+                                     .check_tile = check_hopper_tile,
+                                     .tiles = hopper_gemm_tiles,
+                                     .explain = explain_hopper_gemm,
+                                     .cost_us = hopper_gemm_cost_us,
+                                     .shared_bytes = hopper_shared_bytes,
+                                     .shared_map = hopper_map,
+                                     .roles = hopper_roles,
+                                     .workers = hopper_workers,
+                                     .add_changes = add_hopper_changes,
+                                     .raster = hopper_raster,
+                                     .storing_warps = hopper_storing_warps};
+  return row;
 }
 
 }  // namespace kernelwright::detail

@@ -1,0 +1,172 @@
+// The portable GEMM, all of the family: what it takes, its tiles and the model that ranks them, its tile against the
+// machine, and what lies where.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "contract/gemm_portable.h"
+#include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+
+namespace kernelwright::detail {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+// Never destroyed: a thread may read a config while the process exits.
+const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
+    "arch", "family", "block_m", "block_n", "block_k", "stages", "swizzle", "raster"};
+
+bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
+
+/// "sm_89, sm_90a", of those for which `has`.
+std::string archs_where(bool ArchInfo::*has) {
+  std::string names;
+  for (const ArchInfo& row : all_archs())
+    if (row.*has) names.append(names.empty() ? "" : ", ").append(row.name);
+  return names;
+}
+
+struct Form {
+  int block_m, block_n;
+};
+// Small ones first: of those that the model takes to be alike the first is planned.
+constexpr Form kForms[] = {{16, 64}, {16, 128}, {32, 64}, {64, 64}, {64, 128}, {128, 64}, {128, 128}};
+
+/// Slots that leave room for a second CTA of the SM, if these are enough to hide the memory behind products; else all
+/// that fit. No more than that takes.
+int choose_stages(GemmSpec spec, const ArchInfo& arch) {
+  constexpr int kEnough = 3, kMostOfOne = 4, kMost = 8;
+  spec.stages = 1;
+  const int slot = static_cast<int>(shared_bytes(spec));
+  const int of_two = (arch.shared_bytes_per_sm / 2 - arch.reserved_shared_bytes_per_cta) / slot;
+  if (of_two >= kEnough) return std::min(of_two, kMost);
+  return std::clamp(arch.shared_bytes_per_cta / slot, 2, kMostOfOne);
+}
+
+void check_portable(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
+                    Violations& violations) {
+  FamilyRules portable(Family::kPortable, violations);
+  const auto [a, b, d, c] = problem.dtype;
+  portable.takes("/problem/dtype/a", a, {DType::kF16, DType::kBf16, DType::kE4m3, DType::kE5m2});
+  if (is_fp8(a)) portable.takes("/problem/layout", problem.layout, {OperandLayout::kNt});
+  if (arch && is_fp8(a) && !arch_info(*arch).fp8_mma_sync)
+    violations.push_back(
+        {"/problem/dtype/a", fmt::format("\"{}\" operands have no product on {}; {} have one", to_string(a),
+                                         to_string(*arch), archs_where(&ArchInfo::fp8_mma_sync))});
+  if (arch && is_fp8(d) && !arch_info(*arch).fp8_cvt)
+    violations.push_back({"/problem/dtype/d", fmt::format("{} does not round to \"{}\"; {} do", to_string(*arch),
+                                                          to_string(d), archs_where(&ArchInfo::fp8_cvt))});
+  portable.has_only(schedule, kPortableFields);
+  check_slab(problem, schedule, violations);
+  if (!schedule.block_m.is_auto()) portable.takes("/schedule/block_m", schedule.block_m.value(), {16, 32, 64, 128});
+  if (!schedule.block_n.is_auto()) portable.takes("/schedule/block_n", schedule.block_n.value(), {32, 64, 128});
+}
+
+void check_portable_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& violations) {
+  if (spec.stages < 2) {
+    violations.push_back({"/schedule/stages",
+                          fmt::format("{}: one slab is loaded while another is multiplied; 2 would do", spec.stages)});
+    return;
+  }
+  const int bytes = static_cast<int>(shared_bytes(spec));
+  if (bytes <= arch.shared_bytes_per_cta) return;
+  const int most = arch.shared_bytes_per_cta / (bytes / spec.stages);
+  violations.push_back(
+      {"/schedule/stages", fmt::format("{}: needs {} shared bytes and {} has {}; stages {} would fit",
+                                       kernel_name(spec), bytes, arch.name, arch.shared_bytes_per_cta, most)});
+}
+
+std::vector<GemmSpec> portable_tiles(const GemmSpec& base, const GemmProblem&, const GemmSchedule& schedule) {
+  std::vector<GemmSpec> specs;
+  for (const Form& form : kForms) {
+    GemmSpec spec = base;
+    spec.block_m = schedule.block_m.value_or(form.block_m);
+    spec.block_n = schedule.block_n.value_or(form.block_n);
+    spec.num_warps = contract::gemm_portable_warps(spec.block_m, spec.block_n);
+    spec.stages = schedule.stages.value_or(choose_stages(spec, arch_info(spec.arch)));
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+void explain_portable(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
+                      std::vector<Choice>& choices) {
+  Resolver resolve(choices);
+  resolve.derived("arch", spec.arch, "the device, or --arch");
+  resolve("family", schedule.family, spec.family,
+          own_family(spec.arch) ? "no family of the architecture's own computes this"
+                                : "mma.sync: all the architecture has");
+  resolve("block_m", schedule.block_m, spec.block_m, why);
+  resolve("block_n", schedule.block_n, spec.block_n, why);
+  explain_slab(spec, schedule, choices);
+  resolve("stages", schedule.stages, spec.stages, "slots that leave room for a second CTA, where three or more do");
+  resolve.derived("num_warps", spec.num_warps, "64 rows and 32 columns of the tile for each, or less");
+}
+
+double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+  // Of the machine only ratios count here: 1024 products of 16-bit elements a clock of an SM, 128 bytes of shared
+  // memory, 40 of the L2; a device's memory brings 1.5 TB/s to all. A tile that others hide costs its products; each
+  // slab a barrier, and a tile its first slots and its results.
+  constexpr double kClockMhz = 1500, kBytesPerUs = 1.5e6, kLaunchUs = 2, kBarrier = 60, kFirst = 1200;
+  constexpr double kProducts = 1024 * 2.0, kSharedBytes = 128, kL2Bytes = 40;
+  const double slab_bytes = spec.slab_bytes;
+  const double tiles =
+      std::ceil(extent.m / static_cast<double>(spec.block_m)) * std::ceil(extent.n / static_cast<double>(spec.block_n));
+  const double bytes_of_element = bits_of(spec.a) / 8.0;
+  const double slabs = std::ceil(extent.k * bytes_of_element / slab_bytes);
+  const double row_warps = contract::gemm_portable_row_warps(spec.block_m), column_warps = spec.num_warps / row_warps;
+  const double tensor = spec.block_m * spec.block_n * slab_bytes / kProducts;
+  const double shared = (spec.block_m * column_warps + spec.block_n * row_warps) * slab_bytes / kSharedBytes;
+  const double l2 = (spec.block_m + spec.block_n) * slab_bytes / kL2Bytes;
+  const double slab = std::max({tensor, shared, l2}) + kBarrier;
+  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / 32;
+  const double sm_us = std::ceil(tiles / num_sms) * (slabs * slab + store + kFirst) / kClockMhz;
+  const double bytes = (static_cast<double>(extent.m) + extent.n) * extent.k * bytes_of_element +
+                       static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
+  return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * std::min(1.0, tiles / num_sms)));
+}
+
+std::vector<SharedRegion> portable_map(const GemmSpec& spec) {
+  const contract::GemmPortableLayout layout =
+      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes);
+  const auto ring = [&](const char* name, int begin, int end, int extent) {
+    const auto bytes = static_cast<std::uint32_t>(end - begin);
+    return SharedRegion{name, static_cast<std::uint32_t>(begin), bytes, bytes / static_cast<std::uint32_t>(spec.stages),
+                        fmt::format("{} slots of {} rows, {} bytes of k each", spec.stages, extent, spec.slab_bytes)};
+  };
+  return {ring("A", layout.a, layout.b, spec.block_m), ring("B", layout.b, layout.total, spec.block_n)};
+}
+
+std::uint32_t portable_shared_bytes(const GemmSpec& spec) {
+  return static_cast<std::uint32_t>(
+      contract::gemm_portable_layout(spec.block_m, spec.block_n, spec.stages, spec.slab_bytes).total);
+}
+
+std::vector<KernelRole> portable_roles(const GemmSpec& spec) { return {{spec.num_warps, "math"}}; }
+
+std::string portable_workers(const GemmSpec& spec) { return fmt::format("{} warps", spec.num_warps); }
+
+/// What is tried of a tile, beside what all families try.
+void add_portable_changes(std::vector<GemmChange>&, const GemmProblem&, const GemmSchedule&) {}
+
+}  // namespace
+
+const GemmFamily& portable_gemm() {
+  static constexpr GemmFamily row = {.family = Family::kPortable,
+                                     .check = check_portable,
+                                     .check_tile = check_portable_tile,
+                                     .tiles = portable_tiles,
+                                     .explain = explain_portable,
+                                     .cost_us = portable_cost_us,
+                                     .shared_bytes = portable_shared_bytes,
+                                     .shared_map = portable_map,
+                                     .roles = portable_roles,
+                                     .workers = portable_workers,
+                                     .add_changes = add_portable_changes,
+                                     .one_tile_a_cta = true};
+  return row;
+}
+
+}  // namespace kernelwright::detail
