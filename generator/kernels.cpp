@@ -28,4 +28,10 @@ std::vector<SharedRegion> shared_map(const Spec& spec) {
   return {};  // attention_combine, quantize
 }
 
+std::vector<KernelRole> roles(const Spec& spec) {
+  if (const auto* attention = std::get_if<AttentionSpec>(&spec)) return roles(*attention);
+  if (const auto* gemm = std::get_if<GemmSpec>(&spec)) return roles(*gemm);
+  return {};  // attention_combine, quantize
+}
+
 }  // namespace kernelwright

@@ -24,7 +24,8 @@ void require_usable(const AnyTunedRow& row);
 /// Dynamic shared bytes of one CTA.
 std::uint32_t shared_bytes(const Spec& spec);
 
-/// What lies where in its shared memory; empty where a kernel takes none.
+/// What lies where in its shared memory, and what its warps do; empty where warps are alike and a kernel takes none.
 std::vector<SharedRegion> shared_map(const Spec& spec);
+std::vector<KernelRole> roles(const Spec& spec);
 
 }  // namespace kernelwright

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/attention/work.h"
@@ -25,14 +26,6 @@ using detail::mean_cost;
 // An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
 constexpr double kBytesInFlight = 40e3;
 constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
-
-struct FamilyAxes {
-  Family family;
-  AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
-};
-/// A family joins here when it can be tuned.
-constexpr FamilyAxes kFamilies[] = {
-    {Family::kHopper, hopper_axes}, {Family::kBlackwell, blackwell_axes}, {Family::kPortable, portable_axes}};
 
 /// What makes two plans one kernel and one launch.
 std::string identity(const AttentionPlan& plan) {
@@ -56,13 +49,10 @@ void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchIn
                const AttentionProblem& problem) {
   AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
   if (spelt.family.is_auto()) spelt.family = model.plan.main.family;
-  for (const auto& [family, axes] : kFamilies) {
-    if (spelt.family.value() != family) continue;
-    std::vector<std::string> fields;
-    for (const std::vector<Axis>& set : axes(problem, info))
-      for (const Axis& axis : set) fields.push_back(axis.field);
-    spelt = with_values_of(model.plan, spelt, fields);
-  }
+  std::vector<std::string> fields;
+  for (const std::vector<Axis>& set : detail::attention_row(spelt.family.value()).axes(problem, info))
+    for (const Axis& axis : set) fields.push_back(axis.field);
+  spelt = with_values_of(model.plan, spelt, fields);
   model.schedule = spelt;
 }
 
@@ -135,11 +125,12 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
   };
   CandidateCollector<AttentionConfig> collector(
       planned(schedule), {planned, [](const Candidate& candidate) { return identity(candidate.plan); }});
-  for (const auto& [family, axes] : kFamilies) {
+  for (const detail::AttentionFamily* row : detail::attention_families()) {
+    const Family family = row->family;
     if (!family_exists_on(family, arch) || schedule.family.value_or(family) != family) continue;
     AttentionSchedule base = schedule;
     base.family = family;
-    for (const std::vector<Axis>& set : axes(problem, info))
+    for (const std::vector<Axis>& set : row->axes(problem, info))
       combine(set, given, 0, base, [&](const AttentionSchedule& asked) { collector.offer(asked); });
   }
   if (!collector.model_is_spelt()) spell_out(collector.model(), schedule, info, problem);

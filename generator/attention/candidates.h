@@ -31,13 +31,6 @@ Axis axis(const char* field, Auto<T> AttentionSchedule::*member, std::vector<T> 
 /// values: prefill and decode forms, say.
 using AxisSets = std::vector<std::vector<Axis>>;
 
-/// The portable family's.
-AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo& arch);
-/// The hopper family's.
-AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo& arch);
-/// The blackwell family's.
-AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo& arch);
-
 using Candidate = CandidateOf<AttentionConfig>;
 using Candidates = CandidateList<AttentionConfig>;
 

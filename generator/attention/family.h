@@ -1,9 +1,11 @@
-/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file of
-/// rules (validate_<family>.cpp) and one of choices (planner_<family>.cpp).
+/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file
+/// that fills its row (<family>.cpp) and one of choices (<family>_choices.cpp).
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +13,11 @@
 #include "contract/attention_decode_sm90.h"
 #include "contract/attention_sm100.h"
 #include "contract/attention_sm90.h"
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/plan/choice.h"
+#include "kernelwright/generator/plan/memory_map.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
@@ -21,26 +25,75 @@
 
 namespace kernelwright::detail {
 
-/// What the family lacks of `problem` and `schedule`, whatever the tile. No contradictions: validate() has those.
-void check_portable(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                    std::vector<Violation>& violations);
-void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                  std::vector<Violation>& violations);
-void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule,
-                     std::vector<Violation>& violations);
-/// Those of one family.
+struct SmRates;
+struct SoftmaxForm;
+struct TimelineWork;
+
+/// All that the planner, validation, the tuner, explain, reports, predictions and launches need of a family: one row,
+/// which the family's own file fills. A new family is such a file and its line in attention_families().
+struct AttentionFamily {
+  Family family;
+  /// What it lacks of a problem and a schedule, whatever the tile. No contradictions: validate() has those.
+  void (*check)(const AttentionProblem&, const AttentionSchedule&, std::vector<Violation>&);
+  /// The resolved tile against the machine: rows, registers, memory, with the nearest that fits.
+  void (*check_tile)(const AttentionSpec&, const AttentionSchedule&, const ArchInfo&, std::vector<Violation>&);
+  /// Fills what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not
+  /// fit are planned all the same: check_tile() judges them.
+  void (*plan)(const AttentionProblem&, const AttentionSchedule&, AttentionPlan& plan);
+  /// The values that a tuner tries of each field, in sets whose combinations it walks.
+  AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
+  std::uint32_t (*shared_bytes)(const AttentionSpec&);
+  std::vector<SharedRegion> (*shared_map)(const AttentionSpec&);
+  std::vector<KernelRole> (*roles)(const AttentionSpec&);
+  const char* mma = "mma.sync";     // what multiplies, for explain
+  const char* reader = "ldmatrix";  // what reads Q, K and V of a tile in shared memory, for explain
+  /// Whether its decode form is the fastest that any family has. Null: never.
+  bool (*decodes_best)(const AttentionProblem&, AttentionSchedule) = nullptr;
+  /// Null: the kernel takes no tensor memory.
+  TensorMemoryMap (*tensor_memory_map)(const AttentionSpec&) = nullptr;
+  /// Whether a model predicts the Spec, and the model: clocks of one SM, of which it is `resident` CTAs, and who
+  /// computes the softmax of a kernel with roles. Null: there is none.
+  bool (*is_predicted)(const AttentionSpec&) = nullptr;
+  double (*clocks)(const AttentionSpec&, const TimelineWork&, const SmRates&, int resident) = nullptr;
+  SoftmaxForm (*softmax)(const AttentionSpec&) = nullptr;
+  bool deals_items = false;             // prefill: each CTA has a list of items, dealt beforehand or from a queue
+  bool alike_items_go_by_pair = false;  // where tiles are alike, all of one sequence and head follow each other
+};
+
+/// The rows: families of one architecture, then portable.
+std::span<const AttentionFamily* const> attention_families() noexcept;
+const AttentionFamily& attention_row(Family family) noexcept;
+inline const AttentionFamily& family_row(const AttentionSpec& spec) noexcept { return attention_row(spec.family); }
+const AttentionFamily& portable_attention();
+const AttentionFamily& hopper_attention();
+const AttentionFamily& blackwell_attention();
+
+inline bool deals_items(const AttentionSpec& spec) { return family_row(spec).deals_items && !spec.token_gen; }
+
+/// What one family lacks.
 std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule);
 
-/// The resolved tile against the machine: rows, registers, shared memory, with the nearest that fits.
+/// Plans and maps that stand in files of their own: <family>_choices.cpp, shared_map.cpp.
+void plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
+std::vector<SharedRegion> portable_map(const AttentionSpec& spec);
+std::vector<SharedRegion> hopper_map(const AttentionSpec& spec);
+std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec);
+std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec);
+TensorMemoryMap blackwell_tensor_memory(const AttentionSpec& spec);
+/// Roles of warps that all load, multiply and store.
+std::vector<KernelRole> alike_roles(const AttentionSpec& spec);
+
+/// The resolved tile of warps alike against the machine: portable, and the decode form of hopper.
 void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
-void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
-void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
 /// Portable: whether keys and values change on the way to the tensor cores.
 inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
 
-/// The slots of K and V against each other: hopper and blackwell prefill.
-void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations);
+/// The slots of K and V against each other, of tiles of K with so many slabs: hopper and blackwell prefill.
+void check_rings(const AttentionSpec& spec, int qk_slabs, int least_kv_stages, std::vector<Violation>& violations);
 
 /// The swizzle of q, k and v where TMA writes them, and why: hopper and blackwell, swizzle.cpp.
 struct PlannedSwizzle {
@@ -54,19 +107,6 @@ std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem);
 bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
 /// The resolved swizzle against them.
 void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
-
-/// Fill what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not fit
-/// are planned all the same: the tile checks judge them.
-void plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                   std::vector<Violation>& violations);
-void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                 std::vector<Violation>& violations);
-
-void plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                    std::vector<Violation>& violations);
-
-void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                        std::vector<Violation>& violations);
 
 /// Parts of split keys, and who merges them, for the decode forms of all families.
 void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "contract/attention_params.h"
-#include "contract/attention_portable.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/problem/arch.h"
 
@@ -62,28 +61,12 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
 
 }  // namespace
 
-std::uint32_t shared_bytes(const AttentionSpec& spec) {
-  const int slots = spec.kv_slots();
-  switch (spec.form()) {
-    case AttentionForm::kPortablePrefill: break;
-    case AttentionForm::kPortableDecode:
-      return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, spec.head_dim_qk, spec.head_dim_v,
-                                     slots)
-          .total;
-    case AttentionForm::kHopperPrefill: return detail::hopper_layout_of(spec).total;
-    case AttentionForm::kHopperDecode: return detail::hopper_decode_layout_of(spec).total;
-    case AttentionForm::kBlackwellPrefill: return contract::blackwell_layout(detail::blackwell_shape_of(spec)).total;
-  }
-  return contract::prefill_layout(spec.block_m, spec.block_n, spec.head_dim_qk, spec.head_dim_v, slots,
-                                  spec.num_warps_n())
-      .total;
-}
-
 AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms,
                             int forced_splits) noexcept {
+  const detail::AttentionFamily& family = detail::family_row(spec);
   AttentionLaunch launch;
   launch.main.block = spec.threads();
-  launch.main.shared_bytes = shared_bytes(spec);
+  launch.main.shared_bytes = family.shared_bytes(spec);
   const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
   const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
   const std::int64_t pairs = heads * extent.batch;
@@ -114,10 +97,10 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
   const bool alike =
       spec.scheduler == Scheduler::kGrid || (spec.scheduler == Scheduler::kQueued && spec.mask == MaskKind::kNone);
-  if (spec.form() == AttentionForm::kBlackwellPrefill && alike) launch.head_section = 1;
+  if (family.alike_items_go_by_pair && alike) launch.head_section = 1;
 
   const std::int64_t items = pairs * m_blocks;
-  if (spec.form() == AttentionForm::kHopperPrefill) {
+  if (detail::deals_items(spec)) {
     order_items(spec, extent, num_sms, pairs * ceil_div(m_blocks, spec.cluster_m), launch);
     return launch;
   }

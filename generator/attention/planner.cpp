@@ -1,4 +1,4 @@
-// Which family computes a problem; the families' own choices are in planner_<family>.cpp.
+// Which family computes a problem; the families' own choices are in <family>_choices.cpp.
 #include "kernelwright/generator/attention/planner.h"
 
 #include <fmt/format.h>
@@ -18,13 +18,13 @@ using namespace detail;
 using Violations = std::vector<Violation>;
 
 /// A family to try, and why it would be the one.
-struct Candidate {
+struct Offer {
   Family family;
   std::string reason;
-  bool decodes = false;  // hopper: its decode form, which the schedule leaves to the planner
+  bool decodes = false;  // by its decode form, which the schedule leaves to the planner
 };
 
-/// Whether hopper comes first where it has to gather keys row by row. Not measured yet.
+/// Whether a family of TMA comes first where it has to gather keys row by row. Not measured yet.
 constexpr bool kPrefersGathering = false;
 
 std::string will_not_do(Family family, const Violation& violation) {
@@ -46,35 +46,24 @@ std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule
 }
 
 std::string why_own(Family family) {
-  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest",
-                     family == Family::kBlackwell ? "tcgen05" : "wgmma");
-}
-
-/// Whether hopper's decode form is the faster one: measured on an H100 with heads of 128 and rows that fill one m16
-/// tile, docs/attention/hopper.md.
-bool decodes_on_hopper(const AttentionProblem& problem, AttentionSchedule schedule, Arch arch) {
-  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
-  if (!family_exists_on(Family::kHopper, arch) || !is_decode(problem) || !schedule.token_gen.value_or(true) ||
-      max_rows_of_a_kv_head(problem) > 16 || depth <= 64 || depth > 128)
-    return false;
-  schedule.token_gen = true;
-  return lacks(Family::kHopper, problem, schedule).empty();
+  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest", attention_row(family).mma);
 }
 
 /// Best first. What validate() found fit for one family may still not be fit for the other.
-std::vector<Candidate> candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   if (!schedule.family.is_auto()) return {{schedule.family.value(), ""}};
   const std::optional<Family> own = own_family(arch);
-  const Violations of_portable = lacks(Family::kPortable, problem, schedule);
+  const Violations of_general = lacks(kGeneralFamily, problem, schedule);
   const std::string why_not = why_not_own(problem, schedule, arch);
-  std::vector<Candidate> list;
-  if (decodes_on_hopper(problem, schedule, arch))
-    list.push_back({Family::kHopper, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
+  std::vector<Offer> list;
+  for (const AttentionFamily* row : attention_families())
+    if (row->decodes_best && family_exists_on(row->family, arch) && row->decodes_best(problem, schedule))
+      list.push_back({row->family, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
   if (why_not.empty()) list.push_back({*own, why_own(*own)});
-  if (of_portable.empty()) list.push_back({Family::kPortable, why_not});
+  if (of_general.empty()) list.push_back({kGeneralFamily, why_not});
   if (!why_not.empty() && own && lacks(*own, problem, schedule).empty())
-    list.push_back(
-        {*own, of_portable.empty() ? "portable will not do" : will_not_do(Family::kPortable, of_portable[0])});
+    list.push_back({*own, of_general.empty() ? fmt::format("{} will not do", to_string(kGeneralFamily))
+                                             : will_not_do(kGeneralFamily, of_general[0])});
   return list;
 }
 
@@ -136,10 +125,10 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
   spec.mask = mask.kind, spec.chunk = mask.chunk, spec.score_mod = problem.score_mod.kind;
   spec.sinks = problem.sinks, spec.lse = problem.lse, spec.scales = problem.scales;
   spec.token_gen = schedule.token_gen.value_or(decodes);
-  const auto plan_family = family == Family::kHopper      ? plan_hopper
-                           : family == Family::kBlackwell ? plan_blackwell
-                                                          : plan_portable;
-  plan_family(problem, demanded(problem, schedule), plan, violations);
+  const AttentionFamily& row = attention_row(family);
+  const AttentionSchedule asked = demanded(problem, schedule);
+  row.plan(problem, asked, plan);
+  row.check_tile(plan.main, asked, arch_info(arch), violations);
   explain_demands(problem, schedule.splits.is_auto(), plan);
   return plan;
 }
@@ -151,13 +140,12 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
     throw ConfigError(std::move(violations));
   Violations first;
   std::string before;
-  for (Candidate& candidate : candidates(problem, schedule, arch)) {
+  for (Offer& offer : offers(problem, schedule, arch)) {
     Violations violations;
-    std::string reason = before.empty() ? std::move(candidate.reason) : before;
-    AttentionPlan plan =
-        plan_for(candidate.family, std::move(reason), problem, schedule, arch, violations, candidate.decodes);
+    std::string reason = before.empty() ? std::move(offer.reason) : before;
+    AttentionPlan plan = plan_for(offer.family, std::move(reason), problem, schedule, arch, violations, offer.decodes);
     if (violations.empty()) return plan;
-    before = will_not_do(candidate.family, violations[0]);
+    before = will_not_do(offer.family, violations[0]);
     if (first.empty()) first = std::move(violations);
   }
   throw ConfigError(std::move(first));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "contract/attention_sm100.h"
+#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/predicted_roles.h"
 #include "kernelwright/generator/attention/work.h"
@@ -11,17 +12,10 @@
 
 namespace kernelwright {
 namespace detail {
-namespace {
-
-/// Between two instructions of a softmax warp: a warpgroup has one on each scheduler.
-double issue_clocks(const AttentionSpec& spec, const MachineRates& machine) {
-  const int warps = spec.family == Family::kHopper ? spec.math_warpgroups : 2;
-  return machine.issue_clocks + (warps - 1) * machine.neighbour_clocks;
-}
-
-}  // namespace
-
-StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, int rows, int rows_of_a_warp) {
+StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, const SoftmaxForm& form) {
+  const int rows = form.rows, rows_of_a_warp = form.rows_of_a_warp;
+  // Between two instructions of a softmax warp: a warpgroup has one on each scheduler.
+  const double issue = machine.issue_clocks + (form.warps_of_a_scheduler - 1) * machine.neighbour_clocks;
   // Instructions for each score of a lane.
   constexpr double kMaximum = 1, kExponential = 3.5;  // scale and offset, the exponential, the sum, half a conversion
   constexpr double kPolynomial = 9, kHidden = 2;      // in place of the exponential; a comparison and a choice
@@ -29,8 +23,7 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   constexpr double kOpen = 6;  // two comparisons, an element, its use
   const auto whole = [](int depth) { return (depth + 15) / 16 * 16; };
   const double bytes = bits_of(spec.kv) / 8.0, emulated = static_cast<double>(spec.exp2_emulated) / kExp2Step;
-  const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32,
-               per_result = per_lane * issue_clocks(spec, machine);
+  const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32, per_result = per_lane * issue;
   const bool softcap = spec.score_mod == ScoreModKind::kSoftcap, alibi = spec.score_mod == ScoreModKind::kAlibi;
   const double narrow = spec.block_n / std::max(1.0, 1.0 * spec.cta_group);  // keys that this SM's half brings
   const double flops = machine.mma_flops * machine.mma_share * 2 / bytes;
@@ -43,7 +36,7 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, i
   clocks.before = machine.tile_clocks + per_result * (kMaximum + (softcap ? kSoftcap : 0) + (alibi ? kAlibi : 0) +
                                                       (spec.opens_scores() ? kOpen : 0));
   clocks.during = per_result * (kExponential + emulated * kPolynomial);
-  if (spec.rescale == Rescale::kAlways && spec.family == Family::kHopper)
+  if (spec.rescale == Rescale::kAlways && form.rescales)
     clocks.during += spec.head_dim_v * rows_of_a_warp / 32.0 * machine.stream_clocks;
   clocks.masked = per_lane * machine.stream_clocks * kHidden;
   return clocks;
@@ -80,11 +73,7 @@ struct Launch {
     const double read_gb_s = memory_us() > 0 ? read * 1e-3 / memory_us() : machine.read_gb_s;
     const double missing = work.fetched_bytes > 0 ? std::min(1.0, work.kv_bytes / work.fetched_bytes) : 1;
     const SmRates rates{machine, read_gb_s * share, missing};
-    switch (spec.form()) {
-      case AttentionForm::kHopperPrefill: return hopper_clocks(spec, work, rates) * work.repeats;
-      case AttentionForm::kHopperDecode: return decode_clocks(spec, work, rates, resident) * work.repeats;
-      default: return blackwell_clocks(spec, work, rates) * work.repeats;
-    }
+    return family_row(spec).clocks(spec, work, rates, resident) * work.repeats;
   }
   /// Microseconds that the device's memory takes for what is read and written.
   double memory_us() const {
@@ -101,7 +90,7 @@ Launch launch_of(const AttentionPlan& plan, const AttentionProblem& problem, con
   const AttentionSpec& spec = plan.main;
   Launch launch{spec, machine, plan_launch(spec, extent_of(problem, shape), machine.sms, plan.splits), {}};
   int held = 1;
-  if (spec.form() == AttentionForm::kHopperDecode)
+  if (!spec.has_roles())
     held = std::max(1, occupancy(arch_info(spec.arch), static_cast<int>(launch.plan.main.shared_bytes),
                                  static_cast<int>(launch.plan.main.block), 0)
                            .ctas);
@@ -111,12 +100,8 @@ Launch launch_of(const AttentionPlan& plan, const AttentionProblem& problem, con
 }
 
 bool has_model(const AttentionSpec& spec) {
-  switch (spec.form()) {
-    case AttentionForm::kHopperPrefill: return spec.cluster_m == 1;
-    case AttentionForm::kHopperDecode:
-    case AttentionForm::kBlackwellPrefill: return true;
-    default: return false;
-  }
+  const auto is_predicted = family_row(spec).is_predicted;
+  return is_predicted && is_predicted(spec);
 }
 
 /// What each unit of the busiest SM would take alone, at `ghz`.
@@ -127,14 +112,13 @@ std::vector<PredictedTerm> terms_of(const Launch& launch, double ghz) {
   const double us = 1e-3 / ghz, tiles = work.walk_tiles * work.repeats;
   std::vector<PredictedTerm> terms;
   if (spec.has_roles()) {
-    const bool hopper = spec.family == Family::kHopper;
-    const int parts = hopper ? spec.math_warpgroups : spec.num_q;  // of a CTA's rows, a step each
-    const StepClocks step =
-        hopper ? step_clocks(spec, machine, 64, 16) : step_clocks(spec, machine, contract::kQueryTileRows, 32);
-    const double steps = tiles * parts * us, in_turn = spec.has_roles() && !hopper && spec.num_q == 1 ? 2 : 1;
+    const SoftmaxForm form = family_row(spec).softmax(spec);
+    const StepClocks step = step_clocks(spec, machine, form);
+    const double steps = tiles * form.parts * us;
     terms.push_back({"products", steps * (step.scores + step.output), "the tensor cores, both products"});
     terms.push_back({"exponentials", steps * step.exponentials, "the special-function units"});
-    terms.push_back({"softmax", tiles * us * (step.before + step.during) / in_turn, "the instructions of one warp"});
+    terms.push_back(
+        {"softmax", tiles * us * (step.before + step.during) / form.warps_in_turn, "the instructions of one warp"});
     terms.push_back({"shared memory", steps * (step.scores_shared + step.output_shared), "what products read"});
   }
   const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;

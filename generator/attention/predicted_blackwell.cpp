@@ -19,7 +19,7 @@ class BlackwellTimeline {
       : spec_(spec),
         machine_(rates.machine),
         rates_(rates),
-        clocks_(step_clocks(spec, rates.machine, contract::kQueryTileRows, 32)),
+        clocks_(step_clocks(spec, rates.machine, blackwell_softmax(spec))),
         queued_(spec.scheduler == Scheduler::kQueued) {
     const double kv = bits_of(spec.kv) / 8.0;
     key_bytes_ = spec.block_n * spec.head_dim_qk * kv / spec.cta_group;
@@ -154,6 +154,14 @@ class BlackwellTimeline {
 };
 
 }  // namespace
+
+SoftmaxForm blackwell_softmax(const AttentionSpec& spec) {
+  return {.parts = spec.num_q,
+          .rows = contract::kQueryTileRows,
+          .rows_of_a_warp = 32,
+          .warps_of_a_scheduler = 2,
+          .warps_in_turn = spec.num_q == 1 ? 2.0 : 1.0};
+}
 
 double blackwell_clocks(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates) {
   return BlackwellTimeline(spec, rates).run(work);

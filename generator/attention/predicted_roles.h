@@ -18,7 +18,7 @@ struct SmRates {
   double missing;     // of the bytes of K and V that an SM asks for, those that the L2 has not
 };
 
-/// Clocks of one step of one tile of `rows` query rows, each unit on its own.
+/// Clocks of one step of one part of a CTA's query rows, each unit on its own.
 struct StepClocks {
   double scores, output;                // the two products
   double scores_shared, output_shared;  // what they read of shared memory
@@ -26,7 +26,17 @@ struct StepClocks {
   double before, during;                // a warp's instructions up to the first exponential; from there on
   double masked;                        // more, where keys are hidden
 };
-StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, int rows, int rows_of_a_warp);
+/// Who computes the softmax of a CTA's rows.
+struct SoftmaxForm {
+  int parts;                 // of a CTA's rows, a step each
+  int rows, rows_of_a_warp;  // of a part
+  int warps_of_a_scheduler;
+  double warps_in_turn = 1;  // that take one part's tiles in turn
+  bool rescales = false;     // the same warps rescale the output
+};
+SoftmaxForm hopper_softmax(const AttentionSpec& spec);
+SoftmaxForm blackwell_softmax(const AttentionSpec& spec);
+StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, const SoftmaxForm& form);
 
 /// Copies that bring a tile of K or V, `depth` elements a key. Where warps gather rows: what takes them as long.
 int copies_of(const AttentionSpec& spec, int depth);

@@ -70,7 +70,64 @@ class RingMap {
   std::vector<SharedRegion> regions_;
 };
 
-std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
+// Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
+SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth) {
+  return {.name = std::move(name),
+          .offset = static_cast<std::uint32_t>(begin),
+          .bytes = bytes_between(begin, end),
+          .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * 2) : 0,
+          .use = fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth)};
+}
+
+SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std::string use) {
+  return {.name = std::move(name),
+          .offset = static_cast<std::uint32_t>(begin),
+          .bytes = bytes_between(begin, end),
+          .use = std::move(use)};
+}
+
+/// The decode forms'. `qk` and `v`: columns of a tile in shared memory.
+std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
+  const int slots = spec.kv_slots();
+  std::vector<SharedRegion> regions{
+      region("queries", map.queries, map.rings, fmt::format("[{}][{}]", spec.block_m, qk))};
+  const int warp_keys = spec.block_n / spec.num_warps;
+  for (int warp = 0; warp < spec.num_warps; ++warp) {
+    const std::int32_t base = map.rings + warp * map.ring_bytes;
+    regions.push_back(ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, slots, warp_keys, qk));
+    regions.push_back(
+        ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, slots, warp_keys, v));
+  }
+  regions.push_back(region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
+  regions.push_back(region("partial outputs", map.partials, map.partials + spec.num_warps * spec.block_m * v * 4,
+                           fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)));
+  return regions;
+}
+
+}  // namespace
+
+std::vector<SharedRegion> detail::portable_map(const AttentionSpec& spec) {
+  const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
+  if (spec.token_gen)
+    return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
+  const contract::AttentionLayout map =
+      contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n());
+  const std::int32_t values_end = map.values + contract::align_up(slots * spec.block_n * v * 2, 1024);
+  std::vector<SharedRegion> regions{
+      region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
+      ring("keys", map.keys, map.values, slots, spec.block_n, qk),
+      ring("values", map.values, values_end, slots, spec.block_n, v)};
+  if (spec.num_warps_n() > 1) {
+    regions.push_back(region("statistics", map.statistics, map.partials,
+                             fmt::format("[{}][maximum, sum][{}] f32, over keys and values, once keys are walked",
+                                         spec.num_warps_n(), spec.block_m)));
+    regions.push_back(region("partial outputs", map.partials, map.partials + spec.block_m * v * 4,
+                             fmt::format("[{}][{}] f32, over keys and values", spec.block_m, v)));
+  }
+  return regions;
+}
+
+std::vector<SharedRegion> detail::hopper_map(const AttentionSpec& spec) {
   const contract::HopperLayout layout = detail::hopper_layout_of(spec);
   const bool gathers = contract::hopper_gathers_kv(spec.page_size);
   const contract::HopperBarriers barriers =
@@ -91,7 +148,17 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec) {
   return map.regions();
 }
 
-std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
+std::vector<SharedRegion> detail::hopper_decode_map(const AttentionSpec& spec) {
+  const contract::HopperDecodeLayout map = detail::hopper_decode_layout_of(spec);
+  std::vector<SharedRegion> regions =
+      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk, bytes_of(spec.swizzle)),
+                 contract::padded_depth(spec.head_dim_v, bytes_of(spec.swizzle)));
+  regions.push_back(region("barriers", map.barriers, map.total,
+                           fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
+  return regions;
+}
+
+std::vector<SharedRegion> detail::blackwell_map(const AttentionSpec& spec) {
   const contract::BlackwellShape shape = detail::blackwell_shape_of(spec);
   const contract::BlackwellLayout layout = contract::blackwell_layout(shape);
   const contract::BlackwellBarriers barriers = contract::blackwell_barriers(shape);
@@ -139,82 +206,8 @@ std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec) {
   return map.regions();
 }
 
-// Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
-SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth) {
-  return {.name = std::move(name),
-          .offset = static_cast<std::uint32_t>(begin),
-          .bytes = bytes_between(begin, end),
-          .stage_bytes = slots > 1 ? static_cast<std::uint32_t>(tokens * depth * 2) : 0,
-          .use = fmt::format("{} stage{} of [{}][{}]", slots, slots == 1 ? "" : "s", tokens, depth)};
-}
-
-SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std::string use) {
-  return {.name = std::move(name),
-          .offset = static_cast<std::uint32_t>(begin),
-          .bytes = bytes_between(begin, end),
-          .use = std::move(use)};
-}
-
-/// The decode forms'. `qk` and `v`: columns of a tile in shared memory.
-std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
-  const int slots = spec.kv_slots();
-  std::vector<SharedRegion> regions{
-      region("queries", map.queries, map.rings, fmt::format("[{}][{}]", spec.block_m, qk))};
-  const int warp_keys = spec.block_n / spec.num_warps;
-  for (int warp = 0; warp < spec.num_warps; ++warp) {
-    const std::int32_t base = map.rings + warp * map.ring_bytes;
-    regions.push_back(ring(fmt::format("keys, warp {}", warp), base, base + map.ring_values, slots, warp_keys, qk));
-    regions.push_back(
-        ring(fmt::format("values, warp {}", warp), base + map.ring_values, base + map.ring_bytes, slots, warp_keys, v));
-  }
-  regions.push_back(region("statistics", map.statistics, map.partials, "over the rings, once keys are walked"));
-  regions.push_back(region("partial outputs", map.partials, map.partials + spec.num_warps * spec.block_m * v * 4,
-                           fmt::format("[{}][{}][{}] f32, over the rings", spec.num_warps, spec.block_m, v)));
-  return regions;
-}
-
-std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec) {
-  const contract::HopperDecodeLayout map = detail::hopper_decode_layout_of(spec);
-  std::vector<SharedRegion> regions =
-      decode_map(spec, map, contract::padded_depth(spec.head_dim_qk, bytes_of(spec.swizzle)),
-                 contract::padded_depth(spec.head_dim_v, bytes_of(spec.swizzle)));
-  regions.push_back(region("barriers", map.barriers, map.total,
-                           fmt::format("[{}][{}][2] mbarriers: keys, values", spec.num_warps, spec.num_stages)));
-  return regions;
-}
-
-}  // namespace
-
-std::vector<SharedRegion> shared_map(const AttentionSpec& spec) {
-  const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
-  switch (spec.form()) {
-    case AttentionForm::kPortablePrefill: break;
-    case AttentionForm::kPortableDecode:
-      return decode_map(spec, contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots), qk, v);
-    case AttentionForm::kHopperPrefill: return hopper_map(spec);
-    case AttentionForm::kHopperDecode: return hopper_decode_map(spec);
-    case AttentionForm::kBlackwellPrefill: return blackwell_map(spec);
-  }
-  const contract::AttentionLayout map =
-      contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n());
-  const std::int32_t values_end = map.values + contract::align_up(slots * spec.block_n * v * 2, 1024);
-  std::vector<SharedRegion> regions{
-      region("queries", map.queries, map.keys, fmt::format("[{}][{}]; later the output", spec.block_m, qk)),
-      ring("keys", map.keys, map.values, slots, spec.block_n, qk),
-      ring("values", map.values, values_end, slots, spec.block_n, v)};
-  if (spec.num_warps_n() > 1) {
-    regions.push_back(region("statistics", map.statistics, map.partials,
-                             fmt::format("[{}][maximum, sum][{}] f32, over keys and values, once keys are walked",
-                                         spec.num_warps_n(), spec.block_m)));
-    regions.push_back(region("partial outputs", map.partials, map.partials + spec.block_m * v * 4,
-                             fmt::format("[{}][{}] f32, over keys and values", spec.block_m, v)));
-  }
-  return regions;
-}
-
-TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
+TensorMemoryMap detail::blackwell_tensor_memory(const AttentionSpec& spec) {
   TensorMemoryMap map;
-  if (spec.form() != AttentionForm::kBlackwellPrefill) return map;
   const contract::BlackwellColumns columns = contract::blackwell_columns(detail::blackwell_shape_of(spec));
   map.used = columns.used;
   map.allocated = columns.allocated;

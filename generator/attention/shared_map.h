@@ -1,4 +1,4 @@
-/// What lies where in the memory of a kernel of attention.
+/// What lies where in the memory of an attention kernel, and what its warps do.
 #pragma once
 
 #include <vector>
@@ -11,5 +11,8 @@ namespace kernelwright {
 /// By offset, but that what overlaps others comes last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
+
+/// Its warps' roles, in the order of warps.
+std::vector<KernelRole> roles(const AttentionSpec& spec);
 
 }  // namespace kernelwright

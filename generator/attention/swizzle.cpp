@@ -53,7 +53,7 @@ PlannedSwizzle planned_swizzle(const AttentionSpec& spec) {
       if (divides(spec, swizzle))
         return {swizzle,
                 fmt::format("the widest that divides rows of {} bytes: 128B would fill them up with zeros", widest)};
-  const char* const reader = spec.token_gen ? "ldmatrix" : spec.family == Family::kHopper ? "wgmma" : "tcgen05.mma";
+  const char* const reader = spec.token_gen ? "ldmatrix" : family_row(spec).reader;
   if (divides(spec, Swizzle::k128B)) return {Swizzle::k128B, fmt::format("what TMA writes and {} reads", reader)};
   return {
       Swizzle::k128B,

@@ -10,17 +10,6 @@
 
 namespace kernelwright {
 
-std::vector<Violation> detail::lacks(Family family, const AttentionProblem& problem,
-                                     const AttentionSchedule& schedule) {
-  std::vector<Violation> violations;
-  switch (family) {
-    case Family::kPortable: check_portable(problem, schedule, violations); break;
-    case Family::kHopper: check_hopper(problem, schedule, violations); break;
-    case Family::kBlackwell: check_blackwell(problem, schedule, violations); break;
-  }
-  return violations;
-}
-
 namespace {
 
 using namespace detail;
@@ -32,10 +21,10 @@ Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch)
   const auto of = [&](Family family) { return lacks(family, config.problem, config.schedule); };
   if (!config.schedule.family.is_auto()) return of(config.schedule.family.value());
   if (!arch && !config.schedule.arch.is_auto()) arch = config.schedule.arch.value();
-  Violations fewest = of(Family::kPortable);
-  for (const Family family : {Family::kHopper, Family::kBlackwell}) {
-    if (fewest.empty() || (arch && !family_exists_on(family, *arch))) continue;
-    if (Violations found = of(family); found.size() < fewest.size()) fewest = std::move(found);
+  Violations fewest = of(kGeneralFamily);
+  for (const AttentionFamily* row : attention_families()) {
+    if (fewest.empty() || (arch && !family_exists_on(row->family, *arch))) continue;
+    if (Violations found = of(row->family); found.size() < fewest.size()) fewest = std::move(found);
   }
   return fewest;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "contract/attention_sm90.h"
+#include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/problem/range_mask.h"
 
 namespace kernelwright::detail {
@@ -123,7 +124,7 @@ std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<
   std::vector<TimelineItem> order;
   std::size_t most = 0;
   for (const Kind* pair : pairs) most = std::max(most, pair->items.size());
-  const bool hopper = spec.form() == AttentionForm::kHopperPrefill;
+  const bool hopper = deals_items(spec);
   const bool by_length = spec.scheduler == Scheduler::kLongestFirst ||
                          (spec.scheduler == Scheduler::kQueued && spec.mask != MaskKind::kNone);
   std::size_t chunk = !by_length ? most : hopper ? static_cast<std::size_t>(std::max(1, launch.m_chunk)) : 1;
@@ -140,8 +141,8 @@ std::vector<TimelineItem> most_loaded(const AttentionSpec& spec, std::vector<Tim
   const auto cost = [](const TimelineItem& item) { return item.tiles > 0 ? item.tiles + kItemTiles : 0; };
   std::vector<std::vector<std::size_t>> walks(static_cast<std::size_t>(takers));
   std::vector<double> load(walks.size(), 0);
-  const bool dealt = spec.form() == AttentionForm::kHopperPrefill &&
-                     (spec.scheduler == Scheduler::kPersistent || spec.scheduler == Scheduler::kLongestFirst);
+  const bool dealt =
+      deals_items(spec) && (spec.scheduler == Scheduler::kPersistent || spec.scheduler == Scheduler::kLongestFirst);
   using Free = std::pair<double, std::size_t>;
   std::priority_queue<Free, std::vector<Free>, std::greater<>> free;
   for (std::size_t taker = 0; taker < walks.size(); ++taker) free.push({0, taker});

@@ -73,7 +73,7 @@ Change shorter_by(int fewer) {
 std::vector<Change> changes_of(Family family, const GemmProblem& problem, const GemmSchedule& given) {
   using S = GemmSchedule;
   std::vector<Change> changes;
-  const detail::GemmFamily& row = detail::family_row(family);
+  const detail::GemmFamily& row = detail::gemm_row(family);
   if (!row.add_changes) return changes;
   add_values(changes, &S::raster, {Raster::kAlongM, Raster::kAlongN});
   changes.push_back(shorter_by(1));

@@ -20,7 +20,7 @@ std::vector<const GemmFamily*>& rows() {
 
 std::span<const GemmFamily* const> gemm_families() noexcept { return rows(); }
 
-const GemmFamily& family_row(Family family) noexcept {
+const GemmFamily& gemm_row(Family family) noexcept {
   for (const GemmFamily* row : rows())
     if (row->family == family) return *row;
   return *rows().back();
@@ -47,7 +47,7 @@ Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std
 
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                 std::vector<Violation>& violations) {
-  family_row(family).check(problem, schedule, arch, violations);
+  gemm_row(family).check(problem, schedule, arch, violations);
 }
 
 }  // namespace detail

@@ -57,8 +57,8 @@ struct GemmFamily {
 
 /// The rows, in the order in which they are offered a problem: families of one architecture, then portable.
 std::span<const GemmFamily* const> gemm_families() noexcept;
-const GemmFamily& family_row(Family family) noexcept;
-inline const GemmFamily& family_row(const GemmSpec& spec) noexcept { return family_row(spec.family); }
+const GemmFamily& gemm_row(Family family) noexcept;
+inline const GemmFamily& family_row(const GemmSpec& spec) noexcept { return gemm_row(spec.family); }
 
 const GemmFamily& portable_gemm();
 const GemmFamily& hopper_gemm();

@@ -32,7 +32,6 @@ void advise(const Schedule& schedule, std::optional<Arch> arch, const Lacks& lac
   const auto takes = [&](const Schedule& asked, Family family, Arch on) {
     return family_exists_on(family, on) && lacks(family, asked, on).empty();
   };
-  constexpr Family kFamilies[] = {Family::kPortable, Family::kHopper, Family::kBlackwell};
   // The schedule as it is, but for its family; then one of its own.
   Schedule open = schedule;
   open.arch = {};
@@ -42,14 +41,14 @@ void advise(const Schedule& schedule, std::optional<Arch> arch, const Lacks& lac
     const std::string with = own && !(open == Schedule{}) ? ", with a schedule of its own" : "";
     std::vector<std::string> archs;
     for (const ArchInfo& row : all_archs())
-      for (const Family family : kFamilies)
+      for (const auto& [family, word] : EnumTable<Family>::entries)
         if ((!arch || row.arch != *arch) && takes(asked, family, row.arch)) {
           archs.emplace_back(row.name);
           break;
         }
-    for (const Family family : kFamilies)
+    for (const auto& [family, word] : EnumTable<Family>::entries)
       if (arch && takes(asked, family, *arch)) {
-        first->message += "; the " + std::string(to_string(family)) + " family takes this problem" + with;
+        first->message += "; the " + std::string(word) + " family takes this problem" + with;
         return;
       }
     if (archs.empty()) continue;

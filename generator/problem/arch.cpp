@@ -55,7 +55,8 @@ constexpr ArchInfo kArchs[] = {
      .clusters = true,
      .setmaxnreg = true,
      .pdl = true,
-     .wgmma = true},
+     .wgmma = true,
+     .own = Family::kHopper},
     {.arch = Arch::kSm100a,
      .name = "sm_100a",
      .major = 10,
@@ -73,7 +74,8 @@ constexpr ArchInfo kArchs[] = {
      .clusters = true,
      .setmaxnreg = true,
      .pdl = true,
-     .tcgen05 = true},
+     .tcgen05 = true,
+     .own = Family::kBlackwell},
     {.arch = Arch::kSm103a,
      .name = "sm_103a",
      .major = 10,
@@ -91,7 +93,8 @@ constexpr ArchInfo kArchs[] = {
      .clusters = true,
      .setmaxnreg = true,
      .pdl = true,
-     .tcgen05 = true},
+     .tcgen05 = true,
+     .own = Family::kBlackwell},
     {.arch = Arch::kSm120a,
      .name = "sm_120a",
      .major = 12,
@@ -142,27 +145,19 @@ Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int reg
 }
 
 bool family_exists_on(Family family, Arch arch) {
-  switch (family) {
-    case Family::kHopper: return arch_info(arch).wgmma;
-    case Family::kBlackwell: return arch_info(arch).tcgen05;
-    case Family::kPortable: break;
-  }
-  return true;
+  const std::optional<Family> own = own_family(arch);
+  for (const ArchInfo& row : kArchs)
+    if (row.own == family) return own == family;
+  return true;  // no architecture's own
 }
 
-std::optional<Family> own_family(Arch arch) {
-  for (const Family family : {Family::kHopper, Family::kBlackwell})
-    if (family_exists_on(family, arch)) return family;
-  return std::nullopt;
-}
+std::optional<Family> own_family(Arch arch) { return arch_info(arch).own; }
 
-std::string_view archs_of(Family family) {
-  switch (family) {
-    case Family::kHopper: return "sm_90a";
-    case Family::kBlackwell: return "sm_100a, sm_103a";
-    case Family::kPortable: break;
-  }
-  return "every architecture";
+std::string archs_of(Family family) {
+  std::string names;
+  for (const ArchInfo& row : kArchs)
+    if (row.own == family) names.append(names.empty() ? "" : ", ").append(row.name);
+  return names.empty() ? "every architecture" : names;
 }
 
 }  // namespace kernelwright

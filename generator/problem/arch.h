@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "kernelwright/generator/problem/enums.h"
@@ -23,6 +24,7 @@ struct ArchInfo {
   bool tma, multicast, clusters;  // cp.async.bulk.tensor; its .multicast::cluster at speed; CTA clusters
   bool setmaxnreg, pdl;           // registers moved between warpgroups; programmatic dependent launch
   bool wgmma, tcgen05;
+  std::optional<Family> own;  // the family that is written for it alone, or its generation
   bool mma_sync = true, cp_async = true;
   int registers_per_sm = 65536;
   int max_registers_per_thread = 255;
@@ -50,13 +52,16 @@ struct Occupancy {
 /// `shared_bytes` of a CTA, static and dynamic; `registers` of a thread, 0 if they are not known.
 Occupancy occupancy(const ArchInfo& arch, int shared_bytes, int threads, int registers);
 
-/// Whether `family`'s instructions exist on `arch`.
+/// The family that runs on every architecture.
+inline constexpr Family kGeneralFamily = Family::kPortable;
+
+/// Whether `family`'s instructions exist on `arch`: it is the architecture's own, or no architecture's.
 bool family_exists_on(Family family, Arch arch);
 
 /// The family that is written for `arch` alone, or its generation; nullopt where portable is all there is.
 std::optional<Family> own_family(Arch arch);
 
 /// Devices with `arch` of which family runs: "sm_90a" for hopper, for messages.
-std::string_view archs_of(Family family);
+std::string archs_of(Family family);
 
 }  // namespace kernelwright

@@ -6,6 +6,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
@@ -225,13 +226,11 @@ bool takes(const KindOfConfig& config, Arch arch) try {
   return false;
 }
 
+/// The first architecture that the family is written for; for one that runs everywhere the oldest and the newest.
 std::vector<Arch> tried_on(Family family) {
-  switch (family) {
-    case Family::kPortable: return {Arch::kSm80, Arch::kSm120a};
-    case Family::kHopper: return {Arch::kSm90a};
-    case Family::kBlackwell: return {Arch::kSm100a};
-  }
-  return {};
+  for (const ArchInfo& row : all_archs())
+    if (row.own == family) return {row.arch};
+  return {all_archs().front().arch, all_archs().back().arch};
 }
 
 template <class KindOfConfig>

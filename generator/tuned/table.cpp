@@ -16,6 +16,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/trusted_files.h"
 
 namespace kernelwright {
@@ -58,7 +59,7 @@ bool computes_the_same(AttentionProblem a, const AttentionProblem& b) {
 
 template <class KindOfConfig>
 Family family_of(const TunedRowOf<KindOfConfig>& row) {
-  return row.schedule.family.value_or(Family::kPortable);
+  return row.schedule.family.value_or(kGeneralFamily);
 }
 
 /// Whether one row stands in the other's place: it is for the same launches, by the same family.

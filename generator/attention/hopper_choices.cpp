@@ -230,13 +230,11 @@ class Tile {
 
 }  // namespace
 
-void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                         std::vector<Violation>& violations) {
-  if (plan.main.token_gen) return plan_hopper_decode(problem, schedule, plan, violations);
+void detail::plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
+  if (plan.main.token_gen) return plan_hopper_decode(problem, schedule, plan);
   Resolver resolve(plan.choices);
   plan.splits = 1;
   Tile(problem, plan.main, schedule, resolve).choose();
-  check_hopper_tile(plan.main, arch_info(plan.main.arch), violations);
 }
 
 }  // namespace kernelwright

@@ -1,12 +1,16 @@
-// Attention: what the hopper family has. A feature joins a list here when its kernel lands; then the tile against the
-// machine.
+// The hopper attention family, prefill and decode: what it has, its tile against the machine, what is worth trying of
+// it, and its row. A feature joins a list here when its kernel lands. hopper_choices.cpp and hopper_decode_choices.cpp
+// plan it.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/predicted_roles.h"
 #include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/range_mask.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -62,8 +66,6 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least
   return "";
 }
 
-}  // namespace
-
 void check_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules hopper(Family::kHopper, violations);
   const bool decode = schedule.token_gen.value_or(false);
@@ -72,7 +74,7 @@ void check_hopper(const AttentionProblem& problem, const AttentionSchedule& sche
   (decode ? check_decode_schedule : check_schedule)(schedule, hopper);
 }
 
-void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
+void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
@@ -89,7 +91,8 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
                                   to_string(spec.overlap), spec.overlap == Overlap::kBoth ? "intra" : "none"));
   const int least_kv_stages = spec.kv_ring == KvRing::kShared ? 2 : 1;
   check_swizzle(spec, violations);
-  check_rings(spec, least_kv_stages, violations);
+  check_rings(spec, contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, bytes_of(spec.swizzle)), least_kv_stages,
+              violations);
 
   if (const int share = contract::kSwizzleRows * spec.cluster_m; spec.block_n % share != 0)
     refuse("block_n", fmt::format("{} keys are not a multiple of 8 for each CTA of a cluster of {}; {} would do",
@@ -125,6 +128,111 @@ void check_hopper_tile(const AttentionSpec& spec, const ArchInfo& arch, Violatio
            fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
                        arch.shared_bytes_per_cta, nearest));
   }
+}
+
+void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchInfo& arch, Violations& violations) {
+  if (!spec.token_gen) return check_hopper_prefill(spec, arch, violations);
+  check_swizzle(spec, violations);
+  check_portable_tile(spec, arch, violations);  // warps alike, as portable's decode form has them
+}
+
+constexpr int kLongSequence = 4096;  // queries
+
+/// What is worth trying: what docs/attention/hopper.md measured to win somewhere. Stages are the
+/// planner's: as many as fit.
+AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
+  using S = AttentionSchedule;
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  const Axis keys = axis("block_n", &S::block_n, {64, 80, 96, 112, 128, 144, 160, 176, 192});
+  const Axis queries = axis("q_stages", &S::q_stages, {1, 2});
+  const Axis ring = axis("kv_ring", &S::kv_ring, {KvRing::kSplit, KvRing::kShared});
+  const Axis order =
+      axis("scheduler", &S::scheduler,
+           {range_mask(problem.mask).kind == MaskKind::kNone ? Scheduler::kPersistent : Scheduler::kLongestFirst,
+            Scheduler::kQueued});
+  std::vector<int> several{2};
+  if (depth <= 128) several.push_back(3);
+  std::vector<bool> packs{false};
+  if (packs_well(problem, kWgmmaRows)) packs.push_back(true);
+  const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
+  // Multicast pays where the same keys are read over and over: long sequences.
+  std::vector<ClusterShape> clusters{{1, 1}};
+  const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
+  if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
+    if (!windowed && problem.q_layout == QLayout::kPadded) clusters.push_back({2, 1});
+  const Axis cluster = axis("cluster", &S::cluster, clusters);
+  const Axis swizzles = axis("swizzle", &S::swizzle, swizzles_to_try(problem));
+  AxisSets sets{
+      {axis("math_warpgroups", &S::math_warpgroups, several), keys, queries, ring,
+       axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed, cluster},
+      {axis("math_warpgroups", &S::math_warpgroups, several), axis("block_n", &S::block_n, {64, 96, 128, 160, 192}),
+       ring, axis("num_mma_stages", &S::num_mma_stages, {2, 4}),
+       axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
+      {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
+       axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
+  // The decode form, where portable_axes() tries its own.
+  if (problem.max_q_len > 0 && problem.max_q_len * problem.group() <= 128)
+    sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),
+                    axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128, 256}),
+                    axis("num_stages", &S::num_stages, {2, 3, 4, 5, 6, 8})});
+  if (swizzles.values.size() > 1)
+    for (std::vector<Axis>& set : sets) set.push_back(swizzles);
+  return sets;
+}
+
+/// Whether the decode form is the fastest of all families: measured on an H100 with heads of 128 and rows that fill one
+/// m16 tile, docs/attention/hopper.md.
+bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
+  const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
+  if (!is_decode(problem) || !schedule.token_gen.value_or(true) || max_rows_of_a_kv_head(problem) > 16 || depth <= 64 ||
+      depth > 128)
+    return false;
+  schedule.token_gen = true;
+  Violations lacks;
+  check_hopper(problem, schedule, lacks);
+  return lacks.empty();
+}
+
+std::uint32_t bytes_in_shared_memory(const AttentionSpec& spec) {
+  return spec.token_gen ? hopper_decode_layout_of(spec).total : hopper_layout_of(spec).total;
+}
+
+std::vector<SharedRegion> map_of(const AttentionSpec& spec) {
+  return spec.token_gen ? hopper_decode_map(spec) : hopper_map(spec);
+}
+
+std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
+  if (spec.token_gen) return alike_roles(spec);
+  std::vector<KernelRole> roles{{4, "load"}};
+  for (int i = 0; i < spec.math_warpgroups; ++i) roles.push_back({4, fmt::format("math {}", i)});
+  return roles;
+}
+
+bool is_predicted(const AttentionSpec& spec) { return spec.token_gen || spec.cluster_m == 1; }
+
+double clocks_of(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int resident) {
+  return spec.token_gen ? decode_clocks(spec, work, rates, resident) : hopper_clocks(spec, work, rates);
+}
+
+}  // namespace
+
+const AttentionFamily& hopper_attention() {
+  static constexpr AttentionFamily row = {.family = Family::kHopper,
+                                          .check = check_hopper,
+                                          .check_tile = check_tile,
+                                          .plan = plan_hopper,
+                                          .axes = hopper_axes,
+                                          .shared_bytes = bytes_in_shared_memory,
+                                          .shared_map = map_of,
+                                          .roles = roles_of,
+                                          .mma = "wgmma",
+                                          .reader = "wgmma",
+                                          .decodes_best = decodes_best,
+                                          .is_predicted = is_predicted,
+                                          .clocks = clocks_of,
+                                          .softmax = hopper_softmax,
+                                          .deals_items = true};
+  return row;
 }
 
 }  // namespace kernelwright::detail

@@ -24,8 +24,8 @@ int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
 
 }  // namespace
 
-void detail::plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                                std::vector<Violation>& violations) {
+void detail::plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                                AttentionPlan& plan) {
   AttentionSpec& spec = plan.main;
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
@@ -73,8 +73,6 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
   spec.min_ctas = resident_ctas(spec, machine);
   resolve.derived("min_ctas", spec.min_ctas, "what shared memory holds, where the registers last");
   choose_merge(schedule, plan, resolve);
-  check_swizzle(spec, violations);
-  check_portable_tile(spec, machine, violations);
 }
 
 }  // namespace kernelwright

@@ -201,11 +201,9 @@ class Tile {
 
 }  // namespace
 
-void detail::plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                            std::vector<Violation>& violations) {
+void detail::plan_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
   Resolver resolve(plan.choices);
   Tile(problem, plan, schedule, resolve).choose();
-  check_blackwell_tile(plan.main, arch_info(plan.main.arch), violations);
 }
 
 }  // namespace kernelwright

@@ -100,8 +100,7 @@ void detail::choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan
     plan.combine = CombineSpec{spec.arch, spec.out, spec.head_dim_v, spec.lse};
 }
 
-void detail::plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan,
-                           std::vector<Violation>& violations) {
+void detail::plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan) {
   AttentionSpec& spec = plan.main;
   const ArchInfo& machine = arch_info(spec.arch);
   Resolver resolve(plan.choices);
@@ -134,11 +133,6 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
     choose_prefill_tile(spec, schedule, machine, resolve);
     plan.splits = 1;
   }
-  check_portable_tile(spec, machine, violations);
-  if (!spec.token_gen && schedule.splits.value_or(1) != 1)
-    violations.push_back(
-        {"/schedule/splits",
-         fmt::format("{}: only the decode form splits keys; 1, or token_gen true, would do", schedule.splits.value())});
 }
 
 }  // namespace kernelwright

@@ -1,9 +1,11 @@
-// Attention: what the blackwell family has. A feature joins a list here when its kernel lands; then the tile against
-// the machine: tensor memory and shared memory.
+// The blackwell attention family: what it has, its tile against tensor memory and shared memory, what is worth trying
+// of it, and its row. A feature joins a list here when its kernel lands. blackwell_choices.cpp plans it.
 #include <fmt/format.h>
 
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/predicted_roles.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 
 namespace kernelwright::detail {
@@ -83,8 +85,6 @@ void check_parts(const AttentionSpec& spec, Violations& violations) {
                                             parts, nearest)});
 }
 
-}  // namespace
-
 void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& schedule, Violations& violations) {
   FamilyRules blackwell(Family::kBlackwell, violations);
   check_mapped_problem(problem,
@@ -114,7 +114,7 @@ void check_blackwell(const AttentionProblem& problem, const AttentionSchedule& s
     check_cluster_parts(schedule, cluster.n, violations);
 }
 
-void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Violations& violations) {
+void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchInfo& arch, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
@@ -136,7 +136,7 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
                                    contract::kQueryTileRows, spec.group));
   check_parts(spec, violations);
   check_swizzle(spec, violations);
-  check_rings(spec, kLeastKvStages, violations);
+  check_rings(spec, contract::qk_slabs(blackwell_shape_of(spec)), kLeastKvStages, violations);
   const int key_step = blackwell_key_step(spec);
   if (spec.block_n < kMinKeys || spec.block_n > kMaxKeys || spec.block_n % key_step != 0)
     return refuse("block_n",
@@ -165,6 +165,91 @@ void check_blackwell_tile(const AttentionSpec& spec, const ArchInfo& arch, Viola
            fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
                        arch.shared_bytes_per_cta, nearest));
   }
+}
+
+constexpr int kColumnsOfOneCta = 64;  // of values: a pair would halve fewer for little
+
+/// What is worth trying. No Blackwell has been measured: the values are those that fit tensor
+/// memory and registers. Stages are the planner's: as many as fit.
+AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
+  using S = AttentionSchedule;
+  std::vector<bool> packs{false};
+  if (packs_well(problem, contract::kQueryTileRows)) packs.push_back(true);
+  std::vector<int> tiles;
+  AttentionSpec spec;
+  spec.q = problem.dtype.q;
+  for (int keys = 64; keys <= 128; keys += blackwell_key_step(spec)) tiles.push_back(keys);
+  const Axis keys = axis("block_n", &S::block_n, tiles);
+  const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
+  const Axis order = axis("scheduler", &S::scheduler, {Scheduler::kGrid, Scheduler::kLongestFirst, Scheduler::kQueued});
+  const Axis exponentials = axis("exp2_emulated", &S::exp2_emulated, {0.0, 1.0 / 16, 2.0 / 16, 3.0 / 16, 4.0 / 16});
+  const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
+  std::vector<int> chunks{1};
+  if (contract::slabs_of(problem.head_dim.qk, bits_of(problem.dtype.q) / 8, 128) % 2 == 0) chunks.push_back(2);
+  // Two CTAs that share each product have half of every tile each, in twice the stages.
+  const Axis pair = axis("cta_group", &S::cta_group, {2}), pair_keys = axis("block_n", &S::block_n, {64, 96, 128});
+  AxisSets sets{
+      {keys, ring(KvRing::kShared), packed, order, exponentials},
+      {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
+  // Sub-stages of both tiles: a product begins with the first of them.
+  sets.push_back({axis("block_n", &S::block_n, {64, 96, 128}), axis("num_mma_stages", &S::num_mma_stages, {2, 3, 4}),
+                  axis("kv_ring", &S::kv_ring, {KvRing::kShared, KvRing::kSplit}), packed, order});
+  const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
+  if (rows_for_both && problem.head_dim.v > kColumnsOfOneCta && bits_of(problem.dtype.q) == 16 &&
+      problem.rope.width == 0) {
+    sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
+    sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
+  }
+  // Few rows are few CTAs. The planner cuts their keys for the workspace; a cluster needs no second kernel.
+  if (problem.max_q_len > 0 && problem.max_q_len <= contract::kQueryTileRows)
+    sets.push_back({axis("cluster", &S::cluster, {ClusterShape{1, 2}, ClusterShape{1, 4}, ClusterShape{1, 8}}), keys,
+                    packed, exponentials});
+  const Axis swizzles = axis("swizzle", &S::swizzle, swizzles_to_try(problem));
+  if (swizzles.values.size() > 1)
+    for (std::vector<Axis>& set : sets) set.push_back(swizzles);
+  return sets;
+}
+
+std::uint32_t bytes_in_shared_memory(const AttentionSpec& spec) {
+  return contract::blackwell_layout(blackwell_shape_of(spec)).total;
+}
+
+std::vector<KernelRole> roles_of(const AttentionSpec& spec) {
+  std::vector<KernelRole> roles{{4, "softmax 0"}, {4, "softmax 1"}, {4, "correction"}, {1, "mma"}, {1, "load"}};
+  if (contract::hopper_gathers_kv(spec.page_size)) {
+    roles.push_back({2, "gather"});
+  } else {
+    roles.push_back({1, "clean"});
+    roles.push_back({1, spec.scheduler == Scheduler::kQueued  ? "load queries"
+                        : spec.scales == ScaleKind::kPerToken ? "load scales"
+                                                              : "idle"});
+  }
+  return roles;
+}
+
+double clocks_of(const AttentionSpec& spec, const TimelineWork& work, const SmRates& rates, int) {
+  return blackwell_clocks(spec, work, rates);
+}
+
+}  // namespace
+
+const AttentionFamily& blackwell_attention() {
+  static constexpr AttentionFamily row = {.family = Family::kBlackwell,
+                                          .check = check_blackwell,
+                                          .check_tile = check_tile,
+                                          .plan = plan_blackwell,
+                                          .axes = blackwell_axes,
+                                          .shared_bytes = bytes_in_shared_memory,
+                                          .shared_map = blackwell_map,
+                                          .roles = roles_of,
+                                          .mma = "tcgen05",
+                                          .reader = "tcgen05.mma",
+                                          .tensor_memory_map = blackwell_tensor_memory,
+                                          .is_predicted = [](const AttentionSpec&) { return true; },
+                                          .clocks = clocks_of,
+                                          .softmax = blackwell_softmax,
+                                          .alike_items_go_by_pair = true};
+  return row;
 }
 
 }  // namespace kernelwright::detail

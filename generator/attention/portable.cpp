@@ -1,14 +1,14 @@
-// Attention: what the portable family has. A feature joins a list here when its kernel lands; then the tile against the
-// machine.
+// The portable attention family: what it has, its tile against the machine, what is worth trying of it, and its row.
+// A feature joins a list here when its kernel lands. portable_choices.cpp plans it.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "contract/attention_portable.h"
+#include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 
 namespace kernelwright {
@@ -188,6 +188,86 @@ void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::v
     refuse(field, fmt::format("{}: needs {} shared bytes and {} has {}{}", kernel_name(spec), bytes, arch.name,
                               arch.shared_bytes_per_cta, nearest));
   }
+}
+
+namespace {
+
+void check_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, const ArchInfo& arch,
+                Violations& violations) {
+  check_portable_tile(spec, arch, violations);
+  if (!spec.token_gen && schedule.splits.value_or(1) != 1)
+    violations.push_back(
+        {"/schedule/splits",
+         fmt::format("{}: only the decode form splits keys; 1, or token_gen true, would do", schedule.splits.value())});
+}
+
+/// What is worth trying. Values outside these lists were measured to be slow everywhere, or do
+/// not exist: see docs/attention/portable.md.
+AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
+  using S = AttentionSchedule;
+  const bool converts = problem.dtype.kv != problem.dtype.q;
+  std::vector<int> chunks{problem.head_dim.qk};
+  for (const int chunk : {32, 64, 128})
+    if (chunk < problem.head_dim.qk && problem.head_dim.qk % chunk == 0) chunks.push_back(chunk);
+  const Axis depth = axis("block_k", &S::block_k, chunks);
+  const Axis rescale = axis("rescale", &S::rescale, {Rescale::kLazy, Rescale::kAlways});
+
+  AxisSets sets;
+  sets.push_back({axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
+                  axis("block_m", &S::block_m, {64, 128, 256}), axis("block_n", &S::block_n, {32, 48, 64, 80, 96, 128}),
+                  axis("num_stages", &S::num_stages, converts ? std::vector{1, 2} : std::vector{1, 2, 3}), depth,
+                  rescale});
+  // The query heads of a KV head share its keys, at the price of rows that lie apart.
+  if (problem.group() > 1) sets.back().push_back(axis("pack_gqa", &S::pack_gqa, {false, true}));
+  // Warps that split the keys of a tile read fewer fragments each, and leave partial outputs at the end.
+  sets.push_back({axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
+                  axis("block_m", &S::block_m, {32, 64, 128}), axis("block_n", &S::block_n, {64, 128}),
+                  axis("warp_n", &S::warp_n, {16, 32, 64}), axis("num_stages", &S::num_stages, {1, 2})});
+  const Axis registers = axis("staging", &S::staging, {Staging::kRegisters});
+  // Tiles that wait in registers rather than in slots: what is converted does so in every set.
+  if (!converts)
+    sets.push_back({axis("token_gen", &S::token_gen, {false}), registers, axis("num_warps", &S::num_warps, {4, 8}),
+                    axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {32, 48, 64}),
+                    axis("num_stages", &S::num_stages, {1, 2, 3})});
+  // Narrower swizzles, and none: on few tiles, for ldmatrix meets no bank conflict in any.
+  const Axis swizzles = axis("swizzle", &S::swizzle, {Swizzle::k64B, Swizzle::k32B, Swizzle::kNone});
+  sets.push_back({swizzles, axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
+                  axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {64, 128}),
+                  axis("num_stages", &S::num_stages, {1, 2})});
+  // Walking keys warp by warp pays where few rows come: the planner's own bound is 64 of a KV head.
+  if (problem.max_q_len <= 0 || problem.max_q_len * problem.group() > 128) return sets;
+  sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {1, 2, 4, 8}),
+                  axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {16, 32, 48, 64, 96, 128, 256}),
+                  axis("num_stages", &S::num_stages, converts ? std::vector{1, 2} : std::vector{2, 3, 4, 5, 6}), depth,
+                  rescale});
+  if (!converts)
+    sets.push_back({axis("token_gen", &S::token_gen, {true}), registers, axis("num_warps", &S::num_warps, {2, 4, 8}),
+                    axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128}),
+                    axis("num_stages", &S::num_stages, {1, 2, 3})});
+  sets.push_back({swizzles, axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4}),
+                  axis("block_m", &S::block_m, {16}), axis("block_n", &S::block_n, {64, 128}),
+                  axis("num_stages", &S::num_stages, converts ? std::vector{1, 2} : std::vector{2, 3})});
+  return sets;
+}
+
+std::uint32_t shared_bytes_of(const AttentionSpec& spec) {
+  const int slots = spec.kv_slots(), qk = spec.head_dim_qk, v = spec.head_dim_v;
+  if (spec.token_gen) return contract::decode_layout(spec.block_m, spec.block_n, spec.num_warps, qk, v, slots).total;
+  return contract::prefill_layout(spec.block_m, spec.block_n, qk, v, slots, spec.num_warps_n()).total;
+}
+
+}  // namespace
+
+const AttentionFamily& portable_attention() {
+  static constexpr AttentionFamily row = {.family = Family::kPortable,
+                                          .check = check_portable,
+                                          .check_tile = check_tile,
+                                          .plan = plan_portable,
+                                          .axes = portable_axes,
+                                          .shared_bytes = shared_bytes_of,
+                                          .shared_map = portable_map,
+                                          .roles = alike_roles};
+  return row;
 }
 
 }  // namespace detail

@@ -82,15 +82,11 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
                  fmt::format("remainders that are multiples of {} from {} on", depth_step, kMinHeadDim));
 }
 
-void check_rings(const AttentionSpec& spec, int least_kv_stages, std::vector<Violation>& violations) {
+void check_rings(const AttentionSpec& spec, int qk_slabs, int least_kv_stages, std::vector<Violation>& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
   };
-  const bool blackwell = spec.form() == AttentionForm::kBlackwellPrefill;
-  const int swizzle = bytes_of(spec.swizzle), together = contract::slabs_of_step(swizzle);
-  const int slabs = (blackwell ? contract::qk_slabs(blackwell_shape_of(spec))
-                               : contract::slabs_of(spec.head_dim_qk, bits_of(spec.q) / 8, swizzle)) /
-                    together;
+  const int swizzle = bytes_of(spec.swizzle), together = contract::slabs_of_step(swizzle), slabs = qk_slabs / together;
   const bool shared_ring = spec.kv_ring == KvRing::kShared;
   const auto divides_keys = [&](int stages) { return slabs % stages == 0; };
   const auto divides_values = [&](int stages) { return spec.block_n % (stages * value_key_step(spec)) == 0; };

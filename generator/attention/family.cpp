@@ -1,0 +1,44 @@
+// The table of attention families, and all that walks it by a Spec alone.
+#include "kernelwright/generator/attention/family.h"
+
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/shared_map.h"
+
+namespace kernelwright {
+namespace detail {
+
+std::span<const AttentionFamily* const> attention_families() noexcept {
+  static const AttentionFamily* const rows[] = {&hopper_attention(), &blackwell_attention(), &portable_attention()};
+  return rows;
+}
+
+const AttentionFamily& attention_row(Family family) noexcept {
+  for (const AttentionFamily* row : attention_families())
+    if (row->family == family) return *row;
+  return *attention_families().back();
+}
+
+std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule) {
+  std::vector<Violation> violations;
+  attention_row(family).check(problem, schedule, violations);
+  return violations;
+}
+
+std::vector<KernelRole> alike_roles(const AttentionSpec& spec) { return {{spec.num_warps, "math"}}; }
+
+}  // namespace detail
+
+using detail::family_row;
+
+std::uint32_t shared_bytes(const AttentionSpec& spec) { return family_row(spec).shared_bytes(spec); }
+
+std::vector<SharedRegion> shared_map(const AttentionSpec& spec) { return family_row(spec).shared_map(spec); }
+
+TensorMemoryMap tensor_memory_map(const AttentionSpec& spec) {
+  const auto map = family_row(spec).tensor_memory_map;
+  return map ? map(spec) : TensorMemoryMap{};
+}
+
+std::vector<KernelRole> roles(const AttentionSpec& spec) { return family_row(spec).roles(spec); }
+
+}  // namespace kernelwright
