@@ -14,7 +14,8 @@ std::string value_text(const SpecSource& source) {
 }
 template <Enum E>
 std::string value_text(E value) {
-  return std::string(to_string(value));
+  const std::string_view word = to_string(value);
+  return word == "?" ? std::to_string(static_cast<int>(value)) : std::string(word);
 }
 
 }  // namespace
@@ -36,6 +37,7 @@ std::string kernel_name(const Spec& spec) {
   if (std::holds_alternative<CombineSpec>(spec)) return "attention_combine";
   if (std::holds_alternative<QuantizeSpec>(spec)) return "quantize";
   if (const auto* gemm = std::get_if<GemmSpec>(&spec)) {
+    if (!gemm->kernel.empty()) return std::string(gemm->kernel);
     switch (gemm->family) {
       case Family::kPortable: return "gemm_portable";
       case Family::kHopper: return "gemm_sm90";

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "kernelwright/generator/problem/enums.h"
@@ -52,6 +53,7 @@ struct GemmSpec {
   int clc_depth = 0;  // queued: answers of cluster launch control on their way
   // portable
   int num_warps = 4;
+  std::string_view kernel = {};  // the template's name; "": the one of the family. Lives as long as the program
   bool operator==(const GemmSpec&) const = default;
 
   /// Threads of a CTA.

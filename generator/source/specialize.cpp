@@ -80,8 +80,12 @@ template <Enum E>
 std::string constant(std::string_view field, E value, const char* doc) {
   // q or a alone would say too little in a template.
   const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
-  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name,
-                     enumerator_name(to_string(value)), doc);
+  const std::string_view word = to_string(value);
+  if (word == "?")  // a family that is added has no word
+    return fmt::format("constexpr {0} {1} = {0}({2});  // {3}\n", enum_type_name(value), name, static_cast<int>(value),
+                       doc);
+  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name, enumerator_name(word),
+                     doc);
 }
 
 /// Named by the Spec alone, so that the name is the same on every machine and tells kernels apart in a profile.
@@ -131,11 +135,9 @@ void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
 
 std::string template_path(const Spec& spec) { return std::string(kernel_template(kernel_name(spec))); }
 
-}  // namespace
-
-std::string spec_header(const Spec& spec) {
-  std::string header = fmt::format(
-      "// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", template_path(spec));
+std::string header_of(const Spec& spec, const std::string& path) {
+  std::string header =
+      fmt::format("// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", path);
   header += wgmma_shapes(spec);
   if (const auto* attention = std::get_if<AttentionSpec>(&spec); attention && attention->opens_scores())
     header += open_scores(*attention);
@@ -150,13 +152,18 @@ std::string spec_header(const Spec& spec) {
   return header + "\n}  // namespace kernelwright::spec\n";
 }
 
-SourceUnit specialize(const Spec& spec) {
-  const std::string path = template_path(spec);
-  const TemplateClosure& closure = template_closure(path);
+}  // namespace
+
+std::string spec_header(const Spec& spec) { return header_of(spec, template_path(spec)); }
+
+SourceUnit specialize(const Spec& spec) { return specialize(spec, template_closure(template_path(spec))); }
+
+SourceUnit specialize(const Spec& spec, const TemplateClosure& closure) {
+  const std::string& path = closure.files.at(0).path;
   SourceUnit unit;
   unit.kernel = kernel_name(spec);
   unit.entry = entry_name(spec);
-  unit.spec_header = spec_header(spec);
+  unit.spec_header = header_of(spec, path);
   unit.spec_text = canonical_text(spec);
   unit.source = fmt::format("#include \"spec.h\"\n#include \"{}\"\n", path);
   unit.headers = closure.files;

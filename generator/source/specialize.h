@@ -36,6 +36,9 @@ struct SourceUnit {
 
 SourceUnit specialize(const Spec& spec);
 
+/// The same with a template that is not embedded: the first file of `closure`, and the headers that it includes.
+SourceUnit specialize(const Spec& spec, const TemplateClosure& closure);
+
 /// The text of spec.h alone.
 std::string spec_header(const Spec& spec);
 
