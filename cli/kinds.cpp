@@ -150,7 +150,7 @@ Rate rate_of(const AttentionCase& call, double microseconds, Arch) {
 
 Rate rate_of(const GemmCase& call, double microseconds, Arch arch) {
   Rate result = rate(call.operations(), call.bytes(), microseconds);
-  result.by_bytes = bound_of(call, arch).by_memory();
+  result.by_bytes = bound_of(call, usual_machine(arch)).by_memory();
   return result;
 }
 

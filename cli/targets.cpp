@@ -42,6 +42,16 @@ Arch choose_arch(const NamedConfig& named, const Options& options) {
   return gpu_arch().value_or(Arch::kSm90a);
 }
 
+const MachineClass& choose_machine(const Options& options, Arch arch) {
+  if (options.device != "emulator") try {
+      const auto backend = make_cuda_backend();
+      const DeviceInfo& device = backend->device(0).info();
+      if (device.arch == arch) return machine_of(device.name, arch);
+    } catch (const Error&) {  // no driver, no GPU
+    }
+  return usual_machine(arch);
+}
+
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options) {
   const std::vector<Arch> given = parse_archs(options.archs);
   if (!given.empty()) return given;

@@ -8,6 +8,7 @@
 #include "cli/options.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright::cli {
 
@@ -20,6 +21,10 @@ Arch claimed_arch(const NamedConfig& named, const Options& options);
 /// The one architecture of a verb that explains: --arch, else the schedule's, else the GPU's, else sm_90a. A GPU that
 /// --device asks for must be there; on the emulator it does not matter.
 Arch choose_arch(const NamedConfig& named, const Options& options);
+
+/// The class of the device that an explanation for `arch` is about: the GPU's where --device does not say emulator and
+/// it is of that architecture, else the usual one.
+const MachineClass& choose_machine(const Options& options, Arch arch);
 
 /// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options);

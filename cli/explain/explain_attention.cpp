@@ -25,11 +25,11 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
   const int shared = static_cast<int>(shared_bytes(plan.main)), threads = plan.main.threads();
   const Occupancy held = occupancy(info, shared, threads, main.binary ? main.binary->usage.registers : 0);
   const TensorMemoryMap tensor_memory = tensor_memory_map(plan.main);
-  const DeviceRates rates = rates_of(arch);
+  const MachineClass& machine = choose_machine(options, arch);
   const std::vector<AttentionShape> shapes =
       options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
   std::vector<BoundOfShape> best;
-  for (const AttentionShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, arch)});
+  for (const AttentionShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, machine)});
 
   if (options.json) {
     JsonValue bounds = JsonValue::array();
@@ -48,8 +48,8 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
     object.set("binary", main.binary ? to_json(*main.binary) : JsonValue()).set("not_compiled", main.why_not);
     if (plan.combine) object.set("combine", combine.binary ? to_json(*combine.binary) : JsonValue());
     JsonValue predicted = JsonValue::array();
-    for (const AttentionShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape));
-    object.set("rates_of", rates.device).set("bounds", std::move(bounds)).set("predicted", std::move(predicted));
+    for (const AttentionShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape, machine));
+    object.set("rates_of", machine.name).set("bounds", std::move(bounds)).set("predicted", std::move(predicted));
     fmt::print("{}\n", object.dump());
     return code;
   }
@@ -69,8 +69,8 @@ int explain(const Options& options, const NamedConfig& named, const AttentionCon
              held.limit);
   if (plan.combine) fmt::print("  split keys are merged by attention_combine:\n{}", resources_text(style, combine));
 
-  fmt::print("{}", bounds_text(style, best, rates.device));
-  const std::string predicted = predicted_text(style, plan, config.problem, shapes);
+  fmt::print("{}", bounds_text(style, best, machine.name));
+  const std::string predicted = predicted_text(style, plan, config.problem, shapes, machine);
   if (!predicted.empty()) fmt::print("\n{}", predicted);
   return code;
 }

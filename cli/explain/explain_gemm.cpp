@@ -86,16 +86,16 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
     if (one.compiled.rejected) code = kMismatch;
   const std::vector<GemmShape> shapes =
       options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
+  const MachineClass& machine = choose_machine(options, arch);
   std::vector<BoundOfShape> best;
-  for (const GemmShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, arch)});
-  const char* device = rates_of(arch).device;
+  for (const GemmShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, machine)});
 
   if (options.json) {
     JsonValue list = JsonValue::array(), bounds = JsonValue::array();
     for (const Explained& one : variants) list.push(to_json(one));
     for (const auto& [shape, bound] : best) bounds.push(cli::to_json(shape, bound));
     JsonValue predicted = JsonValue::array();
-    for (const GemmShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape));
+    for (const GemmShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape, machine));
     fmt::print("{}\n", JsonValue::object()
                            .set("config", named.name())
                            .set("arch", to_string(arch))
@@ -105,7 +105,7 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
                            .set("choices", cli::to_json(plan.choices))
                            .set("variants", std::move(list))
                            .set("rows_passed_over", cli::to_json(plan.passed_over))
-                           .set("rates_of", device)
+                           .set("rates_of", machine.name)
                            .set("bounds", std::move(bounds))
                            .set("predicted", std::move(predicted))
                            .dump());
@@ -136,8 +136,8 @@ int explain(const Options& options, const NamedConfig& named, const GemmConfig& 
   fmt::print("{}\n", style.bold("Resources"));
   for (const Explained& one : variants)
     fmt::print("  {}:\n{}", one.rows() + " rows", resources_text(style, one.compiled));
-  fmt::print("{}", bounds_text(style, best, device));
-  const std::string predicted = predicted_text(style, plan, config.problem, shapes);
+  fmt::print("{}", bounds_text(style, best, machine.name));
+  const std::string predicted = predicted_text(style, plan, config.problem, shapes, machine);
   if (!predicted.empty()) fmt::print("\n{}", predicted);
   return code;
 }

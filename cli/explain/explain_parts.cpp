@@ -147,7 +147,7 @@ std::string tensor_memory_text(const Style& style, const TensorMemoryMap& memory
   return text + map.text(style) + "\n";
 }
 
-std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, const char* device) {
+std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, std::string_view device) {
   if (bounds.empty()) return "";
   Table table({"shape", "operations", "bytes", "time", "limited by"});
   for (const auto& [shape, bound] : bounds)

@@ -48,7 +48,7 @@ struct BoundOfShape {
   std::string shape;
   PredictedBound bound;
 };
-std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, const char* device);
+std::string bounds_text(const Style& style, const std::vector<BoundOfShape>& bounds, std::string_view device);
 
 /// explain itself, for each kind. They print, and return an exit code.
 int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config);

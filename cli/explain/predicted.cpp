@@ -9,12 +9,13 @@ namespace kernelwright::cli {
 namespace {
 
 template <class Plan, class Problem, class Shape>
-std::string text_of(const Style& style, const Plan& plan, const Problem& problem, const std::vector<Shape>& shapes) {
+std::string text_of(const Style& style, const Plan& plan, const Problem& problem, const std::vector<Shape>& shapes,
+                    const MachineClass& device) {
   std::string text;
   std::vector<std::string> head{"shape", "time", "TFLOP/s", "bound by", "GHz"};
   std::vector<std::vector<std::string>> rows;
   for (const Shape& shape : shapes) {
-    const std::optional<Predicted> timeline = predict(plan, problem, shape);
+    const std::optional<Predicted> timeline = predict(plan, problem, shape, device);
     if (!timeline) return "";
     if (rows.empty()) {
       const MachineRates& machine = *timeline->machine;
@@ -40,8 +41,8 @@ std::string text_of(const Style& style, const Plan& plan, const Problem& problem
 }
 
 template <class Plan, class Problem, class Shape>
-JsonValue json_of(const Plan& plan, const Problem& problem, const Shape& shape) {
-  const std::optional<Predicted> timeline = predict(plan, problem, shape);
+JsonValue json_of(const Plan& plan, const Problem& problem, const Shape& shape, const MachineClass& device) {
+  const std::optional<Predicted> timeline = predict(plan, problem, shape, device);
   if (!timeline) return JsonValue();
   JsonValue terms = JsonValue::array();
   for (const PredictedTerm& term : timeline->terms)
@@ -60,19 +61,21 @@ JsonValue json_of(const Plan& plan, const Problem& problem, const Shape& shape) 
 }  // namespace
 
 std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
-                           const std::vector<AttentionShape>& shapes) {
-  return text_of(style, plan, problem, shapes);
+                           const std::vector<AttentionShape>& shapes, const MachineClass& machine) {
+  return text_of(style, plan, problem, shapes, machine);
 }
 std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,
-                           const std::vector<GemmShape>& shapes) {
-  return text_of(style, plan, problem, shapes);
+                           const std::vector<GemmShape>& shapes, const MachineClass& machine) {
+  return text_of(style, plan, problem, shapes, machine);
 }
 
-JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape) {
-  return json_of(plan, problem, shape);
+JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
+                         const MachineClass& machine) {
+  return json_of(plan, problem, shape, machine);
 }
-JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
-  return json_of(plan, problem, shape);
+JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape,
+                         const MachineClass& machine) {
+  return json_of(plan, problem, shape, machine);
 }
 
 }  // namespace kernelwright::cli

@@ -13,12 +13,14 @@ namespace kernelwright::cli {
 
 /// "" where there is no model for the plan's kernel, or no shape.
 std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
-                           const std::vector<AttentionShape>& shapes);
+                           const std::vector<AttentionShape>& shapes, const MachineClass& machine);
 std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,
-                           const std::vector<GemmShape>& shapes);
+                           const std::vector<GemmShape>& shapes, const MachineClass& machine);
 
 /// One object for a shape; null where there is no model.
-JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape);
-JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape);
+JsonValue predicted_json(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
+                         const MachineClass& machine);
+JsonValue predicted_json(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape,
+                         const MachineClass& machine);
 
 }  // namespace kernelwright::cli

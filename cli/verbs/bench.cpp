@@ -65,7 +65,7 @@ Row bench_shape(const Place& place, const NamedConfig& named, const KindOfConfig
   const Arch arch = place.device.info().arch.value();
   Row row{time_launches(place.device, on_device, flusher, options.repetitions), {}, summary_of(kernel, call), {}};
   row.rate = rate_of(call, row.timing.median, arch);
-  row.bound = predict(config.problem, shape, arch);
+  row.bound = predict(config.problem, shape, machine_of(place.device.info().name, arch));
   return row;
 }
 

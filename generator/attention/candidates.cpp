@@ -14,6 +14,7 @@
 #include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright {
 namespace {
@@ -22,10 +23,6 @@ using detail::CandidateCollector;
 using detail::extent_of;
 using detail::given_fields;
 using detail::mean_cost;
-
-// An H100 reads 3.35 TB/s over 132 SMs, 25 KB an SM and microsecond, and an answer takes 1 to 1.5 of those under load.
-constexpr double kBytesInFlight = 40e3;
-constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
 /// What makes two plans one kernel and one launch.
 std::string identity(const AttentionPlan& plan) {
@@ -78,6 +75,7 @@ AttentionSchedule with_values_of(const AttentionPlan& plan, AttentionSchedule sc
 double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
                      int num_sms) {
   const AttentionSpec& spec = plan.main;
+  const MachineClass& machine = usual_machine(spec.arch);
   const AttentionLaunch launch = plan_launch(spec, extent_of(problem, shape), num_sms, plan.splits);
   const Occupancy held = occupancy(arch_info(spec.arch), static_cast<int>(launch.main.shared_bytes),
                                    static_cast<int>(launch.main.block), 0);
@@ -101,13 +99,13 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
     // are all on their way.
     const int loading = spec.staging == Staging::kRegisters ? spec.num_stages : spec.num_stages - 1;
     const double in_flight = ctas * std::max(1, loading) * tile_bytes;
-    return per_sm * tiles * tile_bytes * std::max(1.0, kBytesInFlight / in_flight);
+    return per_sm * tiles * tile_bytes * std::max(1.0, machine.bytes_in_flight / in_flight);
   }
   // wgmma and tcgen05.mma keep the tensor cores busy with one warpgroup's products; mma.sync reaches about half of its
   // rate.
   if (spec.has_roles()) return per_sm * tiles * tile_bytes * spec.block_m / 2;
   const double warps = ctas * launch.main.block / 32.0;
-  return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, kWarpsInFlight / warps);
+  return per_sm * tiles * tile_bytes * spec.block_m * std::max(1.0, machine.warps_in_flight / warps);
 }
 
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,

@@ -12,11 +12,10 @@ namespace {
 /// CTAs that an SM shall hold: what shared memory does, as far as the registers last without spills. Those were counted
 /// for 16 rows and 16 keys a warp.
 int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
-  constexpr int kRegistersOfAnSm = 65536;
   const int depth = std::max(spec.head_dim_qk, spec.head_dim_v);
   const bool counted = depth <= 64 || (depth == 128 && !spec.sinks);
   if (!counted || spec.block_m > 16 || spec.block_n > 16 * spec.num_warps) return 1;
-  const int registers = kRegistersOfAnSm / (32 * spec.num_warps * (depth > 64 ? 168 : 128));
+  const int registers = machine.registers_per_sm / (32 * spec.num_warps * (depth > 64 ? 168 : 128));
   const int shared =
       machine.shared_bytes_per_sm / (static_cast<int>(shared_bytes(spec)) + machine.reserved_shared_bytes_per_cta);
   return std::max(1, std::min(registers, shared));

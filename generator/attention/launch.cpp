@@ -4,13 +4,13 @@
 
 #include "contract/attention_params.h"
 #include "kernelwright/generator/attention/family.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright {
 namespace {
 
-constexpr std::int64_t kSectionBytes = 24 << 20;  // keys and values that share the L2: half of an H100's
-constexpr int kCombineThreads = 128;              // four rows to a CTA
+constexpr int kCombineThreads = 128;  // four rows to a CTA
 
 /// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
 /// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
@@ -92,7 +92,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
   const std::int64_t kv_bytes = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8);
-  const std::int64_t section = std::max<std::int64_t>(1, floor_div(kSectionBytes, kv_bytes)) * shared_by;
+  const std::int64_t section =
+      std::max<std::int64_t>(1, floor_div(usual_machine(spec.arch).shared_keys_bytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
   // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
   const bool alike =

@@ -132,9 +132,13 @@ std::vector<PredictedTerm> terms_of(const Launch& launch, double ghz) {
 
 std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
                                  const AttentionShape& shape) {
-  const MachineRates* machine = machine_rates(plan.main.arch);
-  if (!machine) return std::nullopt;
-  return predict(plan, problem, shape, *machine);
+  return predict(plan, problem, shape, usual_machine(plan.main.arch));
+}
+
+std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
+                                 const AttentionShape& shape, const MachineClass& machine) {
+  if (!machine.timeline) return std::nullopt;
+  return predict(plan, problem, shape, *machine.timeline);
 }
 
 std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,

@@ -1,6 +1,6 @@
 /// The predicted speed of an attention kernel, by an analytical timeline: the roles of one CTA are followed key tile by
 /// key tile as a recurrence of events (scores ready, probabilities ready, output added, slot free), on the SM that has
-/// most to do, with the rates of machine_rates.h. Arithmetic only, the same on every machine; 10 us to a few ms.
+/// most to do, with the rates of machine.h. Arithmetic only, the same on every machine; 10 us to a few ms.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,10 @@ namespace kernelwright {
 /// nullopt where there is no model: the portable family, a cluster of Hopper CTAs, an architecture without rates.
 std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
                                  const AttentionShape& shape);
-/// The same on a machine of the caller's own.
+/// The same on a device of that class.
+std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
+                                 const AttentionShape& shape, const MachineClass& machine);
+/// The same with rates of the caller's own.
 std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
                                  const AttentionShape& shape, const MachineRates& machine);
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernelwright/generator/attention/work.h"
-#include "kernelwright/generator/plan/machine_rates.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/source/spec.h"
 
 namespace kernelwright::detail {

@@ -5,6 +5,7 @@
 
 #include "contract/gemm_sm100.h"
 #include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -85,18 +86,12 @@ struct Times {
   double total_us = 0;
 };
 
-constexpr double kClockMhz = 1750;     // assumed: what power allows under products of 1000 W
-constexpr double kBytesPerUs = 7.0e6;  // data sheet: 8 TB/s, and the share of its own that an H100 gives
-constexpr double kL2Bytes = 60;        // a clock and SM. Assumed: 256 x 256 pairs at the best published rate read 53
-constexpr double kSharedBytes = 128;   // a clock and SM: 32 banks of 4 bytes, which tensor cores read at
-constexpr double kStoreBytes = 32;     // a clock and SM, to the L2: as on an H100
-constexpr double kLaunchUs = 2;        // as on an H100
-constexpr double kFirst = 2000;        // clocks until the first products: barriers, tensor memory, a load from memory
-constexpr double kTile = 400;          // clocks between a tile's sums and its first store
-constexpr double kBarrier = 40;        // clocks that a group of slots costs whoever multiplies
-constexpr double kTurn = 1500;         // clocks from one part's last sum to the next one's first
-constexpr double kHidden = 0.05;       // of the shorter of SMs and memory, which no overlap hides
-constexpr double kEnoughSms = 0.85;    // of them keep the memory busy
+constexpr double kFirst = 2000;      // clocks until the first products: barriers, tensor memory, a load from memory
+constexpr double kTile = 400;        // clocks between a tile's sums and its first store
+constexpr double kBarrier = 40;      // clocks that a group of slots costs whoever multiplies
+constexpr double kTurn = 1500;       // clocks from one part's last sum to the next one's first
+constexpr double kHidden = 0.05;     // of the shorter of SMs and memory, which no overlap hides
+constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
 
 /// Clusters of `ctas` that the device holds at a time: groups of SMs that are no multiple leave some without work. As
 /// on an H100, where clusters of four find room for 30 of 33.
@@ -105,7 +100,7 @@ double clusters_that_fit(int ctas, int num_sms) {
   return std::max(1.0, std::floor(num_sms * share / ctas));
 }
 
-Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
+Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, const GemmRates& machine) {
   const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
   const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
@@ -119,23 +114,23 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   // Of a slab. 128 bytes of k are half as many products of twice as many bits at half the rate: two clocks a column,
   // for every dtype that there is.
   const double tensor = slab_bytes / 64 * spec.block_n;
-  const double shared = (spec.block_m + spec.block_n / spec.cta_group) * slab_bytes / kSharedBytes;
+  const double shared = (spec.block_m + spec.block_n / spec.cta_group) * slab_bytes / machine.shared_bytes;
   const double scale_bytes =
       contract::blackwell_gemm_scale_a_bytes(shape) + contract::blackwell_gemm_scale_b_bytes(shape);
-  const double l2 = ((boxes.a_rows + boxes.b_rows) * slab_bytes + scale_bytes) / kL2Bytes;
+  const double l2 = ((boxes.a_rows + boxes.b_rows) * slab_bytes + scale_bytes) / machine.l2_bytes;
   const double slab = std::max({tensor, shared, l2}) + kBarrier / spec.k_group;
   // A thread takes a row: a column is an addition where blocks have scales, and at the end a few instructions.
   const double promoted = spec.promotion > 0 ? 2.0 * spec.block_n + kBarrier : 0;
   const double instructions =
       3 + (spec.activation != Activation::kNone ? 8 : 0) + (spec.adds_c ? 4 : 0) + (spec.bias ? 1 : 0);
-  const double stored = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
+  const double stored = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double drain = instructions * spec.block_n, end = std::max(drain, stored) + kTile;
   const double of_epilogue = slabs * promoted + end;
 
   const double main = slabs * slab;
   const bool overlaps = spec.accumulators > 1;
   const double tile = spec.promotion > 0 || overlaps ? std::max(main, of_epilogue) : main + drain + kTile;
-  const double turns = (spec.split_k - 1) * (spec.block_m * spec.block_n * 4 * 2 / kStoreBytes + kTurn);
+  const double turns = (spec.split_k - 1) * (spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes + kTurn);
   Times times;
   times.tensor = rounds * slabs * tensor;
   times.shared = rounds * slabs * shared;
@@ -151,9 +146,9 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
   const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * row_bytes +
                        static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
   const double busy = std::min(1.0, work * spec.cluster() / (kEnoughSms * num_sms));
-  times.memory_us = bytes / (kBytesPerUs * busy);
-  const double sm_us = times.sm / kClockMhz, memory_us = times.memory_us + kFirst / kClockMhz;
-  times.total_us = kLaunchUs + std::max(sm_us, memory_us) + kHidden * std::min(sm_us, memory_us);
+  times.memory_us = bytes / (machine.bytes_per_us * busy);
+  const double sm_us = times.sm / machine.clock_mhz, memory_us = times.memory_us + kFirst / machine.clock_mhz;
+  times.total_us = machine.launch_us + std::max(sm_us, memory_us) + kHidden * std::min(sm_us, memory_us);
   return times;
 }
 
@@ -171,7 +166,7 @@ std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProbl
 }
 
 double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  return times_of(spec, extent, num_sms).total_us;
+  return times_of(spec, extent, num_sms, *usual_machine(spec.arch).gemm).total_us;
 }
 
 void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
@@ -207,16 +202,15 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
 }
 
 std::optional<Predicted> predict_blackwell_gemm(const GemmSpec& spec, const GemmProblem& problem,
-                                                const GemmShape& shape) {
-  const MachineRates* machine = machine_rates(spec.arch);
-  if (!machine) return std::nullopt;
-  const Times times = times_of(spec, {shape.m, problem.n, problem.k, 0}, machine->sms);
-  const auto us = [](double clocks) { return clocks / kClockMhz; };
+                                                const GemmShape& shape, const MachineClass& machine) {
+  if (!machine.timeline || !machine.gemm) return std::nullopt;
+  const Times times = times_of(spec, {shape.m, problem.n, problem.k, 0}, machine.timeline->sms, *machine.gemm);
+  const auto us = [&](double clocks) { return clocks / machine.gemm->clock_mhz; };
   Predicted timeline;
   timeline.microseconds = shape.m > 0 ? times.total_us : 0;
   timeline.operations = 2.0 * shape.m * problem.n * problem.k;
-  timeline.clock_ghz = kClockMhz / 1e3;
-  timeline.machine = machine;
+  timeline.clock_ghz = machine.gemm->clock_mhz / 1e3;
+  timeline.machine = machine.timeline;
   timeline.terms = {{"products", us(times.tensor), "tensor cores, of the busiest SM"},
                     {"shared memory", us(times.shared), "operands that products read"},
                     {"L2", us(times.l2), "operands that copies bring to an SM"},

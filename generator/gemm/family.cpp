@@ -68,9 +68,14 @@ std::vector<KernelRole> roles(const GemmSpec& spec) { return family_row(spec).ro
 std::string workers_text(const GemmSpec& spec) { return family_row(spec).workers(spec); }
 
 std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape) {
+  return predict(plan, problem, shape, usual_machine(plan.variants.back().spec.arch));
+}
+
+std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape,
+                                 const MachineClass& machine) {
   const GemmSpec& spec = plan.variant_for(shape.m).spec;
   const auto model = family_row(spec).predict;
-  return model ? model(spec, problem, shape) : std::nullopt;
+  return model ? model(spec, problem, shape, machine) : std::nullopt;
 }
 
 }  // namespace kernelwright

@@ -46,7 +46,8 @@ struct GemmFamily {
   /// Null: the kernel takes no tensor memory.
   TensorMemoryMap (*tensor_memory_map)(const GemmSpec&) = nullptr;
   /// Null: no model predicts it.
-  std::optional<Predicted> (*predict)(const GemmSpec&, const GemmProblem&, const GemmShape&) = nullptr;
+  std::optional<Predicted> (*predict)(const GemmSpec&, const GemmProblem&, const GemmShape&,
+                                      const MachineClass&) = nullptr;
   /// Which way bands of tiles run where the schedule leaves it open. Null: along m.
   Raster (*raster)(const GemmSpec&) = nullptr;
   /// Warps that add up parts of k that take turns. Null: there are no such parts.
@@ -84,7 +85,7 @@ void explain_blackwell_gemm(const GemmSpec& spec, const GemmSchedule& schedule, 
                             std::vector<Choice>& choices);
 double blackwell_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 std::optional<Predicted> predict_blackwell_gemm(const GemmSpec& spec, const GemmProblem& problem,
-                                                const GemmShape& shape);
+                                                const GemmShape& shape, const MachineClass& machine);
 
 /// `values` of a field as changes: for a row's add_changes().
 template <class T>

@@ -6,6 +6,7 @@
 
 #include "contract/gemm_params.h"
 #include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright::detail {
 namespace {
@@ -134,10 +135,10 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
 }
 
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // An H100's: a product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores; an SM gets
-  // 50 bytes a clock from the L2; a tile that no other's loop hides costs its results and some clocks more; bytes of
-  // memory come at 3 TB/s, to all. What is left is fitted to bench/results/gemm/steps/gemm-tiles.txt.
-  constexpr double kClockMhz = 1600, kBytesPerUs = 3.0e6, kLaunchUs = 2, kL2Bytes = 50, kStoreBytes = 32;
+  // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. A tile that no other
+  // tile's loop hides costs its results and some clocks more. The constants here are fitted to an H100's times,
+  // bench/results/gemm/steps/gemm-tiles.txt.
+  const GemmRates& machine = *usual_machine(spec.arch).gemm;
   constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
   constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
   constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
@@ -148,14 +149,15 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / spec.slab_bytes) / spec.split_k);
   const double waves = spec.block_m / 64.0;
   const double tensor = waves * spec.slab_bytes / 64 * spec.block_n;
-  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / kL2Bytes;
+  const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
   double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
   // Who takes turns does not multiply while sums are added.
   if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
-  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / kStoreBytes;
+  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double rounds = std::ceil(tiles / num_sms);
-  const double sums = spec.block_m * spec.block_n * 4 * 2 / kStoreBytes;  // read, and written, by each part behind
+  const double sums =
+      spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes;  // read, and written, by each part behind
   const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
                          : spec.split_k > 1 ? kExchange
                                             : 0;
@@ -164,14 +166,14 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   // 1.05 of cuBLAS from one run to the next, where pairs, which wait for each other, kept to 1.05.
   constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
   if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
-  const double sm_us = (rounds * slabs * slab + exposed) / kClockMhz;
+  const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
   // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
                         std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
   const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +
                        static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
   const double busy = std::min(1.0, tiles / (kEnoughSms * num_sms));
-  return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * busy));
+  return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * busy));
 }
 
 }  // namespace kernelwright::detail

@@ -7,6 +7,7 @@
 
 #include "contract/gemm_portable.h"
 #include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 
 namespace kernelwright::detail {
@@ -106,11 +107,10 @@ void explain_portable(const GemmSpec& spec, const GemmSchedule& schedule, const 
 }
 
 double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // Of the machine only ratios count here: 1024 products of 16-bit elements a clock of an SM, 128 bytes of shared
-  // memory, 40 of the L2; a device's memory brings 1.5 TB/s to all. A tile that others hide costs its products; each
-  // slab a barrier, and a tile its first slots and its results.
-  constexpr double kClockMhz = 1500, kBytesPerUs = 1.5e6, kLaunchUs = 2, kBarrier = 60, kFirst = 1200;
-  constexpr double kProducts = 1024 * 2.0, kSharedBytes = 128, kL2Bytes = 40;
+  // 1024 products of 16-bit elements a clock of an SM. A tile that others hide costs its products; each slab a barrier,
+  // and a tile its first slots and its results.
+  const GemmRates& machine = portable_gemm_rates();
+  constexpr double kProducts = 1024 * 2.0, kBarrier = 60, kFirst = 1200;
   const double slab_bytes = spec.slab_bytes;
   const double tiles =
       std::ceil(extent.m / static_cast<double>(spec.block_m)) * std::ceil(extent.n / static_cast<double>(spec.block_n));
@@ -118,14 +118,14 @@ double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_
   const double slabs = std::ceil(extent.k * bytes_of_element / slab_bytes);
   const double row_warps = contract::gemm_portable_row_warps(spec.block_m), column_warps = spec.num_warps / row_warps;
   const double tensor = spec.block_m * spec.block_n * slab_bytes / kProducts;
-  const double shared = (spec.block_m * column_warps + spec.block_n * row_warps) * slab_bytes / kSharedBytes;
-  const double l2 = (spec.block_m + spec.block_n) * slab_bytes / kL2Bytes;
+  const double shared = (spec.block_m * column_warps + spec.block_n * row_warps) * slab_bytes / machine.shared_bytes;
+  const double l2 = (spec.block_m + spec.block_n) * slab_bytes / machine.l2_bytes;
   const double slab = std::max({tensor, shared, l2}) + kBarrier;
-  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / 32;
-  const double sm_us = std::ceil(tiles / num_sms) * (slabs * slab + store + kFirst) / kClockMhz;
+  const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
+  const double sm_us = std::ceil(tiles / num_sms) * (slabs * slab + store + kFirst) / machine.clock_mhz;
   const double bytes = (static_cast<double>(extent.m) + extent.n) * extent.k * bytes_of_element +
                        static_cast<double>(extent.m) * extent.n * bits_of(spec.d) / 8.0;
-  return kLaunchUs + std::max(sm_us, bytes / (kBytesPerUs * std::min(1.0, tiles / num_sms)));
+  return machine.launch_us + std::max(sm_us, bytes / (machine.bytes_per_us * std::min(1.0, tiles / num_sms)));
 }
 
 std::vector<SharedRegion> portable_map(const GemmSpec& spec) {

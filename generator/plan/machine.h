@@ -1,13 +1,18 @@
-/// How fast a machine is at what an attention kernel does: the constants of the timeline (predicted.h). The table in
-/// machine_rates.cpp gives each its source.
+/// The facts of machines: rates, memory speed, clocks, what fits a cache. One row for each class of devices, for an
+/// architecture alone does not say them: an H200 has an H100's SMs and 4.8 TB/s. machine.cpp gives each number its
+/// source. What limits a kernel (shared memory, registers, threads) is the architecture's: problem/arch.h.
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "kernelwright/generator/problem/enums.h"
 
 namespace kernelwright {
 
+/// What an attention kernel's timeline counts with (attention/predicted.h).
 struct MachineRates {
-  Arch arch;
   std::string_view device;  // whose rates they are: "H100 80GB HBM3"
   bool measured;            // whether predictions were held to times of that device
   int sms;
@@ -43,7 +48,44 @@ struct MachineRates {
   double idle_us;     // what lies between two launches where times come from: the L2 is flushed
 };
 
-/// nullptr where the timeline knows no machine.
-const MachineRates* machine_rates(Arch arch);
+/// What the models that rank a GEMM's tiles count with.
+struct GemmRates {
+  double clock_mhz;     // that power allows under products
+  double bytes_per_us;  // of the device's memory
+  double launch_us;
+  double l2_bytes;      // a clock and SM, that copies bring
+  double shared_bytes;  // a clock and SM, that products read
+  double store_bytes;   // a clock and SM, to the L2
+};
+
+/// One class of devices.
+struct MachineClass {
+  std::string_view name;  // "H100 SXM"
+  std::string_view word;  // what a device of this class has in its name, and no other of its architecture; "": usual
+  Arch arch;
+  double matrix_operations_per_s;  // 16-bit operands, f32 sums, dense: a multiply-add is two
+  double bytes_per_s;              // of the memory
+  std::int64_t shared_keys_bytes;  // keys and values that heads shall share the L2 with
+  double bytes_in_flight;          // of keys and values, that an SM asks for so that the memory is busy
+  double warps_in_flight;          // that multiply, so that an SM's tensor cores are busy
+  const MachineRates* timeline;    // nullptr: the timeline knows no such machine
+  const GemmRates* gemm;           // of the architecture's own family; nullptr: it has none
+};
+
+/// All of them; of an architecture the usual class first.
+std::span<const MachineClass> machine_classes() noexcept;
+
+/// The class that is meant where an architecture is all that is known. Plans are made for it: equal on every device of
+/// an architecture but for the number of SMs.
+const MachineClass& usual_machine(Arch arch) noexcept;
+
+/// The class of a device by its name, "NVIDIA H200"; the usual one of `arch` where no word matches.
+const MachineClass& machine_of(std::string_view device, Arch arch) noexcept;
+
+/// Those of usual_machine(); nullptr where the timeline knows no machine.
+const MachineRates* machine_rates(Arch arch) noexcept;
+
+/// What the portable family's GEMM counts with, whatever the machine: only ratios count there.
+const GemmRates& portable_gemm_rates() noexcept;
 
 }  // namespace kernelwright

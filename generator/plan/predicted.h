@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/generator/plan/machine_rates.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright {
 
