@@ -14,8 +14,8 @@ function(kernelwright_install_library target)
 endfunction()
 
 # A shared kernelwright_c, once it exists, is one more name here.
-foreach(target kernelwright_contract kernelwright_template_data kernelwright_tuned_data kernelwright_generator kernelwright_emulator kernelwright_runtime
-        kernelwright_c)
+foreach(target kernelwright_contract kernelwright_template_data kernelwright_tuned_data kernelwright_generator
+        kernelwright_process kernelwright_emulator kernelwright_runtime kernelwright_c)
   if(TARGET ${target})
     kernelwright_install_library(${target})
   endif()
@@ -33,6 +33,7 @@ foreach(folder generator runtime)
           FILES_MATCHING PATTERN "*.h"
           PATTERN "attention/arguments.h" EXCLUDE   # between .cpp files: it needs fmt
           PATTERN "attention/tensor_maps.h" EXCLUDE # likewise: it needs the one above
+          PATTERN "slot/kernel_handle_impl.h" EXCLUDE
           PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
           PATTERN "cuda/driver.h" EXCLUDE)         # likewise: it needs cuda.h
 endforeach()

@@ -18,8 +18,8 @@
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/kernels.h"
-#include "kernelwright/runtime/cache/files.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
+#include "kernelwright/runtime/process/files.h"
 
 namespace kernelwright::cli {
 namespace {

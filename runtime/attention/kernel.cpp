@@ -4,21 +4,14 @@
 #include <utility>
 
 #include "kernelwright/runtime/attention/arguments.h"
-#include "kernelwright/runtime/slot/kernel_slot.h"
+#include "kernelwright/runtime/attention/kind.h"
+#include "kernelwright/runtime/slot/kernel_handle_impl.h"
 
 namespace kernelwright {
 
-void AttentionKernel::launch(const AttentionTensors& tensors, Stream stream) const {
-  Slot& target = slot();
-  const detail::LoadedAttention* kernel = target.serving.load(std::memory_order_acquire);
-  if (!kernel) [[unlikely]]
-    kernel = &target.await_serving(stream);
-  if (const auto& check = target.shared->check_data) [[unlikely]]
-    check(*kernel, tensors, stream);
-  if (kernel->watched) [[unlikely]]
-    return target.watched_launch(*kernel, [&] { detail::launch_attention(*kernel, tensors, stream); });
-  detail::launch_attention(*kernel, tensors, stream);
-}
+template class KernelHandle<detail::AttentionKind, AttentionProblem, AttentionPlan>;
+
+void AttentionKernel::launch(const AttentionTensors& tensors, Stream stream) const { launch_with(tensors, stream); }
 
 std::uint64_t AttentionKernel::workspace_bytes(const AttentionExtent& extent) const {
   const Slot& of = slot();

@@ -1,8 +1,10 @@
-/// What one compilation leaves: both forms of the code, and what ptxas said of it.
+/// What one compilation leaves: both forms of the code, and what ptxas said of it. And where a binary was found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kernelwright {
@@ -29,5 +31,15 @@ struct Binary {
   double compile_ms = 0;
   bool operator==(const Binary&) const = default;
 };
+
+/// Where a binary was when it was asked for.
+enum class CacheSource {
+  kNone,      // nowhere yet
+  kMemory,    // of this process
+  kDisk,      // the cache directory
+  kLayer,     // a read-only directory, or a layer of the cache's options
+  kCompiled,  // compiled now
+};
+std::string_view to_string(CacheSource source);
 
 }  // namespace kernelwright

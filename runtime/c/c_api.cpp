@@ -12,11 +12,11 @@
 #include <variant>
 
 #include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
 #include "kernelwright/runtime/emulator/machine/per_thread.h"
+#include "kernelwright/runtime/process/interrupt.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright {
 namespace {

@@ -16,10 +16,10 @@
 #include <unordered_map>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/fork_guard.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/cache/directory.h"
 #include "kernelwright/runtime/cache/file_lock.h"
+#include "kernelwright/runtime/process/fork_guard.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 namespace {
@@ -296,17 +296,6 @@ std::uint64_t CubinCache::max_bytes() const {
 
 std::string CubinCache::set_max_bytes(std::optional<std::uint64_t> bytes) {
   return impl_->directory ? impl_->directory->set_max_bytes(bytes) : "no cache directory: " + impl_->no_directory;
-}
-
-std::string_view to_string(CacheSource source) {
-  switch (source) {
-    case CacheSource::kNone: return "";
-    case CacheSource::kMemory: return "memory";
-    case CacheSource::kDisk: return "disk";
-    case CacheSource::kLayer: return "read-only layer";
-    case CacheSource::kCompiled: return "compiled";
-  }
-  return "?";
 }
 
 std::shared_ptr<const Binary> CubinCache::find(const CacheKey& key, CacheSource* source) {

@@ -20,8 +20,8 @@
 #include "kernelwright/runtime/binary/cache_key.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/layer.h"
-#include "kernelwright/runtime/engine/events.h"
-#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/process/events.h"
+#include "kernelwright/runtime/process/latency.h"
 
 namespace kernelwright {
 
@@ -49,16 +49,6 @@ struct CacheOptions {
   /// For tests: told before each step of a publish; may never return.
   std::function<void(const char* step)> publish_observer;
 };
-
-/// Where a binary was when it was asked for.
-enum class CacheSource {
-  kNone,      // nowhere yet
-  kMemory,    // of this process
-  kDisk,      // the cache directory
-  kLayer,     // a read-only directory, or a layer of CacheOptions::more_layers
-  kCompiled,  // compiled now
-};
-std::string_view to_string(CacheSource source);
 
 struct CacheCounters {
   std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: read-only directories and more_layers

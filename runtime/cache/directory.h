@@ -17,14 +17,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/binary/fork_guard.h"
 #include "kernelwright/runtime/cache/entry.h"
 #include "kernelwright/runtime/cache/file_lock.h"
-#include "kernelwright/runtime/cache/files.h"
 #include "kernelwright/runtime/cache/index.h"
 #include "kernelwright/runtime/cache/layer.h"
 #include "kernelwright/runtime/cache/numbers.h"
-#include "kernelwright/runtime/engine/events.h"
+#include "kernelwright/runtime/process/events.h"
+#include "kernelwright/runtime/process/files.h"
+#include "kernelwright/runtime/process/fork_guard.h"
 
 namespace kernelwright {
 

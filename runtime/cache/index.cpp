@@ -15,7 +15,7 @@
 #include <string>
 
 #include "kernelwright/runtime/cache/entry.h"
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
 
 namespace kernelwright {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/binary/cache_key.h"
-#include "kernelwright/runtime/binary/fork_guard.h"
+#include "kernelwright/runtime/process/fork_guard.h"
 
 namespace kernelwright {
 

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
 
 namespace kernelwright {
 

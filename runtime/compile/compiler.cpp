@@ -27,13 +27,13 @@
 
 #include "contract/attention_params.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/compile/compiler_identity.h"
 #include "kernelwright/runtime/compile/elf_file.h"
 #include "kernelwright/runtime/compile/failed_sources.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/compile/ptxas_log.h"
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/process/interrupt.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright {
 namespace {

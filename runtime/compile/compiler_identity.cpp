@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "kernelwright/generator/digest.h"
-#include "kernelwright/runtime/binary/fork_guard.h"
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
+#include "kernelwright/runtime/process/fork_guard.h"
 
 namespace kernelwright {
 namespace {

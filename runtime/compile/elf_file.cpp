@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
 
 namespace kernelwright {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
 
 namespace kernelwright {
 namespace {

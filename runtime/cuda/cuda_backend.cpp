@@ -19,10 +19,10 @@
 
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/cuda/driver.h"
 #include "kernelwright/runtime/cuda/nvml.h"
 #include "kernelwright/runtime/cuda/tensor_map_cache.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 namespace {

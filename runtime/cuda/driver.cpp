@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/cuda/driver.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 namespace {

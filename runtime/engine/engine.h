@@ -26,31 +26,14 @@
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
-#include "kernelwright/runtime/engine/events.h"
-#include "kernelwright/runtime/engine/latency.h"
 #include "kernelwright/runtime/gemm/kernel.h"
+#include "kernelwright/runtime/process/events.h"
+#include "kernelwright/runtime/process/latency.h"
 #include "kernelwright/runtime/quantize/kernel.h"
+#include "kernelwright/runtime/slot/readiness.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
-
-/// A kernel is needed now, is not ready, and may not be made ready now: its stream captures, the engine is sealed, or
-/// OnMiss::kError asks for this. what() names the kernel, its key and what would do.
-class NotReadyError : public Error {
- public:
-  using Error::Error;
-};
-
-/// What a launch does while its kernel is being made ready in the background.
-enum class OnMiss {
-  kBlock,  // waits for it
-  /// The portable kernel with its default schedule serves until promote(): at once if another problem has loaded it,
-  /// else from the moment it is loaded or compiled, which is done first, and launches wait until then. Where the kernel
-  /// that was asked for is in the cache, that is loaded instead; where it is the portable one itself, or the portable
-  /// family does not compute the problem, this is kBlock.
-  kFallback,
-  kError,  // throws NotReadyError
-};
 
 struct EngineOptions {
   std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator

@@ -10,10 +10,10 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/attention/data.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
 #include "kernelwright/runtime/engine/notes.h"
+#include "kernelwright/runtime/process/interrupt.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright {
 
@@ -75,18 +75,10 @@ Arch arch_for(const Schedule& schedule, const DeviceInfo& device) {
                                 device.name, major, minor, device.arch ? to_string(*device.arch) : "\"auto\""));
 }
 
-AttentionPlan plan_of(const AttentionProblem& problem, const AttentionSchedule& schedule, const DeviceInfo& device,
-                      const TunedTable& rows) {
-  return plan_attention(problem, schedule, arch_for(schedule, device), rows);
-}
-GemmPlan plan_of(const GemmProblem& problem, const GemmSchedule& schedule, const DeviceInfo& device,
-                 const TunedTable& rows) {
-  return plan_gemm(problem, schedule, arch_for(schedule, device), rows, device.num_sms);
-}
-
-QuantizePlan plan_of(const QuantizeProblem& problem, const QuantizeSchedule& schedule, const DeviceInfo& device,
-                     const TunedTable&) {
-  return plan_quantize(problem, arch_for(schedule, device));
+template <class Kind>
+typename Kind::Plan plan_of(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
+                            const DeviceInfo& device, const TunedTable& rows) {
+  return Kind::plan(problem, schedule, arch_for(schedule, device), device.num_sms, rows);
 }
 
 /// The fallback's plan; nullopt for a problem that the portable family does not compute, or that has no families.
@@ -98,7 +90,7 @@ std::optional<typename Kind::Plan> portable_plan(const typename Kind::Problem& p
     schedule.family = Family::kPortable;
     const Arch arch = arch_for(schedule, device);
     if (!validate(typename Kind::Config{"", problem, schedule, {}}, arch).empty()) return std::nullopt;
-    return plan_of(problem, schedule, device, rows);
+    return plan_of<Kind>(problem, schedule, device, rows);
   } else {
     return std::nullopt;
   }
@@ -159,8 +151,8 @@ Engine::State::State(EngineOptions given)
                   .detail = "kernels run on the emulator: " + why_not_cuda});
   auto* const emulated = dynamic_cast<EmulatorBackend*>(backend.get());
   if (options.check_data || (emulated && options.emulator.hazards))
-    shared.check_data = [this, emulated](const detail::LoadedAttention& kernel, const AttentionTensors& tensors,
-                                         Stream stream) {
+    check_attention_data = [this, emulated](const detail::LoadedAttention& kernel, const AttentionTensors& tensors,
+                                            Stream stream) {
       for (const std::string& what : detail::find_bad_data(kernel, tensors, stream)) {
         const std::string name(kernel_name(kernel.spec));
         if (emulated) emulated->add_report({name, {.kind = emulator::HazardKind::kData, .what = what}});
@@ -190,9 +182,11 @@ std::unique_ptr<KernelSlot<Kind>> Engine::State::new_slot(const typename Kind::P
   slot->device = &backend->device(prepare.device);
   slot->problem = problem;
   slot->schedule = schedule;
-  slot->plan = plan_of(problem, schedule, slot->device->info(), *rows);
+  slot->plan = plan_of<Kind>(problem, schedule, slot->device->info(), *rows);
   slot->on_miss = prepare.on_miss;
   slot->shared = &shared;
+  if constexpr (std::is_same_v<Kind, AttentionKind>)
+    if (check_attention_data) slot->check_data = &check_attention_data;
   const std::vector<Spec> specs = specs_of(slot->plan);
   if (prepare.on_miss == OnMiss::kFallback) {
     slot->fallback_plan = portable_plan<Kind>(problem, slot->device->info(), *rows);

@@ -5,13 +5,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <type_traits>
+#include <tuple>
 #include <vector>
 
+#include "kernelwright/runtime/attention/kind.h"
 #include "kernelwright/runtime/engine/dispatch_table.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/runtime/engine/loader.h"
 #include "kernelwright/runtime/engine/worker_pool.h"
+#include "kernelwright/runtime/gemm/kind.h"
+#include "kernelwright/runtime/quantize/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 
 namespace kernelwright {
@@ -27,19 +30,15 @@ struct Engine::State {
   };
   template <class Kind>
   Slots<Kind>& slots() {
-    if constexpr (std::is_same_v<Kind, detail::GemmKind>)
-      return gemms;
-    else if constexpr (std::is_same_v<Kind, detail::QuantizeKind>)
-      return quantizers;
-    else
-      return attentions;
+    return std::get<Slots<Kind>>(all_slots);
   }
   /// Calls `visit` with each slot of every kind; under shared.mutex.
   template <class Visit>
   void each_slot(Visit&& visit) {
-    for (const auto& slot : attentions.list) visit(*slot);
-    for (const auto& slot : gemms.list) visit(*slot);
-    for (const auto& slot : quantizers.list) visit(*slot);
+    const auto each = [&](auto& of_kind) {
+      for (const auto& slot : of_kind.list) visit(*slot);
+    };
+    std::apply([&](auto&... of_kind) { (each(of_kind), ...); }, all_slots);
   }
 
   // Engine's functions of the same names; `for_launch`: a launch found nothing.
@@ -120,11 +119,10 @@ struct Engine::State {
   const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
   KernelLoader loader;
   detail::SlotShared shared;
-  Slots<detail::AttentionKind> attentions;
-  Slots<detail::GemmKind> gemms;
-  Slots<detail::QuantizeKind> quantizers;
-  std::size_t remembered_misses = 0, calls_of_prepare = 0;  // guarded by shared.mutex
-  std::atomic<bool> stopped{false};                         // written with shared.mutex held
+  std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>> all_slots;
+  detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;  // empty: launches are not looked at
+  std::size_t remembered_misses = 0, calls_of_prepare = 0;                    // guarded by shared.mutex
+  std::atomic<bool> stopped{false};                                           // written with shared.mutex held
   std::atomic<bool> sealed{false};
   std::atomic<std::uint64_t> sealed_misses{0}, promotions{0};
   LatencyHistogram prepares{kFirstStepNs};  // from claim() to finish()

@@ -12,7 +12,7 @@
 
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
-#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/process/latency.h"
 
 namespace kernelwright {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/process/latency.h"
 
 namespace kernelwright {
 

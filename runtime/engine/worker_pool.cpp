@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/interrupt.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright {
 

@@ -1,18 +1,13 @@
 #include "kernelwright/runtime/gemm/kernel.h"
 
-#include "kernelwright/runtime/slot/kernel_slot.h"
+#include "kernelwright/runtime/gemm/kind.h"
+#include "kernelwright/runtime/slot/kernel_handle_impl.h"
 
 namespace kernelwright {
 
-void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const {
-  Slot& target = slot();
-  const detail::LoadedGemm* kernel = target.serving.load(std::memory_order_acquire);
-  if (!kernel) [[unlikely]]
-    kernel = &target.await_serving(stream);
-  if (kernel->watched) [[unlikely]]
-    return target.watched_launch(*kernel, [&] { detail::launch_gemm(*kernel, tensors, stream); });
-  detail::launch_gemm(*kernel, tensors, stream);
-}
+template class KernelHandle<detail::GemmKind, GemmProblem, GemmPlan>;
+
+void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const { launch_with(tensors, stream); }
 
 std::uint64_t GemmKernel::workspace_bytes(int m) const {
   const Slot& of = slot();

@@ -1,18 +1,13 @@
 #include "kernelwright/runtime/quantize/kernel.h"
 
-#include "kernelwright/runtime/slot/kernel_slot.h"
+#include "kernelwright/runtime/quantize/kind.h"
+#include "kernelwright/runtime/slot/kernel_handle_impl.h"
 
 namespace kernelwright {
 
-void QuantizeKernel::launch(const QuantizeTensors& tensors, Stream stream) const {
-  Slot& target = slot();
-  const detail::LoadedQuantize* kernel = target.serving.load(std::memory_order_acquire);
-  if (!kernel) [[unlikely]]
-    kernel = &target.await_serving(stream);
-  if (kernel->watched) [[unlikely]]
-    return target.watched_launch(*kernel, [&] { detail::launch_quantize(*kernel, tensors, stream); });
-  detail::launch_quantize(*kernel, tensors, stream);
-}
+template class KernelHandle<detail::QuantizeKind, QuantizeProblem, QuantizePlan>;
+
+void QuantizeKernel::launch(const QuantizeTensors& tensors, Stream stream) const { launch_with(tensors, stream); }
 
 const std::string& QuantizeKernel::key() const { return slot().keys[0]; }
 

@@ -10,7 +10,7 @@
 #include "contract/quantize.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
-#include "kernelwright/runtime/gemm/arguments.h"
+#include "kernelwright/runtime/launch/matrix.h"
 
 namespace kernelwright {
 

@@ -47,6 +47,9 @@ class KernelHandle {
   KernelHandle() = default;
   explicit KernelHandle(Slot* slot) : slot_(slot) {}
   Slot& slot() const;
+  /// Launches what serves now. Where nothing serves yet it waits or throws, as the kernel was prepared to.
+  template <class Tensors>
+  void launch_with(const Tensors& tensors, Stream stream) const;
 
  private:
   Slot* slot_ = nullptr;

@@ -14,15 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/attention/planner.h"
-#include "kernelwright/generator/problem/config.h"
-#include "kernelwright/generator/problem/schedule.h"
-#include "kernelwright/runtime/attention/launch.h"
-#include "kernelwright/runtime/binary/fork_guard.h"
-#include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/runtime/engine/latency.h"
-#include "kernelwright/runtime/gemm/launch.h"
-#include "kernelwright/runtime/quantize/launch.h"
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/process/fork_guard.h"
+#include "kernelwright/runtime/process/latency.h"
+#include "kernelwright/runtime/slot/kernel_handle.h"
+#include "kernelwright/runtime/slot/readiness.h"
 
 namespace kernelwright::detail {
 
@@ -37,40 +33,15 @@ struct SlotShared {
   std::atomic<std::uint64_t> fallback_launches{0}, capture_misses{0};
   std::uint32_t launch_sampling = 0;  // EngineOptions', fixed before any slot is made
   LatencyHistogram launches{kFirstLaunchNs};
-  /// Looks at the data of a launch before it is queued (EngineOptions::check_data); empty: nobody does. Set once.
-  std::function<void(const LoadedAttention&, const AttentionTensors&, Stream)> check_data;
 };
 
-/// What the engine is told by a kind of problem; runtime/attention/launch.h, runtime/gemm/launch.h and
-/// runtime/quantize/launch.h have the functions.
-struct AttentionKind {
-  static constexpr const char* handle = "AttentionKernel";
-  using Problem = AttentionProblem;
-  using Schedule = AttentionSchedule;
-  using Plan = AttentionPlan;
-  using Loaded = LoadedAttention;
-  using Config = AttentionConfig;
-};
-struct GemmKind {
-  static constexpr const char* handle = "GemmKernel";
-  using Problem = GemmProblem;
-  using Schedule = GemmSchedule;
-  using Plan = GemmPlan;
-  using Loaded = LoadedGemm;
-  using Config = GemmConfig;
-};
-
-struct QuantizeKind {
-  static constexpr const char* handle = "QuantizeKernel";
-  using Problem = QuantizeProblem;
-  using Schedule = QuantizeSchedule;
-  using Plan = QuantizePlan;
-  using Loaded = LoadedQuantize;
-};
-
+/// One problem on one device. `Kind` is a struct that the problem's own folder has (runtime/attention/kind.h and its
+/// like): its types, the name of its handle, how it is planned and how it is launched.
 template <class Kind>
 struct KernelSlot {
   using Loaded = typename Kind::Loaded;
+  /// Looks at the data of a launch before it is queued.
+  using CheckData = std::function<void(const Loaded&, const typename Kind::Tensors&, Stream)>;
 
   // Fixed before anyone else sees the slot.
   typename Kind::Problem problem;
@@ -82,6 +53,7 @@ struct KernelSlot {
   OnMiss on_miss = OnMiss::kBlock;
   Device* device = nullptr;
   SlotShared* shared = nullptr;
+  const CheckData* check_data = nullptr;  // of EngineOptions::check_data; null: launches are not looked at
 
   // Read by launches, without the lock; written under it. Once it is not null, promote() alone changes it.
   std::atomic<const Loaded*> serving{nullptr};

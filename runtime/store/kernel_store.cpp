@@ -4,8 +4,8 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/compile/line_info.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 namespace kernelwright {
 

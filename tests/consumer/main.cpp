@@ -4,7 +4,7 @@
 
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/runtime/engine/events.h"
+#include "kernelwright/runtime/process/events.h"
 
 int main(int argc, char**) {
   if (argc > 1) kernelwright::Engine engine;  // never: to be linked is enough

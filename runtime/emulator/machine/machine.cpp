@@ -17,7 +17,7 @@
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/machine/cluster_run.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright::emulator {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/binary/fork_guard.h"
+#include "kernelwright/runtime/process/fork_guard.h"
 #include "runtime/cache/testing.h"
 
 namespace kernelwright {

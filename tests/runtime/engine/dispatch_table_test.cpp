@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "kernelwright/runtime/attention/kind.h"
+#include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
 
 namespace kernelwright {

@@ -3,8 +3,8 @@
 
 #include "kernelwright/runtime/c/c_api.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
-#include "kernelwright/runtime/engine/latency.h"
 #include "kernelwright/runtime/engine/prometheus.h"
+#include "kernelwright/runtime/process/latency.h"
 #include "runtime/c/c_api_in_c_test.h"
 #include "runtime/cache/testing.h"
 #include "runtime/engine/engine_fixture.h"

@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "kernelwright/runtime/binary/interrupt.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
+#include "kernelwright/runtime/process/interrupt.h"
 #include "runtime/engine/engine_fixture.h"
 
 namespace kernelwright::testing {

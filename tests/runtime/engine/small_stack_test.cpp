@@ -11,7 +11,7 @@
 
 #include "kernelwright/runtime/c/c_api.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright {
 namespace {

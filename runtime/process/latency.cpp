@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/engine/latency.h"
+#include "kernelwright/runtime/process/latency.h"
 
 #include <algorithm>
 

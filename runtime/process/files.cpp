@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/cache/files.h"
+#include "kernelwright/runtime/process/files.h"
 
 #include <unistd.h>
 

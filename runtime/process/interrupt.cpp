@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/binary/interrupt.h"
+#include "kernelwright/runtime/process/interrupt.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

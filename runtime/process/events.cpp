@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/engine/events.h"
+#include "kernelwright/runtime/process/events.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // One registry of the process' fork-safe mutexes, walked by pthread_atfork handlers.
-#include "kernelwright/runtime/binary/fork_guard.h"
+#include "kernelwright/runtime/process/fork_guard.h"
 
 #include <pthread.h>
 

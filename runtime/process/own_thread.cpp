@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/machine/own_thread.h"
+#include "kernelwright/runtime/process/own_thread.h"
 
 #include <cstdint>
 #include <memory>
