@@ -1,7 +1,8 @@
 #include "kernelwright/runtime/attention/launch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "contract/attention_decode_sm90.h"
@@ -12,6 +13,8 @@
 #include "kernelwright/generator/problem/range_mask.h"
 #include "kernelwright/runtime/attention/arguments.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
+#include "kernelwright/runtime/launch/packing.h"
+#include "kernelwright/runtime/launch/rules.h"
 
 namespace kernelwright::detail {
 
@@ -20,45 +23,28 @@ namespace {
 using contract::AttentionParams;
 using contract::CombineParams;
 
-template <class T>
-T* pointer(DevicePtr address) {
-  return reinterpret_cast<T*>(address);
-}
-
 contract::Strides packed(const TensorStrides& strides) { return {strides.batch, strides.token, strides.head}; }
-
-LaunchConfig config_of(const LaunchPlan& plan, bool pdl) {
-  LaunchConfig config;
-  config.pdl = pdl;
-  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
-  config.block = plan.block;
-  config.cluster[0] = plan.cluster;
-  config.shared_bytes = plan.shared_bytes;
-  return config;
-}
 
 /// Throws every broken rule at once. Not inlined: the messages would crowd the hot path out of the cache.
 [[gnu::noinline]] void check_each(const LoadedAttention& kernel, const AttentionTensors& tensors,
                                   const ResolvedStrides& strides) {
-  std::vector<Violation> violations;
-  check_arguments(kernel, tensors, strides, [&](bool broken, const char* path, const auto& message) {
-    if (broken) violations.push_back({std::string("/tensors") + path, message()});
-  });
-  if (!violations.empty()) throw ConfigError(std::move(violations));
+  if (auto violations = broken_rules(kernel, tensors, strides); !violations.empty())
+    throw ConfigError(std::move(violations));
 }
 
+class WorkspaceRules : public ArgumentRules {
+ public:
+  WorkspaceRules(const AttentionTensors& tensors, const AttentionLaunch& launch) {
+    workspace(tensors.workspace, tensors.workspace_bytes, launch.workspace_bytes, [&] {
+      return fmt::format(
+          "{}; see AttentionKernel::workspace_bytes()",
+          launch.queued ? "for the queue of tiles" : fmt::format("to merge {} parts of the keys", launch.num_splits));
+    });
+  }
+};
+
 [[gnu::cold, noreturn]] void refuse_workspace(const AttentionTensors& tensors, const AttentionLaunch& launch) {
-  if (launch.workspace_bytes > tensors.workspace_bytes || !tensors.workspace)
-    throw ConfigError("/tensors/workspace",
-                      fmt::format("{} bytes are given and {} are needed {}; see AttentionKernel::workspace_bytes()",
-                                  tensors.workspace ? tensors.workspace_bytes : 0, launch.workspace_bytes,
-                                  launch.queued ? "for the queue of tiles"
-                                                : fmt::format("to merge {} parts of the keys", launch.num_splits)));
-  if (tensors.workspace & 15)
-    throw ConfigError("/tensors/workspace",
-                      fmt::format("address {:#x} is not a multiple of 16; give an aligned one", tensors.workspace));
-  throw ConfigError("/tensors/workspace", fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach",
-                                                      launch.workspace_bytes, tensors.workspace));
+  throw ConfigError(WorkspaceRules(tensors, launch).broken());
 }
 
 [[gnu::cold, noreturn]] void refuse_grid(const AttentionTensors& tensors) {
@@ -126,26 +112,20 @@ AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensor
   };
 }
 
-void encode(const LoadedAttention& kernel, contract::TensorMap& to, const TensorMapRequest& request) {
-  const TensorMap map = kernel.device->encode_tensor_map(request);
-  static_assert(sizeof to == sizeof map && alignof(contract::TensorMap) == alignof(TensorMap));
-  std::memcpy(&to, &map, sizeof map);
-}
-
 /// attention_sm90, attention_decode_sm90 and attention_sm100.
 void launch_mapped(const LoadedAttention& kernel, const AttentionTensors& tensors, const ResolvedStrides& strides,
                    const AttentionLaunch& launch, const AttentionParams& params, Stream stream) {
   const AttentionTensorMaps wanted = tensor_maps_of(kernel, tensors, strides);
   const auto launch_with = [&](auto& all) {
-    if constexpr (requires { all.q; }) encode(kernel, all.q, wanted.q);
+    if constexpr (requires { all.q; }) encode(*kernel.device, all.q, wanted.q);
     if (!wanted.gathers) {
-      encode(kernel, all.k, wanted.k);
-      encode(kernel, all.v, wanted.v);
+      encode(*kernel.device, all.k, wanted.k);
+      encode(*kernel.device, all.v, wanted.v);
     }
     if constexpr (requires { all.q_rope; })
       if (kernel.spec.rope_width > 0) {
-        encode(kernel, all.q_rope, wanted.q_rope);
-        encode(kernel, all.k_rope, wanted.k_rope);
+        encode(*kernel.device, all.q_rope, wanted.q_rope);
+        encode(*kernel.device, all.k_rope, wanted.k_rope);
         all.rope_head_step = wanted.one_rope ? 0 : 1;
       }
     all.attention = params;
@@ -226,10 +206,7 @@ void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
   loaded.main_binary = std::move(binaries[0]);
   if (const AttentionSpec& spec = loaded.spec; spec.form() == AttentionForm::kHopperPrefill && spec.cluster_m > 1) {
     // A persistent grid of more clusters than the device holds at a time would run twice as long.
-    LaunchConfig config;
-    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(spec.cluster_m);
-    config.block = static_cast<std::uint32_t>(spec.threads());
-    config.shared_bytes = shared_bytes(spec);
+    const LaunchConfig config = config_of_cluster(spec.cluster_m, spec.threads(), shared_bytes(spec));
     loaded.num_sms = loaded.device->max_active_clusters(*kernels[0], config) * spec.cluster_m;
   }
   if (kernels.size() == 1) return;
@@ -245,28 +222,26 @@ void attach(LoadedAttention& loaded, const LoadedAttention& twin) {
   loaded.combine_binary = twin.combine_binary;
 }
 
-AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept {
-  return {
-      .batch = tensors.batch,
-      .q_heads = problem.heads.q,
-      .kv_heads = problem.heads.kv,
-      .q_len = tensors.q_len,
-      .kv_len = tensors.kv_len,
-      .q_tokens = problem.q_layout == QLayout::kRagged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len,
-      .sm_budget = tensors.sm_budget};
+AttentionExtent extent_of(Heads heads, QLayout layout, const AttentionTensors& tensors) noexcept {
+  return {.batch = tensors.batch,
+          .q_heads = heads.q,
+          .kv_heads = heads.kv,
+          .q_len = tensors.q_len,
+          .kv_len = tensors.kv_len,
+          .q_tokens = query_rows(layout, tensors),
+          .sm_budget = tensors.sm_budget};
 }
 
 void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
   const ResolvedStrides strides = resolve_strides(kernel, tensors);
   const bool ragged = kernel.spec.q_layout == QLayout::kRagged;
-  const std::int64_t rows = ragged ? tensors.q_tokens : std::int64_t{tensors.batch} * tensors.q_len;
+  const AttentionExtent extent = extent_of({kernel.q_heads, kernel.kv_heads}, kernel.spec.q_layout, tensors);
+  const std::int64_t rows = extent.q_tokens;
   const bool empty = rows == 0 && tensors.batch >= 0 && tensors.q_len >= 0 && tensors.kv_len >= 0;
   if (empty) return;  // null operands are fine: there are no rows
 
   if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
 
-  const AttentionExtent extent{tensors.batch,  kernel.q_heads, kernel.kv_heads,  tensors.q_len,
-                               tensors.kv_len, rows,           tensors.sm_budget};
   const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
   constexpr std::uint32_t kMostCtas = 0x7fffffff;  // of a grid, along x
   if (launch.main.grid[0] > kMostCtas) [[unlikely]]

@@ -48,7 +48,8 @@ void attach(LoadedAttention& loaded, std::vector<const LoadedKernel*> kernels,
 /// Those that another problem has loaded.
 void attach(LoadedAttention& loaded, const LoadedAttention& twin);
 
-AttentionExtent extent_of(const AttentionProblem& problem, const AttentionTensors& tensors) noexcept;
+/// What a launch of `tensors` is planned for.
+AttentionExtent extent_of(Heads heads, QLayout layout, const AttentionTensors& tensors) noexcept;
 
 /// Parts that a launch of `plan` may be told to make: as plan_launch takes it.
 int forced_splits(const AttentionPlan& plan) noexcept;

@@ -6,69 +6,16 @@
 #include <cmath>
 #include <utility>
 
-#include "contract/gemm_params.h"
-#include "contract/gemm_sm100.h"
-#include "contract/shared_slab.h"
+#include "contract/block_scales.h"
+#include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/runtime/launch/rules.h"
 
 namespace kernelwright::detail {
 namespace {
 
-constexpr DevicePtr kRowAlignment = 16;
-
 bool along_k_a(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kNn; }
 bool along_k_b(OperandLayout layout) { return layout == OperandLayout::kNt || layout == OperandLayout::kTt; }
-
-Swizzle swizzle_of(int bytes) {
-  return bytes == 128 ? Swizzle::k128B : bytes == 64 ? Swizzle::k64B : bytes == 32 ? Swizzle::k32B : Swizzle::kNone;
-}
-
-/// Of block-scaled operands: atoms of scales of 128 rows, side by side along k.
-std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) {
-  return contract::scale_atoms_of_row(static_cast<std::int32_t>(k), scale_vector(dtype));
-}
-
-/// The map of boxes of `matrix`.
-TensorMapRequest map_of(const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
-  TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
-  map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
-  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
-  // Of one row: any legal stride.
-  constexpr std::uint64_t kStep = kRowAlignment;
-  map.strides_bytes[0] = matrix.rows > 1 ? static_cast<std::uint64_t>(matrix.stride_bytes())
-                                         : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
-  map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
-  map.box[0] = static_cast<std::uint32_t>(box_columns);
-  map.box[1] = static_cast<std::uint32_t>(box_rows);
-  return map;
-}
-
-/// Packed elements of 4 bits as the bytes that hold them.
-Matrix as_bytes(Matrix matrix) {
-  if (bits_of(matrix.dtype) != 4) return matrix;
-  matrix.dtype = DType::kE4m3;
-  matrix.columns = (matrix.columns + 1) / 2;
-  matrix.stride = (matrix.stride + 1) / 2;
-  return matrix;
-}
-
-/// Atoms of scales, [rows / 128][stride][512 bytes], as words.
-TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t rows, std::int64_t stride, int box_atoms,
-                           int box_rows) {
-  constexpr int kAtom = contract::kScaleAtomBytes;
-  TensorMapRequest map{.address = address, .dtype = DType::kF32, .rank = 3, .swizzle = Swizzle::kNone};
-  map.dims[0] = kAtom / 4;
-  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, atoms));
-  map.dims[2] = static_cast<std::uint64_t>((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
-  map.strides_bytes[0] = kAtom;
-  // Of one row: any legal stride.
-  map.strides_bytes[1] = (map.dims[2] > 1 ? static_cast<std::uint64_t>(stride) : map.dims[1]) * kAtom;
-  map.l2_promotion_bytes = 128;
-  map.box[0] = kAtom / 4;
-  map.box[1] = static_cast<std::uint32_t>(box_atoms);
-  map.box[2] = static_cast<std::uint32_t>(box_rows);
-  return map;
-}
 
 std::int64_t or_contiguous(std::int64_t stride, std::int64_t columns) { return stride ? stride : columns; }
 
@@ -81,168 +28,203 @@ bool fits(const Matrix& matrix, bool aligned) {
   return matrix.address && (!aligned || (low & (kRowAlignment - 1)) == 0);
 }
 
-std::string beyond_memory(const Matrix& matrix) {
-  return fmt::format(
-      "{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
-      "reach, or to more than {} bytes",
-      matrix.stride, to_string(matrix.dtype), matrix.rows, matrix.address, kMostBytes);
-}
+class GemmRules : public ArgumentRules {
+ public:
+  GemmRules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices)
+      : kernel_(kernel), spec_(spec), tensors_(tensors), of_(matrices) {
+    numbers();
+    operands();
+    epilogue();
+    scales();
+    whole_device();
+  }
 
-/// Calls `bad(broken, path, message)` for every rule, where message() makes the text.
-template <class Bad>
-void check(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t, const GemmMatrices& of, Bad&& bad) {
-  const auto matrix = [&](const char* name, const Matrix& matrix, bool aligned) {
-    const std::string path = std::string("/") + name, stride = path + "_stride";
-    bad(!matrix.address, path, [&] { return std::string("is null; give a device address"); });
-    bad(aligned && (matrix.address & (kRowAlignment - 1)) != 0, path, [&] {
-      return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", matrix.address, kRowAlignment);
-    });
-    bad(matrix.stride < matrix.columns, stride,
-        [&] { return fmt::format("{} is less than the {} elements of a row", matrix.stride, matrix.columns); });
-    const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
-    bad(aligned && matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
-      return fmt::format(
-          "{} elements of {} put rows off their 16-byte boundaries, from where they are copied; "
-          "pad rows to a multiple of {}",
-          matrix.stride, to_string(matrix.dtype), step);
-    });
-    bad(matrix.stride >= matrix.columns && !matrix.fits_memory(), stride, [&] { return beyond_memory(matrix); });
-  };
-  // Of what a kernel reads or writes through a tensor map.
-  const auto mapped_stride = [&](const char* path, std::int64_t rows, CheckedInt stride, int bytes) {
-    const std::int64_t apart = (stride * bytes).or_most();
-    bad(rows > 1 && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
-      return fmt::format("brings rows {} bytes apart, and tensor maps take less than {}; pad rows less", apart,
-                         kTensorMapStrideBytes);
-    });
-  };
-  const auto mapped_rows = [&](const char* path, const Matrix& matrix) {
-    mapped_stride(path, matrix.rows, matrix.stride_bytes(), 1);
-  };
-  bad(t.m < 0, "/m", [&] { return fmt::format("{} is negative", t.m); });
-  bad(t.m > most_rows(spec), "/m", [&] {
+ private:
+  void numbers();
+  void operands();
+  void operand(const char* path, const Matrix& matrix, bool aligned);
+  void mapped_rows(const char* path, const Matrix& matrix);
+  void mapped_stride(const char* path, std::int64_t rows, CheckedInt stride, int bytes);
+  void epilogue();
+  void optional(const char* path, DevicePtr address, bool wanted, int alignment, const char* what);
+  void scales();
+  void block_scales();
+  void atom_scales();
+  void scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes);
+  void whole_device();
+
+  const LoadedGemm& kernel_;
+  const GemmSpec& spec_;
+  const GemmTensors& tensors_;
+  const GemmMatrices& of_;
+  const bool mapped_ = spec_.family != Family::kPortable;  // that family stores elements
+};
+
+void GemmRules::numbers() {
+  const int m = tensors_.m;
+  not_negative("/m", m);
+  bad(m > most_rows(spec_), "/m", [&] {
     return fmt::format(
         "{} is more than {} rows, 2^31 less those of a cluster's tiles, to which the kernel counts in "
         "32 bits",
-        t.m, most_rows(spec));
+        m, most_rows(spec_));
   });
-  const std::int64_t items = count_items(spec, {t.m, kernel.n, kernel.k, 0});
-  bad(t.m <= most_rows(spec) && items > kMostItems, "/m", [&] {
-    return fmt::format("{} rows and {} columns are {} tiles of {} x {}{}, and a launch has at most {}", t.m, kernel.n,
-                       items, spec.swap_ab ? spec.block_n : spec.block_m, spec.swap_ab ? spec.block_m : spec.block_n,
-                       spec.split_k > 1 ? fmt::format(" in {} parts of k", spec.split_k) : "", kMostItems);
+  const std::int64_t items = count_items(spec_, {m, kernel_.n, kernel_.k, 0});
+  bad(m <= most_rows(spec_) && items > kMostItems, "/m", [&] {
+    return fmt::format("{} rows and {} columns are {} tiles of {} x {}{}, and a launch has at most {}", m, kernel_.n,
+                       items, spec_.swap_ab ? spec_.block_n : spec_.block_m,
+                       spec_.swap_ab ? spec_.block_m : spec_.block_n,
+                       spec_.split_k > 1 ? fmt::format(" in {} parts of k", spec_.split_k) : "", kMostItems);
   });
-  bad(!std::isfinite(t.alpha), "/alpha", [&] { return fmt::format("{} is not finite", t.alpha); });
-  bad(!std::isfinite(t.beta), "/beta", [&] { return fmt::format("{} is not finite", t.beta); });
-  bad(t.sm_budget < 0, "/sm_budget", [&] { return fmt::format("{} is negative; 0 takes all SMs", t.sm_budget); });
-  bad(t.pdl && !kernel.has_pdl, "/pdl", [&] {
-    return fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
-                       arch_info(spec.arch).name);
-  });
-  if (kernel.k > 0) {
-    matrix("a", of.a, true);
-    matrix("b", of.b, true);
-    bad(of.d.overlaps(of.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
-    bad(of.d.overlaps(of.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
+  bad(!std::isfinite(tensors_.alpha), "/alpha", [&] { return fmt::format("{} is not finite", tensors_.alpha); });
+  bad(!std::isfinite(tensors_.beta), "/beta", [&] { return fmt::format("{} is not finite", tensors_.beta); });
+  sm_budget(tensors_.sm_budget);
+  pdl(tensors_.pdl, kernel_.has_pdl, spec_.arch);
+}
+
+void GemmRules::operands() {
+  if (kernel_.k > 0) {
+    operand("/a", of_.a, true);
+    operand("/b", of_.b, true);
+    bad(of_.d.overlaps(of_.a), "/d", [] { return std::string("overlaps a, which is still read while d is written"); });
+    bad(of_.d.overlaps(of_.b), "/d", [] { return std::string("overlaps b, which is still read while d is written"); });
   }
-  const bool mapped = spec.family != Family::kPortable;  // that one stores elements
-  matrix("d", of.d, mapped);
-  if (mapped) {
-    if (kernel.k > 0) mapped_rows("/a_stride", of.a), mapped_rows("/b_stride", of.b);
-    mapped_rows("/d_stride", of.d);
-  }
-  bad(!mapped && t.d % static_cast<DevicePtr>(bits_of(spec.d) / 8) != 0, "/d", [&] {
-    return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", t.d, bits_of(spec.d) / 8);
-  });
-  const auto optional = [&](const char* path, DevicePtr address, bool wanted, int alignment, const char* what) {
-    bad(wanted && !address, path, [&] { return fmt::format("is null, and {}", what); });
-    bad(!wanted && address, path, [&] { return fmt::format("is given, and nothing reads it: not so that {}", what); });
-    bad(wanted && address % static_cast<DevicePtr>(alignment) != 0, path,
-        [&] { return fmt::format("address {:#x} is not a multiple of {}; give an aligned one", address, alignment); });
-  };
-  const int element = bits_of(spec.c) / 8;
-  optional("/c", t.c, spec.adds_c, element, "the epilogue has c");
-  optional("/bias", t.bias, spec.bias, element, "the epilogue has bias");
-  const bool per_block = spec.scales == ScaleKind::kPerBlock && kernel.k > 0;
-  const bool atoms = per_block && is_block_scaled(spec.a), blocks = per_block && !atoms;
-  const bool scaled = per_block || spec.scales == ScaleKind::kPerTensor || spec.scales == ScaleKind::kPerToken;
-  if (scaled || spec.scales == ScaleKind::kNone) {  // of no block at all they may be given
-    optional("/scale_a", t.scale_a, scaled, 4, "the operands have scales");
-    optional("/scale_b", t.scale_b, scaled, 4, "the operands have scales");
-  }
-  if (spec.adds_c && t.c) {
-    bad(of.c.stride < of.c.columns, "/c_stride",
-        [&] { return fmt::format("{} is less than the {} elements of a row", of.c.stride, of.c.columns); });
-    bad(of.c.stride >= of.c.columns && !of.c.fits_memory(), "/c_stride", [&] { return beyond_memory(of.c); });
-    const bool same = of.c.address == of.d.address && of.c.stride_bytes() == of.d.stride_bytes() &&
-                      bits_of(of.c.dtype) == bits_of(of.d.dtype);
-    bad(of.d.overlaps(of.c) && !same, "/d",
-        [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
-  }
-  const auto scales_fit = [&](const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {
-    const CheckedInt apart = CheckedInt(stride) * bytes;
-    const auto all = static_cast<std::uint64_t>((apart * std::max<std::int64_t>(rows, 1)).or_most());
-    bad(stride > 0 && !is_span(address, all), path, [&] {
-      return fmt::format(
-          "{} brings {} rows of scales at {:#x} behind what 64-bit addresses reach, or to more than {} "
-          "bytes",
-          stride, rows, address, kMostBytes);
-    });
-    if (mapped) mapped_stride(path, rows, stride, bytes);
-  };
-  if (blocks) {
-    const std::int64_t k_blocks = (kernel.k + 127) / 128;
-    scales_fit("/scale_a_stride", t.scale_a, k_blocks, of.scale_a_stride, 4);
-    scales_fit("/scale_b_stride", t.scale_b, (kernel.n + 127) / 128, of.scale_b_stride, 4);
-    bad(of.scale_a_stride < t.m || of.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
-      return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of.scale_a_stride, t.m,
-                         (std::int64_t{t.m} + 3) / 4 * 4);
-    });
-    bad((t.scale_a & (kRowAlignment - 1)) != 0, "/scale_a",
-        [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", t.scale_a); });
-    bad(of.scale_b_stride < k_blocks, "/scale_b_stride", [&] {
-      return fmt::format("{} is less than the {} blocks of 128 that k = {} has", of.scale_b_stride, k_blocks, kernel.k);
-    });
-  }
-  if (atoms) {
-    const std::int64_t needed = scale_atoms_of_row(kernel.k, spec.a);
-    constexpr std::int64_t kRows = contract::kScaleAtomRows;
-    constexpr int kBytes = contract::kScaleAtomBytes;
-    scales_fit("/scale_a_stride", t.scale_a, (t.m + kRows - 1) / kRows, of.scale_a_stride, kBytes);
-    scales_fit("/scale_b_stride", t.scale_b, (kernel.n + kRows - 1) / kRows, of.scale_b_stride, kBytes);
-    const auto operand = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
-      bad((address & (kRowAlignment - 1)) != 0, path,
-          [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", address); });
-      bad(stride < needed, path + "_stride", [&] {
-        return fmt::format("{} is less than the {} atoms of scales, of {} elements each, that k = {} has", stride,
-                           needed, contract::kScaleAtomScales * scale_vector(spec.a), kernel.k);
-      });
-    };
-    operand("/scale_a", t.scale_a, of.scale_a_stride);
-    operand("/scale_b", t.scale_b, of.scale_b_stride);
-  }
-  const GemmExtent extent{t.m, kernel.n, kernel.k, t.sm_budget};
-  bad(t.sm_budget > 0 && takes_all_sms(spec), "/sm_budget", [&] {
-    return fmt::format(
-        "is {}, and the kernel for {} rows takes all SMs, for {}; 0, or a schedule with {}, would do", t.sm_budget, t.m,
-        spec.split_k > 1 ? "parts of k wait for each other" : "CTAs that are done take over tiles that wait",
-        spec.family == Family::kHopper ? "split_k 1"
-        : spec.split_k > 1             ? "split_k 1 and scheduler \"persistent\""
-                                       : "scheduler \"persistent\"");
-  });
-  if (const std::uint64_t needed = plan_workspace(spec, extent).bytes; needed > 0) {
-    bad(!t.workspace || t.workspace_bytes < needed, "/workspace", [&] {
-      return fmt::format("{} bytes are given and {} are needed to add {} parts of k; see GemmKernel::workspace_bytes()",
-                         t.workspace ? t.workspace_bytes : 0, needed, spec.split_k);
-    });
-    bad((t.workspace & (kRowAlignment - 1)) != 0, "/workspace",
-        [&] { return fmt::format("address {:#x} is not a multiple of 16; give an aligned one", t.workspace); });
-    bad(!is_span(t.workspace, needed), "/workspace",
-        [&] { return fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", needed, t.workspace); });
+  operand("/d", of_.d, mapped_);
+  if (mapped_) {
+    if (kernel_.k > 0) mapped_rows("/a_stride", of_.a), mapped_rows("/b_stride", of_.b);
+    mapped_rows("/d_stride", of_.d);
+  } else {
+    aligned("/d", tensors_.d, bits_of(spec_.d) / 8);
   }
 }
 
+/// `rows_aligned`: each row begins at a multiple of kRowAlignment.
+void GemmRules::operand(const char* path, const Matrix& matrix, bool rows_aligned) {
+  const std::string stride = std::string(path) + "_stride";
+  not_null(path, matrix.address);
+  if (rows_aligned) aligned(path, matrix.address, kRowAlignment);
+  row_holds(stride, matrix);
+  const int step = static_cast<int>(kRowAlignment) * 8 / bits_of(matrix.dtype);
+  bad(rows_aligned && matrix.rows > 1 && matrix.stride % step != 0, stride, [&] {
+    return fmt::format(
+        "{} elements of {} put rows off their 16-byte boundaries, from where they are copied; "
+        "pad rows to a multiple of {}",
+        matrix.stride, to_string(matrix.dtype), step);
+  });
+  within_memory(stride, matrix);
+}
+
+void GemmRules::mapped_rows(const char* path, const Matrix& matrix) {
+  mapped_stride(path, matrix.rows, matrix.stride_bytes(), 1);
+}
+
+/// Of what a kernel reads or writes through a tensor map.
+void GemmRules::mapped_stride(const char* path, std::int64_t rows, CheckedInt stride, int bytes) {
+  const std::int64_t apart = (stride * bytes).or_most();
+  bad(rows > 1 && apart >= kTensorMapStrideBytes && apart <= kMostBytes, path, [&] {
+    return fmt::format("brings rows {} bytes apart, and tensor maps take less than {}; pad rows less", apart,
+                       kTensorMapStrideBytes);
+  });
+}
+
+void GemmRules::epilogue() {
+  const int element = bits_of(spec_.c) / 8;
+  optional("/c", tensors_.c, spec_.adds_c, element, "the epilogue has c");
+  optional("/bias", tensors_.bias, spec_.bias, element, "the epilogue has bias");
+  if (!spec_.adds_c || !tensors_.c) return;
+  row_holds("/c_stride", of_.c);
+  within_memory("/c_stride", of_.c);
+  const bool same = of_.c.address == of_.d.address && of_.c.stride_bytes() == of_.d.stride_bytes() &&
+                    bits_of(of_.c.dtype) == bits_of(of_.d.dtype);
+  bad(of_.d.overlaps(of_.c) && !same, "/d",
+      [] { return std::string("overlaps c without being it, element for element; give one of them other memory"); });
+}
+
+void GemmRules::optional(const char* path, DevicePtr address, bool wanted, int alignment, const char* what) {
+  bad(wanted && !address, path, [&] { return fmt::format("is null, and {}", what); });
+  bad(!wanted && address, path, [&] { return fmt::format("is given, and nothing reads it: not so that {}", what); });
+  if (wanted) aligned(path, address, alignment);
+}
+
+void GemmRules::scales() {
+  const bool per_block = spec_.scales == ScaleKind::kPerBlock && kernel_.k > 0;
+  const bool scaled = per_block || spec_.scales == ScaleKind::kPerTensor || spec_.scales == ScaleKind::kPerToken;
+  if (scaled || spec_.scales == ScaleKind::kNone) {  // of no block at all they may be given
+    optional("/scale_a", tensors_.scale_a, scaled, 4, "the operands have scales");
+    optional("/scale_b", tensors_.scale_b, scaled, 4, "the operands have scales");
+  }
+  if (!per_block) return;
+  if (is_block_scaled(spec_.a))
+    atom_scales();
+  else
+    block_scales();
+}
+
+void GemmRules::block_scales() {
+  const std::int64_t k_blocks = (kernel_.k + 127) / 128;
+  scales_fit("/scale_a_stride", tensors_.scale_a, k_blocks, of_.scale_a_stride, 4);
+  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + 127) / 128, of_.scale_b_stride, 4);
+  bad(of_.scale_a_stride < tensors_.m || of_.scale_a_stride % 4 != 0, "/scale_a_stride", [&] {
+    return fmt::format("{} does not hold {} rows of a in a multiple of 4; {} would do", of_.scale_a_stride, tensors_.m,
+                       (std::int64_t{tensors_.m} + 3) / 4 * 4);
+  });
+  aligned("/scale_a", tensors_.scale_a, kRowAlignment);
+  bad(of_.scale_b_stride < k_blocks, "/scale_b_stride", [&] {
+    return fmt::format("{} is less than the {} blocks of 128 that k = {} has", of_.scale_b_stride, k_blocks, kernel_.k);
+  });
+}
+
+void GemmRules::atom_scales() {
+  const std::int64_t needed = scale_atoms_of_row(kernel_.k, spec_.a);
+  constexpr std::int64_t kRows = contract::kScaleAtomRows;
+  constexpr int kBytes = contract::kScaleAtomBytes;
+  scales_fit("/scale_a_stride", tensors_.scale_a, (tensors_.m + kRows - 1) / kRows, of_.scale_a_stride, kBytes);
+  scales_fit("/scale_b_stride", tensors_.scale_b, (kernel_.n + kRows - 1) / kRows, of_.scale_b_stride, kBytes);
+  const auto atoms = [&](const std::string& path, DevicePtr address, std::int64_t stride) {
+    aligned(path, address, kRowAlignment);
+    bad(stride < needed, path + "_stride", [&] {
+      return fmt::format("{} is less than the {} atoms of scales, of {} elements each, that k = {} has", stride, needed,
+                         contract::kScaleAtomScales * scale_vector(spec_.a), kernel_.k);
+    });
+  };
+  atoms("/scale_a", tensors_.scale_a, of_.scale_a_stride);
+  atoms("/scale_b", tensors_.scale_b, of_.scale_b_stride);
+}
+
+void GemmRules::scales_fit(const char* path, DevicePtr address, std::int64_t rows, std::int64_t stride, int bytes) {
+  const CheckedInt apart = CheckedInt(stride) * bytes;
+  const auto all = static_cast<std::uint64_t>((apart * std::max<std::int64_t>(rows, 1)).or_most());
+  bad(stride > 0 && !is_span(address, all), path, [&] {
+    return fmt::format(
+        "{} brings {} rows of scales at {:#x} behind what 64-bit addresses reach, or to more than {} "
+        "bytes",
+        stride, rows, address, kMostBytes);
+  });
+  if (mapped_) mapped_stride(path, rows, stride, bytes);
+}
+
+/// What a launch takes of the device besides its operands.
+void GemmRules::whole_device() {
+  bad(tensors_.sm_budget > 0 && takes_all_sms(spec_), "/sm_budget", [&] {
+    return fmt::format(
+        "is {}, and the kernel for {} rows takes all SMs, for {}; 0, or a schedule with {}, would do",
+        tensors_.sm_budget, tensors_.m,
+        spec_.split_k > 1 ? "parts of k wait for each other" : "CTAs that are done take over tiles that wait",
+        spec_.family == Family::kHopper ? "split_k 1"
+        : spec_.split_k > 1             ? "split_k 1 and scheduler \"persistent\""
+                                        : "scheduler \"persistent\"");
+  });
+  const GemmExtent extent{tensors_.m, kernel_.n, kernel_.k, tensors_.sm_budget};
+  if (const std::uint64_t needed = plan_workspace(spec_, extent).bytes; needed > 0)
+    workspace(tensors_.workspace, tensors_.workspace_bytes, needed,
+              [&] { return fmt::format("to add {} parts of k; see GemmKernel::workspace_bytes()", spec_.split_k); });
+}
+
 }  // namespace
+
+std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept {
+  return contract::scale_atoms_of_row(static_cast<std::int32_t>(k), scale_vector(dtype));
+}
 
 GemmMatrices matrices_of(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& t) noexcept {
   const std::int64_t m = t.m, n = kernel.n, k = kernel.k;
@@ -275,69 +257,7 @@ bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTenso
 
 std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
                                     const GemmMatrices& matrices) {
-  std::vector<Violation> violations;
-  check(kernel, spec, tensors, matrices, [&](bool broken, const std::string& path, const auto& message) {
-    if (broken) violations.push_back({"/tensors" + path, message()});
-  });
-  return violations;
-}
-
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
-  // The kernel's view: rows of its tile are columns of d where operands are swapped.
-  const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
-  const auto operand = [&](const Matrix& matrix, TileSide side, int sharers) {
-    const contract::SharedSlab slab = shared_slab(spec, side);
-    return map_of(matrix, slab.width_elements(), (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
-  };
-  GemmTensorMaps maps;
-  maps.a = operand(rows, TileSide::kRows, 1);
-  maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
-  const auto stored = [&](int tile_columns) {
-    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
-    return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
-  };
-  const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
-  if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
-  if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
-  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0)) {
-    const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
-    maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
-    // Whole 16 bytes: what follows the last scale is the row's padding.
-    if (scales.rows > 1) maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
-  }
-  return maps;
-}
-
-BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
-                                                 const GemmMatrices& of) noexcept {
-  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
-  const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
-  const bool swap = spec.swap_ab;
-  const Matrix &rows = swap ? of.b : of.a, &columns = swap ? of.a : of.b;
-  const auto operand = [&](const Matrix& given, TileSide side, int sharers) {
-    const Matrix matrix = as_bytes(given);
-    const contract::SharedSlab slab = shared_slab(spec, side);
-    // Sharers bring some rows of each strip each or, with m or n innermost, some k of each box.
-    return map_of(matrix, slab.width() * 8 / bits_of(matrix.dtype),
-                  (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
-  };
-  BlackwellGemmTensorMaps maps;
-  maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
-  maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
-  const int stored = contract::blackwell_gemm_store_columns(shape);
-  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows, stored, Swizzle::kNone)
-                : map_of(of.d, stored, contract::kBlackwellGemmWarpRows, swizzle_of(stored * shape.d_bytes));
-  maps.has_scales = shape.scale_atoms > 0;
-  if (!maps.has_scales) return maps;
-  const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
-  const auto scales = [&](const Matrix& matrix, DevicePtr address, std::int64_t stride, int box_rows) {
-    return scale_map(address, atoms, matrix.rows, stride, shape.scale_atoms, box_rows);
-  };
-  maps.scales_a =
-      scales(rows, swap ? tensors.scale_b : tensors.scale_a, swap ? of.scale_b_stride : of.scale_a_stride, 1);
-  maps.scales_b = scales(columns, swap ? tensors.scale_a : tensors.scale_b,
-                         swap ? of.scale_a_stride : of.scale_b_stride, contract::blackwell_gemm_column_atoms(shape));
-  return maps;
+  return GemmRules(kernel, spec, tensors, matrices).broken();
 }
 
 }  // namespace kernelwright::detail

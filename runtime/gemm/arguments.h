@@ -1,7 +1,7 @@
-/// The rules that a GEMM's arguments obey, and the tensor maps that follow from them.
+/// The operands of a GEMM's launch, and the rules that its arguments obey.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
 #include "kernelwright/generator/error.h"
@@ -9,6 +9,12 @@
 #include "kernelwright/runtime/launch/matrix.h"
 
 namespace kernelwright::detail {
+
+/// Rows of operands that are read through tensor maps begin at multiples of so many bytes.
+inline constexpr int kRowAlignment = 16;
+
+/// Of block-scaled operands: atoms of scales of 128 rows, side by side along k.
+std::int64_t scale_atoms_of_row(std::int64_t k, DType dtype) noexcept;
 
 /// The operands with the contiguous strides filled in.
 struct GemmMatrices {
@@ -23,21 +29,5 @@ std::vector<Violation> broken_rules(const LoadedGemm& kernel, const GemmSpec& sp
 /// Whether one is. As cheap as can be.
 bool surely_fine(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
                  const GemmMatrices& matrices) noexcept;
-
-/// What a launch of gemm_sm90 passes: contract/gemm_params.h says what each map is.
-struct GemmTensorMaps {
-  TensorMapRequest a, b, d, d_tail, scales;
-  bool has_whole = false, has_tail = false;  // d and d_tail
-  bool has_scales = false;
-};
-GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
-
-/// The same of gemm_sm100: contract/gemm_sm100.h.
-struct BlackwellGemmTensorMaps {
-  TensorMapRequest a, b, d, scales_a, scales_b;
-  bool has_scales = false;
-};
-BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
-                                                 const GemmMatrices& matrices) noexcept;
 
 }  // namespace kernelwright::detail

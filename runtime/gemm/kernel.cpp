@@ -1,5 +1,7 @@
 #include "kernelwright/runtime/gemm/kernel.h"
 
+#include <algorithm>
+
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/slot/kernel_handle_impl.h"
 
@@ -11,7 +13,11 @@ void GemmKernel::launch(const GemmTensors& tensors, Stream stream) const { launc
 
 std::uint64_t GemmKernel::workspace_bytes(int m) const {
   const Slot& of = slot();
-  return m > 0 ? plan_workspace(of.plan.variant_for(m).spec, {m, of.problem.n, of.problem.k, 0}).bytes : 0;
+  const auto bytes = [&](const GemmPlan& plan) {
+    return plan_workspace(plan.variant_for(m).spec, {m, of.problem.n, of.problem.k, 0}).bytes;
+  };
+  if (m <= 0) return 0;  // nothing will be launched
+  return std::max(bytes(of.plan), of.fallback_plan ? bytes(*of.fallback_plan) : 0);
 }
 
 const std::string& GemmKernel::key(int m) const {

@@ -63,7 +63,7 @@ class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> 
 
   /// Bytes of GemmTensors::workspace that a launch of `m` rows takes: 0 but for kernels whose parts of k take turns.
   /// Needs no zeroing before any launch, and holds nothing between launches: those of one stream may share one buffer
-  /// as large as the largest answer, launches that may overlap need one each.
+  /// as large as the largest answer, launches that may overlap need one each. Covers the fallback as well.
   std::uint64_t workspace_bytes(int m) const;
 
   /// Hex of the cache key of the kernel that serves `m` rows.

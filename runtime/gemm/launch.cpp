@@ -1,7 +1,6 @@
 #include "kernelwright/runtime/gemm/launch.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "contract/gemm_params.h"
@@ -9,25 +8,16 @@
 #include "contract/gemm_sm100.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/gemm/arguments.h"
+#include "kernelwright/runtime/gemm/tensor_maps.h"
+#include "kernelwright/runtime/launch/packing.h"
 
 namespace kernelwright::detail {
 namespace {
-
-template <class T>
-const T* pointer(DevicePtr address) {
-  return reinterpret_cast<const T*>(address);
-}
 
 [[gnu::noinline]] void check_each(const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
                                   const GemmMatrices& matrices) {
   if (auto violations = broken_rules(kernel, spec, tensors, matrices); !violations.empty())
     throw ConfigError(std::move(violations));
-}
-
-void encode(Device& device, contract::TensorMap& to, const TensorMapRequest& request) {
-  const TensorMap map = device.encode_tensor_map(request);
-  static_assert(sizeof to == sizeof map);
-  std::memcpy(&to, &map, sizeof map);
 }
 
 /// Operands without a single element as ones of a zero, and past it TMA brings zeros. So are scales: of blocks one
@@ -43,8 +33,8 @@ constexpr std::size_t kZeroBytes = 4 * contract::kScaleAtomBytes;  // a slab has
 /// What both kinds of kernel take alike.
 template <class Params>
 void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& of, int band, bool bands_of_n) {
-  params.c = pointer<void>(tensors.c);
-  params.bias = pointer<void>(tensors.bias);
+  params.c = pointer<const void>(tensors.c);
+  params.bias = pointer<const void>(tensors.bias);
   params.c_stride = of.c.stride;
   params.alpha = tensors.alpha;
   params.beta = tensors.beta;
@@ -54,11 +44,11 @@ void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& 
 
 void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                   const GemmMatrices& of) {
-  params.a = pointer<void>(of.a.address);
-  params.b = pointer<void>(of.b.address);
-  params.d = reinterpret_cast<void*>(of.d.address);
-  params.scale_a = pointer<float>(tensors.scale_a);
-  params.scale_b = pointer<float>(tensors.scale_b);
+  params.a = pointer<const void>(of.a.address);
+  params.b = pointer<const void>(of.b.address);
+  params.d = pointer<void>(of.d.address);
+  params.scale_a = pointer<const float>(tensors.scale_a);
+  params.scale_b = pointer<const float>(tensors.scale_b);
   params.a_stride = of.a.stride;
   params.b_stride = of.b.stride;
   params.d_stride = of.d.stride;
@@ -74,8 +64,8 @@ template <class Params>
 void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, const GemmTensors& tensors,
                 const GemmMatrices& of) {
   const bool swap = spec.swap_ab;
-  params.scale_a = pointer<float>(swap ? tensors.scale_b : tensors.scale_a);
-  params.scale_b = pointer<float>(swap ? tensors.scale_a : tensors.scale_b);
+  params.scale_a = pointer<const float>(swap ? tensors.scale_b : tensors.scale_a);
+  params.scale_b = pointer<const float>(swap ? tensors.scale_a : tensors.scale_b);
   params.scale_a_stride = swap ? of.scale_b_stride : of.scale_a_stride;
   params.scale_b_stride = swap ? of.scale_a_stride : of.scale_b_stride;
   params.m = swap ? kernel.n : tensors.m;
@@ -114,9 +104,9 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
 void set_workspace(contract::TurnstileParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                    const GemmWorkspace& workspace, Stream stream) {
   if (workspace.bytes == 0) return;
-  params.begun = reinterpret_cast<std::uint32_t*>(tensors.workspace);
-  params.turns = reinterpret_cast<std::uint32_t*>(tensors.workspace + workspace.turns);
-  params.partials = reinterpret_cast<float*>(tensors.workspace + workspace.partials);
+  params.begun = pointer<std::uint32_t>(tensors.workspace);
+  params.turns = pointer<std::uint32_t>(tensors.workspace + workspace.turns);
+  params.partials = pointer<float>(tensors.workspace + workspace.partials);
   kernel.device->fill(tensors.workspace, 0, workspace.zeros, stream);
 }
 
@@ -156,10 +146,7 @@ void attach(LoadedGemm& loaded, std::vector<const LoadedKernel*> kernels,
     variant.binary = std::move(binaries[i]);
     const int cluster = variant.spec.cluster();
     if (cluster == 1) continue;
-    LaunchConfig config;
-    config.grid[0] = config.cluster[0] = static_cast<std::uint32_t>(cluster);
-    config.block = static_cast<std::uint32_t>(variant.spec.threads());
-    config.shared_bytes = shared_bytes(variant.spec);
+    const LaunchConfig config = config_of_cluster(cluster, variant.spec.threads(), shared_bytes(variant.spec));
     variant.max_clusters = loaded.device->max_active_clusters(*kernels[i], config);
   }
 }
@@ -182,12 +169,7 @@ void launch_gemm(const LoadedGemm& kernel, const GemmTensors& tensors, Stream st
 
   const GemmExtent extent{tensors.m, kernel.n, kernel.k, tensors.sm_budget};
   const LaunchPlan plan = plan_launch(spec, extent, kernel.num_sms, variant.max_clusters);
-  LaunchConfig config;
-  config.pdl = tensors.pdl;
-  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
-  config.block = plan.block;
-  config.cluster[0] = plan.cluster;
-  config.shared_bytes = plan.shared_bytes;
+  const LaunchConfig config = config_of(plan, tensors.pdl);
   const auto launch = [&](auto& params) {
     set_common(params, tensors, of, choose_band(spec, extent, kernel.num_sms, variant.max_clusters, variant.bands_of_n),
                variant.bands_of_n);

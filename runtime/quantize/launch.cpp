@@ -11,6 +11,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/launch/matrix.h"
+#include "kernelwright/runtime/launch/packing.h"
+#include "kernelwright/runtime/launch/rules.h"
 
 namespace kernelwright {
 
@@ -30,47 +32,31 @@ namespace {
 constexpr int kRowBytes = 16;       // rows of elements begin at multiples of so many
 constexpr int kWholeElements = 32;  // of k: blocks, and 16 bytes of the narrowest format
 
-std::vector<Violation> broken_rules(const LoadedQuantize& kernel, const QuantizeTensors& t, const Matrix& x,
-                                    const Matrix& elements) {
-  std::vector<Violation> violations;
-  const auto bad = [&](bool broken, const char* path, std::string message) {
-    if (broken) violations.push_back({path, std::move(message)});
-  };
-  const auto matrix = [&](const char* path, const char* stride_path, const Matrix& of, int alignment) {
-    bad(!of.address, path, "is null; give a device address");
-    bad(of.address % static_cast<DevicePtr>(alignment) != 0, path,
-        fmt::format("address {:#x} is not a multiple of {}; give an aligned one", of.address, alignment));
-    bad(of.stride < of.columns, stride_path,
-        fmt::format("{} is less than the {} elements of a row", of.stride, of.columns));
-    if (of.stride >= of.columns && !of.fits_memory())
-      bad(true, stride_path,
-          fmt::format("{} elements of {} from one row to the next bring {} rows at {:#x} behind what 64-bit addresses "
-                      "reach, or to more than {} bytes",
-                      of.stride, to_string(of.dtype), of.rows, of.address, kMostBytes));
-  };
-  matrix("/tensors/x", "/tensors/x_stride", x, bits_of(x.dtype) / 8);
-  matrix("/tensors/elements", "/tensors/elements_stride", elements, kRowBytes);
-  const int step = kRowBytes * 8 / bits_of(elements.dtype);
-  bad(elements.stride % step != 0, "/tensors/elements_stride",
-      fmt::format("{} elements of {} put rows off their 16-byte boundaries; pad rows to a multiple of {}",
-                  elements.stride, to_string(elements.dtype), step));
-  bad(elements.overlaps(x), "/tensors/elements", "overlaps x, which is still read while elements are written");
-  const Matrix scales{t.scales, DType::kE4m3, 1, quantize_scale_bytes(kernel.spec.to, t.rows, t.k), 0};
-  bad(!t.scales, "/tensors/scales", "is null; give a device address");
-  bad(t.scales % kRowBytes != 0, "/tensors/scales",
-      fmt::format("address {:#x} is not a multiple of {}; give an aligned one", t.scales, kRowBytes));
-  if (!scales.fits_memory())
-    bad(true, "/tensors/scales",
-        fmt::format("{} bytes at {:#x} end behind what 64-bit addresses reach", scales.columns, t.scales));
-  bad(scales.overlaps(x), "/tensors/scales", "overlaps x, which is still read while scales are written");
-  bad(scales.overlaps(elements), "/tensors/scales", "overlaps elements; give one of them other memory");
-  bad(!(t.tensor_scale > 0) || std::isinf(t.tensor_scale), "/tensors/tensor_scale",
-      fmt::format("{} does not divide; give a finite number above 0", t.tensor_scale));
-  bad(t.pdl && !kernel.has_pdl, "/tensors/pdl",
-      fmt::format("is true, and {} has no programmatic dependent launch, which begins with sm_90; leave it false",
-                  arch_info(kernel.spec.arch).name));
-  return violations;
-}
+class QuantizeRules : public ArgumentRules {
+ public:
+  QuantizeRules(const LoadedQuantize& kernel, const QuantizeTensors& t, const Matrix& x, const Matrix& elements) {
+    matrix("/x", x, bits_of(x.dtype) / 8);
+    matrix("/elements", elements, kRowBytes);
+    const int step = kRowBytes * 8 / bits_of(elements.dtype);
+    bad(elements.stride % step != 0, "/elements_stride", [&] {
+      return fmt::format("{} elements of {} put rows off their 16-byte boundaries; pad rows to a multiple of {}",
+                         elements.stride, to_string(elements.dtype), step);
+    });
+    bad(elements.overlaps(x), "/elements",
+        [] { return std::string("overlaps x, which is still read while elements are written"); });
+    const Matrix scales{t.scales, DType::kE4m3, 1, quantize_scale_bytes(kernel.spec.to, t.rows, t.k), 0};
+    not_null("/scales", t.scales);
+    aligned("/scales", t.scales, kRowBytes);
+    span_within_memory("/scales", t.scales, static_cast<std::uint64_t>(scales.columns));
+    bad(scales.overlaps(x), "/scales",
+        [] { return std::string("overlaps x, which is still read while scales are written"); });
+    bad(scales.overlaps(elements), "/scales",
+        [] { return std::string("overlaps elements; give one of them other memory"); });
+    bad(!(t.tensor_scale > 0) || std::isinf(t.tensor_scale), "/tensor_scale",
+        [&] { return fmt::format("{} does not divide; give a finite number above 0", t.tensor_scale); });
+    pdl(t.pdl, kernel.has_pdl, kernel.spec.arch);
+  }
+};
 
 /// What has to hold before any arithmetic on rows and k.
 std::vector<Violation> broken_extents(const QuantizeTensors& t) {
@@ -113,13 +99,13 @@ void launch_quantize(const LoadedQuantize& kernel, const QuantizeTensors& t, Str
   if (t.rows == 0 || t.k == 0) return;  // null tensors are fine: there is nothing in them
   const Matrix x{t.x, kernel.spec.from, t.rows, t.k, t.x_stride ? t.x_stride : t.k};
   const Matrix elements{t.elements, kernel.spec.to, t.rows, t.k, t.elements_stride ? t.elements_stride : t.k};
-  if (auto violations = broken_rules(kernel, t, x, elements); !violations.empty())
+  if (auto violations = QuantizeRules(kernel, t, x, elements).broken(); !violations.empty())
     throw ConfigError(std::move(violations));
 
   const contract::QuantizeParams params{
-      .x = reinterpret_cast<const void*>(t.x),
-      .elements = reinterpret_cast<void*>(t.elements),
-      .scales = reinterpret_cast<std::uint8_t*>(t.scales),
+      .x = pointer<const void>(t.x),
+      .elements = pointer<void>(t.elements),
+      .scales = pointer<std::uint8_t>(t.scales),
       .x_stride = x.stride,
       .row_bytes = elements.stride_bytes(),
       .rows = t.rows,
@@ -127,11 +113,7 @@ void launch_quantize(const LoadedQuantize& kernel, const QuantizeTensors& t, Str
       .tensor_scale = t.tensor_scale,
   };
   const LaunchPlan plan = plan_launch(kernel.spec, t.rows, t.k);
-  LaunchConfig config;
-  config.pdl = t.pdl;
-  for (int i = 0; i < 3; ++i) config.grid[i] = plan.grid[i];
-  config.block = plan.block;
-  kernel.device->launch(*kernel.kernel, config, &params, sizeof params, stream);
+  kernel.device->launch(*kernel.kernel, config_of(plan, t.pdl), &params, sizeof params, stream);
 }
 
 }  // namespace kernelwright::detail

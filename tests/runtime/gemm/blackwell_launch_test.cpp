@@ -2,6 +2,7 @@
 #include "contract/gemm_sm100.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"
+#include "kernelwright/runtime/gemm/tensor_maps.h"
 #include "runtime/engine/engine_fixture.h"
 
 namespace kernelwright::testing {

@@ -11,6 +11,7 @@
 #include "contract/gemm_params.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"
+#include "kernelwright/runtime/gemm/tensor_maps.h"
 #include "runtime/engine/engine_fixture.h"
 
 namespace kernelwright::testing {

@@ -1,0 +1,119 @@
+#include "kernelwright/runtime/gemm/tensor_maps.h"
+
+#include <algorithm>
+
+#include "contract/gemm_params.h"
+#include "contract/gemm_sm100.h"
+#include "contract/shared_slab.h"
+#include "kernelwright/generator/gemm/planner.h"
+
+namespace kernelwright::detail {
+namespace {
+
+Swizzle swizzle_of(int bytes) {
+  return bytes == 128 ? Swizzle::k128B : bytes == 64 ? Swizzle::k64B : bytes == 32 ? Swizzle::k32B : Swizzle::kNone;
+}
+
+/// The map of boxes of `matrix`.
+TensorMapRequest map_of(const Matrix& matrix, int box_columns, int box_rows, Swizzle swizzle) {
+  TensorMapRequest map{.address = matrix.address, .dtype = matrix.dtype, .rank = 2, .swizzle = swizzle};
+  map.dims[0] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.columns));
+  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, matrix.rows));
+  // Of one row: any legal stride.
+  constexpr std::uint64_t kStep = kRowAlignment;
+  map.strides_bytes[0] = matrix.rows > 1 ? static_cast<std::uint64_t>(matrix.stride_bytes())
+                                         : (static_cast<std::uint64_t>(matrix.row_bytes()) + kStep - 1) / kStep * kStep;
+  map.l2_promotion_bytes = 128;  // 256 bring the next slab, and cost large products up to 5 % on an H100
+  map.box[0] = static_cast<std::uint32_t>(box_columns);
+  map.box[1] = static_cast<std::uint32_t>(box_rows);
+  return map;
+}
+
+/// Packed elements of 4 bits as the bytes that hold them.
+Matrix as_bytes(Matrix matrix) {
+  if (bits_of(matrix.dtype) != 4) return matrix;
+  matrix.dtype = DType::kE4m3;
+  matrix.columns = (matrix.columns + 1) / 2;
+  matrix.stride = (matrix.stride + 1) / 2;
+  return matrix;
+}
+
+/// Atoms of scales, [rows / 128][stride][512 bytes], as words.
+TensorMapRequest scale_map(DevicePtr address, std::int64_t atoms, std::int64_t rows, std::int64_t stride, int box_atoms,
+                           int box_rows) {
+  constexpr int kAtom = contract::kScaleAtomBytes;
+  TensorMapRequest map{.address = address, .dtype = DType::kF32, .rank = 3, .swizzle = Swizzle::kNone};
+  map.dims[0] = kAtom / 4;
+  map.dims[1] = static_cast<std::uint64_t>(std::max<std::int64_t>(1, atoms));
+  map.dims[2] = static_cast<std::uint64_t>((rows + contract::kScaleAtomRows - 1) / contract::kScaleAtomRows);
+  map.strides_bytes[0] = kAtom;
+  // Of one row: any legal stride.
+  map.strides_bytes[1] = (map.dims[2] > 1 ? static_cast<std::uint64_t>(stride) : map.dims[1]) * kAtom;
+  map.l2_promotion_bytes = 128;
+  map.box[0] = kAtom / 4;
+  map.box[1] = static_cast<std::uint32_t>(box_atoms);
+  map.box[2] = static_cast<std::uint32_t>(box_rows);
+  return map;
+}
+
+}  // namespace
+
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& of) noexcept {
+  // The kernel's view: rows of its tile are columns of d where operands are swapped.
+  const Matrix &rows = spec.swap_ab ? of.b : of.a, &columns = spec.swap_ab ? of.a : of.b;
+  const auto operand = [&](const Matrix& matrix, TileSide side, int sharers) {
+    const contract::SharedSlab slab = shared_slab(spec, side);
+    return map_of(matrix, slab.width_elements(), (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
+  };
+  GemmTensorMaps maps;
+  maps.a = operand(rows, TileSide::kRows, 1);
+  maps.b = operand(columns, TileSide::kColumns, spec.cluster_m);
+  const auto stored = [&](int tile_columns) {
+    const contract::GemmStoreBox box = contract::gemm_store_box(bits_of(of.d.dtype) / 8, spec.swap_ab, tile_columns);
+    return map_of(of.d, box.columns, box.rows, swizzle_of(box.swizzle_bytes));
+  };
+  const int whole = contract::gemm_store_columns(bits_of(of.d.dtype) / 8), tail = spec.block_n % whole;
+  if ((maps.has_whole = spec.block_n >= whole)) maps.d = stored(whole);
+  if ((maps.has_tail = tail != 0)) maps.d_tail = stored(tail);
+  if ((maps.has_scales = spec.scales == ScaleKind::kPerBlock && of.a.columns > 0)) {
+    const Matrix scales{tensors.scale_a, DType::kF32, (of.a.columns + 127) / 128, of.a.rows, of.scale_a_stride};
+    maps.scales = map_of(scales, spec.swap_ab ? spec.block_n : spec.block_m, 1, Swizzle::kNone);
+    // Whole 16 bytes: what follows the last scale is the row's padding.
+    if (scales.rows > 1) maps.scales.strides_bytes[0] = static_cast<std::uint64_t>(of.scale_a_stride) * 4;
+  }
+  return maps;
+}
+
+BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
+                                                 const GemmMatrices& of) noexcept {
+  const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
+  const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);
+  const bool swap = spec.swap_ab;
+  const Matrix &rows = swap ? of.b : of.a, &columns = swap ? of.a : of.b;
+  const auto operand = [&](const Matrix& given, TileSide side, int sharers) {
+    const Matrix matrix = as_bytes(given);
+    const contract::SharedSlab slab = shared_slab(spec, side);
+    // Sharers bring some rows of each strip each or, with m or n innermost, some k of each box.
+    return map_of(matrix, slab.width() * 8 / bits_of(matrix.dtype),
+                  (slab.mn_major ? slab.depth() : slab.rows) / sharers, spec.swizzle);
+  };
+  BlackwellGemmTensorMaps maps;
+  maps.a = operand(rows, TileSide::kRows, boxes.a_sharers);
+  maps.b = operand(columns, TileSide::kColumns, boxes.b_sharers);
+  const int stored = contract::blackwell_gemm_store_columns(shape);
+  maps.d = swap ? map_of(of.d, contract::kBlackwellGemmWarpRows, stored, Swizzle::kNone)
+                : map_of(of.d, stored, contract::kBlackwellGemmWarpRows, swizzle_of(stored * shape.d_bytes));
+  maps.has_scales = shape.scale_atoms > 0;
+  if (!maps.has_scales) return maps;
+  const std::int64_t atoms = scale_atoms_of_row(of.a.columns, spec.a);
+  const auto scales = [&](const Matrix& matrix, DevicePtr address, std::int64_t stride, int box_rows) {
+    return scale_map(address, atoms, matrix.rows, stride, shape.scale_atoms, box_rows);
+  };
+  maps.scales_a =
+      scales(rows, swap ? tensors.scale_b : tensors.scale_a, swap ? of.scale_b_stride : of.scale_a_stride, 1);
+  maps.scales_b = scales(columns, swap ? tensors.scale_a : tensors.scale_b,
+                         swap ? of.scale_a_stride : of.scale_b_stride, contract::blackwell_gemm_column_atoms(shape));
+  return maps;
+}
+
+}  // namespace kernelwright::detail

@@ -1,0 +1,24 @@
+/// The tensor maps through which a GEMM's kernels read and write.
+#pragma once
+
+#include "kernelwright/runtime/gemm/arguments.h"
+
+namespace kernelwright::detail {
+
+/// What a launch of gemm_sm90 passes: contract/gemm_params.h says what each map is.
+struct GemmTensorMaps {
+  TensorMapRequest a, b, d, d_tail, scales;
+  bool has_whole = false, has_tail = false;  // d and d_tail
+  bool has_scales = false;
+};
+GemmTensorMaps tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors, const GemmMatrices& matrices) noexcept;
+
+/// The same of gemm_sm100: contract/gemm_sm100.h.
+struct BlackwellGemmTensorMaps {
+  TensorMapRequest a, b, d, scales_a, scales_b;
+  bool has_scales = false;
+};
+BlackwellGemmTensorMaps blackwell_tensor_maps_of(const GemmSpec& spec, const GemmTensors& tensors,
+                                                 const GemmMatrices& matrices) noexcept;
+
+}  // namespace kernelwright::detail
