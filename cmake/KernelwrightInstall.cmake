@@ -34,6 +34,7 @@ foreach(folder generator runtime)
           PATTERN "attention/arguments.h" EXCLUDE   # between .cpp files: it needs fmt
           PATTERN "attention/tensor_maps.h" EXCLUDE # likewise: it needs the one above
           PATTERN "slot/kernel_handle_impl.h" EXCLUDE
+          PATTERN "c/c_api_guard.h" EXCLUDE
           PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
           PATTERN "cuda/driver.h" EXCLUDE)         # likewise: it needs cuda.h
 endforeach()

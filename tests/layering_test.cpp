@@ -131,8 +131,9 @@ struct Library {
 const std::vector<Library>& libraries() {
   static const auto library_header = [](const std::string& path) {
     // Between .cpp files, not installed.
-    for (const char* inner : {"runtime/attention/arguments.h", "runtime/attention/tensor_maps.h",
-                              "runtime/slot/kernel_handle_impl.h", "generator/attention/family.h"})
+    for (const char* inner :
+         {"runtime/attention/arguments.h", "runtime/attention/tensor_maps.h", "runtime/slot/kernel_handle_impl.h",
+          "runtime/c/c_api_guard.h", "generator/attention/family.h"})
       if (path == inner) return false;
     return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
   };

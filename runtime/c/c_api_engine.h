@@ -1,4 +1,4 @@
-/// The C++ side of the C handles: for c_api.cpp, and for tests that bring their own Engine.
+/// The C++ side of the C handles: for c_api*.cpp, and for tests that bring their own Engine.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/machine/per_thread.h"
+#include "kernelwright/runtime/process/per_thread.h"
 
 namespace kernelwright {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/per_thread.h"
 #include "kernelwright/runtime/emulator/numbers/mma_block.h"
 #include "kernelwright/runtime/emulator/numbers/number_formats.h"
 #include "kernelwright/runtime/emulator/numbers/wgmma_block.h"
 #include "kernelwright/runtime/emulator/ops/matrix/wgmma_operand.h"
+#include "kernelwright/runtime/process/per_thread.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -10,10 +10,10 @@
 #include <memory>
 
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/per_thread.h"
 #include "kernelwright/runtime/emulator/numbers/number_formats.h"
 #include "kernelwright/runtime/emulator/numbers/target_clones.h"
 #include "kernelwright/runtime/emulator/numbers/tcgen05_block.h"
+#include "kernelwright/runtime/process/per_thread.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -1,0 +1,229 @@
+/// The C ABI of the engine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernelwright/runtime/c/c_api_guard.h"
+#include "kernelwright/runtime/emulator/emulator_backend.h"
+
+namespace kernelwright {
+namespace {
+
+constexpr std::size_t kEngineOptions1 = KERNELWRIGHT_END_OF(kernelwright_engine_options, user_data);
+constexpr std::size_t kCounters1 = KERNELWRIGHT_END_OF(kernelwright_counters, quarantined);
+constexpr std::size_t kLatency1 = KERNELWRIGHT_END_OF(kernelwright_latency, buckets);
+
+static_assert(static_cast<int>(EventLevel::kDebug) == KERNELWRIGHT_LEVEL_DEBUG &&
+              static_cast<int>(EventLevel::kInfo) == KERNELWRIGHT_LEVEL_INFO &&
+              static_cast<int>(EventLevel::kWarning) == KERNELWRIGHT_LEVEL_WARNING &&
+              static_cast<int>(EventLevel::kError) == KERNELWRIGHT_LEVEL_ERROR);
+static_assert(LatencySnapshot::kBounds == KERNELWRIGHT_LATENCY_BOUNDS);
+
+emulator::Completion completion_of(const char* word) {
+  using emulator::Completion;
+  const std::string_view given = word ? word : "eager";
+  if (given == "eager") return Completion::kEager;
+  if (given == "lazy") return Completion::kLazy;
+  if (given == "random") return Completion::kRandom;
+  throw ConfigError("/engine_options/completion", fmt::format("\"{:.64}\" is not one of eager, lazy, random", given));
+}
+
+EngineOptions engine_options_of(const kernelwright_engine_options* given) {
+  const auto c = read_struct(given, "engine_options", kEngineOptions1);
+  EngineOptions options;
+  if (c.backend) options.backend = c.backend;
+  if (c.cache_directory) options.cache.directory = c.cache_directory;
+  if (c.num_read_only_layers) not_null(c.read_only_layers, "engine_options/read_only_layers");
+  for (std::size_t i = 0; i < c.num_read_only_layers; ++i)
+    options.cache.read_only_layers.emplace_back(
+        &not_null(c.read_only_layers[i], fmt::format("engine_options/read_only_layers/{}", i).c_str()));
+  if (c.max_cache_bytes) options.cache.max_bytes = c.max_cache_bytes;
+  if (c.nvrtc_path) options.nvrtc_path = c.nvrtc_path;
+  options.cache.disk = c.memory_only_cache == 0;
+  options.compile_threads = c.compile_threads;
+  read_word(c.emulator_arch, "/engine_options/emulator_arch", options.emulator.arch);
+  options.emulator.completion = completion_of(c.completion);
+  options.emulator.seed = c.seed;
+  options.emulator.hazards = c.hazards != 0;
+  options.emulator.threads = c.emulator_threads;
+  if (c.tuned_dir) options.tuned_dir = c.tuned_dir;
+  if (c.event_level < KERNELWRIGHT_LEVEL_DEBUG || c.event_level > KERNELWRIGHT_LEVEL_ERROR)
+    throw ConfigError("/engine_options/event_level",
+                      fmt::format("{} is none of debug (0), info (1), warning (2) and error (3)", c.event_level));
+  options.sink_level = static_cast<EventLevel>(c.event_level);
+  options.launch_sampling = c.launch_sampling;
+  options.check_data = c.check_data != 0;
+  if (c.lock_timeout_ms) options.cache.lock_timeout_ms = std::max(c.lock_timeout_ms, 0);
+  if (c.event_callback)
+    options.sink = [call = c.event_callback, data = c.user_data](const Event& event) {
+      const kernelwright_event out{.struct_size = sizeof(kernelwright_event),
+                                   .kind = to_string(event.kind).data(),  // of literals: they end in a zero
+                                   .key = event.key.c_str(),
+                                   .name = event.name.c_str(),
+                                   .detail = event.detail.c_str(),
+                                   .milliseconds = event.milliseconds,
+                                   .level = static_cast<int32_t>(event.level())};
+      call(&out, data);
+    };
+  return options;
+}
+
+}  // namespace
+}  // namespace kernelwright
+
+using namespace kernelwright;
+
+kernelwright_status kernelwright_engine_create(const kernelwright_engine_options* options,
+                                               kernelwright_engine** engine) {
+  return guarded([&] {
+    kernelwright_engine*& out = not_null(engine, "engine");
+    out = new kernelwright_engine(engine_options_of(options));
+  });
+}
+
+void kernelwright_engine_destroy(kernelwright_engine* engine) { delete engine; }
+
+kernelwright_status kernelwright_engine_seal(kernelwright_engine* engine) {
+  return guarded([&] { not_null(engine, "engine").engine.seal(); });
+}
+
+kernelwright_status kernelwright_engine_stop(kernelwright_engine* engine) {
+  return guarded([&] { not_null(engine, "engine").engine.stop(); });
+}
+
+kernelwright_status kernelwright_engine_wait_until_ready(kernelwright_engine* engine, int32_t timeout_ms,
+                                                         int32_t* ready) {
+  return guarded([&] {
+    int32_t& out = not_null(ready, "ready");
+    out = not_null(engine, "engine").engine.wait_until_ready(timeout_ms);
+  });
+}
+
+kernelwright_status kernelwright_engine_is_ready(const kernelwright_engine* engine, int32_t* ready) {
+  return guarded([&] {
+    int32_t& out = not_null(ready, "ready");
+    out = not_null(engine, "engine").engine.ready();
+  });
+}
+
+kernelwright_status kernelwright_engine_is_sealed(const kernelwright_engine* engine, int32_t* sealed) {
+  return guarded([&] {
+    int32_t& out = not_null(sealed, "sealed");
+    out = not_null(engine, "engine").engine.sealed();
+  });
+}
+
+kernelwright_status kernelwright_engine_promote(kernelwright_engine* engine, int32_t* promoted) {
+  return guarded([&] {
+    const int count = not_null(engine, "engine").engine.promote();
+    if (promoted) *promoted = count;
+  });
+}
+
+kernelwright_status kernelwright_engine_counters(const kernelwright_engine* engine, kernelwright_counters* counters) {
+  return guarded([&] {
+    const EngineCounters now = not_null(engine, "engine").engine.counters();
+    write_struct(kernelwright_counters{.struct_size = sizeof(kernelwright_counters),
+                                       .ready = now.ready,
+                                       .pending = now.pending,
+                                       .failed = now.failed,
+                                       .loads = now.loads,
+                                       .loaded_bytes = now.loaded_bytes,
+                                       .fallback_launches = now.fallback_launches,
+                                       .sealed_misses = now.sealed_misses,
+                                       .capture_misses = now.capture_misses,
+                                       .promotions = now.promotions,
+                                       .compiles = now.cache.compiles,
+                                       .memory_hits = now.cache.memory_hits,
+                                       .disk_hits = now.cache.disk_hits,
+                                       .cache_misses = now.cache.misses,
+                                       .quarantined = now.cache.quarantined,
+                                       .layer_hits = now.cache.layer_hits,
+                                       .compile_failures = now.cache.compile_failures,
+                                       .writes = now.cache.writes,
+                                       .write_failures = now.cache.write_failures,
+                                       .evicted = now.cache.evicted},
+                 counters, "counters", kCounters1);
+  });
+}
+
+kernelwright_status kernelwright_engine_latency(const kernelwright_engine* engine, int32_t step,
+                                                kernelwright_latency* latency) {
+  return guarded([&] {
+    const EngineLatencies all = not_null(engine, "engine").engine.latencies();
+    const LatencySnapshot* const steps[] = {&all.prepare, &all.compile, &all.load, &all.launch};
+    if (step < KERNELWRIGHT_LATENCY_PREPARE || step > KERNELWRIGHT_LATENCY_LAUNCH)
+      throw ConfigError("/step", fmt::format("{} is none of prepare (0), compile (1), load (2) and launch (3)", step));
+    const LatencySnapshot& of = *steps[step];
+    kernelwright_latency out{
+        .struct_size = sizeof out, .count = of.count, .sum_seconds = of.sum_s, .bounds_seconds = {}, .buckets = {}};
+    std::copy(of.bounds_s.begin(), of.bounds_s.end(), out.bounds_seconds);
+    std::copy(of.buckets.begin(), of.buckets.end(), out.buckets);
+    write_struct(out, latency, "latency", kLatency1);
+  });
+}
+
+kernelwright_status kernelwright_engine_metrics(const kernelwright_engine* engine, kernelwright_text_callback callback,
+                                                void* user_data) {
+  return guarded([&] {
+    if (!callback) throw ConfigError("/callback", "is null");
+    const std::string text = not_null(engine, "engine").engine.metrics();
+    callback(text.c_str(), text.size(), user_data);
+  });
+}
+
+kernelwright_status kernelwright_engine_list_kernels(const kernelwright_engine* engine,
+                                                     kernelwright_kernel_row_callback callback, void* user_data,
+                                                     uint64_t* count) {
+  return guarded([&] {
+    const std::vector<KernelRow> rows = not_null(engine, "engine").engine.kernels();
+    if (count) *count = rows.size();
+    if (!callback) return;
+    for (const KernelRow& row : rows) {
+      const kernelwright_kernel_row out{.struct_size = sizeof(kernelwright_kernel_row),
+                                        .prepared = row.prepared,
+                                        .kind = row.kind.data(),  // these three views are of literals
+                                        .kernel = row.kernel.c_str(),
+                                        .family = to_string(row.family).data(),
+                                        .key = row.key.c_str(),
+                                        .error = row.error.c_str(),
+                                        .state = static_cast<int32_t>(row.state),
+                                        .device = row.device,
+                                        .fallback = row.fallback,
+                                        .serving = row.serving,
+                                        .source = to_string(row.source).data(),
+                                        .entry = row.entry.c_str(),
+                                        .registers = row.usage.registers,
+                                        .spill_bytes = row.usage.spill_stores + row.usage.spill_loads,
+                                        .static_shared_bytes = row.usage.static_shared,
+                                        .cubin_bytes = row.cubin_bytes,
+                                        .compile_ms = row.compile_ms};
+      callback(&out, user_data);
+    }
+  });
+}
+
+kernelwright_status kernelwright_engine_take_hazards(kernelwright_engine* engine, kernelwright_hazard_callback callback,
+                                                     void* user_data, uint64_t* count) {
+  return guarded([&] {
+    auto* emulated = dynamic_cast<EmulatorBackend*>(&not_null(engine, "engine").engine.backend());
+    std::vector<emulator::KernelHazard> hazards;
+    if (emulated) hazards = emulated->take_reports();
+    if (count) *count = hazards.size();
+    if (!callback) return;
+    for (const auto& [kernel, report] : hazards) {
+      const std::string text = report.text();
+      const kernelwright_hazard hazard{.struct_size = sizeof(kernelwright_hazard),
+                                       .kind = emulator::name_of(report.kind).data(),  // of literals
+                                       .kernel = kernel.c_str(),
+                                       .what = report.what.c_str(),
+                                       .where = report.where.c_str(),
+                                       .text = text.c_str(),
+                                       .count = report.count};
+      callback(&hazard, user_data);
+    }
+  });
+}
