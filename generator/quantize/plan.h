@@ -15,6 +15,11 @@ struct QuantizeProblem {
   DType from = DType::kBf16, to = DType::kMxfp8;
   bool operator==(const QuantizeProblem&) const = default;
 };
+template <class Visitor>
+void visit_fields(QuantizeProblem& problem, Visitor&& field) {
+  field("from", problem.from, any{}, "elements of the rows: f16, bf16 or f32");
+  field("to", problem.to, any{}, "the block-scaled format: mxfp8, mxfp4 or nvfp4");
+}
 
 struct QuantizeSchedule {
   Auto<Arch> arch;

@@ -8,17 +8,19 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <tuple>
+#include <string>
+#include <type_traits>
 #include <vector>
 
+#include "kernelwright/generator/problem/fields.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/quantize/plan.h"
 
 namespace kernelwright {
 
 /// A problem and a device, exactly, in 48 bytes. Problems that do not fit (masks with operands, masks and biases that
-/// are tensors or sources, epilogues of more than 24 letters, numbers that no valid problem has) give an
-/// invalid key. Each kind of problem has a table of its own.
+/// are sources, epilogues of more than 24 letters, numbers that no valid problem has) give an invalid key. Each kind of
+/// problem has a table of its own.
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
   bool valid() const { return words[0] & 1; }
@@ -29,84 +31,9 @@ struct DispatchKey {
     return difference == 0;
   }
 
-  static DispatchKey of(const AttentionProblem& problem, int device) noexcept {
-    constexpr auto word = [](auto low, auto high) {
-      return std::uint64_t{static_cast<std::uint32_t>(low)} | std::uint64_t{static_cast<std::uint32_t>(high)} << 32;
-    };
-    const auto& [head_dim, heads, mask] = std::tie(problem.head_dim, problem.heads, problem.mask);
-    const auto sizes = static_cast<std::uint32_t>(head_dim.qk | head_dim.v | heads.q | heads.kv | device);
-    DispatchKey key;
-    if (sizes > 0xffff || !mask.operands.empty()) return key;
-    const ScoreMod& mod = problem.score_mod;
-    if (mask.kind == MaskKind::kTensor || mod.kind == ScoreModKind::kTensor || mod.dtype != DType::kBf16) return key;
-    if (mask.tensor != ScoreTensor{} || mod.tensor != ScoreTensor{}) return key;
-    if (mask.source.is_given() || mod.source.is_given()) return key;
-    std::uint64_t packed = 1;  // valid
-    int shift = 1;
-    const auto pack = [&](auto value, int bits) {
-      packed |= static_cast<std::uint64_t>(value) << shift;
-      shift += bits;
-    };
-    pack(problem.dtype.q, 4);
-    pack(problem.dtype.kv, 4);
-    pack(problem.dtype.out, 4);
-    pack(problem.q_layout, 2);
-    pack(problem.kv_layout.kind, 2);
-    pack(mask.kind, 4);
-    pack(problem.score_mod.kind, 4);
-    pack(problem.sinks, 1);
-    pack(problem.lse, 1);
-    pack(problem.rope.dtype, 4);
-    pack(problem.scales, 4);
-    pack(problem.kv_offsets, 1);
-    pack(problem.cache_length, 2);
-    pack(problem.deterministic, 1);
-    pack(problem.batch_invariant, 1);
-    pack(device, 16);
-    key.words = {packed,
-                 word(head_dim.qk | head_dim.v << 16,
-                      static_cast<std::uint32_t>(heads.q) | static_cast<std::uint32_t>(heads.kv) << 16),
-                 word(problem.kv_layout.page_size, mask.chunk),
-                 word(mask.window.left, mask.window.right),
-                 std::bit_cast<std::uint64_t>(problem.score_mod.cap),
-                 word(problem.max_q_len, problem.rope.width)};
-    return key;
-  }
-
-  static DispatchKey of(const GemmProblem& problem, int device) noexcept {
-    DispatchKey key;
-    constexpr std::size_t kMostText = 24;
-    if (device < 0 || device > 0xffff || problem.n < 0 || problem.k < 0 || problem.epilogue.size() > kMostText)
-      return key;
-    std::uint64_t packed = 1;  // valid
-    int shift = 1;
-    const auto pack = [&](auto value, int bits) {
-      packed |= static_cast<std::uint64_t>(value) << shift;
-      shift += bits;
-    };
-    pack(problem.dtype.a, 4);
-    pack(problem.dtype.b, 4);
-    pack(problem.dtype.d, 4);
-    pack(problem.dtype.c, 4);
-    pack(problem.layout, 2);
-    pack(problem.scales, 4);
-    pack(problem.fast_accumulation, 1);
-    pack(problem.batch_invariant, 1);
-    pack(device, 16);
-    key.words[0] = packed;
-    key.words[1] = static_cast<std::uint32_t>(problem.n) | std::uint64_t{static_cast<std::uint32_t>(problem.k)} << 32;
-    for (std::size_t i = 0; i < problem.epilogue.size(); ++i)
-      key.words[2 + i / 8] |= std::uint64_t{static_cast<unsigned char>(problem.epilogue[i])} << i % 8 * 8;
-    return key;
-  }
-
-  static DispatchKey of(const QuantizeProblem& problem, int device) noexcept {
-    constexpr auto byte = [](DType dtype) { return static_cast<std::uint64_t>(dtype) & 0xff; };
-    DispatchKey key;
-    if (device < 0 || device > 0xffff) return key;
-    key.words[0] = 1 | byte(problem.from) << 8 | byte(problem.to) << 16 | static_cast<std::uint64_t>(device) << 32;
-    return key;
-  }
+  /// Packs every field that visit_fields() of the problem names, so that no field can be missing from the key.
+  template <class Problem>
+  static DispatchKey of(const Problem& problem, int device) noexcept;
 
   std::uint64_t hash() const noexcept {
     // Three folded 64x64-bit products: every input bit reaches the low bits that index the table.
@@ -122,6 +49,98 @@ struct DispatchKey {
   }
 };
 static_assert(sizeof(DispatchKey) <= 64);
+
+namespace detail {
+
+/// Puts field after field into a key's words, each in as many bits as its rule or its enum needs. All widths and places
+/// are constants once it is inlined, so it costs a shift and an or for each field.
+///
+/// A string takes kTextBytes from the next word on. Longer ones do not fit; with 0 they have to be empty.
+template <std::size_t kTextBytes>
+struct FieldPacker {
+  static constexpr unsigned kWordBits = 64;
+
+  std::array<std::uint64_t, 6>& words;  // zeros at first
+  std::size_t word = 0;
+  unsigned bit = 0;
+  std::uint64_t misfit = 0;  // not 0: a value needs more bits than its field has
+
+  [[gnu::always_inline]] void pack(std::uint64_t value, unsigned bits) {
+    if (bit + bits > kWordBits) ++word, bit = 0;
+    if (word >= words.size()) {
+      misfit = 1;
+      return;
+    }
+    words[word] |= value << bit;
+    bit += bits;
+  }
+  [[gnu::always_inline]] void field(const std::string& value, const auto&) {
+    if constexpr (kTextBytes == 0) {
+      misfit |= value.size();
+    } else {
+      const std::size_t first = word + 1;
+      if (value.size() > kTextBytes || first + kTextBytes / 8 > words.size()) {
+        misfit = 1;
+        return;
+      }
+      for (std::size_t i = 0; i < value.size(); ++i)
+        words[first + i / 8] |= std::uint64_t{static_cast<unsigned char>(value[i])} << i % 8 * 8;
+      word = first + kTextBytes / 8;
+      bit = 0;
+    }
+  }
+  [[gnu::always_inline]] void field(int value, const range& rule) {
+    // Of 32 bits without a sign, so that a number below the range is far above it.
+    const std::int64_t least = rule.low < 0 ? rule.low : 0;
+    const auto above = static_cast<std::uint32_t>(value) - static_cast<std::uint32_t>(least);
+    const auto bits = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(rule.high - least)));
+    misfit |= above >> bits;
+    pack(above, bits);
+  }
+  [[gnu::always_inline]] void field(double value, const real_range&) { pack(std::bit_cast<std::uint64_t>(value), 64); }
+  template <class T>
+  [[gnu::always_inline]] void field(const T& value, const any&) {
+    if constexpr (std::is_same_v<T, bool>)
+      pack(value, 1);
+    else if constexpr (std::is_enum_v<T>)
+      pack(static_cast<std::uint32_t>(value), std::bit_width(EnumTable<T>::entries.size() - 1));
+    else if constexpr (requires { value.empty(); })
+      misfit |= !value.empty();
+    else
+      walk(value);
+  }
+  template <class T, class Rule>
+  [[gnu::always_inline]] void field(const T& value, const required<Rule>& rule) {
+    field(value, rule.rule);
+  }
+  template <class Struct>
+  [[gnu::always_inline]] void walk(const Struct& of) {
+    visit_fields(const_cast<Struct&>(of), *this);  // which hands out references that may be written to; *this does not
+  }
+  template <class T, class Rule>
+  [[gnu::always_inline]] void operator()(const char*, const T& value, const Rule& rule, const char*) {
+    field(value, rule);
+  }
+};
+
+}  // namespace detail
+
+// Flattened: once all is inlined, every width and every place is a constant.
+template <class Problem>
+[[gnu::flatten]] DispatchKey DispatchKey::of(const Problem& problem, int device) noexcept {
+  // Of the problems only a GEMM has text that is worth a key: its epilogue.
+  constexpr std::size_t kTextBytes = std::is_same_v<Problem, GemmProblem> ? 24 : 0;
+  // The words are made where they are returned: to copy them would read with wide loads what was just written with
+  // narrow stores.
+  DispatchKey key;
+  detail::FieldPacker<kTextBytes> packer{key.words};
+  packer.pack(1, 1);  // valid
+  packer.field(device, range{0, 0xffff});
+  packer.walk(problem);
+  if (packer.misfit != 0) [[unlikely]]
+    key.words[0] = 0;
+  return key;
+}
 
 /// Open addressing with linear probes, at most half full, never shrinking. find() is lock-free and may run beside
 /// insert().

@@ -192,10 +192,10 @@ std::unique_ptr<KernelSlot<Kind>> Engine::State::new_slot(const typename Kind::P
     slot->fallback_plan = portable_plan<Kind>(problem, slot->device->info(), *rows);
     if (slot->fallback_plan && specs_of(*slot->fallback_plan) == specs) slot->fallback_plan.reset();
   }
-  for (const Spec& spec : specs) slot->keys.push_back(store->key(spec).digest().hex());
+  for (const auto& source : sources_of(*slot, slot->plan)) slot->keys.push_back(source->key.digest().hex());
   if (slot->fallback_plan)
-    for (const Spec& spec : specs_of(*slot->fallback_plan))
-      slot->fallback_keys.push_back(store->key(spec).digest().hex());
+    for (const auto& source : sources_of(*slot, *slot->fallback_plan))
+      slot->fallback_keys.push_back(source->key.digest().hex());
   slot->kernel = kernel_name(specs[0]);
   slot->name = fmt::format("{} (key {})", slot->kernel, slot->keys[0]);
   return slot;
@@ -250,21 +250,31 @@ KernelSlot<Kind>& Engine::State::claim(const typename Kind::Problem& problem, co
 }
 
 template <class Kind>
+const Engine::State::Sources& Engine::State::sources_of(KernelSlot<Kind>& slot, const typename Kind::Plan& plan) {
+  Sources& sources = &plan == &slot.plan ? slot.kernel_sources : slot.fallback_sources;
+  if (sources.empty())
+    for (const Spec& spec : specs_of(plan))
+      sources.push_back(std::make_shared<const KernelSource>(store->source_of(spec)));
+  return sources;
+}
+
+template <class Kind>
 std::unique_ptr<typename Kind::Loaded> Engine::State::load(KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
                                                            bool may_compile) {
   const std::vector<Spec> specs = specs_of(plan);
+  const Sources made = sources_of(slot, plan);
   std::vector<CacheSource> sources(specs.size(), CacheSource::kNone);
   // Several kernels compile side by side. The store compiles each once: this thread takes what no other has begun.
   if (may_compile)
     for (std::size_t i = 1; i < specs.size(); ++i)
-      if (!store->find(specs[i], &sources[i])) {
+      if (!store->find(*made[i], &sources[i])) {
         sources[i] = CacheSource::kCompiled;
-        pool.post([this, spec = specs[i]] { warm(spec); }, /*urgent=*/true);
+        pool.post([this, kernel = made[i]] { warm(*kernel); }, /*urgent=*/true);
       }
   std::vector<std::shared_ptr<const Binary>> binaries;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     CacheSource source = CacheSource::kNone;
-    binaries.push_back(may_compile ? store->compile(specs[i], &source) : store->find(specs[i], &source));
+    binaries.push_back(may_compile ? store->compile(*made[i], &source) : store->find(*made[i], &source));
     if (sources[i] == CacheSource::kNone) sources[i] = source;
     if (!binaries.back()) break;
   }
@@ -276,7 +286,7 @@ std::unique_ptr<typename Kind::Loaded> Engine::State::load(KernelSlot<Kind>& slo
   std::vector<const LoadedKernel*> kernels;
   for (std::size_t i = 0; i < specs.size(); ++i)
     kernels.push_back(loader.load(*slot.device, *binaries[i], shared_bytes(specs[i]), [&]() -> KernelLoader::Explained {
-      return {notes_of(specs[i]), wants_lines ? store->ptx_with_lines(specs[i], *binaries[i]) : ""};
+      return {notes_of(specs[i]), wants_lines ? store->ptx_with_lines(*made[i], *binaries[i]) : ""};
     }));
   attach(*loaded, std::move(kernels), std::move(binaries));
   return loaded;
@@ -291,9 +301,9 @@ void Engine::State::note_sources(KernelSlot<Kind>& slot, const typename Kind::Pl
     if (sources[i] != CacheSource::kNone) slot.sources.try_emplace(keys[i], sources[i]);
 }
 
-void Engine::State::warm(const Spec& spec) noexcept {
+void Engine::State::warm(const KernelSource& kernel) noexcept {
   try {
-    store->compile(spec);
+    store->compile(kernel);
   } catch (...) {  // whoever waits for the kernel meets it again
   }
 }
@@ -318,6 +328,8 @@ void Engine::State::finish(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind
     std::lock_guard lock(shared.mutex);
     slot.tuned = std::move(kernel);
     slot.fallback_pending = false;
+    slot.kernel_sources.clear();
+    slot.fallback_sources.clear();
     slot.state = KernelState::kReady;
     prepares.add(Clock::now() - slot.begun);
     if (!slot.serving.load(std::memory_order_relaxed)) slot.serving.store(slot.tuned.get(), std::memory_order_release);
@@ -338,6 +350,8 @@ void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, boo
   {
     std::lock_guard lock(shared.mutex);
     slot.failure = std::move(failure);
+    slot.kernel_sources.clear();  // a later try makes them anew
+    slot.fallback_sources.clear();
     slot.error = error;
     slot.failed_at = Clock::now();
     slot.sealed_miss = sealed_miss;
@@ -354,10 +368,10 @@ void Engine::State::fail_sealed(KernelSlot<Kind>& slot) noexcept {
 }
 
 template <class Kind>
-void Engine::State::refuse_unremembered(const KernelSlot<Kind>& fresh) {
+void Engine::State::refuse_unremembered(KernelSlot<Kind>& fresh) {
   const auto is_cached = [&](const typename Kind::Plan& plan) {
-    for (const Spec& spec : specs_of(plan))
-      if (!store->find(spec)) return false;
+    for (const auto& source : sources_of(fresh, plan))
+      if (!store->find(*source)) return false;
     return true;
   };
   if (is_cached(fresh.plan) || (fresh.fallback_plan && is_cached(*fresh.fallback_plan))) return;

@@ -94,8 +94,12 @@ struct Engine::State {
   template <class Kind>
   void note_sources(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
                     const std::vector<CacheSource>& sources);
+  using Sources = std::vector<std::shared_ptr<const KernelSource>>;
+  /// Of the kernels of `plan`, which is one of the slot's two; made if they are not there.
+  template <class Kind>
+  const Sources& sources_of(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan);
   /// Compiles into the store; errors wait there for whoever needs the kernel.
-  void warm(const Spec& spec) noexcept;
+  void warm(const KernelSource& kernel) noexcept;
   template <class Kind>
   void serve_fallback(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
   template <class Kind>
@@ -107,7 +111,7 @@ struct Engine::State {
   /// Of kernels that a sealed engine lacks, so many are remembered. A further one is no slot: this throws
   /// NotReadyError unless the kernel or its fallback is cached.
   template <class Kind>
-  void refuse_unremembered(const detail::KernelSlot<Kind>& fresh);
+  void refuse_unremembered(detail::KernelSlot<Kind>& fresh);
   template <class Kind>
   void tell(EventKind kind, const detail::KernelSlot<Kind>& slot, std::string detail, double milliseconds = 0) const;
 

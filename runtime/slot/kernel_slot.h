@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/binary/kernel_source.h"
 #include "kernelwright/runtime/process/fork_guard.h"
 #include "kernelwright/runtime/process/latency.h"
 #include "kernelwright/runtime/slot/kernel_handle.h"
@@ -49,6 +50,8 @@ struct KernelSlot {
   typename Kind::Plan plan;
   std::optional<typename Kind::Plan> fallback_plan;  // OnMiss::kFallback, where it is another kernel
   std::vector<std::string> keys, fallback_keys;      // of the plans' kernels, hex
+  // Of the plans' kernels, from prepare() until they are loaded. Whoever makes the slot's kernels may touch them.
+  std::vector<std::shared_ptr<const KernelSource>> kernel_sources, fallback_sources;
   std::string kernel, name;  // "attention_portable"; "attention_portable (key 01ab...)" for messages
   OnMiss on_miss = OnMiss::kBlock;
   Device* device = nullptr;

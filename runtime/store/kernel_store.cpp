@@ -23,18 +23,28 @@ KernelStore::KernelStore(CacheOptions cache, std::string nvrtc_path)
 
 KernelStore::~KernelStore() = default;
 
-CacheKey KernelStore::key(const Spec& spec) const { return compiler_.key(specialize(spec)); }
+KernelSource KernelStore::source_of(const Spec& spec) const {
+  SourceUnit unit = specialize(spec);
+  CacheKey key = compiler_.key(unit);
+  return {std::move(unit), std::move(key)};
+}
+
+CacheKey KernelStore::key(const Spec& spec) const { return source_of(spec).key; }
 
 std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource* source, double* lock_wait_ms) {
+  return compile(source_of(spec), source, lock_wait_ms);
+}
+
+std::shared_ptr<const Binary> KernelStore::compile(const KernelSource& kernel, CacheSource* source,
+                                                   double* lock_wait_ms) {
   hold_exit_of_this_thread();
-  const SourceUnit unit = specialize(spec);
-  const CacheKey key = compiler_.key(unit);
+  const CacheKey& key = kernel.key;
   // A key without a compiler finds any cached build of the Spec.
   if (key.compiler.empty())
     if (std::shared_ptr<const Binary> cached = cache_.find(key, source)) return cached;
   try {
     return cache_.get_or_compile(
-        key, [&] { return build(unit); }, source, lock_wait_ms);
+        key, [&] { return build(kernel.unit); }, source, lock_wait_ms);
   } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
     CacheKey any = key;
     any.compiler.clear();
@@ -43,13 +53,17 @@ std::shared_ptr<const Binary> KernelStore::compile(const Spec& spec, CacheSource
   }
 }
 
-std::shared_ptr<const Binary> KernelStore::find(const Spec& spec, CacheSource* source) {
-  return cache_.find(key(spec), source);
+std::shared_ptr<const Binary> KernelStore::find(const KernelSource& kernel, CacheSource* source) {
+  return cache_.find(kernel.key, source);
 }
 
-std::string KernelStore::ptx_with_lines(const Spec& spec, const Binary& binary) {
+std::shared_ptr<const Binary> KernelStore::find(const Spec& spec, CacheSource* source) {
+  return find(source_of(spec), source);
+}
+
+std::string KernelStore::ptx_with_lines(const KernelSource& kernel, const Binary& binary) {
   try {
-    std::string lined = build_with_lines(specialize(spec));
+    std::string lined = build_with_lines(kernel.unit);
     return without_lines(lined) == without_lines(binary.ptx) ? lined : "";
   } catch (const Error&) {  // the binary came from the cache, and nothing here could compile it again
     return {};

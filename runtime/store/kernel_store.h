@@ -8,6 +8,7 @@
 #include "kernelwright/generator/source/spec.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/binary/cache_key.h"
+#include "kernelwright/runtime/binary/kernel_source.h"
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/compile/compiler.h"
 
@@ -22,6 +23,8 @@ class KernelStore {
   KernelStore(const KernelStore&) = delete;
   KernelStore& operator=(const KernelStore&) = delete;
 
+  /// The source of `spec` and its key. A caller that needs both, or asks more than once, makes them once.
+  KernelSource source_of(const Spec& spec) const;
   /// The key of `spec` with the compiler of this machine.
   CacheKey key(const Spec& spec) const;
 
@@ -29,16 +32,19 @@ class KernelStore {
   /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
   /// `source`, if given, is told which it was; `lock_wait_ms`, if given, grows by what was spent waiting for another
   /// process that compiled it.
+  std::shared_ptr<const Binary> compile(const KernelSource& kernel, CacheSource* source = nullptr,
+                                        double* lock_wait_ms = nullptr);
   std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr,
                                         double* lock_wait_ms = nullptr);
 
   /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
+  std::shared_ptr<const Binary> find(const KernelSource& kernel, CacheSource* source = nullptr);
   std::shared_ptr<const Binary> find(const Spec& spec, CacheSource* source = nullptr);
 
-  /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `spec`. "" if
+  /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `kernel`. "" if
   /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches
   /// nothing.
-  std::string ptx_with_lines(const Spec& spec, const Binary& binary);
+  std::string ptx_with_lines(const KernelSource& kernel, const Binary& binary);
 
   CubinCache& cache();
   Compiler& compiler();

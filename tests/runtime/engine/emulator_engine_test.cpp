@@ -218,12 +218,13 @@ INSTANTIATE_TEST_SUITE_P(On, EmulatedAttention, ::testing::Values(Arch::kSm80, A
 TEST_P(EmulatedAttention, ReportsNameTheLinesOfTheTemplates) {
   Engine engine(options());
   const AttentionKernel kernel = engine.prepare(SmallAttention::problem());
-  const std::string lined = engine.store().ptx_with_lines(kernel.plan().main, *kernel.binary());
+  const std::string lined =
+      engine.store().ptx_with_lines(engine.store().source_of(kernel.plan().main), *kernel.binary());
   EXPECT_THAT(lined, HasSubstr(".loc"));
   EXPECT_THAT(lined, HasSubstr(kernel_name(kernel.plan().main) + ".cu"));
   Binary other = *kernel.binary();
   other.ptx += "// another\n";
-  EXPECT_EQ(engine.store().ptx_with_lines(kernel.plan().main, other), "");
+  EXPECT_EQ(engine.store().ptx_with_lines(engine.store().source_of(kernel.plan().main), other), "");
 }
 
 }  // namespace
