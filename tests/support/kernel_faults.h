@@ -1,9 +1,11 @@
-/// Kernels with one deliberate mistake, made by changing the text of their templates, and what the emulator says of
-/// them. A mistake that finds its text no more, or more than once, fails its test: it would prove nothing.
+/// Kernels with one deliberate mistake, made by changing a statement of their templates (support/template_anchors.h),
+/// and what the emulator says of them. A mistake whose anchor names no statement, or several, fails its test: it would
+/// prove nothing.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,39 +23,9 @@
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/bound.h"
 #include "kernelwright/verify/gemm/device.h"
+#include "support/template_anchors.h"
 
 namespace kernelwright::test {
-
-/// `text`, which is in one of a kernel's templates once and in none of the others, becomes `replacement`. A blank of
-/// `text` stands for any blanks and line ends, or none.
-struct TemplateEdit {
-  std::string text, replacement;
-};
-
-/// Where `text` lies in `whole` first, and how often it does.
-struct FoundText {
-  std::size_t begin = 0, end = 0;
-  int count = 0;
-};
-inline FoundText find_text(std::string_view whole, std::string_view text) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\n'; };
-  FoundText found;
-  for (std::size_t begin = 0; begin < whole.size(); ++begin) {
-    std::size_t at = begin, i = 0;
-    for (; i < text.size(); ++i) {
-      if (text[i] == ' ')
-        while (at < whole.size() && is_blank(whole[at])) ++at;
-      else if (at < whole.size() && whole[at] == text[i])
-        ++at;
-      else
-        break;
-    }
-    if (i == text.size()) {
-      if (found.count++ == 0) found.begin = begin, found.end = at;
-    }
-  }
-  return found;
-}
 
 /// Compiles `kernel` from templates with the edits, and all other kernels as they are. For the emulator alone: PTX.
 class FaultyStore final : public KernelStore {
@@ -69,8 +41,7 @@ class FaultyStore final : public KernelStore {
   }
   Binary build(const SourceUnit& unit) override {
     SourceUnit changed = unit;
-    if (unit.kernel == kernel_)
-      for (const TemplateEdit& edit : edits_) apply(edit, changed);
+    if (unit.kernel == kernel_) apply(changed);
     Binary binary;
     binary.entry = unit.entry;
     binary.arch = unit.arch;
@@ -79,17 +50,25 @@ class FaultyStore final : public KernelStore {
   }
   std::string build_with_lines(const SourceUnit&) override { return {}; }
 
-  void apply(const TemplateEdit& edit, SourceUnit& unit) {
-    int count = 0;
-    for (TemplateFile& header : unit.headers) {
-      const FoundText found = find_text(header.text, edit.text);
-      count += found.count;
-      if (found.count == 0) continue;
+  /// All anchors are looked up in the templates as they are, before any of them changes.
+  void apply(SourceUnit& unit) {
+    std::vector<std::string_view> files;
+    for (const TemplateFile& header : unit.headers) files.push_back(header.text);
+    std::vector<PlacedEdit> placed;
+    for (const TemplateEdit& edit : edits_) {
+      std::vector<PlacedEdit> places = places_of(edit, files);
+      EXPECT_EQ(places.size(), 1u) << "statements of " << unit.kernel << " in \"" << edit.scope << "\" that name "
+                                   << edit.names << "  " << edit.from;
+      if (places.size() == 1) placed.push_back(std::move(places[0]));
+    }
+    // The last place of a file first: the others stay where they are.
+    std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.begin > b.begin; });
+    for (const PlacedEdit& edit : placed) {
+      TemplateFile& header = unit.headers[edit.file];
       texts_.push_back(std::make_unique<std::string>(header.text));
-      texts_.back()->replace(found.begin, found.end - found.begin, edit.replacement);
+      texts_.back()->replace(edit.begin, edit.end - edit.begin, edit.text);
       header.text = *texts_.back();
     }
-    EXPECT_EQ(count, 1) << "times that the templates of " << unit.kernel << " have\n" << edit.text;
   }
 
   const std::string kernel_;

@@ -17,6 +17,8 @@
 namespace kernelwright {
 namespace {
 
+using test::change, test::drop;
+
 using namespace test;
 using testing::MatchesRegex;
 
@@ -303,30 +305,29 @@ struct OpenFault {
 };
 
 const OpenFault kFaults[] = {
-    {"a_byte_of_the_mask_is_read_as_its_opposite", "portable_decode", {"mask_[key] == 0", "mask_[key] != 0"}, true},
-    {"keys_behind_the_sequence_are_read", "hopper_prefill", {"key >= keys_.high", "false"}, true},
-    {"rows_that_are_not_there_are_read", "portable_prefill", {"is_there ? keys.high : keys.low", "keys.high"}, true},
-    {"keys_count_from_the_first_tile",
-     "blackwell_prefill",
-     {"open(scores[i], origin + first + i)", "open(scores[i], first + i)"},
-     true},
-    {"keys_count_from_the_first_tile_of_hopper",
-     "hopper_prefill",
-     {"const int origin = first + tile", "const int origin = tile"},
-     false},
-    {"every_item_is_of_the_first_sequence", "hopper_prefill", {"kOpen ? work.coord.batch : 0", "0"}, false},
-    {"batches_share_their_elements", "portable_decode", {"place.batch * strides.batch + ", ""}, false},
-    {"heads_share_their_elements", "hopper_decode", {"+ place.head * strides.head", ""}, false},
-    {"queries_share_their_elements", "blackwell_prefill", {"+ place.query * strides.token", ""}, false},
-    {"the_bias_is_left_out", "hopper_decode", {"score += value_of(bias_[key]);", ""}, false},
-    {"the_bias_is_scaled",
-     "portable_prefill",
-     {"score += value_of(bias_[key]);", "score += value_of(bias_[key]) * 1.02f;"},
-     false},
-    {"every_fragment_is_of_the_first_columns",
-     "portable_decode",
-     {"score = open(score, origin + i / 2 * 8 + i % 2);", "score = open(score, origin + i % 2);"},
-     false},
+    {"a_byte_of_the_mask_is_read_as_its_opposite", "portable_decode",
+     change("OpenRow::operator()", "mask_", "[key] =", "[key] !"), true},
+    {"keys_behind_the_sequence_are_read", "hopper_prefill",
+     change("OpenRow::operator()", "keys_", "key >= keys_.high", "false"), true},
+    {"rows_that_are_not_there_are_read", "portable_prefill",
+     change("OpenRow::OpenRow", "OpenRow", "is_there ? keys.high : keys.low", "keys.high"), true},
+    {"keys_count_from_the_first_tile", "blackwell_prefill",
+     change("SoftmaxThread::open", "scores origin", "origin +", ""), true},
+    {"keys_count_from_the_first_tile_of_hopper", "hopper_prefill",
+     change("open_scores", "origin kBlockN", "first +", ""), false},
+    {"every_item_is_of_the_first_sequence", "hopper_prefill",
+     change("describe", "offset", "kOpen ? work.coord.batch :", ""), false},
+    {"batches_share_their_elements", "portable_decode",
+     change("OpenRow::offset", "batch", "place.batch * strides.batch +", ""), false},
+    {"heads_share_their_elements", "hopper_decode",
+     change("OpenRow::offset", "batch", "+ place.head * strides.head", ""), false},
+    {"queries_share_their_elements", "blackwell_prefill",
+     change("OpenRow::offset", "batch", "+ place.query * strides.token", ""), false},
+    {"the_bias_is_left_out", "hopper_decode", drop("OpenRow::operator()", "value_of bias_"), false},
+    {"the_bias_is_scaled", "portable_prefill",
+     change("OpenRow::operator()", "value_of bias_", "value_of(bias_[key])", "value_of(bias_[key]) * 1.02f"), false},
+    {"every_fragment_is_of_the_first_columns", "portable_decode",
+     change("open_scores", "score open", "/ 2 * 8 + i", ""), false},
 };
 
 /// A few of each kind; all of them with KERNELWRIGHT_ALL_FAULTS=1.

@@ -14,6 +14,8 @@
 namespace kernelwright {
 namespace {
 
+using test::change, test::drop;
+
 using test::expect_right;
 using test::expect_same_bits;
 using test::inputs_of;
@@ -62,34 +64,34 @@ constexpr const char *kTwo = "portable_registers_2", *kRing = "portable_columns_
 INSTANTIATE_TEST_SUITE_P(
     , PortableStageFaults,
     testing::Values(
-        Fault{"values_of_another_stage", kTwo, {"values.copy_to_shared(stage);", "values.copy_to_shared(0);"}},
-        Fault{"keys_of_another_stage", kTwo, {"keys.copy_to_shared(stage);", "keys.copy_to_shared(stage ^ 1);"}},
-        Fault{"values_a_tile_early", kTwo, {"key_tile - (kStages - 1);", "key_tile - kStages;"}},
-        Fault{"the_last_keys_are_not_loaded", kTwo, {"tiles.begin + (kStages - 1)", "tiles.begin + kStages"}},
-        Fault{"values_are_not_prefetched", kTwo, {"load(values, value_rows, last - ahead, ahead);", ";"}},
-        Fault{
-            "no_wait_for_keys", kTwo, {"keys.copy_to_shared(stage); __syncthreads();", "keys.copy_to_shared(stage);"}},
-        Fault{"no_wait_for_values", kTwo, {"return __syncthreads();", "return;"}},
-        Fault{"every_column_hides_the_first_ones_keys", kRing, {"column_of(thread / 32) * spec::kWarpN", "0"}},
-        Fault{"every_column_takes_all_keys_of_the_first", kRing, {"warp_column * Trait::wtile_dim0", "0"}},
-        Fault{"every_column_counts_the_sink", kRing, {"&& column == 0)", ")"}},
-        Fault{"every_column_stores", kRing, {"if (column_of(end_warp) != 0) return;", ""}},
-        Fault{"statistics_over_keys_that_are_read",
-              kRing,
-              {"float scale) const { __syncthreads();", "float scale) const {"}},
-        Fault{"no_wait_for_statistics", kRing, {"= softmax.sum[r]; } __syncthreads();", "= softmax.sum[r]; }"}},
-        Fault{"no_wait_for_partial_outputs", kRing, {"if (c > 0) __syncthreads();", ""}},
-        Fault{"a_column_is_left_out", kFour, {"if (c < kColumns - 1) mine[0]", "if (c == 0) mine[0]"}},
-        Fault{"outputs_relative_to_their_own_maxima",
-              kFour,
-              {"const float factor = weight(softmax.maximum[r], largest, scale);", "const float factor = 1;"}},
-        Fault{
-            "every_column_adds_what_is_not_finite", kInfinities, {"values[e] != 0) output", "values[e] == 0) output"}},
-        Fault{"decode_stores_another_stage", kDecode, {"keys_.copy_to_shared(stage_);", "keys_.copy_to_shared(0);"}},
-        Fault{"decode_loads_a_tile_twice",
-              kDecode,
-              {"load(key_tile + spec::kNumStages, stage_);", "load(key_tile + 1, stage_);"}},
-        Fault{"decode_never_changes_its_stage", kDecode, {"stage_ == Keys::num_stages - 1 ? 0 : stage_ + 1", "0"}}),
+        Fault{"values_of_another_stage", kTwo, change("KERNELWRIGHT_ENTRY", "copy_to_shared values", "stage", "0")},
+        Fault{"keys_of_another_stage", kTwo, change("KERNELWRIGHT_ENTRY", "copy_to_shared keys", "stage", "stage ^ 1")},
+        Fault{"values_a_tile_early", kTwo,
+              change("KERNELWRIGHT_ENTRY", "next_values key_tile", "(kStages - 1)", "kStages")},
+        Fault{"the_last_keys_are_not_loaded", kTwo,
+              change("KERNELWRIGHT_ENTRY", "key_tile begin #2", "(kStages - 1)", "kStages")},
+        Fault{"values_are_not_prefetched", kTwo, drop("KERNELWRIGHT_ENTRY", "values last")},
+        Fault{"no_wait_for_keys", kTwo, drop("KERNELWRIGHT_ENTRY", "__syncthreads #5")},
+        Fault{"no_wait_for_values", kTwo, change("KERNELWRIGHT_ENTRY", "__syncthreads return", "__syncthreads()", "")},
+        Fault{"every_column_hides_the_first_ones_keys", kRing,
+              change("first_key_of", "column_of", "column_of(thread / 32) * spec::kWarpN", "0")},
+        Fault{"every_column_takes_all_keys_of_the_first", kRing,
+              change("KvBuffer::KvBuffer", "KvBuffer", "warp_column * Trait::wtile_dim0", "0")},
+        Fault{"every_column_counts_the_sink", kRing,
+              change("KERNELWRIGHT_ENTRY", "row_of column", "&& column == 0", "")},
+        Fault{"every_column_stores", kRing, drop("KERNELWRIGHT_ENTRY", "return #5")},
+        Fault{"statistics_over_keys_that_are_read", kRing, drop("merge", "__syncthreads #1")},
+        Fault{"no_wait_for_statistics", kRing, drop("merge", "__syncthreads #2")},
+        Fault{"no_wait_for_partial_outputs", kRing, drop("merge", "__syncthreads #3")},
+        Fault{"a_column_is_left_out", kFour, change("merge", "kColumns if", "< kColumns - 1", "== 0")},
+        Fault{"outputs_relative_to_their_own_maxima", kFour,
+              change("merge", "factor weight", "weight(softmax.maximum[r], largest, scale)", "1")},
+        Fault{"every_column_adds_what_is_not_finite", kInfinities,
+              change("add_non_finite_values", "sees values", "!", "=")},
+        Fault{"decode_stores_another_stage", kDecode, change("await_keys", "keys_", "stage_", "0")},
+        Fault{"decode_loads_a_tile_twice", kDecode, change("await_keys", "kNumStages", "spec::kNumStages", "1")},
+        Fault{"decode_never_changes_its_stage", kDecode,
+              change("release", "stage_", "stage_ == Keys::num_stages - 1 ? 0 : stage_ + 1", "0")}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

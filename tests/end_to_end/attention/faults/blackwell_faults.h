@@ -9,6 +9,8 @@
 
 namespace kernelwright {
 
+using test::after, test::before, test::change, test::drop, test::replace;
+
 /// The kernel that the mistake is made in. All have several key tiles, scores whose maxima move, a last tile with keys
 /// that are not the sequence's, and two slabs of 64 columns.
 enum class BlackwellForm {

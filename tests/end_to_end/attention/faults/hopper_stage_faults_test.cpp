@@ -8,6 +8,8 @@
 namespace kernelwright {
 namespace {
 
+using test::after, test::change, test::drop;
+
 struct Fault {
   const char* name;
   std::vector<test::TemplateEdit> edits;
@@ -33,25 +35,22 @@ CudaCase call_in_stages() {
 const Fault kFaults[] = {
     {"right", {}, nullptr},
     {"later_sub_stages_of_keys_not_waited_for",
-     {{"more = tiles_.template wait_k<kStage + 1>();", "more = tiles_.template k_tile<kStage + 1>();"}},
+     {change("MathWarpgroup::issue_scores", "wait_k", "wait_k", "k_tile")},
      "race"},
     {"later_sub_stages_of_values_not_waited_for",
-     {{"more = tiles_.template wait_v<kStage + 1>();", "more = tiles_.template v_tile<kStage + 1>();"}},
+     {change("MathWarpgroup::issue_output", "wait_v", "wait_v", "v_tile")},
      "race"},
     {"keys_let_go_of_as_soon_as_products_are_issued",
-     {{"issue_scores<kStage + 1>(more);", "tiles_.template release_k<kStage>(); issue_scores<kStage + 1>(more);"},
-      {"ptx::pin_registers(scores_); tiles_.release_whole_k();", "ptx::pin_registers(scores_); tiles_.release_k();"}},
+     {after("MathWarpgroup::issue_scores", "take_more", "tiles_.template release_k<kStage>();"),
+      change("end_scores", "release_whole_k", "release_whole_k", "release_k")},
      "race"},
     {"later_sub_stages_not_let_go_of",
-     {{"ptx::pin_registers(probabilities_); tiles_.release_whole_v();",
-       "ptx::pin_registers(probabilities_); tiles_.template release_v<0>();"}},
+     {change("end_output", "release_whole_v", "release_whole_v", "template release_v<0>")},
      "deadlock"},
     {"16_bytes_of_a_sub_stage_not_expected",
-     {{"get_tile<kPart>(elected, tile_bytes)", "get_tile<kPart>(elected, kPart == 0 ? tile_bytes : tile_bytes - 16)"}},
+     {change("get_tile", "tile_bytes", "tile_bytes", "kPart == 0 ? tile_bytes : tile_bytes - 16")},
      "deadlock"},
-    {"cleaned_before_all_sub_stages_land",
-     {{"tiles_.template wait_more_v<1>(); const int thread", "const int thread"}},
-     "race"},
+    {"cleaned_before_all_sub_stages_land", {drop("take_values", "wait_more_v")}, "race"},
 };
 
 class HopperStageFaults : public testing::TestWithParam<Fault> {

@@ -9,6 +9,8 @@
 
 namespace kernelwright {
 
+using test::after, test::before, test::change, test::drop, test::replace;
+
 /// The kernel that the mistake is made in. All have several tiles for a CTA, more slabs than slots, and edges in every
 /// extent.
 enum class BlackwellGemmForm {
