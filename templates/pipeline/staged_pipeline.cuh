@@ -89,6 +89,20 @@ struct StagedPipeline {
     }
   }
 
+  /// Arms part kPart of this slot with the bytes of the copies that will fill it, and returns the barrier that they
+  /// complete on. That is the producer's arrival.
+  template <int kPart = 0>
+  __device__ __forceinline__ uint32_t expect_bytes(uint32_t bytes) const {
+    const uint32_t barrier = full<kPart>(state.index);
+    ptx::mbarrier_arrive_expect_tx(barrier, bytes);
+    return barrier;
+  }
+  /// The producer's arrival where no copies come: what the thread wrote before is all there is.
+  template <int kPart = 0>
+  __device__ __forceinline__ void fill() const {
+    ptx::mbarrier_arrive(full<kPart>(state.index));
+  }
+
   /// Waits until part kPart of this slot has landed.
   template <int kPart = 0>
   __device__ __forceinline__ void consumer_wait() const {

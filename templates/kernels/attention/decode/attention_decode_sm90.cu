@@ -5,6 +5,7 @@
 #include "kernels/attention/decode/attention_decode.cuh"
 
 #include "contract/attention_decode_sm90.h"
+#include "pipeline/phased_barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 
@@ -80,8 +81,8 @@ class Stream {
     if (lane == 0) {
 #pragma unroll
       for (int i = 0; i < 2 * spec::kNumStages; ++i)
-        ptx::mbarrier_init(barriers_of(shared, warp) + i * contract::kBarrierBytes, 1);
-      ptx::fence_mbarrier_init();
+        Landed{barriers_of(shared, warp) + i * contract::kBarrierBytes}.init();
+      pipeline::fence_barrier_init();
     }
   }
 
@@ -113,19 +114,19 @@ class Stream {
   __device__ __forceinline__ const Values& values() const { return values_; }
 
   /// The slot of the tile that is being read.
-  __device__ __forceinline__ int stage() const { return stage_; }
+  __device__ __forceinline__ int stage() const { return static_cast<int>(at_.index); }
 
   __device__ __forceinline__ void await_keys(int) {
-    ptx::mbarrier_wait_parity(full(stage_, 0), parity_);
+    full(stage(), 0).wait(at_);
     __syncwarp();  // ldmatrix takes the warp whole
   }
 
   /// Keys that nobody sees are hidden in the scores, but their values are multiplied by 0, and 0 * NaN is NaN.
   __device__ __forceinline__ void await_values(int key_tile) {
-    ptx::mbarrier_wait_parity(full(stage_, 1), parity_);
+    full(stage(), 1).wait(at_);
     const int first = first_key(key_tile);
     if (!bound_.holds_all(first, kWarpKeys)) {
-      const uint32_t slot = ring_ + layout.ring_values + stage_ * Values::slot_bytes;
+      const uint32_t slot = ring_ + layout.ring_values + stage() * Values::slot_bytes;
 #pragma unroll 1
       for (int piece = lane_; piece < static_cast<int>(Values::slot_bytes) / 16; piece += 32)
         if (!bound_.holds(first + piece % (kSlabBytes / 16) / (kRowBytes / 16)))
@@ -137,8 +138,8 @@ class Stream {
 
   __device__ __forceinline__ void release(int key_tile) {
     __syncwarp();  // every lane has read the slot
-    load(key_tile + spec::kNumStages, stage_);
-    if (++stage_ == spec::kNumStages) stage_ = 0, parity_ ^= 1;
+    load(key_tile + spec::kNumStages, stage());
+    at_.step();
   }
 
   /// What was loaded was awaited: nothing is on its way.
@@ -149,8 +150,10 @@ class Stream {
     return shared + layout.barriers + warp * spec::kNumStages * 2 * contract::kBarrierBytes;
   }
   __device__ __forceinline__ int first_key(int key_tile) const { return key_tile * spec::kBlockN + warp_ * kWarpKeys; }
-  __device__ __forceinline__ uint32_t full(int stage, int values) const {
-    return barriers_ + (stage * 2 + values) * contract::kBarrierBytes;
+  // Keys of a slot have landed, or its values. The thread that arms the barrier arrives, and the copies' bytes.
+  using Landed = pipeline::PhasedBarrier<1>;
+  __device__ __forceinline__ Landed full(int stage, int values) const {
+    return {barriers_ + (stage * 2 + values) * contract::kBarrierBytes};
   }
 
   __device__ __forceinline__ void load(int key_tile, int stage) {
@@ -166,17 +169,17 @@ class Stream {
   }
 
   template <int kDepth>
-  __device__ __forceinline__ void load_slabs(const contract::TensorMap& map, uint32_t slot, uint32_t barrier,
+  __device__ __forceinline__ void load_slabs(const contract::TensorMap& map, uint32_t slot, Landed landed,
                                              int first_key, const int (&page)[kBoxes]) const {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
-    ptx::mbarrier_arrive_expect_tx(barrier, kWarpKeys * kDepth * 2);
+    landed.expect_bytes(kWarpKeys * kDepth * 2);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
       const int key = first_key + box * kBoxRows;
 #pragma unroll
       for (int slab = 0; slab < kDepth / kSlabColumns; ++slab)
         ptx::cp_async_bulk_tensor_4d(slot + slab * kSlabBytes + box * kBoxRows * kRowBytes, map, slab * kSlabColumns,
-                                     kPaged ? key % kPage : start_ + key, head_, page[box], barrier);
+                                     kPaged ? key % kPage : start_ + key, head_, page[box], landed.address);
     }
   }
 
@@ -188,8 +191,7 @@ class Stream {
   Keys keys_;
   Values values_;
   const int start_, head_, batch_, warp_, lane_;
-  int stage_ = 0;
-  uint32_t parity_ = 0;
+  pipeline::PipelineState<spec::kNumStages> at_ = pipeline::PipelineState<spec::kNumStages>::consumer();
 };
 
 }  // namespace

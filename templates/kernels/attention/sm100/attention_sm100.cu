@@ -53,27 +53,23 @@ struct Extent {
 /// By one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
   for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
-    ptx::mbarrier_init(shared.barrier(kBarriers.query_full + tile), 1);
-    ptx::mbarrier_init(shared.barrier(kBarriers.score_full + tile), 1);
-    ptx::mbarrier_init(shared.barrier(kBarriers.probability_ready + tile), kCtas * 2 * kRoleWarps);
-    ptx::mbarrier_init(shared.barrier(kBarriers.probability_rest + tile), kCtas * kRoleWarps);
-    ptx::mbarrier_init(shared.barrier(kBarriers.factor_full + tile), kRoleWarps);
-    ptx::mbarrier_init(shared.barrier(kBarriers.output_full + tile), 1);
+    shared.query_full(tile).init();
+    shared.score_full(tile).init();
+    shared.probability_ready(tile).init();
+    shared.probability_rest(tile).init();
+    shared.factor_full(tile).init();
+    shared.output_full(tile).init();
   }
-  ptx::mbarrier_init(shared.barrier(kBarriers.values_landed), 1);
-  ptx::mbarrier_init(shared.barrier(kBarriers.values_clean), kCtas);
+  shared.values_landed().init();
+  shared.values_clean().init();
   if constexpr (kTokenScales)
     for (int slot = 0; slot < contract::kScaleSlots; ++slot) {
-      ptx::mbarrier_init(shared.barrier(kBarriers.scale_full + slot), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.scale_empty + slot), (kTwoQueryTiles ? 2 : 1) * kRoleWarps);
+      shared.scale_full(slot).init();
+      shared.scale_empty(slot).init();
     }
   if constexpr (kQueued) {
-    for (int tile = 0; tile < spec::kNumQ; ++tile)
-      ptx::mbarrier_init(shared.barrier(kBarriers.query_empty + tile), (kTwoQueryTiles ? 1 : 2) * kRoleWarps);
-    for (int slot = 0; slot < contract::kBlackwellItemSlots; ++slot) {
-      ptx::mbarrier_init(shared.barrier(kBarriers.item_full + slot), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.item_empty + slot), contract::kBlackwellThreads / 32);
-    }
+    for (int tile = 0; tile < spec::kNumQ; ++tile) shared.query_empty(tile).init();
+    ItemQueue<true>::init(shared);
   }
   Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, 1);
 }

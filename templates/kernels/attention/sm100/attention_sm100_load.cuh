@@ -75,11 +75,11 @@ __device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab
 /// left by way of its slot.
 __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& params, const Shared& shared,
                                                 const WorkItem& work, int tile, int lap) {
-  if constexpr (kQueued) ptx::mbarrier_wait_parity(shared.barrier(kBarriers.query_empty + tile), parity_of(lap + 1));
-  const uint32_t full = shared.barrier(kBarriers.query_full + tile);
-  if (cluster_rank() == kLeader) ptx::mbarrier_arrive_expect_tx(full, kCtas * kSlabsQk * kQuerySlabBytes);
+  if constexpr (kQueued) shared.query_empty(tile).wait_before(lap);
+  const auto full = shared.query_full(tile);
+  if (cluster_rank() == kLeader) full.expect_bytes(kCtas * kSlabsQk * kQuerySlabBytes);
   load_queries<kTileRows, kSlabsQk, Loads<kPair>::Queries>(RopeMaps{params.q, params.q_rope, 1}, shared.queries(tile),
-                                                           work, tile * kTileRows, leaders(full));
+                                                           work, tile * kTileRows, leaders(full.address));
 }
 
 // Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
@@ -181,7 +181,7 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
   for (int j = 0; j < tiles.end - tiles.begin; ++j) {
     const int slot = j % contract::kScaleSlots, lap = j / contract::kScaleSlots;
     const int first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
-    ptx::mbarrier_wait_parity(shared.barrier(kBarriers.scale_empty + slot), parity_of(lap) ^ 1);
+    shared.scale_empty(slot).wait_before(lap);
 #pragma unroll 1
     for (int i = lane; i < spec::kBlockN; i += 32) {
       const int key = first_key + i;
@@ -191,7 +191,7 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
       ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
     }
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(shared.barrier(kBarriers.scale_full + slot));
+    if (lane == 0) shared.scale_full(slot).arrive();
   }
 }
 
@@ -213,7 +213,7 @@ class Cleaner {
   __device__ __forceinline__ void clean(int key_tiles, int last_keys) {
     // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps
     // ahead.
-    wait_for_both(shared_.barrier(kBarriers.values_landed), parity_of(cleaned_));
+    shared_.values_landed().wait_published(cleaned_);
     const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
     const int slot = (before_ + (kSharedRing ? (behind_two ? 2 : 1) : 0)) % spec::kNumKvStages;
     const uint32_t values = shared_.values() + static_cast<uint32_t>(slot * kLayout.value_slot);
@@ -226,7 +226,7 @@ class Cleaner {
                           {});
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive_at(shared_.barrier(kBarriers.values_clean), kLeader);
+    if (threadIdx.x % 32 == 0) shared_.values_clean().publish_at(kLeader);
     if constexpr (kQueued) ++cleaned_;
   }
 };

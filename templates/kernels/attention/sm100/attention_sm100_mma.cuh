@@ -31,7 +31,7 @@ class Multiplier {
   __device__ __forceinline__ void run(int key_tiles, bool cleans) {
     if constexpr (kQueued)
       if (key_tiles == 0) return;
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full), parity_of(items_));
+    shared_.query_full(0).wait(items_);
     if constexpr (kTwoQueryTiles)
       run_two(key_tiles, cleans);
     else
@@ -44,7 +44,7 @@ class Multiplier {
   __device__ __forceinline__ void run_two(int key_tiles, bool cleans) {
     uint32_t keys = 0;
     scores_as_they_land<0>(0, keys);
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.query_full + 1), parity_of(items_));
+    shared_.query_full(1).wait(items_);
     scores_again(keys);
     release_keys<0>();
     uint32_t values = take_values(cleans);
@@ -94,7 +94,7 @@ class Multiplier {
     if constexpr (kChunk + 1 < kChunks)
       scores_as_they_land<kChunk + 1>(tile, keys);
     else
-      commit(shared_.barrier(kBarriers.score_full + tile));
+      commit(shared_.score_full(tile));
   }
 
   /// Scores of query tile 1 and the same tile of K.
@@ -103,7 +103,7 @@ class Multiplier {
       Scores::template issue<0, kSlabsQk>(tensor_.scores(1), queries(1), keys);
     else
       scores_again_of<0>();
-    commit(shared_.barrier(kBarriers.score_full + 1));
+    commit(shared_.score_full(1));
   }
   /// The same where sub-stages lie apart.
   template <int kChunk>
@@ -126,8 +126,8 @@ class Multiplier {
     if (cleans) {
       kv_.template wait_more_v<1>();
 #pragma unroll
-      for (uint32_t rank = 0; rank < kCtas; ++rank) arrive_at(shared_.barrier(kBarriers.values_landed), rank);
-      wait_for_both(shared_.barrier(kBarriers.values_clean), parity_of(cleaned_));
+      for (uint32_t rank = 0; rank < kCtas; ++rank) shared_.values_landed().publish_at(rank);
+      shared_.values_clean().wait_published(cleaned_);
       if constexpr (kQueued) ++cleaned_;
     }
     return values;
@@ -140,17 +140,16 @@ class Multiplier {
   template <int kDoes>
   __device__ __forceinline__ void output(int tile, uint32_t values, int n) {
     const uint32_t to = tensor_.output(tile), from = tensor_.probabilities(tile);
-    const uint32_t parity = parity_of(before_[tile] + n);
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_ready + tile), parity);
+    const int phase = before_[tile] + n;
+    shared_.probability_ready(tile).wait(phase);
     ptx::tcgen05_fence_after_thread_sync();
-    output_of<kDoes, 0>(to, from, values, n, tile, parity);
-    commit(shared_.barrier(kBarriers.output_full + tile));
+    output_of<kDoes, 0>(to, from, values, n, tile, phase);
+    commit(shared_.output_full(tile));
     if constexpr ((kDoes & kThenReleases) && kValueStages == 1) kv_.release_v();
   }
   /// Sub-stage kStage at `values`, and those behind it. The second part of the probabilities begins in one of them.
   template <int kDoes, int kStage>
-  __device__ __forceinline__ void output_of(uint32_t to, uint32_t from, uint32_t values, int n, int tile,
-                                            uint32_t parity) {
+  __device__ __forceinline__ void output_of(uint32_t to, uint32_t from, uint32_t values, int n, int tile, int phase) {
     constexpr int kBegin = kStage * kStageKeys, kEnd = kBegin + kStageKeys;
     if constexpr (kBegin < kFirstKeys) {
       constexpr int kCount = (kEnd < kFirstKeys ? kEnd : kFirstKeys) - kBegin;
@@ -159,7 +158,7 @@ class Multiplier {
     if constexpr (kEnd > kFirstKeys) {
       constexpr int kRest = kBegin > kFirstKeys ? kBegin : kFirstKeys;
       if constexpr (kBegin <= kFirstKeys) {
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.probability_rest + tile), parity);
+        shared_.probability_rest(tile).wait(phase);
         ptx::tcgen05_fence_after_thread_sync();
       }
       Output::template issue<kRest, kEnd - kRest, kStageKeys>(to, from, values, kRest > 0 || n > 0);
@@ -174,7 +173,7 @@ class Multiplier {
       } else {
         more = kv_.template v_tile<kStage + 1>();
       }
-      output_of<kDoes, kStage + 1>(to, from, more, n, tile, parity);
+      output_of<kDoes, kStage + 1>(to, from, more, n, tile, phase);
     }
   }
 

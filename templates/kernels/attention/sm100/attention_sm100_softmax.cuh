@@ -20,13 +20,15 @@ using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
 
 /// One arrival for the warp where products wait for it, behind what all of its lanes did, in tensor memory too.
-__device__ __forceinline__ void arrive(uint32_t barrier) {
+template <class Barrier>
+__device__ __forceinline__ void arrive(const Barrier& barrier) {
   ptx::tcgen05_fence_before_thread_sync();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) arrive_at_leader(barrier);
+  if (threadIdx.x % 32 == 0) barrier.arrive_at(kLeader);
 }
-__device__ __forceinline__ void await(uint32_t barrier, int phase) {
-  ptx::mbarrier_wait_parity(barrier, parity_of(phase));
+template <class Barrier>
+__device__ __forceinline__ void await(const Barrier& barrier, int phase) {
+  barrier.wait(phase);
   ptx::tcgen05_fence_after_thread_sync();
 }
 
@@ -73,7 +75,7 @@ class SoftmaxThread {
 #pragma unroll 1
     for (int n = 0; n < steps; ++n) {
       const int tile = tiles.end - 1 - key_tile_of(tile_, n);
-      await(shared_.barrier(kBarriers.score_full + tile_), before_.steps + n);
+      await(shared_.score_full(tile_), before_.steps + n);
       // The product of the step before, issued ahead of these scores, has ended with them, and its barrier's phase.
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
@@ -151,7 +153,7 @@ class SoftmaxThread {
   /// Each key has a scale. `step`: of the key tile, in the order in which they are walked.
   __device__ __forceinline__ void scale_by_keys(float (&scores)[spec::kBlockN], int step) const {
     const int slot = step % contract::kScaleSlots;
-    ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.scale_full + slot), parity_of(step / contract::kScaleSlots));
+    shared_.scale_full(slot).wait(step / contract::kScaleSlots);
 #pragma unroll
     for (int i = 0; i < spec::kBlockN; i += 4) {
       const ptx::Vector16 scales = ptx::ld_shared_v4(shared_.key_scales(slot) + i * 4);
@@ -159,7 +161,7 @@ class SoftmaxThread {
       for (int k = 0; k < 4; ++k) scores[i + k] *= __uint_as_float(scales.word[k]);
     }
     __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.scale_empty + slot));
+    if (lane_ == 0) shared_.scale_empty(slot).arrive();
   }
 
   /// `own`: the column of the row's diagonal key.
@@ -213,7 +215,7 @@ class SoftmaxThread {
   __device__ __forceinline__ void hand_over_factor(float factor) {
     ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
     __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.factor_full + tile_));
+    if (lane_ == 0) shared_.factor_full(tile_).arrive();
   }
 
   /// P over the scores that it comes from, in two parts: the product with V begins while the last exponentials run.
@@ -222,11 +224,11 @@ class SoftmaxThread {
     float part[2] = {};
     put<0, kFirstKeys>(scores, offset, part);
     ptx::tcgen05_wait_st();
-    arrive(shared_.barrier(kBarriers.probability_ready + tile_));
+    arrive(shared_.probability_ready(tile_));
     if constexpr (kFirstKeys < spec::kBlockN) {
       put<kFirstKeys, spec::kBlockN - kFirstKeys>(scores, offset, part);
       ptx::tcgen05_wait_st();
-      arrive(shared_.barrier(kBarriers.probability_rest + tile_));
+      arrive(shared_.probability_rest(tile_));
     }
     softmax_.sum += part[0] + part[1];
   }
@@ -256,7 +258,7 @@ class SoftmaxThread {
 
   /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
   __device__ __forceinline__ void store(int steps) {
-    await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
+    await(shared_.output_full(tile_), before_.steps + steps - 1);
     const float factor = softmax_.inverse() * value_scale();
     const auto columns_of = [&](float(&columns)[kBatch], int first) {
       read_output(columns, output_ + first);
@@ -291,7 +293,7 @@ class SoftmaxThread {
   /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
   /// rows. `both`: the second one had a key tile, too.
   __device__ __forceinline__ void merge_and_store(int steps, bool both) {
-    if (steps > 0) await(shared_.barrier(kBarriers.output_full + tile_), before_.steps + steps - 1);
+    if (steps > 0) await(shared_.output_full(tile_), before_.steps + steps - 1);
     const int lane_row = warp_ * kWarpRows + lane_;
     ptx::st_shared_f32(shared_.statistic(tile_, 0, lane_row), softmax_.maximum);
     ptx::st_shared_f32(shared_.statistic(tile_, 1, lane_row), softmax_.sum);
@@ -408,7 +410,7 @@ class SoftmaxThread {
     if constexpr (kQueued) {
       ptx::fence_proxy_async_shared();
       __syncwarp();
-      if (lane_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.query_empty + slot));
+      if (lane_ == 0) shared_.query_empty(slot).arrive();
     }
   }
 
@@ -483,21 +485,20 @@ class Corrector {
   __device__ __forceinline__ void run(int key_tiles) {
     // Nothing is there before the first product: it overwrites.
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
-      if (steps_of(tile, key_tiles) > 0) arrive(shared_.barrier(kBarriers.probability_ready + tile));
+      if (steps_of(tile, key_tiles) > 0) arrive(shared_.probability_ready(tile));
 #pragma unroll 1
     for (int n = 1; n < steps_of(0, key_tiles); ++n)
 #pragma unroll 1
       for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
         if (n >= steps_of(tile, key_tiles)) break;
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.factor_full + tile),
-                                  parity_of(before_[tile] - items_before_[tile] + n - 1));
+        shared_.factor_full(tile).wait(before_[tile] - items_before_[tile] + n - 1);
         const float factor = ptx::ld_shared_f32(shared_.factor(tile, warp_ * kWarpRows + lane_));
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + n - 1));
+        shared_.output_full(tile).wait(before_[tile] + n - 1);
         if (__any_sync(0xffffffff, factor != 1)) {
           ptx::tcgen05_fence_after_thread_sync();
           rescale(tensor_.output(tile) + Tensor::lanes(warp_), factor);
         }
-        arrive(shared_.barrier(kBarriers.probability_ready + tile));
+        arrive(shared_.probability_ready(tile));
       }
     if constexpr (kQueued) end(key_tiles);
   }
@@ -507,7 +508,7 @@ class Corrector {
   __device__ __forceinline__ void end(int key_tiles) {
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
       if (const int steps = steps_of(tile, key_tiles); steps > 0) {
-        ptx::mbarrier_wait_parity(shared_.barrier(kBarriers.output_full + tile), parity_of(before_[tile] + steps - 1));
+        shared_.output_full(tile).wait(before_[tile] + steps - 1);
       }
     before_.add(key_tiles);
     items_before_.add(min(key_tiles, kTwoQueryTiles ? 1 : 2));

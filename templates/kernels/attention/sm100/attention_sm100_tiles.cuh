@@ -8,13 +8,13 @@
 #include "contract/spec_words.h"
 #include "kernels/attention/attention_mapped.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/phased_barrier.cuh"
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_tiles.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/launch.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tcgen05.cuh"
 
@@ -105,34 +105,16 @@ __device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
   else
     return barrier;
 }
-/// One arrival where products wait, behind what this thread did in tensor memory: tcgen05's fences order that, and
-/// nothing else is handed over. A release at cluster scope would wait for all of the thread's memory accesses.
-__device__ __forceinline__ void arrive_at_leader(uint32_t barrier) {
-  if constexpr (kPair)
-    ptx::mbarrier_arrive_remote(barrier, kLeader);
-  else
-    ptx::mbarrier_arrive(barrier);
-}
-/// One arrival on a barrier of CTA `rank`, behind what this thread wrote to shared memory, or knows to be there.
-__device__ __forceinline__ void arrive_at(uint32_t barrier, uint32_t rank) {
-  if constexpr (kPair)
-    ptx::mbarrier_arrive_cluster(barrier, rank);
-  else
-    ptx::mbarrier_arrive(barrier);
-}
-/// Waits for arrive_at() of the other CTA.
-__device__ __forceinline__ void wait_for_both(uint32_t barrier, uint32_t parity) {
-  if constexpr (kPair)
-    ptx::mbarrier_wait_parity_cluster(barrier, parity);
-  else
-    ptx::mbarrier_wait_parity(barrier, parity);
-}
 /// Arrives on that barrier of each CTA once the products that were issued have ended.
 __device__ __forceinline__ void commit(uint32_t barrier) {
   if constexpr (kPair)
     ptx::tcgen05_commit_multicast<kCtas>(barrier, (1 << kCtas) - 1);
   else
     ptx::tcgen05_commit(barrier);
+}
+template <uint32_t kArrivals>
+__device__ __forceinline__ void commit(const pipeline::PhasedBarrier<kArrivals, kPair>& barrier) {
+  commit(barrier.address);
 }
 /// All threads of all CTAs: what each has done before is seen by the others.
 __device__ __forceinline__ void sync_ctas() {
@@ -187,6 +169,35 @@ struct Shared {
     return base + kLayout.barriers + static_cast<uint32_t>(index) * contract::kBarrierBytes;
   }
   __device__ uint32_t kv_barriers() const { return barrier(kBarriers.key_full); }
+
+  // Barriers, each with the arrivals that end its phases. contract::BlackwellBarriers says which roles arrive.
+  template <uint32_t kArrivals>
+  using Barrier = pipeline::PhasedBarrier<kArrivals, kPair>;
+  __device__ Barrier<1> query_full(int tile) const { return {barrier(kBarriers.query_full + tile)}; }
+  __device__ Barrier<1> score_full(int tile) const { return {barrier(kBarriers.score_full + tile)}; }
+  __device__ Barrier<kCtas * 2 * kRoleWarps> probability_ready(int tile) const {
+    return {barrier(kBarriers.probability_ready + tile)};
+  }
+  __device__ Barrier<kCtas * kRoleWarps> probability_rest(int tile) const {
+    return {barrier(kBarriers.probability_rest + tile)};
+  }
+  __device__ Barrier<kRoleWarps> factor_full(int tile) const { return {barrier(kBarriers.factor_full + tile)}; }
+  __device__ Barrier<1> output_full(int tile) const { return {barrier(kBarriers.output_full + tile)}; }
+  __device__ Barrier<1> values_landed() const { return {barrier(kBarriers.values_landed)}; }
+  __device__ Barrier<kCtas> values_clean() const { return {barrier(kBarriers.values_clean)}; }
+  __device__ Barrier<1> scale_full(int slot) const { return {barrier(kBarriers.scale_full + slot)}; }
+  __device__ Barrier<(kTwoQueryTiles ? 2 : 1) * kRoleWarps> scale_empty(int slot) const {
+    return {barrier(kBarriers.scale_empty + slot)};
+  }
+  __device__ Barrier<(kTwoQueryTiles ? 1 : 2) * kRoleWarps> query_empty(int tile) const {
+    return {barrier(kBarriers.query_empty + tile)};
+  }
+  __device__ Barrier<1> item_full(uint32_t slot) const {
+    return {barrier(kBarriers.item_full + static_cast<int>(slot))};
+  }
+  __device__ Barrier<contract::kBlackwellThreads / 32> item_empty(uint32_t slot) const {
+    return {barrier(kBarriers.item_empty + static_cast<int>(slot))};
+  }
 };
 
 /// Tensor memory: addresses of a tile's first column, lane 0.
@@ -268,10 +279,6 @@ struct StepsBefore {
     if constexpr (kQueued) first += steps_of(0, key_tiles), second += steps_of(1, key_tiles);
   }
 };
-
-/// Parity of the n-th phase of a barrier, for who waits until it is complete; and of the one before, for who waits
-/// until what it is to write has been read.
-__device__ __forceinline__ uint32_t parity_of(int phase) { return static_cast<uint32_t>(phase) & 1; }
 
 }  // namespace
 }  // namespace kernelwright

@@ -10,26 +10,24 @@
 #pragma once
 
 #include "kernels/attention/sm100/attention_sm100_tiles.cuh"
+#include "pipeline/item_queue.cuh"
 #include "ptx/launch.cuh"
-#include "ptx/mbarrier.cuh"
 
 namespace kernelwright {
 namespace {
+
+template <bool kAlone>
+using ItemQueue = pipeline::LaunchQueue<Shared, contract::kBlackwellItemSlots, 1, kAlone>;
 
 /// The items of a CTA as one role sees them, which stands on one of them. Every warp of a queued CTA has one: in one
 /// thread of it (kAlone), or in all.
 template <bool kAlone>
 class ItemWalk {
-  using Slot = pipeline::PipelineState<contract::kBlackwellItemSlots>;
-  const Shared shared_;
+  ItemQueue<kAlone> queue_;
   uint32_t block_ = blockIdx.x;
-  Slot slot_ = Slot::consumer();  // of the answer to what is asked for during this item
-
-  __device__ uint32_t full() const { return shared_.barrier(kBarriers.item_full + static_cast<int>(slot_.index)); }
-  __device__ uint32_t empty() const { return shared_.barrier(kBarriers.item_empty + static_cast<int>(slot_.index)); }
 
  public:
-  __device__ __forceinline__ explicit ItemWalk(const Shared& shared) : shared_(shared) {}
+  __device__ __forceinline__ explicit ItemWalk(const Shared& shared) : queue_(shared) {}
 
   /// The index of the CTA that the grid has for the item.
   __device__ __forceinline__ uint32_t block() const { return kQueued ? block_ : ptx::opaque(blockIdx.x); }
@@ -38,9 +36,9 @@ class ItemWalk {
   /// waits for this CTA, though another may be free. As early as must be: an answer takes as long as a key tile.
   __device__ __forceinline__ void ask() const {
     if constexpr (kQueued) {
-      ptx::mbarrier_wait_parity(empty(), slot_.phase ^ 1);
-      ptx::mbarrier_arrive_expect_tx(full(), ptx::kCancelResponseBytes);
-      ptx::clusterlaunchcontrol_try_cancel(shared_.item(slot_.index), full());
+      queue_.await_readers();
+      queue_.expect_answer();
+      queue_.ask();
     }
   }
 
@@ -49,13 +47,7 @@ class ItemWalk {
     if constexpr (!kQueued) {
       return false;
     } else {
-      ptx::mbarrier_wait_parity(full(), slot_.phase);
-      block_ = ptx::clusterlaunchcontrol_canceled_block(shared_.item(slot_.index));
-      if constexpr (!kAlone) block_ = __shfl_sync(0xffffffff, block_, 0);  // the same in all lanes, to the compiler too
-      ptx::fence_proxy_async_shared();  // the next answer is written in the other proxy
-      if constexpr (!kAlone) __syncwarp();
-      if (kAlone || threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty());
-      slot_.step();
+      block_ = queue_.next();
       return block_ != ptx::kNoBlock;
     }
   }

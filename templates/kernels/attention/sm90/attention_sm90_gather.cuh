@@ -5,7 +5,6 @@
 #include "kernels/attention/attention_gather.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "policy/item_record.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {
@@ -25,14 +24,14 @@ static_assert(sizeof(GatherItem) == contract::kGatherBytes);
 /// "empty": it is written anew once the queries of a later item have been let go of, whose keys every gatherer has
 /// brought.
 __device__ __forceinline__ void init_gathers(const Shared& shared) {
-  for (int slot = 0; slot < spec::kQStages + 2; ++slot) ptx::mbarrier_init(shared.gather_posted(slot), 1);
-  ptx::fence_mbarrier_init();
+  for (int slot = 0; slot < spec::kQStages + 2; ++slot) shared.gather_posted(slot).init();
+  pipeline::fence_barrier_init();
 }
 
 /// Behind the item's record, which is told of with it.
 __device__ __forceinline__ void post_gather(const Shared& shared, uint32_t slot, const GatherItem& item) {
   ptx::st_shared_v4(shared.gather(slot), *reinterpret_cast<const ptx::Vector16*>(&item));
-  ptx::mbarrier_arrive(shared.gather_posted(slot));
+  shared.gather_posted(slot).arrive();
 }
 
 /// A lane of a gathering warp.
@@ -53,7 +52,7 @@ class Gatherer {
     for (;; ++step) {
       if (left == 0) {
         items.step();
-        ptx::mbarrier_wait_parity(shared_.gather_posted(items.index), items.phase);
+        shared_.gather_posted(items.index).wait(items);
         const policy::ItemRecord::Walk walk = policy::PostedItem{shared_.item(items.index)}.walk();
         left = walk.end - walk.begin;  // < 0: there is no further item
         first_key = gather_item(items.index).origin + (walk.end - 1) * spec::kBlockN;

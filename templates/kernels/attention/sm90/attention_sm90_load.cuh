@@ -8,7 +8,6 @@
 #include "policy/item_record.cuh"
 #include "policy/padding_rows.cuh"
 #include "ptx/launch.cuh"
-#include "ptx/mbarrier.cuh"
 
 namespace kernelwright {
 namespace {
@@ -42,8 +41,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     if constexpr (kGathersKv)
       post_gather(shared, items.index,
                   {coord.batch, item.origin, item.origin + tiles.keys.low, item.origin + tiles.keys.high});
-    const uint32_t full = queries.template full<>(queries.state.index);
-    ptx::mbarrier_arrive_expect_tx(full, kSlabsQk * kQuerySlabBytes);
+    const uint32_t full = queries.expect_bytes(kSlabsQk * kQuerySlabBytes);
     load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
     queries.step();
     items.step();
@@ -66,7 +64,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   policy::ItemRecord none{};
   none.walk.end = -1;
   policy::post(shared.item(items.index), none);
-  ptx::mbarrier_arrive(queries.template full<>(queries.state.index));
+  queries.fill();  // without bytes
   if constexpr (kGathersKv) post_gather(shared, items.index, {});
   // A CTA of a cluster stays until the others have let go of what it sent: they arrive on its barriers.
   if constexpr (kCluster > 1) rings.drain();

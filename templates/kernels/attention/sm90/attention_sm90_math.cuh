@@ -145,7 +145,7 @@ class MathWarpgroup {
   }
   __device__ __forceinline__ void release(const DoneItem& done, bool exists = true) {
     __syncwarp();
-    if (exists && lane_ == 0) ptx::mbarrier_arrive(queries_.template empty<>(done.slot));
+    if (exists) queries_.release(done.slot, pipeline::WarpRelease<>{lane_});
   }
 
   __device__ __forceinline__ void add_sinks(Softmax& softmax) {

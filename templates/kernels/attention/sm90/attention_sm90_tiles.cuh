@@ -8,6 +8,7 @@
 #include "contract/spec_words.h"
 #include "kernels/attention/attention_mapped.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
+#include "pipeline/phased_barrier.cuh"
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_walk.cuh"
@@ -58,7 +59,7 @@ static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kCluster>>;
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
-using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; its parity is the gatherers'
+using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
 
 using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // of the walk: the query tiles of all its CTAs
 using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
@@ -73,8 +74,9 @@ struct Shared {
   __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
   __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
   __device__ uint32_t gather(uint32_t slot) const { return base + kLayout.gathers + slot * contract::kGatherBytes; }
-  __device__ uint32_t gather_posted(uint32_t slot) const {
-    return base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes;
+  /// Beside the rings: the loading thread has told the gatherers of an item.
+  __device__ pipeline::PhasedBarrier<1> gather_posted(uint32_t slot) const {
+    return {base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes};
   }
 };
 

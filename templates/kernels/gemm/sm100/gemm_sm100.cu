@@ -33,11 +33,8 @@ namespace {
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
   Output::init(shared.accumulators());
   if constexpr (kQueued) {
-    for (int slot = 0; slot < spec::kClcDepth; ++slot) {
-      ptx::mbarrier_init(shared.barrier(kBarriers.item_full + slot), 1);
-      ptx::mbarrier_init(shared.barrier(kBarriers.item_empty + slot), kItemReaders);
-    }
-    ptx::mbarrier_init(shared.barrier(kBarriers.item_wanted), 1);
+    ItemQueue<true>::init(shared);
+    shared.item_wanted().init();
   }
   Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all
 }

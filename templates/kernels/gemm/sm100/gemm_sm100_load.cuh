@@ -68,7 +68,7 @@ class Loader {
     if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else who took the first item has waited
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
-      if (kQueued && rank_ == 0) ptx::mbarrier_arrive(shared_.barrier(kBarriers.item_wanted));
+      if (kQueued && rank_ == 0) shared_.item_wanted().arrive();
       const Item item = work_.at(index, rank_);
 #pragma unroll 1
       for (int slab = item.slabs.begin; slab < item.slabs.end; slab += spec::kKGroup) {
@@ -140,16 +140,6 @@ class Loader {
   const uint32_t rank_;
 };
 
-/// A slot's bytes that threads of a warp have written: one arrival beside the copies'.
-struct ByWarp {
-  uint32_t lane;
-  __device__ __forceinline__ void operator()(uint32_t full) const {
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(full);
-  }
-};
-
 /// Role of a warp: scales of a tile's few columns to where atoms have their first rows. A column is a lane's.
 __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
                                               uint32_t rank) {
@@ -182,7 +172,7 @@ __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params,
         const int atom = slab * kAtoms + i;
         words[i] = ptx::ld_global_u32_if(from + atom * kAtomWords, exists && atom < atoms_of_k);
       }
-      const auto stage = input.acquire(ByWarp{lane});
+      const auto stage = input.acquire(pipeline::SignalledByWarp{lane});  // one arrival beside that of the copies
 #pragma unroll
       for (int i = 0; i < spec::kKGroup * kAtoms; ++i)
         if (lane < kColumns)

@@ -88,17 +88,9 @@ class TileStore {
 
   __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
   /// An arrival where products wait: the first CTA of a pair's. tcgen05's fences order the loads.
-  struct Arrival {
-    uint32_t lane, leader;
-    __device__ __forceinline__ void operator()(uint32_t barrier) const {
-      if (lane != 0) return;
-      if constexpr (kPair)
-        ptx::mbarrier_arrive_remote(barrier, leader);
-      else
-        ptx::mbarrier_arrive(barrier);
-    }
-  };
-  __device__ __forceinline__ Arrival arrival() const { return {lane_, rank_ - rank_in_pair(rank_)}; }
+  __device__ __forceinline__ pipeline::ArrivalOfWarp<kPair> arrival() const {
+    return {lane_, rank_ - rank_in_pair(rank_)};
+  }
 
   // ---- sums of slabs, times their scales ----
 

@@ -7,11 +7,11 @@
 #include "contract/spec_words.h"
 #include "mma/sm100_slab.cuh"
 #include "pipeline/output_tile_pipeline.cuh"
+#include "pipeline/phased_barrier.cuh"
 #include "pipeline/tile_pipeline.cuh"
 #include "policy/tile_raster.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/launch.cuh"
-#include "ptx/mbarrier.cuh"
 #include "tile/element.cuh"
 
 namespace kernelwright {
@@ -147,6 +147,10 @@ __device__ __forceinline__ void sync_ctas() {
   }
 }
 
+// Roles of a cluster that read an answer. In every CTA: the loading thread, four storing warps, in some kernels a warp
+// that gathers scales, and the thread that asks. And the multiplying thread of every CTA, or pair.
+constexpr uint32_t kItemReaders = kClusterSize * (2 + Output::kWarps + (kGathers ? 1 : 0)) + kClusterSize / kCtas;
+
 /// Shared memory, as the contract lays it out.
 struct Shared {
   uint32_t base;
@@ -162,6 +166,19 @@ struct Shared {
   __device__ uint32_t barrier(int index) const { return base + kLayout.barriers + static_cast<uint32_t>(index) * 8; }
   __device__ uint32_t input() const { return barrier(kBarriers.full); }
   __device__ uint32_t accumulators() const { return barrier(kBarriers.accumulator_full); }
+
+  // Barriers beside those of the rings, each with the arrivals that end its phases. contract::BlackwellGemmBarriers
+  // says which roles arrive.
+  template <uint32_t kArrivals>
+  using Barrier = pipeline::PhasedBarrier<kArrivals, (kClusterSize > 1)>;
+  __device__ Barrier<1> item_full(uint32_t slot) const {
+    return {barrier(kBarriers.item_full + static_cast<int>(slot))};
+  }
+  __device__ Barrier<kItemReaders> item_empty(uint32_t slot) const {
+    return {barrier(kBarriers.item_empty + static_cast<int>(slot))};
+  }
+  __device__ Barrier<1> item_wanted() const { return {barrier(kBarriers.item_wanted)}; }
+
   __device__ uint32_t first_item() const { return base + kLayout.first_item; }
   __device__ uint32_t tensor_address() const { return base + kLayout.tensor_address; }
 };

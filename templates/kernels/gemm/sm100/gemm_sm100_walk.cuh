@@ -11,33 +11,29 @@
 #pragma once
 
 #include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
+#include "pipeline/item_queue.cuh"
 #include "policy/turnstile.cuh"
 #include "ptx/memory.cuh"
 
 namespace kernelwright {
 namespace {
 
+template <bool kAlone>
+using ItemQueue = pipeline::LaunchQueue<Shared, (kQueued ? spec::kClcDepth : 1), kClusterSize, kAlone>;
+
 /// One role's view, standing on an item. kAlone: one thread of a warp has it, else all lanes.
 template <bool kAlone>
 class ItemWalk {
-  using Slot = pipeline::PipelineState<(kQueued ? spec::kClcDepth : 1)>;
-  const Shared shared_;
   const int count_;
   int index_;
-  Slot slot_ = Slot::consumer();  // of the answer that names the next item
+  ItemQueue<kAlone> queue_;
 
  public:
   __device__ __forceinline__ ItemWalk(const Shared& shared, const Work& work)
-      : shared_(shared), count_(work.count()), index_(work.first) {}
+      : count_(work.count()), index_(work.first), queue_(shared) {}
 
   __device__ __forceinline__ int index() const { return index_; }
-  __device__ __forceinline__ uint32_t full() const {
-    return shared_.barrier(kBarriers.item_full + static_cast<int>(slot_.index));
-  }
-  __device__ __forceinline__ uint32_t empty() const {
-    return shared_.barrier(kBarriers.item_empty + static_cast<int>(slot_.index));
-  }
-  __device__ __forceinline__ const Slot& slot() const { return slot_; }
+  __device__ __forceinline__ const ItemQueue<kAlone>& queue() const { return queue_; }
 
   /// Whether there is an item at all: of a grid that deals them out.
   __device__ __forceinline__ bool begins() const { return kQueued || index_ < count_; }
@@ -48,18 +44,7 @@ class ItemWalk {
       index_ += static_cast<int>(gridDim.x) / kClusterSize;
       return index_ < count_;
     } else {
-      ptx::mbarrier_wait_parity(full(), slot_.phase);
-      uint32_t block = ptx::clusterlaunchcontrol_canceled_block(shared_.item(slot_.index));
-      if constexpr (!kAlone) block = __shfl_sync(0xffffffff, block, 0);  // the same in all lanes, to the compiler too
-      ptx::fence_proxy_async_shared();  // the next answer is written in the other proxy
-      if constexpr (!kAlone) __syncwarp();
-      if (kAlone || threadIdx.x % 32 == 0) {
-        if constexpr (kClusterSize > 1)
-          ptx::mbarrier_arrive_remote(empty(), 0);
-        else
-          ptx::mbarrier_arrive(empty());
-      }
-      slot_.step();
+      const uint32_t block = queue_.next();
       index_ = static_cast<int>(block / kClusterSize);
       return block != ptx::kNoBlock;
     }
@@ -89,30 +74,21 @@ __device__ __forceinline__ void for_each_item(const Shared& shared, const Work& 
   while (items.next());
 }
 
-// Who reads an answer, in a cluster: a loading thread, four storing warps, in some kernels one that gathers scales, in
-// every CTA; a multiplying thread for each product's CTAs; and the threads that ask.
-constexpr uint32_t kItemReaders = kClusterSize * (2 + Output::kWarps + (kGathers ? 1 : 0)) + kClusterSize / kCtas;
-
 /// Role of one thread of each CTA: has the first CTA ask for items, and arms this CTA's barrier for the answers.
 __device__ __forceinline__ void ask_for_items(const Shared& shared, const Work& work, uint32_t rank) {
   if constexpr (kQueued) {
     ItemWalk<true> items(shared, work);
-    uint32_t parity = 0;
+    auto wanted = pipeline::PipelineState<1>::consumer();  // of the one barrier: a phase for each item
 #pragma unroll 1
     do {
       if (rank == 0) {
-        ptx::mbarrier_wait_parity(shared.barrier(kBarriers.item_wanted), parity);
-        ptx::mbarrier_wait_parity(items.empty(), items.slot().phase ^ 1);
+        shared.item_wanted().wait(wanted);
+        items.queue().await_readers();
       }
       // Other CTAs have read what the slot held: the first one asks no sooner. Its answer may come before this.
-      ptx::mbarrier_arrive_expect_tx(items.full(), ptx::kCancelResponseBytes);
-      if (rank == 0) {
-        if constexpr (kClusterSize > 1)
-          ptx::clusterlaunchcontrol_try_cancel_multicast(shared.item(items.slot().index), items.full());
-        else
-          ptx::clusterlaunchcontrol_try_cancel(shared.item(items.slot().index), items.full());
-      }
-      parity ^= 1;
+      items.queue().expect_answer();
+      if (rank == 0) items.queue().ask();
+      wanted.step();
     } while (items.next());
   }
 }

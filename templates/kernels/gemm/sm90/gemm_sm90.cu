@@ -18,7 +18,6 @@
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/launch.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace kernelwright {

@@ -9,26 +9,26 @@ using enum BlackwellForm;
 
 /// Barrier `name` is made for `count` arrivals instead of `instead_of`.
 test::TemplateEdit counts(const std::string& name, const std::string& instead_of, const std::string& count) {
-  return change("init_barriers", name, instead_of, count);
+  return change("Shared::" + name, "Barrier", instead_of, count);
 }
 
 const BlackwellFault kFaults[] = {
     // ---- bytes that are expected ----
     {"16_bytes_of_queries_not_expected",
      kTwoQueryTiles,
-     {change("load_query_tile", "mbarrier_arrive_expect_tx", "kQuerySlabBytes", "kQuerySlabBytes - 16")},
+     {change("load_query_tile", "expect_bytes", "kQuerySlabBytes", "kQuerySlabBytes - 16")},
      "deadlock"},
     {"16_bytes_too_many_of_queries_expected",
      kTwoQueryTiles,
-     {change("load_query_tile", "mbarrier_arrive_expect_tx", "kQuerySlabBytes", "kQuerySlabBytes + 16")},
+     {change("load_query_tile", "expect_bytes", "kQuerySlabBytes", "kQuerySlabBytes + 16")},
      "deadlock"},
     {"one_slab_of_queries_expected",
      kTwoQueryTiles,
-     {change("load_query_tile", "mbarrier_arrive_expect_tx", "kCtas * kSlabsQk *", "")},
+     {change("load_query_tile", "expect_bytes", "kCtas * kSlabsQk *", "")},
      "race"},
     {"all_queries_expected_on_one_barrier",
      kTwoQueryTiles,
-     {change("load_query_tile", "mbarrier_arrive_expect_tx", "full", "shared.barrier(kBarriers.query_full + 1)")},
+     {change("load_query_tile", "expect_bytes", "full", "shared.query_full(1)")},
      "mbarrier misuse"},
     {"16_bytes_of_a_tile_not_expected",
      kTwoQueryTiles,
@@ -59,7 +59,7 @@ const BlackwellFault kFaults[] = {
     {"second_query_tile_not_loaded", kTwoQueryTiles, {drop("load", "load_query_tile #2")}, "deadlock"},
     {"second_query_tile_is_the_first",
      kTwoQueryTiles,
-     {change("load_query_tile", "queries", "tile * kTileRows, leaders(full)", "0, full")},
+     {change("load_query_tile", "queries", "tile * kTileRows, leaders(full.address)", "0, full.address")},
      "wrong result"},
     {"keys_where_the_slab_before_lies",
      kTwoQueryTiles,

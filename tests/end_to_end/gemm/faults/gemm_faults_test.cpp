@@ -68,11 +68,11 @@ const Fault kFaults[] = {
     // ---- the ring ----
     {"fewer_bytes_expected",
      Form::kPlain,
-     {change("expect_bytes", "mbarrier_arrive_expect_tx", "bytes", "bytes / 2")},
+     {change("InputProducerStage::expect_bytes", "mbarrier_arrive_expect_tx", "bytes", "bytes / 2")},
      "race"},
     {"more_bytes_expected",
      Form::kPlain,
-     {change("expect_bytes", "mbarrier_arrive_expect_tx", "bytes", "bytes + 16")},
+     {change("InputProducerStage::expect_bytes", "mbarrier_arrive_expect_tx", "bytes", "bytes + 16")},
      "deadlock"},
     {"slots_filled_before_they_are_free", Form::kPlain, {drop("InputProducer::acquire", "producer_wait")}, "race"},
     {"slots_read_before_they_land",
