@@ -9,5 +9,3 @@ inline void tcgen05_fence_before_thread_sync() {}
 inline void tcgen05_fence_after_thread_sync() {}
 
 }  // namespace kernelwright::ptx
-
-inline void __syncwarp() {}
