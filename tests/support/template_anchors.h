@@ -92,6 +92,13 @@ class TemplateText {
     return found;
   }
 
+  /// The words, literals and signs of a text, without comments and lines of the preprocessor.
+  static std::vector<std::string_view> words_of(std::string_view text) {
+    std::vector<std::string_view> words;
+    for (const Token& token : TemplateText(text, Tokens{}).tokens_) words.push_back(token.text);
+    return words;
+  }
+
   static std::vector<std::string> split(std::string_view text, std::string_view by) {
     std::vector<std::string> parts;
     for (std::size_t at = 0; at < text.size();) {
