@@ -23,11 +23,11 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::uint32_t kRegistersPerSm = 65536, kMostThreads = 1024, kMostClusterCtas = 16;
-constexpr std::uint64_t kMostCtas = 0x7fffffff;  // it numbers them in 32 bits; a GPU has as many along x alone
+constexpr std::uint64_t kMostCtas = 0x7fffffff;  // CTAs are numbered in 32 bits; a GPU takes as many along x alone
 constexpr std::uint32_t kMostSharedBytes =
-    227 * 1024;                                  // sm_90, opt-in; what a smaller architecture has its caller checks
+    227 * 1024;                                  // sm_90, opt-in; the caller checks the limit of a smaller architecture
 constexpr std::size_t kParameterAlignment = 64;  // tensor maps are parameters
-// What reading PTX and running a kernel need of a caller's stack; a smaller one is left for a thread of ours.
+// What reading PTX and running a kernel need of a caller's stack. With less, the work moves to a thread of our own.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
 class Loaded : public LoadedModule {
@@ -68,7 +68,7 @@ class Loaded : public LoadedModule {
   mutable std::map<std::string_view, std::unique_ptr<Program>> programs_;
 };
 
-/// Everything that a device would refuse about a launch, at once.
+/// Reports at once everything that a device would refuse about a launch.
 void check_shape(const LaunchShape& shape, const Program& program, std::size_t parameter_bytes) {
   std::vector<Violation> wrong;
   const auto add = [&](const char* field, std::string message) { wrong.push_back({field, std::move(message)}); };
@@ -102,7 +102,7 @@ void check_shape(const LaunchShape& shape, const Program& program, std::size_t p
   if (!wrong.empty()) throw ConfigError(std::move(wrong));
 }
 
-/// The launch's parameters, aligned and readable by the kernel for as long as it runs.
+/// The launch's parameters, aligned. The kernel reads them as long as it runs.
 class Parameters {
  public:
   Parameters(GlobalMemory& memory, std::span<const std::byte> from) : memory_(memory) {
@@ -131,7 +131,7 @@ class Parameters {
 struct Emulator::State {
   Options options;
   GlobalMemory memory;
-  std::mutex launching;  // one grid at a time: each uses all the cores that it may
+  std::mutex launching;  // one grid at a time: each grid uses all the cores that it may
   std::uint32_t launches = 0;
 };
 
@@ -163,8 +163,8 @@ LaunchReport Emulator::launch(const LoadedModule& module, std::string_view entry
   launch.parameters = held.bytes();
   launch.memory = view.get();
   launch.registers_known = shape.registers_per_thread != 0;
-  // A thread names 255 registers at most. They are allocated in eights, so that it then has 256, which setmaxnreg
-  // counts.
+  // A thread names 255 registers at most. Registers are allocated in eights, so such a thread has 256, and setmaxnreg
+  // counts 256.
   const std::uint32_t fit = std::min(kRegistersPerSm / ((threads + 31) / 32 * 32) / 8 * 8, 256u);
   launch.registers_per_thread = launch.registers_known ? (shape.registers_per_thread + 7) / 8 * 8 : fit;
   launch.number = ++state_->launches;

@@ -5,8 +5,8 @@
 ///   const DevicePtr x = emulator.memory().allocate(4096);
 ///   const LaunchReport report = emulator.launch(*module, "saxpy", {.grid = {8}, .block = {128}}, params);
 ///
-/// What it does not model it refuses by opcode and line: outside the entries at load, and within an entry when that
-/// entry is asked for. A launch runs to its end before launch() returns.
+/// The emulator refuses what it does not model, with opcode and line: code outside of entries at load, code within an
+/// entry when that entry is asked for. A launch runs to its end before launch() returns.
 #pragma once
 
 #include <cstddef>
@@ -31,59 +31,59 @@ struct Trace;  // trace.h
 struct Options {
   bool hazards = false;
   Completion completion = Completion::kEager;
-  std::uint64_t seed = 0;  // of schedules and of Completion::kRandom; equal seeds give equal runs
+  std::uint64_t seed = 0;  // seeds schedules and Completion::kRandom; equal seeds give equal runs
   bool shuffle = false;    // warps and clusters take turns in an order drawn from the seed
-  int threads = 0;         // 0: as many as cores
-  int num_sms = 132;       // with max_ctas_per_sm: how many CTAs are resident at once
+  int threads = 0;         // 0: as many threads as cores
+  int num_sms = 132;       // together with max_ctas_per_sm: how many CTAs are resident at once
   int max_ctas_per_sm = 1;
-  std::uint64_t max_instructions = 0;  // warp instructions of a launch before it is taken to hang; 0: no limit
-  double timeout_s = 0;                // of a launch, likewise; looked at every few million instructions
+  std::uint64_t max_instructions = 0;  // a launch that executes more warp instructions is taken to hang; 0: no limit
+  double timeout_s = 0;                // the same limit in seconds; checked every few million instructions
   bool timeline = false;               // keep LaunchReport::trace
-  std::uint32_t timeline_cta = 0;      // of this CTA's cluster: its number in the grid, x first
+  std::uint32_t timeline_cta = 0;      // record the cluster of this CTA, by its number in the grid, x first
 };
 
-/// Names for people: which warps play which role, and what lies where in shared memory. A plain table that whoever
-/// launches fills in; the emulator knows nothing else of the kernel.
+/// Names for people: which warps play which role, and what lies where in shared memory. The launching code fills in
+/// this plain table. The emulator knows nothing else of the kernel.
 using LaunchNotes = KernelNotes;
 
 /// One side of a hazard.
 struct HazardSide {
   std::uint32_t cta[3] = {};
-  int warp = -1, lane = -1;  // -1: all lanes, or an operation that is not a warp's
-  std::string role;          // of LaunchNotes; "" if unnamed
+  int warp = -1, lane = -1;  // -1: all lanes, or an operation that belongs to no warp
+  std::string role;          // from LaunchNotes; "" if unnamed
   int ptx_line = 0;
-  std::string instruction;  // its text
+  std::string instruction;  // the instruction's text
   std::string source;       // "attention_sm90.cu:123" if the PTX has line information
 };
 
 struct HazardReport {
   HazardKind kind = HazardKind::kRace;
   std::string what;          // one sentence
-  std::string where;         // "K stage 2 (shared 17408)"; "" if it is no place
-  HazardSide first, second;  // second.ptx_line is 0 if there is one side only
-  std::uint64_t count = 1;   // how often it was seen
-  /// Several lines, for people.
+  std::string where;         // "K stage 2 (shared 17408)"; "" if the hazard has no place
+  HazardSide first, second;  // second.ptx_line is 0 if the hazard has one side only
+  std::uint64_t count = 1;   // how often this hazard was seen
+  /// The report in several lines, for people.
   std::string text() const;
 };
 
 struct Statistics {
   std::uint64_t warp_instructions = 0, thread_instructions = 0;
-  std::uint64_t mma_operations = 0;  // 2 per multiply-add, of mma.sync, wgmma and tcgen05.mma
+  std::uint64_t mma_operations = 0;  // by mma.sync, wgmma and tcgen05.mma; a multiply-add counts 2
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   double seconds = 0;
 };
 
-/// What happened in a launch. `fault` is set if it did not reach its end; what it wrote until then is written.
+/// What happened in a launch. `fault` is set if the launch did not reach its end; its writes up to then stay in memory.
 struct LaunchReport {
   Statistics statistics;
   std::vector<HazardReport> hazards;  // in a stable order
   bool completed = false;
-  std::string fault;                           // "" if completed: deadlock with who waits for what, out of bounds, trap
-  HazardKind fault_kind = HazardKind::kFault;  // of `fault`
+  std::string fault;  // "" if completed; else a deadlock with what each warp waits for, an access out of bounds, a trap
+  HazardKind fault_kind = HazardKind::kFault;  // the kind of `fault`
   std::shared_ptr<const Trace> trace;          // of one cluster, if options().timeline
 };
 
-/// Extents; what is not said is 1.
+/// Extents; an extent left out is 1.
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
   std::uint32_t& operator[](int i) { return i == 0 ? x : i == 1 ? y : z; }
@@ -93,18 +93,18 @@ struct Dim3 {
 struct LaunchShape {
   Dim3 grid, block, cluster;
   std::uint32_t dynamic_shared_bytes = 0;
-  std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and setmaxnreg is checked less
-  bool after_previous = false;             // griddepcontrol: may start before the launch ahead of it has ended
-  bool after_unknown = false;              // the same, and hazards take that launch to use all of memory
+  std::uint32_t registers_per_thread = 0;  // what ptxas gave the entry; 0: not known, and fewer checks of setmaxnreg
+  bool after_previous = false;  // griddepcontrol: this launch may start before the launch ahead of it has ended
+  bool after_unknown = false;   // the same; the checker assumes that the launch ahead uses all of memory
   const LaunchNotes* notes = nullptr;
 };
 
-/// PTX, parsed and decoded, with its global variables in device memory.
+/// A module: parsed and decoded PTX, with its global variables in device memory.
 class LoadedModule {
  public:
   virtual ~LoadedModule() = default;
   virtual const Module& module() const = 0;
-  /// Throws PtxError if there is no such entry, or what it holds is not modelled.
+  /// Throws PtxError if there is no such entry, or if the emulator does not model an instruction in it.
   virtual const Program& program(std::string_view entry) const = 0;
 };
 
@@ -116,10 +116,10 @@ class Emulator {
   const Options& options() const;
   GlobalMemory& memory();
 
-  /// Throws PtxError.
+  /// Throws PtxError if the text is not PTX that the emulator reads.
   std::shared_ptr<const LoadedModule> load(std::string ptx);
 
-  /// Runs one grid. Throws PtxError as LoadedModule::program does, ConfigError for a shape that no device takes.
+  /// Runs one grid. Throws PtxError as LoadedModule::program does, and ConfigError for a shape that no device takes.
   LaunchReport launch(const LoadedModule& module, std::string_view entry, const LaunchShape& shape,
                       std::span<const std::byte> parameters);
 

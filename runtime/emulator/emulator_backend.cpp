@@ -30,7 +30,7 @@ using emulator::HazardReport;
 using emulator::KernelHazard;
 using emulator::Statistics;
 
-// CUresult, by the names of cuda.h, which the emulator does not see.
+// Values of CUresult, named as in cuda.h, which the emulator does not include.
 enum Code : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,
@@ -56,7 +56,8 @@ int code_of(HazardKind fault) {
   }
 }
 
-/// Whether PTX for `target` ("sm_80") runs on `arch`: on later ones too, but for targets that end in a letter.
+/// Whether PTX for `target` ("sm_80") runs on `arch`. PTX runs on later architectures too, unless its target ends in a
+/// letter.
 bool runs_on(std::string_view target, const ArchInfo& arch) {
   if (target == arch.name) return true;
   if (!target.starts_with("sm_") || target.size() < 5) return false;
@@ -93,7 +94,8 @@ std::string words(const std::string& entry, const LaunchConfig& config) {
 struct EmulatedKernel final : LoadedKernel {
   std::size_t loaded_bytes() const override { return bytes; }
 
-  std::shared_ptr<emulator::Emulator> machine;  // first: the module's variables are in its memory
+  std::shared_ptr<emulator::Emulator> machine;  // declared first: the module's variables are in the memory of this
+                                                // machine
   std::shared_ptr<const emulator::LoadedModule> module;
   std::string entry;
   KernelNotes notes;
@@ -101,7 +103,7 @@ struct EmulatedKernel final : LoadedKernel {
   std::uint32_t registers = 0, max_shared_bytes = 0;
 };
 
-/// What a stream keeps while it captures. A stream that does not has nothing to remember.
+/// What a stream keeps while it captures. Other streams have no state.
 struct EmulatedStream {
   bool capturing = false;
   std::vector<std::function<void()>> captured;
@@ -151,7 +153,8 @@ class EmulatedDevice final : public Device {
     const auto refuse = [&](const std::string& why) {
       throw DeviceError(fmt::format("allocating {} bytes on {}: {}", bytes, info_.name, why), kOutOfMemory);
     };
-    // The host would promise more than it has, and end this process when the promise falls due.
+    // Beyond this limit the host would promise more memory than it has, and would end this process when the memory is
+    // used.
     const std::size_t live = machine_->memory().allocated_bytes(), most = info_.memory_bytes;
     if (most > 0 && bytes > most - std::min(live, most))
       refuse(fmt::format("this machine has {} bytes, of which {} are taken", most, live));
@@ -167,7 +170,7 @@ class EmulatedDevice final : public Device {
     try {
       machine_->memory().free(address);
     } catch (const std::exception&) {
-      // As on a GPU: freeing what is no allocation frees nothing.
+      // As on a GPU: free() of an address that is no allocation does nothing.
     }
   }
   void copy_to_device(DevicePtr to, const void* from, std::size_t bytes) override {
@@ -187,7 +190,7 @@ class EmulatedDevice final : public Device {
     require_span(address, bytes);
     require_memory(address, bytes, "filling");
     enqueue(stream, [this, address, byte, bytes] {
-      require_memory(address, bytes, "filling");  // a replay may come after free()
+      require_memory(address, bytes, "filling");  // checked again at each replay: a replay may come after free()
       std::memset(reinterpret_cast<void*>(address), byte, bytes);
     });
   }
@@ -305,7 +308,7 @@ class EmulatedDevice final : public Device {
   emulator::Emulator& machine() { return *machine_; }
 
  private:
-  /// One launch, at its turn in its stream.
+  /// One launch, executed when its stream reaches it.
   struct Launch {
     std::shared_ptr<const emulator::LoadedModule> module;
     std::string entry;
@@ -317,7 +320,7 @@ class EmulatedDevice final : public Device {
   };
   void run(const Launch& launch);
   void keep(const std::string& entry, const emulator::LaunchReport& report);
-  /// With mutex_ held. Of data the sentences tell reports apart, of all else the lines.
+  /// Needs mutex_. Reports about data are equal if their sentences are; all others are equal if their lines are.
   void add_locked(const KernelHazard& hazard) {
     const HazardReport& report = hazard.report;
     const auto [known, fresh] =
@@ -327,7 +330,7 @@ class EmulatedDevice final : public Device {
     if (!fresh) known->second.report.count += report.count;
   }
 
-  /// With mutex_ held. Null is the default stream, which has no state; throws for an unknown one.
+  /// Needs mutex_. Null is the default stream, which has no state. Throws for an unknown stream.
   EmulatedStream* find(Stream stream) {
     if (!stream) return nullptr;
     const auto found = streams_.find(stream);
@@ -341,7 +344,7 @@ class EmulatedDevice final : public Device {
       throw DeviceError("the event is none of this device's; create_event() makes one", kInvalidHandle);
     return *found->second;
   }
-  /// Now, or when what `stream` captures is replayed.
+  /// Runs `work` now, or, if `stream` captures, when the capture is replayed.
   void enqueue(Stream stream, std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
@@ -370,7 +373,7 @@ class EmulatedDevice final : public Device {
   std::map<std::tuple<std::string, HazardKind, int, int, std::string>, KernelHazard> reports_;
   std::vector<std::shared_ptr<const emulator::Trace>> traces_;
   Statistics statistics_;
-  Stream last_stream_ = nullptr;  // of the launch before
+  Stream last_stream_ = nullptr;  // the stream of the launch before
   bool launched_ = false;
 };
 
@@ -446,7 +449,7 @@ void EmulatedDevice::run(const Launch& launch) {
   shape.notes = &launch.notes;
   {
     const std::lock_guard lock(mutex_);
-    // A launch may overlap the one ahead of it in its own stream; those of other streams it does not speak of.
+    // A launch may overlap the launch ahead of it in its own stream. PDL does not concern launches of other streams.
     shape.after_previous = launch.config.pdl && launched_ && last_stream_ == launch.stream;
     shape.after_unknown = launch.config.pdl && options_.unknown_ahead;
     last_stream_ = launch.stream;

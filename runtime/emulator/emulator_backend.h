@@ -1,15 +1,16 @@
 /// backend.h on the CPU: one device, which runs the PTX of each kernel and claims to be any architecture.
 ///
-/// A launch has run to its end when launch() returns, so streams never overlap, synchronize() has nothing to wait for
-/// and events carry the host's time. A capture keeps launches and fills instead of running them, until they are
-/// replayed. Device addresses are addresses of this process.
+/// A launch has run to its end when launch() returns. So streams never overlap, synchronize() has nothing to wait for,
+/// and events carry the host's time. A capture keeps launches and fills, and runs them only when it is replayed. Device
+/// addresses are addresses of this process.
 ///
-/// What a driver would refuse is a DeviceError here too, with the CUresult that the driver gives for it:
+/// What a driver would refuse is a DeviceError here too, with the driver's CUresult:
 ///     1 an argument that does not fit        2 no memory              200 an image that is no PTX
 ///   209 PTX for another architecture       218 PTX that is refused    400 an unknown stream or event
 ///   401 a capture begun or ended wrongly   500 no such entry          900 waiting for a stream that captures
-/// and a launch that does not reach its end throws at once (a GPU would tell at the next wait; and it would stay
-/// broken, which this device does not): 700 memory outside of any allocation, 702 a deadlock, 719 anything else.
+/// A launch that does not reach its end throws at once. A GPU would report it at the next wait, and would stay broken,
+/// which this device does not.
+///   700 memory outside of any allocation   702 a deadlock             719 anything else
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@
 namespace kernelwright {
 
 namespace emulator {
-/// A report, and the kernel that it is of.
+/// A report, and the kernel that caused it.
 struct KernelHazard {
   std::string kernel;
   HazardReport report;
@@ -33,15 +34,14 @@ struct KernelHazard {
 /// Safe from any number of threads; launches take turns.
 class EmulatorBackend : public Backend {
  public:
-  /// The reports of all launches since the last call, equal ones counted. A report never makes a launch throw; what
-  /// ended a launch that threw is among them.
+  /// The reports of all launches since the last call; equal ones are counted. A report never makes a launch throw. The
+  /// reports include the faults that ended launches which threw.
   virtual std::vector<emulator::KernelHazard> take_reports() = 0;
-  /// Takes in a report that something else has found, as one of the next launch.
+  /// Adds a report that other code has found, as if the next launch had caused it.
   virtual void add_report(emulator::KernelHazard hazard) = 0;
-  /// With EmulatorBackendOptions::timeline: the traces of the launches since the last call, of which it keeps the last
-  /// 16.
+  /// The traces of the launches since the last call; at most the last 16. Needs EmulatorBackendOptions::timeline.
   virtual std::vector<std::shared_ptr<const emulator::Trace>> take_traces() = 0;
-  /// Of all launches so far.
+  /// The sums over all launches so far.
   virtual emulator::Statistics statistics() const = 0;
   virtual emulator::Emulator& emulator() = 0;
 };

@@ -8,11 +8,11 @@
 
 namespace kernelwright::emulator {
 
-/// What is known to have happened, by agent. Agents are numbered: the cluster's warps first.
+/// What is known to have happened, by agent. Agents are numbered; the cluster's warps come first.
 ///
 /// `all[a]` covers everything that agent a has done up to that time. For warps there is a finer part: `some[w]` covers
-/// what the lanes `lanes[w]` have done, when a lane released for itself without its siblings. Joining takes the larger
-/// of each: lanes of two releases are united, which can only hide a hazard, never invent one.
+/// what the lanes `lanes[w]` have done, for the case that a lane released without its siblings. A join takes the larger
+/// time of each entry and unites the lanes of two releases. This union can hide a hazard but never invent one.
 struct Times {
   std::vector<std::uint32_t> all, some, lanes;
 
@@ -29,23 +29,25 @@ struct Times {
     if (agent < all.size() && all[agent] >= time) return true;
     return agent < some.size() && some[agent] >= time && (lanes[agent] >> lane & 1);
   }
-  /// Whichever lane did it.
+  /// The same, for any lane of the agent.
   bool covers_some(std::uint32_t agent, std::uint32_t time) const {
     return (agent < all.size() && all[agent] >= time) || (agent < some.size() && some[agent] >= time);
   }
 };
 
-/// Of clusters, by their number.
+/// Times of other clusters, by cluster number.
 using ClusterTimes = std::map<std::uint32_t, Times>;
 inline void join(ClusterTimes& times, const ClusterTimes& other) {
   for (const auto& [cluster, known] : other) times[cluster].join(known);
 }
 
-/// The same within a cluster, and more: `proxy[a]` is how much of agent a's writes, a warp's or those of its cp.async,
-/// a proxy fence has made visible to the asynchronous proxy, and `tensor[w]` how much of what warp w did in tensor
-/// memory a tcgen05.fence::before_thread_sync (or a commit) has put before what follows. `ahead`: the launches ahead
-/// have ended, as some griddepcontrol.wait has found. `others`: what words of global memory have said of other
-/// clusters.
+/// Times within a cluster, and four more parts:
+///   - `proxy[a]`: how much of agent a's writes a proxy fence has made visible to the asynchronous proxy. The agent is
+///     a warp, or the cp.async of a warp.
+///   - `tensor[w]`: how much of warp w's work in tensor memory a tcgen05.fence::before_thread_sync (or a commit) has
+///     ordered before what follows.
+///   - `ahead`: some griddepcontrol.wait has found that the launches ahead have ended.
+///   - `others`: what words of global memory have told about other clusters.
 struct Clock : Times {
   std::vector<std::uint32_t> proxy, tensor;
   bool ahead = false;
@@ -76,7 +78,7 @@ struct Clock : Times {
     for (std::size_t i = 0; i < other.proxy.size(); ++i) proxy[i] = std::max(proxy[i], other.proxy[i]);
     emulator::join(others, other.others);
   }
-  /// A proxy fence: whatever is known is so to the asynchronous proxy.
+  /// A proxy fence: everything that is known becomes known to the asynchronous proxy.
   void publish() {
     if (proxy.size() < all.size()) proxy.resize(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) proxy[i] = std::max(proxy[i], all[i]);

@@ -1,5 +1,6 @@
-/// What the checker remembers of the global memory of one launch whose clusters meet there: who wrote each 4 bytes last
-/// with ordinary stores, and what is known to whoever acquires a word.
+/// What the checker remembers of the global memory of one launch whose clusters communicate there. For each 4 bytes:
+/// which warp wrote them last with an ordinary store. For each released word: what a thread learns that acquires the
+/// word.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ struct GlobalWrite {
   std::uint32_t cluster = 0, time = 0, op = 0;
   std::uint16_t agent = 0;  // the warp, as its cluster counts them
   std::uint8_t lane = 0;
-  std::uint8_t bytes : 4 = 0;  // of the word, one bit each; 0: nothing is recorded
+  std::uint8_t bytes : 4 = 0;  // which bytes of the word, one bit each; 0: nothing is recorded
   std::uint8_t strong : 1 = 0;
 };
 static_assert(sizeof(GlobalWrite) == 16);
@@ -35,7 +36,7 @@ class GlobalShadow {
     }
   }
 
-  /// What strong writes have released at a word, and who made the last of them.
+  /// What strong writes have released at a word, and which thread made the last of them.
   struct Released {
     ClusterTimes times;
     std::uint32_t cluster = 0;

@@ -44,7 +44,7 @@ void HazardLog::add(HazardReport report) {
   if (fresh) return;
   HazardReport& known = at->second;
   const std::uint64_t count = known.count + report.count;
-  // Of equal ones the first place by CTA is kept, so that threads of the host do not change what is shown.
+  // Among equal reports, keep the one of the first CTA: the report shown must not depend on the host's threads.
   const auto place = [](const HazardReport& r) {
     return std::tie(r.first.cta[2], r.first.cta[1], r.first.cta[0], r.first.warp, r.what);
   };

@@ -11,16 +11,16 @@
 
 namespace kernelwright::emulator {
 
-/// Gathers reports; equal ones (kind, sentence without numbers that vary, and the two instructions) are counted. Safe
-/// from any number of threads.
+/// Gathers reports and counts equal ones. Two reports are equal if their kind, their two instructions and their
+/// sentence without varying numbers are equal. Safe from any number of threads.
 class HazardLog {
  public:
   void add(HazardReport report);
-  /// The same was seen `times` times by one cluster: the first of them has been added.
+  /// One cluster has seen the same hazard `times` times. The first of them was passed to add().
   void add_count(HazardKind kind, int first_line, int second_line, std::uint64_t times);
-  /// What ended the launch.
+  /// The fault that ended the launch.
   void add_fault(HazardReport report) { add(std::move(report)); }
-  /// By kind and lines, whatever order they were found in.
+  /// All reports, sorted by kind and lines: the order in which they were found does not matter.
   std::vector<HazardReport> take();
 
  private:

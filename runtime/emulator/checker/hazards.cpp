@@ -32,8 +32,8 @@ Hazards::State::State(Cluster& cluster_, const Launch& launch_, const LaunchNote
       state.known.resize(num_warps, num_warps);
     }
   }
-  // Agents after the warps: cp.async, bulk and tcgen05 groups of each warp, wgmma groups of each warpgroup, then
-  // mbarriers.
+  // Agents after the warps: the cp.async, bulk and tcgen05 groups of each warp, the wgmma groups of each warpgroup,
+  // then the mbarriers.
   next_agent = static_cast<std::uint32_t>(6 * num_warps + groups_per_cta * cluster.ctas.size());
 }
 
@@ -55,7 +55,7 @@ bool Hazards::State::knows(const WarpState& warp, int lane, std::uint32_t agent,
   if (agent == warp.agent) return by_lane == lane || time <= warp.synced;
   if (warp.known.covers(agent, by_lane, time)) return true;
   if ((warp.partial_lanes >> lane & 1) && warp.partial.covers(agent, by_lane, time)) return true;
-  // A lane that has waited for its own cp.async knows them; its siblings' only once they have synchronised.
+  // A lane that has waited for its own cp.async knows them. It knows those of its siblings only after they synchronise.
   return agent == group_agent(warp, AsyncGroup::kCopy) && by_lane == lane &&
          time <= warp.groups[static_cast<int>(AsyncGroup::kCopy)].waited;
 }
@@ -86,7 +86,7 @@ void Hazards::State::acquire(WarpState& warp, LaneMask lanes, const Clock& clock
   }
   warp.partial.join(clock);
   warp.partial_lanes |= lanes;
-  // Once every lane has waited by itself, all of them know.
+  // Once every lane has waited for its own copies, all lanes know them.
   if ((warp.partial_lanes & warp.warp->live) == warp.warp->live) {
     warp.known.join(warp.partial);
     warp.partial.clear();
@@ -179,7 +179,7 @@ void Hazards::State::check(WarpState& warp, int lane, Access access, const Acces
 Hazards::Hazards(Cluster& cluster, const Launch& launch, const LaunchNotes* notes, HazardLog& log)
     : state_(std::make_unique<State>(cluster, launch, notes, log)) {}
 Hazards::~Hazards() {
-  // What was seen more than once: the text is there, the count is added.
+  // A hazard seen more than once adds to the count; its text is there already.
   const auto& instructions = state_->launch.program->entry->instructions;
   const auto line = [&](std::uint32_t op) { return op < instructions.size() ? instructions[op].line : 0; };
   for (const auto& [key, count] : state_->reported)
@@ -207,7 +207,7 @@ void Hazards::answer_wanted(Warp& warp, int lane, Cta& cta, std::uint32_t offset
   State::WarpState& state = state_->of(warp);
   std::vector<AccessRecord>& reads = state_->answers[{cta.rank, offset / 16}];
   for (const AccessRecord& read : reads)
-    if (state_->knows(state, lane, read.agent, read.lane, read.time) &&  // else they race
+    if (state_->knows(state, lane, read.agent, read.lane, read.time) &&  // without this order the two accesses race
         !state_->knows_proxy(state, lane, read.agent, read.time))
       state_->report(HazardKind::kProxyFence, warp, lane,
                      "an answer is asked for where one was read with ordinary loads: no fence.proxy.async between them",
@@ -254,7 +254,7 @@ void Hazards::access_global(Warp& warp, int lane, Access access, std::uint64_t a
   const auto ahead = [&](std::uint32_t& user) {
     return early && std::atomic_ref(user).load(std::memory_order_relaxed) == launch.depends_on;
   };
-  // Many read what few write: who has noted itself leaves the line in the other cores' caches.
+  // Many read a flag that few set. Writing it again would take the line from the caches of the other cores.
   const auto note = [&](std::uint32_t& user) {
     const std::atomic_ref<std::uint32_t> last(user);
     if (last.load(std::memory_order_relaxed) != launch.number) last.store(launch.number, std::memory_order_relaxed);
@@ -291,7 +291,7 @@ void Hazards::wait_group(Warp& warp, LaneMask lanes, AsyncGroup group, std::uint
   State::Groups& groups = state.groups[static_cast<int>(group)];
   const std::uint32_t done = groups.committed - std::min(allowed, groups.committed);
   groups.waited = std::max(groups.waited, done);
-  if (group == AsyncGroup::kCopy) return;  // see knows(): lane by lane until they synchronise
+  if (group == AsyncGroup::kCopy) return;  // see knows(): each lane knows its own copies until the lanes synchronise
   Clock clock;
   clock.raise(state_->group_agent(state, group), done);
   state_->acquire(state, lanes, clock);
@@ -308,7 +308,7 @@ void Hazards::wait_for_launches_ahead(Warp& warp, LaneMask lanes) {
 }
 
 void Hazards::sync_lanes(Warp& warp, LaneMask lanes) {
-  // A part of the warp counts as all of it: that can only hide a hazard.
+  // An arrival by several lanes counts for the whole warp. This can hide a hazard but never invent one.
   if (count_lanes(lanes) > 1 || lanes == warp.live) state_->join_lanes(state_->of(warp));
 }
 
@@ -316,7 +316,8 @@ void Hazards::fence_proxy_async(Warp& warp, LaneMask lanes) {
   State::WarpState& state = state_->of(warp);
   state.known.publish();
   if (state.partial_lanes & lanes) state.partial.publish();
-  // Copies that a lane has waited for are its own to publish; that of one lane counts for all, which can only hide.
+  // A lane publishes the copies that it has waited for. Those of one lane count for all lanes, which can only hide a
+  // hazard.
   const std::size_t copies = state_->group_agent(state, AsyncGroup::kCopy);
   if (state.known.proxy.size() <= copies) state.known.proxy.resize(copies + 1);
   state.known.proxy[copies] =
@@ -356,7 +357,7 @@ void Hazards::registers_busy(Warp& warp, std::span<const Slot> registers, bool w
   State::WarpState& state = state_->of(warp);
   const std::uint32_t group = state.groups[static_cast<int>(AsyncGroup::kWgmma)].committed + 1;
   for (const Slot slot : registers) {
-    // A fragment of A that was only read is read once more.
+    // If wgmma only reads a fragment of A, a further read by the warp is no conflict.
     const auto touched = state.unfenced.find(slot);
     if (touched != state.unfenced.end() && (written || touched->second))
       state_->report(HazardKind::kRegister, warp, -1,

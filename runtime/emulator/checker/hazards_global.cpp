@@ -1,5 +1,5 @@
-// What clusters of one launch say to each other through global memory: plain accesses of a warp to what another warp,
-// of whatever cluster, has written, and the words and fences that order them.
+// The clusters of one launch may communicate through global memory. This file checks plain accesses of a warp to what
+// another warp (of any cluster) has written, and follows the words and fences that order them.
 #include <fmt/format.h>
 
 #include "kernelwright/runtime/emulator/checker/hazards_state.h"
@@ -56,7 +56,7 @@ void Hazards::exchange_global(Warp& warp, int lane, Access access, std::uint64_t
   });
   if (!strong || !writes) return;
   GlobalShadow::Released& word = shadow->released[address];
-  // A thread's store continues what it has released there itself: the ISA's release pattern.
+  // A thread's store to a word adds to what the same thread has released there before: the ISA's release pattern.
   const auto by_lane = static_cast<std::uint8_t>(lane);
   const bool own = word.cluster == state_->cluster.id && word.agent == state.agent && word.lane == by_lane;
   if (!(uses & kAtomicUse) && !own) word.times.clear();

@@ -1,5 +1,5 @@
-// The checker's side of mbarriers: what a phase carries from those who arrive to those who wait, and how the objects
-// themselves are misused.
+// The checker's side of mbarriers: what a phase carries from the arriving lanes to the waiting ones, and how kernels
+// misuse the mbarriers themselves.
 #include <fmt/format.h>
 
 #include "kernelwright/runtime/emulator/checker/hazards_state.h"
@@ -86,7 +86,7 @@ void Hazards::mbarrier_arrive(Warp& warp, int lane, Cta& cta, std::uint32_t offs
 void Hazards::mbarrier_attach(Warp& warp, int lane, Cta& cta, std::uint32_t offset) {
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
-  // Whoever waits for the operation knows what its issuer knew when it issued it.
+  // A lane that waits for the operation learns what the operation's issuer knew when it issued it.
   state_->release(state, LaneMask{1} << lane, mbarrier.gathering);
 }
 
@@ -94,7 +94,8 @@ void Hazards::mbarrier_attach_copies(Warp& warp, int lane, Cta& cta, std::uint32
   State::WarpState& state = state_->of(warp);
   State::Groups& groups = state.groups[static_cast<int>(AsyncGroup::kCopy)];
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
-  // The copies of a warp are one agent: what its lanes have issued until now becomes a group that this phase carries.
+  // The copies of a warp are one agent. What its lanes have issued so far becomes a group, and this phase carries the
+  // group.
   if (groups.open) {
     ++groups.committed;
     groups.open = false;
@@ -114,8 +115,9 @@ AsyncAgent Hazards::completes_on(Cta& cta, std::uint32_t offset) {
 
 void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
-  // A wait tells the last phase from the one before by its parity. It has to have happened when the next one completes,
-  // whatever the schedule: else its thread may find the next phase under way, and wait for another.
+  // A wait tells the last phase from the one before by parity only. So the wait must have happened when the next phase
+  // completes, under every schedule. Otherwise the waiting thread may find the next phase under way and wait for
+  // another one.
   for (const auto& [agent, wait] : mbarrier.observers)
     if (!mbarrier.gathering.covers_some(agent, wait.time))
       state_->report_pair(HazardKind::kMbarrier, *state_->warps[agent].warp, wait.lane, wait.op,
@@ -131,7 +133,7 @@ void Hazards::mbarrier_complete(Cta& cta, std::uint32_t offset) {
 void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32_t offset, std::uint32_t parity) {
   State::WarpState& state = state_->of(warp);
   State::Mbarrier& mbarrier = state_->mbarrier(cta, offset);
-  // A wait for `parity` succeeds because the phase just before the one under way has it.
+  // A wait for `parity` succeeds because the last completed phase has this parity.
   const std::int64_t completed = static_cast<std::int64_t>(mbarrier.phase) - 1;
   if (completed >= 0) {
     state_->acquire(state, lanes, mbarrier.done[parity & 1]);
@@ -143,20 +145,21 @@ void Hazards::mbarrier_observe(Warp& warp, LaneMask lanes, Cta& cta, std::uint32
                                        .lane = static_cast<std::uint8_t>(first_lane(lanes))};
   }
   const auto [seen, first] = state.seen_phase.try_emplace({&cta, offset}, completed);
-  // The last phase that this warp saw, or knows another one to have seen: warps that take turns pass over phases.
+  // The newest phase that this warp has seen, or that it knows another warp to have seen. Warps that take turns skip
+  // phases.
   std::int64_t known = seen->second;
   for (const State::Mbarrier::Witness& other : mbarrier.witnesses)
     if (other.phase > known && state_->knows(state, first_lane(lanes), other.agent, other.lane, other.time))
       known = other.phase;
   const auto is_noted = [&](const State::Mbarrier::Witness& other) {
-    return other.agent == state.agent && other.phase == completed;  // by another lane
+    return other.agent == state.agent && other.phase == completed;  // another lane of this warp noted it
   };
   if (std::none_of(mbarrier.witnesses.begin(), mbarrier.witnesses.end(), is_noted)) {
     if (mbarrier.witnesses.size() == State::Mbarrier::kWitnesses) mbarrier.witnesses.pop_front();
     mbarrier.witnesses.push_back({state.agent, static_cast<std::uint8_t>(first_lane(lanes)), state.now, completed});
   }
   if (first) return;
-  // Its next phase with that parity.
+  // The next phase with this parity.
   const std::int64_t meant = ((known + 1) & 1) == static_cast<std::int64_t>(parity & 1) ? known + 1 : known;
   if (completed >= meant + 2)
     state_->report(
@@ -179,7 +182,8 @@ void Hazards::cta_exit(Cta& cta) {
     if (mbarrier.attached > mbarrier.observed) {
       report("a CTA exits and nobody has waited for the last copy that completes on this mbarrier");
     } else if (holds_mbarrier(cta, at.second)) {
-      // Who shares a stage lets go of it equally often: else the mbarrier counts on others than those who arrive.
+      // All warps that share a stage must release it equally often. Otherwise the mbarrier counts on other arrivals
+      // than those that come.
       const MbarrierState word = mbarrier_state(cta, at.second);
       if (word.pending != word.expected)
         report(fmt::format("a CTA exits in the middle of a phase of this mbarrier: {} of {} have arrived",
@@ -205,15 +209,15 @@ void Hazards::State::check_lives(WarpState& warp, int lane, const Cta& cta, std:
 }
 
 void Hazards::State::check_remote_uses(const Cta& cta, const Warp& last) {
-  // What any of its warps knows has happened before the CTA is gone.
+  // What any warp of this CTA knows happened before the CTA exits.
   Clock known;
   for (const Warp& warp : cta.warps) {
     const WarpState& state = of(warp);
     known.join(state.known);
     if (state.partial_lanes != 0) known.join(state.partial);
   }
-  // Its own warps have ended, and warp_exit() and cta_exit() look after what completes in groups and on mbarriers of
-  // its own.
+  // The CTA's own warps have ended. warp_exit() and cta_exit() check the groups, and what completes on the CTA's own
+  // mbarriers.
   std::set<std::uint32_t> own;
   for (const Warp& warp : cta.warps) {
     own.insert(of(warp).agent);

@@ -1,4 +1,4 @@
-/// The checker's state of one cluster; for hazards*.cpp alone.
+/// The checker's state of one cluster. Only hazards*.cpp include this file.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ struct Hazards::State {
   /// Groups of one family, as one warp counts them.
   struct Groups {
     std::uint32_t committed = 0, waited = 0;  // waited: groups known to all lanes that waited
-    std::uint32_t attached = 0;               // groups that an mbarrier carries to whoever waits for it
-    std::uint32_t filled = 0;                 // the last group that has something in it
+    std::uint32_t attached = 0;               // groups that an mbarrier carries to the lanes that wait for it
+    std::uint32_t filled = 0;                 // the last group that is not empty
     bool open = false;                        // something was issued since the last commit
-    std::uint32_t last_op = 0;                // that was issued last
+    std::uint32_t last_op = 0;                // the instruction that was issued last
   };
   struct BusyRegister {
     std::uint32_t group = 0;
@@ -37,22 +37,23 @@ struct Hazards::State {
   struct WarpState {
     Warp* warp = nullptr;
     std::uint16_t agent = 0;
-    std::uint32_t now = 1;     // time of the accesses that it makes now
-    std::uint32_t synced = 0;  // what any lane did until then is known to all of them
-    Clock known;               // to all lanes
-    Clock partial;             // to `partial_lanes` alone, until they synchronise with the others
+    std::uint32_t now = 1;     // time of the accesses that the warp makes now
+    std::uint32_t synced = 0;  // up to this time, all lanes know what any of them did
+    Clock known;               // known to all lanes
+    Clock partial;             // known to `partial_lanes` alone, until they synchronise with the others
     LaneMask partial_lanes = 0;
     Groups groups[kNumAsyncGroups];         // by AsyncGroup
     std::map<Slot, BusyRegister> busy;      // registers of wgmmas in flight
-    std::map<Slot, std::uint32_t> loading;  // registers of tcgen05.ld in flight, and its op
-    /// What tcgen05.fence::after_thread_sync has put before this warp's operations in tensor memory, by warp: of all
-    /// its lanes at once, and of each that passed it without some of the others.
+    std::map<Slot, std::uint32_t> loading;  // registers of tcgen05.ld in flight, and the instruction of each
+    /// For each warp: how much of its work tcgen05.fence::after_thread_sync has ordered before this warp's operations
+    /// in tensor memory. One entry holds for all lanes at once; the others hold for each lane that passed the fence
+    /// without its siblings.
     std::vector<std::uint32_t> fenced;
     std::array<std::vector<std::uint32_t>, 32> fenced_by_lane;
     std::map<Slot, bool> unfenced;  // pinned registers touched since the last wgmma.fence, and whether written
     std::map<std::pair<const Cta*, std::uint32_t>, std::int64_t> seen_phase;  // of mbarriers, by this warp's waits
-    /// For fences of global memory: what the last one has put ahead of strong writes, and what strong reads have seen
-    /// since. Of some lanes together, which can only hide a hazard.
+    /// For fences of global memory: what the last fence has ordered before strong writes, and what strong reads have
+    /// seen since. Lanes are not held apart, which can only hide a hazard.
     ClusterTimes fenced_global, seen_global;
   };
   struct Mbarrier {
@@ -60,7 +61,7 @@ struct Hazards::State {
     std::uint32_t phase = 0;  // phases completed since init
     Clock gathering, done[2];
     bool live = false, used = false;
-    /// When the initialising warp made it visible to asynchronous operations, first and last; time 0: it did not.
+    /// When the initialising warp made the init visible to asynchronous operations: first and last time. Time 0: never.
     struct Fence {
       std::uint32_t time = 0;
       std::uint8_t lane = 0;
@@ -71,9 +72,10 @@ struct Hazards::State {
     std::uint32_t attached = 0;  // the last phase (from 1) that an asynchronous operation completes
     std::uint32_t attached_op = 0;
     std::uint16_t attached_warp = 0;
-    std::uint32_t observed = 0;                       // phases that somebody waited for
-    std::map<std::uint16_t, AccessRecord> observers;  // of the last phase, by warp: its last wait
-    /// A lane of warp `agent`, its first to do so, saw at `time` that `phase` was complete. The last kWitnesses.
+    std::uint32_t observed = 0;                       // phases that some lane waited for
+    std::map<std::uint16_t, AccessRecord> observers;  // for the last phase, by warp: the warp's last wait
+    /// A lane of warp `agent`, the first of its warp, saw at `time` that `phase` was complete. Only the last kWitnesses
+    /// are kept.
     struct Witness {
       std::uint16_t agent;
       std::uint8_t lane;
@@ -82,7 +84,8 @@ struct Hazards::State {
     };
     static constexpr std::size_t kWitnesses = 64;
     std::deque<Witness> witnesses;
-    std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // last, by other CTAs' warp, lane
+    std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // the last use by a warp and lane
+                                                                                     // of another CTA
   };
   struct Barrier {
     Clock gathering, done;
@@ -99,52 +102,52 @@ struct Hazards::State {
   /// Whether `lane` of `warp` knows of an access.
   bool knows(const WarpState& warp, int lane, std::uint32_t agent, int by_lane, std::uint32_t time) const;
   bool knows_proxy(const WarpState& warp, int lane, std::uint32_t agent, std::uint32_t time) const;
-  /// Whether `lane`, or somebody whom it has waited for, has passed griddepcontrol.wait.
+  /// Whether `lane`, or a lane for which it has waited, has passed griddepcontrol.wait.
   bool knows_ahead(const WarpState& warp, int lane) const {
     return warp.known.ahead || ((warp.partial_lanes >> lane & 1) && warp.partial.ahead);
   }
-  /// Adds to `clock` what `lanes` of `warp` know and have done, and begins a new time.
+  /// Adds to `clock` what `lanes` of `warp` know and have done. Then a new time begins.
   void release(WarpState& warp, LaneMask lanes, Clock& clock);
   void acquire(WarpState& warp, LaneMask lanes, const Clock& clock);
-  /// All lanes know what any of them knows.
+  /// Afterwards all lanes know what any of them knew.
   void join_lanes(WarpState& warp);
 
   void check(WarpState& warp, int lane, Access access, const AccessRecord& record, Cta& cta, std::uint32_t offset,
              std::uint32_t bytes);
-  /// The same in tensor memory. `record` is complete but for its lanes.
+  /// The same check for a cell of tensor memory. `record` is complete except for its lanes.
   void check_tensor_cell(WarpState& warp, int lane, Access access, bool accumulates, const TensorRecord& record,
                          TensorCell& cell, const Cta& cta, const TensorBlock& block);
-  /// Whether what `record` did (`before`) is over, or ahead in the same pipeline, when `warp` does something (`now`);
-  /// reports if it is not.
+  /// Whether the access `record` is over, or is ahead in the same pipeline, when `warp` makes its own access. Reports a
+  /// hazard if neither holds. `now` and `before` name the two accesses in the report.
   bool check_tensor_order(WarpState& warp, int lane, const char* now, const char* before, const TensorRecord& record,
                           bool pipelined, const Cta& cta, const TensorBlock& block);
-  /// Until when what warp `by` did in tensor memory is behind a fence of `lane`, or with -1 of all lanes.
+  /// The time up to which a fence of `lane` covers what warp `by` did in tensor memory. Lane -1: a fence of all lanes.
   static std::uint32_t fenced_until(const WarpState& warp, int lane, std::uint32_t by);
   bool knows_completed(const WarpState& warp, int lane, const TensorRecord& record) const;  // lane -1: all lanes
-  /// A CTA exits: finds columns of its tensor memory that are allocated.
+  /// A CTA exits: reports columns of its tensor memory that are still allocated.
   void check_tensor_leaks(const Cta& cta, const Warp& last);
   TensorShadow& tensor_shadow(const Cta& cta);
 
   void check_cell(WarpState& warp, int lane, Access access, const AccessRecord& record, ShadowCell& cell, Cta& cta,
                   std::uint32_t offset);
 
-  /// What `lanes` know and have done, of all clusters. Begins a new time.
+  /// What `lanes` know and have done, for all clusters. Then a new time begins.
   ClusterTimes released_by(WarpState& warp, LaneMask lanes);
-  /// `lanes` have read words where it was released.
+  /// `lanes` have read words at which `released` was released.
   void acquire_global(WarpState& warp, LaneMask lanes, const ClusterTimes& released);
   bool knows_global(const WarpState& warp, int lane, const GlobalWrite& write) const;
 
-  /// A CTA of a cluster exits: finds what other CTAs may still do with its shared memory.
+  /// A CTA of a cluster exits: reports what other CTAs may still do with its shared memory.
   void check_remote_uses(const Cta& cta, const Warp& last);
-  /// `warp` uses shared memory of `cta`.
+  /// `warp` uses shared memory of `cta`: reports if that CTA has exited.
   void check_lives(WarpState& warp, int lane, const Cta& cta, std::uint32_t offset);
 
-  /// A report about the instruction that `warp` executes, and perhaps an earlier one.
+  /// Reports a hazard of the instruction that `warp` executes, with an earlier access if there is one.
   void report(HazardKind kind, const Warp& warp, int lane, std::string what, std::string where = {},
               const AccessRecord* other = nullptr);
   void report_global(const Warp& warp, int lane, Access access, std::uint64_t address, const GlobalWrite& write);
-  /// `other_warp` is the agent of the warp whose instruction `other_op` is: its index in `warps`, not in its CTA. -1:
-  /// the report has one side.
+  /// `other_warp` is the agent of the warp that issued `other_op`: an index into `warps`, not into its CTA. -1: the
+  /// report has one side.
   void report_pair(HazardKind kind, const Warp& warp, int lane, std::uint32_t op, std::string what, std::string where,
                    std::uint32_t other_op, int other_warp, int other_lane);
 
@@ -158,9 +161,9 @@ struct Hazards::State {
   std::vector<std::unique_ptr<TensorShadow>> tensor_shadows;  // by CTA rank; made when used
   std::map<std::pair<std::uint32_t, std::uint32_t>, Mbarrier> mbarriers;
   std::map<const void*, Barrier> barriers;
-  /// Who has read each answer of cluster launch control, by CTA rank and 16 bytes of its shared memory.
+  /// The lanes that have read each answer of cluster launch control, by CTA rank and 16 bytes of its shared memory.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<AccessRecord>> answers;
-  /// What was reported already: a long text is made once for each pair of instructions.
+  /// Hazards reported already, with their counts: the long text is made once for each pair of instructions.
   std::map<std::tuple<HazardKind, std::uint32_t, std::uint32_t>, std::uint64_t> reported;
   const GlobalMemory::Allocation* last_allocation = nullptr;
 };

@@ -1,11 +1,12 @@
 // The checker's part for tensor memory (PTX ISA "Memory Consistency Model for 5th generation of TensorCore
 // operations").
 //
-// An access is over for an observer once it knows that the operation has completed: of tcgen05.mma, .cp and .shift
-// through tcgen05.commit and a wait for its mbarrier, of tcgen05.ld and .st through the issuing warp's tcgen05.wait.
-// The first three are a pipeline: among them it is enough that the earlier one was issued before. Between threads
-// tcgen05.fence::before_thread_sync (which a commit implies) has to follow the one and ::after_thread_sync to precede
-// the other.
+// An access is over for an observer once the observer knows that the operation has completed:
+//   - tcgen05.mma, .cp and .shift: through tcgen05.commit and a wait for its mbarrier;
+//   - tcgen05.ld and .st: through the tcgen05.wait of the issuing warp.
+// The first three form a pipeline: among them, order of issue is enough.
+// Between threads, tcgen05.fence::before_thread_sync (a commit implies it) must follow the first operation, and
+// ::after_thread_sync must precede the second.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ std::string name_of_block(const Cta& cta, const TensorBlock& block) {
 
 const char* name_of_access(Access access) { return access == Access::kWrite ? "write" : "read"; }
 
-/// The latest time of `by` that `vector` covers.
+/// The latest time of agent `by` that `vector` covers.
 std::uint32_t at(const std::vector<std::uint32_t>& vector, std::uint32_t by) {
   return by < vector.size() ? vector[by] : 0;
 }
@@ -86,7 +87,7 @@ bool Hazards::State::check_tensor_order(WarpState& warp, int lane, const char* n
                   "issued it, or no synchronisation after that",
                   now, before));
   }
-  if (record.issuer == warp.agent && (!record.pipe || pipelined)) return true;  // a wait is enough within a warp
+  if (record.issuer == warp.agent && (!record.pipe || pipelined)) return true;  // within a warp, a wait is enough
   const bool partly = lane >= 0 && (warp.partial_lanes >> lane & 1);
   const std::uint32_t published =
       std::max(at(warp.known.tensor, record.issuer), partly ? at(warp.partial.tensor, record.issuer) : 0);
@@ -117,11 +118,11 @@ void Hazards::State::check_tensor_cell(WarpState& warp, int lane, Access access,
         check_tensor_order(warp, lane, "write", "read", read, record.pipe, cta, block);
         read.lanes &= static_cast<std::uint16_t>(~record.lanes);
       }
-    cell.write = record;  // of other lanes the earlier write is forgotten, which can only hide a hazard
+    cell.write = record;  // the earlier write of other lanes is forgotten, which can only hide a hazard
     cell.written |= record.lanes;
     return;
   }
-  // Keep the reader: in the place of the same agent's, in a free one, or of one that is over.
+  // Keep the reader: in the record of the same agent, in a free record, or in one whose read is over.
   TensorRecord* place = nullptr;
   for (TensorRecord& read : cell.reads) {
     if (read.lanes != 0 && read.agent == record.agent && read.issuer == record.issuer) {

@@ -1,4 +1,5 @@
-/// What the checker remembers of a CTA's shared memory: who wrote each 16 bytes last, and who has read them since.
+/// What the checker remembers of a CTA's shared memory: which agent wrote each 16 bytes last, and which agents have
+/// read them since.
 #pragma once
 
 #include <array>
@@ -9,14 +10,14 @@
 
 namespace kernelwright::emulator {
 
-/// One access. `time` is by the clock of `agent`; `issuer` is the warp whose instruction `op` it was.
+/// One access. `time` is by the clock of `agent`. `issuer` is the warp that executed instruction `op`.
 struct AccessRecord {
   std::uint32_t time = 0;
   std::uint32_t op = 0;
   std::uint16_t agent = 0, issuer = 0;
   std::uint8_t lane = 0;
   bool async_proxy = false, atomic = false;
-  std::uint8_t bytes = 0;  // of the word, one bit each; 0: nothing is recorded
+  std::uint8_t bytes = 0;  // which bytes of the word, one bit each; 0: nothing is recorded
 };
 
 /// A 16-byte cell, or a 4-byte one of a cell that was split.
@@ -27,13 +28,14 @@ struct ShadowCell {
 };
 static_assert(sizeof(AccessRecord) == 16 && sizeof(ShadowCell) == 64);
 
-/// Cells are 16 bytes wide, the unit of TMA, wgmma and ldmatrix; one that is used in smaller pieces has four parts.
+/// Cells are 16 bytes wide, the unit of TMA, wgmma and ldmatrix. A cell that is accessed in smaller pieces is split
+/// into four parts.
 class Shadow {
  public:
   explicit Shadow(std::size_t shared_bytes) : cells_((shared_bytes + 15) / 16), split_((cells_.size() + 63) / 64) {}
 
-  /// Calls `visit(cell, bytes_mask, offset)` for every cell that [offset, +bytes) touches; a mask of 0xf is the whole
-  /// cell. `replaces`: the access overwrites what it covers, so that whole cells need not stay split.
+  /// Calls `visit(cell, bytes_mask, offset)` for every cell that [offset, +bytes) touches. The mask 0xf is the whole
+  /// cell. `replaces`: the access overwrites all its bytes, so cells that it covers whole need not stay split.
   template <class Visit>
   void visit(std::uint32_t offset, std::uint32_t bytes, bool replaces, Visit&& visit) {
     const std::uint32_t end = offset + bytes;

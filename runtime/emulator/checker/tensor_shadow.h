@@ -1,5 +1,5 @@
-/// What the checker remembers of a CTA's tensor memory: for each column and 16 lanes, who wrote it last and who has
-/// read it since.
+/// What the checker remembers of a CTA's tensor memory: for each column and 16 lanes, which agent wrote them last and
+/// which agents have read them since.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace kernelwright::emulator {
 
-/// One access. `time` is by the clock of `agent`, a group of tcgen05 operations; `issued` by the clock of the warp
-/// `issuer`, whose instruction `op` it was. Of the whole warp where `lane` is -1.
+/// One access. `time` is by the clock of `agent`, a group of tcgen05 operations. `issued` is by the clock of the warp
+/// `issuer`, which executed instruction `op`. `lane` -1: the whole warp did.
 struct TensorRecord {
   std::uint32_t time = 0, issued = 0, op = 0;
   std::uint16_t agent = 0, issuer = 0;
-  std::uint16_t lanes = 0;  // of the 16, one bit each; 0: nothing is recorded
+  std::uint16_t lanes = 0;  // which of the 16 lanes, one bit each; 0: nothing is recorded
   std::int8_t lane = -1;
-  bool pipe = false;  // of tcgen05.mma, .cp or .shift: ordered with one another by the order of issue
+  bool pipe = false;  // an access of tcgen05.mma, .cp or .shift: order of issue orders these among themselves
 };
 
 struct TensorCell {
   static constexpr int kReaders = 3;
   TensorRecord write;
   TensorRecord reads[kReaders];
-  std::uint16_t written = 0;  // lanes that hold something
+  std::uint16_t written = 0;  // lanes that were written
 };
 
 class TensorShadow {
