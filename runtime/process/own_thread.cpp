@@ -13,7 +13,7 @@ void* run(void* given) {
   return nullptr;
 }
 
-/// This thread's stack; empty if the system does not say.
+/// This thread's stack; empty if the system does not report it.
 struct Stack {
   std::uintptr_t begin = 0, end = 0;
 };
@@ -65,7 +65,7 @@ void OwnThread::detach() {
 std::size_t stack_left() {
   thread_local const Stack stack = stack_of_this_thread();
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // Outside those bounds it is a fiber's stack, of a size that nobody tells: it is taken for a small one.
+  // Outside these bounds the code runs on a fiber's stack of unknown size. Assume a small one.
   return here > stack.begin && here < stack.end ? here - stack.begin : 0;
 }
 

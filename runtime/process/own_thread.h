@@ -1,5 +1,5 @@
-/// Threads of the library's own, whose stack suffices whatever the caller's has. std::thread takes its stack from the
-/// process' limits, and a server's threads may have 64 KB.
+/// The library's own threads, whose stack is large enough whatever stack the caller has. std::thread takes its stack
+/// size from the process' limits, and a server's threads may have 64 KB.
 #pragma once
 
 #include <pthread.h>
@@ -13,10 +13,10 @@
 
 namespace kernelwright {
 
-/// One thread. Meets what std::thread is used for here; its destructor joins.
+/// One thread, with the part of std::thread's interface that the library uses. Its destructor joins.
 class OwnThread {
  public:
-  /// Twice what threads have by default, which has been enough for NVRTC. Only what is touched takes memory.
+  /// Twice the default of threads, which has been enough for NVRTC. Only pages that are touched take memory.
   static constexpr std::size_t kStackBytes = std::size_t{16} << 20;
 
   OwnThread() = default;
@@ -25,7 +25,7 @@ class OwnThread {
   OwnThread(OwnThread&& other) noexcept : thread_(std::exchange(other.thread_, std::nullopt)) {}
   OwnThread& operator=(OwnThread&& other) noexcept;
   ~OwnThread() { join(); }
-  /// Nothing if it was joined or detached.
+  /// Does nothing if the thread was joined or detached.
   void join();
   void detach();
 
@@ -33,16 +33,17 @@ class OwnThread {
   std::optional<pthread_t> thread_;
 };
 
-/// Bytes between here and the end of this thread's stack; the first call of a thread asks the system.
+/// Bytes between here and the end of this thread's stack. A thread's first call asks the system.
 std::size_t stack_left();
 
 namespace detail {
-/// False, and `work` was not run, if no thread can be started and `may_refuse`.
+/// Runs `work` on an own thread. Returns false, without running `work`, if no thread can be started and `may_refuse`.
 bool run_on_own_thread(const std::function<void()>& work, bool may_refuse);
 }  // namespace detail
 
-/// The result of work(), run on a thread of its own if this one has less than `stack_bytes` of stack left. What it
-/// throws is thrown here. Where no thread can be started, `least_bytes` will do; with less it throws std::system_error.
+/// The result of work(). If this thread has less than `stack_bytes` of stack left, work() runs on a thread of its own.
+/// Exceptions of work() reach the caller. Where no thread can be started, work() runs here if `least_bytes` are left;
+/// else this throws std::system_error.
 template <class Work>
 std::invoke_result_t<Work&> with_stack(std::size_t stack_bytes, std::size_t least_bytes, Work&& work) {
   const std::size_t left = stack_left();

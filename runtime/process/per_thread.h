@@ -3,9 +3,10 @@
 
 namespace kernelwright {
 
-/// This thread's T, made at its first use. It lies on the heap: a thread_local object of its size would come out of the
-/// stack of every thread of the program, ours or not. It goes with the thread; code that runs later still, as the
-/// handlers of exit() do after the main thread's objects are gone, gets a new one, which is left to the process.
+/// This thread's T, made at its first use. The object lies on the heap: a thread_local object of its size would come
+/// out of the stack of every thread of the program. It is destroyed with the thread. Code that runs later still gets a
+/// new object, which is never destroyed: an example is a handler of exit() that runs after the main thread's objects
+/// are gone.
 template <class T>
 T& per_thread() {
   struct Owner {

@@ -5,7 +5,7 @@
 namespace kernelwright::emulator {
 
 std::uint32_t AsyncQueue::random(std::uint32_t below) {
-  // splitmix64: any seed will do, and equal seeds give equal runs.
+  // splitmix64. Any seed works, and equal seeds give equal runs.
   random_ += 0x9e3779b97f4a7c15u;
   std::uint64_t bits = random_;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -53,7 +53,7 @@ auto find_copy(Copies& copies, const CopyGroups::Ticket& ticket, bool unread) {
 }
 }  // namespace
 
-// Copies of one lane and group are alike to whoever waits, so that any of them may stand for the ticket's.
+// A wait treats all copies of one lane and group alike, so any of them may stand for the ticket's copy.
 void CopyGroups::reads_done(const Ticket& ticket) { find_copy(copies_, ticket, true)->read = true; }
 
 void CopyGroups::done(const Ticket& ticket) {

@@ -1,5 +1,5 @@
-/// Work that an instruction starts and that completes later: copies, reductions, matrix multiplies. When it completes
-/// is a policy, so that a kernel which relies on luck is run with other luck.
+/// Work that an instruction starts and that completes later: copies, reductions, matrix multiplies. A policy decides
+/// when it completes, so that tests can run a kernel whose synchronisation depends on luck with bad luck.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace kernelwright::emulator {
 
-/// The asynchronous operations of one cluster that have been issued and not performed.
+/// The asynchronous operations of one cluster that are issued but not performed.
 class AsyncQueue {
  public:
   AsyncQueue(Completion completion, std::uint64_t seed) : completion_(completion), random_(seed * 2 + 1) {}
 
   /// Performs `work` now or later. Works of one non-null `chain` are performed in the order of issue. `work` reads its
-  /// sources and writes its destinations when it is performed, and what it signals it signals then.
+  /// sources, writes its destinations and signals its barriers when it is performed.
   template <class Work>
   void issue(const void* chain, Work&& work) {
     if (performs_at_once()) {
@@ -28,14 +28,15 @@ class AsyncQueue {
       pending_.push_back({chain, std::forward<Work>(work)});
     }
   }
-  /// Whether issue() performs: then tickets and groups need not be kept.
+  /// Whether issue() performs the work itself. Then tickets and groups need not be kept.
   bool performs_at_once() const { return completion_ == Completion::kEager; }
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
-  /// Called when no warp can go on. Performs one operation; false if there is none.
+  /// Called when no warp can go on. Performs one operation; returns false if there is none.
   bool perform_one();
-  /// Called between the turns of warps: under kRandom performs some operations, or none. Whether it performed one.
+  /// Called between the turns of warps. Under kRandom, performs some operations or none. Returns whether it performed
+  /// one.
   bool turn();
 
  private:
@@ -43,7 +44,7 @@ class AsyncQueue {
     const void* chain;
     std::function<void()> work;
   };
-  std::size_t pick();  // the oldest (lazy), or a random one that is the first of its chain
+  std::size_t pick();  // the oldest operation (lazy), or a random one that is the first of its chain
   std::uint32_t random(std::uint32_t below);
 
   Completion completion_;
@@ -55,19 +56,19 @@ class AsyncQueue {
 /// the group that its lane commits next; wait_group counts the groups that a lane has committed.
 class CopyGroups {
  public:
-  /// What a copy that is performed later holds on to.
+  /// What a copy that is performed later keeps.
   struct Ticket {
     int lane = 0;
     std::uint32_t group = 0;
   };
   Ticket issue(int lane);
-  void reads_done(const Ticket& ticket);  // its sources have been read
-  void done(const Ticket& ticket);        // its writes are done too; the ticket is spent
+  void reads_done(const Ticket& ticket);  // the copy's sources have been read
+  void done(const Ticket& ticket);        // the copy's writes are done too; the ticket is spent
   void commit(std::uint32_t lanes);
   /// Whether all but the newest `allowed` groups that each lane of `lanes` committed are complete (or, for
   /// `reads_only`, have read their sources).
   bool complete(std::uint32_t lanes, std::uint32_t allowed, bool reads_only) const;
-  /// Copies that are not performed, of any lane, committed or not.
+  /// Copies that are not performed yet, of any lane, committed or not.
   std::size_t outstanding() const { return copies_.size(); }
   /// How many groups the lane has committed; also the number of the group that is open.
   std::uint32_t committed(int lane) const { return committed_[static_cast<std::size_t>(lane)]; }

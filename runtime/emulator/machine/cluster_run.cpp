@@ -19,14 +19,16 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::uint32_t kQuantum = 4096;       // instructions of a warp's turn
-constexpr std::uint32_t kRoundsPerTurn = 256;  // of a cluster
-// Polls of a whole cluster, with nothing else going on, until it is taken to hang. A poll costs about a microsecond.
+constexpr std::uint32_t kRoundsPerTurn = 256;  // rounds of a cluster's turn
+// After so many polls of a whole cluster with nothing else going on, the cluster is taken to hang. A poll costs about a
+// microsecond.
 constexpr std::uint32_t kMostIdleRounds = 200'000;
 constexpr std::size_t kLineBytes = 64;
 constexpr std::uint32_t kSharedUnit = 128;  // bytes that %total_smem_size counts by, from sm_80 on
 constexpr int kPattern = 0xcd;              // what shared memory and registers hold before anything is written
 
-/// Lanes that wait at a converging instruction. value: those that are here, and above them those that must be.
+/// Lanes that wait at a converging instruction. The value holds the lanes that have arrived and, above them, the lanes
+/// that must arrive.
 bool together(const Warp& warp, const Wait& wait) {
   const auto here = static_cast<LaneMask>(wait.value), members = static_cast<LaneMask>(wait.value >> 32);
   return (here & members & warp.live) == (members & warp.live);
@@ -39,7 +41,7 @@ std::string describe_together(const Warp& warp, const Wait& wait) {
 
 bool is_ready(const Warp& warp, const Split& split) { return !split.wait.holds || split.wait.holds(warp, split.wait); }
 
-/// Whether other lanes may join it: not once it has done the first half of its instruction.
+/// Whether other lanes may join the split: not once the split has done the first half of its instruction.
 bool is_joinable(const Split& split) { return !split.wait.wake; }
 
 }  // namespace
@@ -109,7 +111,8 @@ void ClusterRun::make_cta(std::uint32_t rank) {
   for (int i = 0; i < 3; ++i) cta.id[i] = cluster_.position[i] * launch_.cluster[i] + cta.position[i];
   cta.shared.assign(kSharedBase + program.static_shared_bytes + launch_.dynamic_shared_bytes, std::byte{kPattern});
   cta.live_warps = num_warps;
-  // setmaxnreg moves registers between warps; what is left of the SM's file at launch is not the CTA's to take.
+  // setmaxnreg moves registers between warps of a CTA. The CTA cannot take the registers of the SM that no warp had at
+  // launch.
   const auto each = static_cast<std::uint32_t>(launch_.registers_per_thread);
   cta.warps.resize(num_warps);
   auto* first = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(registers_.get()) + kLineBytes - 1) /
@@ -213,19 +216,19 @@ bool ClusterRun::turn() {
     running_ = nullptr;
     std::erase_if(warps_, [](const Warp* warp) { return warp->live == 0; });
     if (warps_.empty()) break;
-    if (cluster_.async.turn()) continue;  // somebody may wait for what was performed
+    if (cluster_.async.turn()) continue;  // a warp may wait for what was performed
     if (progress && !yielded_) {
       idle_rounds_ = 0;
       continue;
     }
     if (cluster_.async.perform_one()) continue;
     if (!progress) report_deadlock();
-    // Polls and nothing else: at most the few instructions of a loop for each warp.
+    // Only polls: at most the few instructions of a loop for each warp.
     idle_rounds_ = instructions_ - before < 64 * warps_.size() ? idle_rounds_ + 1 : 0;
     if (idle_rounds_ > kMostIdleRounds && !launch_.program->clusters_communicate) report_deadlock();
   }
   if (!warps_.empty()) return false;
-  // What nobody waited for still happens; the checker has reported it.
+  // Work for which no warp waited still happens. The checker has reported it.
   while (cluster_.async.perform_one()) {
   }
   return true;
@@ -250,7 +253,8 @@ void ClusterRun::exit_lanes(Warp& warp, LaneMask lanes) {
   cluster_.live_threads -= static_cast<std::uint32_t>(count_lanes(lanes));
   if (warp.live != 0) return;
   if (hazards_) hazards_->warp_exit(warp, lanes);
-  // Its registers do not go to the pool of setmaxnreg: nothing says that they do before the CTA's end.
+  // The warp's registers do not return to the pool of setmaxnreg. No document says that they return before the CTA
+  // ends.
   if (--warp.cta->live_warps == 0 && hazards_) hazards_->cta_exit(*warp.cta);
 }
 
@@ -308,7 +312,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
       LaneMask lanes = self.lanes;
       if (op.guard != kNoSlot) lanes &= op.guard_negated ? ~warp.predicate(op.guard) : warp.predicate(op.guard);
       if (lanes == 0) {
-        ++executed;  // by nobody
+        ++executed;  // by no lane
         ++self.pc;
       } else {
         if (op.converge != Converge::kNo && !woken.wake) {
@@ -406,7 +410,7 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
       }
       if (self.pc >= nearest) {
         join_here();
-        // Lanes behind these go first, if they can.
+        // Lanes behind these lanes go first, if they can.
         const bool passed = std::any_of(warp.splits.begin(), warp.splits.end(), [&](const Split& other) {
           return other.pc < self.pc && !other.yielded && is_ready(warp, other);
         });
@@ -420,7 +424,8 @@ bool ClusterRun::run_warp(Warp& warp, std::uint32_t quantum) {
   warp.instructions += executed;
   instructions_ += executed;
   thread_instructions_ += threads;
-  // A turn may end before its first instruction, where other lanes of the warp took it up by parking: these can go on.
+  // A turn may end before its first instruction, when other lanes of the warp used it up by parking. These other lanes
+  // can go on.
   return executed != 0 || over;
 }
 
@@ -449,7 +454,7 @@ std::string ClusterRun::explain(const Fault& fault) const {
 }
 
 void ClusterRun::report_deadlock() const {
-  // Warps of a CTA that wait for the same thing at the same place share a line.
+  // Warps of a CTA that wait for the same thing at the same instruction share a line.
   struct Group {
     std::string who, what;
     std::uint32_t first, last;

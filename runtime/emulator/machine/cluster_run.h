@@ -16,7 +16,7 @@ namespace kernelwright::emulator {
 
 class HazardLog;
 
-/// splitmix64: any seed will do, and equal seeds give equal runs.
+/// splitmix64. Any seed works, and equal seeds give equal runs.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -38,29 +38,29 @@ class ClusterRun {
   ClusterRun(const Launch& launch, const Options& options, const LaunchNotes* notes, HazardLog* log, std::uint32_t id);
   ~ClusterRun();
 
-  /// What clusterlaunchcontrol.try_cancel asks: see Cluster::cancel_next. Before the first turn.
+  /// What clusterlaunchcontrol.try_cancel calls: see Cluster::cancel_next. Set it before the first turn.
   void set_cancel_next(std::function<std::optional<std::uint32_t>()> cancel_next) {
     cluster_.cancel_next = std::move(cancel_next);
   }
-  /// Runs its warps for a while. True once all have exited. Throws Fault.
+  /// Runs the cluster's warps for a while. Returns true once all have exited. Throws Fault.
   bool turn();
   std::uint32_t id() const { return cluster_.id; }
-  std::uint64_t instructions() const { return instructions_; }  // of its warps, so far
+  std::uint64_t instructions() const { return instructions_; }  // executed by its warps so far
   void add_to(Statistics& statistics) const;
   /// The fault, and where it happened.
   std::string explain(const Fault& fault) const;
   HazardReport report_of(const Fault& fault) const;
-  /// What happened until now, with times; null if no timeline is kept of this cluster. Ends the timeline.
+  /// What happened until now, with times; null if this cluster has no timeline. Ends the timeline.
   std::shared_ptr<const Trace> take_trace();
 
  private:
   void make_cta(std::uint32_t rank);
-  bool has_cta(std::uint32_t index) const;  // by its number in the grid, x first
+  bool has_cta(std::uint32_t index) const;  // by the CTA's number in the grid, x first
   void fill_specials(Warp& warp) const;
   std::uint64_t special(const Warp& warp, const SpecialSlot& slot, std::uint32_t lane) const;
-  /// One turn of one warp; true if it executed something or can go on.
+  /// One turn of one warp. Returns true if the warp executed something or can go on.
   bool run_warp(Warp& warp, std::uint32_t quantum);
-  /// Index of the split to run, or -1 if none can.
+  /// Index of the split that runs next, or -1 if none can run.
   int choose(Warp& warp) const;
   void exit_lanes(Warp& warp, LaneMask lanes);
   [[noreturn]] void report_deadlock() const;
@@ -72,12 +72,12 @@ class ClusterRun {
   std::unique_ptr<Hazards> hazards_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<std::byte[]> registers_;
-  std::vector<Warp*> warps_;  // that have not exited
+  std::vector<Warp*> warps_;  // those that have not exited
   Random random_;
-  std::uint32_t idle_rounds_ = 0;  // in a row, in which every warp polled or waited
+  std::uint32_t idle_rounds_ = 0;  // rounds in a row in which every warp polled or waited
   bool yielded_ = false;           // a warp polled in this round
   std::uint64_t instructions_ = 0, thread_instructions_ = 0;
-  const Warp* running_ = nullptr;  // for explain()
+  const Warp* running_ = nullptr;  // explain() names it
 };
 
 }  // namespace kernelwright::emulator

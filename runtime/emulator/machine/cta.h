@@ -26,7 +26,7 @@ struct Warpgroup;  // ops_wgmma.cpp
 class TensorMemory;
 struct TensorCollectors;  // ops_tcgen05_mma.cpp
 
-/// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so that address 0 is never valid.
+/// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so address 0 is never valid.
 inline constexpr std::uint32_t kSharedBase = 1024;
 /// A shared::cluster address is the CTA's rank << kRankShift | offset; a CTA's own symbols carry its rank.
 inline constexpr int kRankShift = 24;
@@ -35,7 +35,7 @@ inline constexpr int kNumNamedBarriers = 16;
 
 /// bar.sync / bar.arrive (PTX ISA "bar"): threads arrive by whole warps.
 struct NamedBarrier {
-  std::uint32_t arrived = 0, expected = 0;  // threads; expected is what the first arrival of a phase said
+  std::uint32_t arrived = 0, expected = 0;  // threads; the first arrival of a phase sets expected
   std::uint32_t generation = 0;             // phases completed
   std::uint32_t reduction_and = 1, reduction_or = 0, reduction_popc = 0;  // barrier.red, of the phase under way
   std::uint32_t result_and = 1, result_or = 0, result_popc = 0;           // of the phase completed last
@@ -47,16 +47,16 @@ struct Cta {
   ~Cta();
   Cluster* cluster = nullptr;
   std::uint32_t rank = 0;          // in its cluster
-  std::uint32_t position[3] = {};  // in its cluster, by dimension
+  std::uint32_t position[3] = {};  // in its cluster, per dimension
   std::uint32_t id[3] = {};        // %ctaid
   std::vector<std::byte> shared;   // [0, kSharedBase) is unused
   NamedBarrier barriers[kNumNamedBarriers];
   std::vector<Warp> warps;
   std::vector<std::shared_ptr<Warpgroup>> warpgroups;  // made when the first wgmma is issued
-  std::shared_ptr<TensorMemory> tensor;                // made when it is first used: tensor_memory()
+  std::shared_ptr<TensorMemory> tensor;                // made at its first use: tensor_memory()
   std::shared_ptr<TensorCollectors> collectors;        // made by the first tcgen05.mma
   std::uint32_t live_warps = 0;
-  std::uint32_t pool_registers = 0;  // not allocated to any warp: setmaxnreg
+  std::uint32_t pool_registers = 0;  // registers that belong to no warp; see setmaxnreg
 };
 
 struct Cluster {
@@ -71,23 +71,25 @@ struct Cluster {
   std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
   Hazards* hazards = nullptr;        // null: not checked
   Timeline* timeline = nullptr;      // null: not kept
-  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch; its number, in launch order.
+  /// clusterlaunchcontrol: takes the next cluster that has not begun out of the launch. Returns the cluster's number in
+  /// launch order.
   std::function<std::optional<std::uint32_t>()> cancel_next;
 };
 
-/// What all warps of one launch share. Read-only while clusters run, except where it says otherwise.
+/// What all warps of one launch share. Read-only while clusters run, except where a comment says otherwise.
 struct Launch {
   const Program* program = nullptr;
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::uint32_t dynamic_shared_bytes = 0;
-  std::span<const std::byte> parameters;  // 64-byte aligned, lives for the launch; generic addresses may point into it
+  std::span<const std::byte> parameters;  // 64-byte aligned, valid for the whole launch; generic addresses may point
+                                          // into it
   const GlobalMemory::View* memory = nullptr;
-  std::uint32_t registers_per_thread = 0;  // allocated at the beginning, in eights, to every warp; for setmaxnreg
-  bool registers_known = false;            // else it is the most that fits
-  std::uint32_t number = 0;                // of this launch on its device: later launches have larger numbers
+  std::uint32_t registers_per_thread = 0;  // allocated to every warp at the beginning, in eights; setmaxnreg needs it
+  bool registers_known = false;            // false: registers_per_thread is the most that fits
+  std::uint32_t number = 0;                // number of this launch on its device: later launches have larger numbers
   std::uint32_t depends_on = 0;            // griddepcontrol: the launch ahead of it in its stream (0: none)
-  bool depends_on_all = false;             // it is taken to use all of memory
-  GlobalShadow* exchange = nullptr;        // for hazards, where clusters meet in global memory; else null
+  bool depends_on_all = false;             // the checker assumes that the launch ahead uses all of memory
+  GlobalShadow* exchange = nullptr;        // for hazards, if clusters communicate through global memory; else null
 };
 
 }  // namespace kernelwright::emulator

@@ -1,4 +1,4 @@
-/// What ends an emulated launch: the program did something that hardware would trap on or leave undefined.
+/// The error that ends an emulated launch: the program did something that hardware would trap on or leave undefined.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace kernelwright::emulator {
 
-/// Thrown by handlers with what happened; the machine catches it, and reports it with the warp, its lanes, the PTX
-/// line, the role and the template line.
+/// Handlers throw it with what happened. The machine catches it and reports it with the warp, its lanes, the PTX line,
+/// the role and the template line.
 class Fault : public Error {
  public:
   explicit Fault(const std::string& what, HazardKind kind = HazardKind::kFault) : Error(what), kind_(kind) {}

@@ -23,7 +23,7 @@ namespace kernelwright::emulator {
 
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{4} << 20;  // of a thread that runs clusters
+constexpr std::size_t kStackBytes = std::size_t{4} << 20;  // stack of a thread that runs clusters
 
 /// What the host threads of one launch share.
 class Grid {
@@ -43,7 +43,7 @@ class Grid {
     const auto begin = std::chrono::steady_clock::now();
     const auto cores = std::max(1u, std::thread::hardware_concurrency());
     std::uint32_t threads = options_.threads > 0 ? static_cast<std::uint32_t>(options_.threads) : cores;
-    // What communicating clusters see would depend on how fast the host's threads are.
+    // With more threads, what communicating clusters see would depend on the speed of the host's threads.
     if (launch_.program->clusters_communicate) threads = 1;
     threads = std::min<std::uint32_t>(threads, static_cast<std::uint32_t>(order_.size()));
     const std::uint32_t cluster_size = launch_.cluster[0] * launch_.cluster[1] * launch_.cluster[2];
@@ -53,7 +53,7 @@ class Grid {
     std::vector<OwnThread> pool;
     try {
       for (std::uint32_t i = 1; i < threads; ++i) pool.emplace_back([this] { work(); }, kStackBytes);
-    } catch (const std::system_error&) {  // a limit on threads: fewer will do
+    } catch (const std::system_error&) {  // the system limits threads: go on with fewer
     }
     work();
     pool.clear();  // joins
@@ -83,7 +83,7 @@ class Grid {
     return count;
   }
 
-  /// Takes the next cluster, to begin it or to let another one do its work.
+  /// Takes the next cluster: this thread begins it, or it is cancelled and another cluster does its work.
   std::optional<std::uint32_t> take_next() {
     if (next_.load(std::memory_order_relaxed) >= order_.size()) return std::nullopt;
     const std::uint32_t at = next_.fetch_add(1, std::memory_order_relaxed);
@@ -123,7 +123,7 @@ class Grid {
         finish(*run);
         break;
       }
-      // It has not ended in a long turn: perhaps it waits for a cluster that has not begun.
+      // The cluster has not ended in a long turn. Perhaps it waits for a cluster that has not begun.
       resident.push_back(std::move(run));
       if (more && resident.size() < resident_limit_) {
         auto started = start_next();
@@ -160,7 +160,7 @@ class Grid {
   void fail(const ClusterRun& run, const Fault& fault) {
     stop_.store(true, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
-    // The same one whichever thread was first, as far as that can be: the lowest cluster's.
+    // Keep the fault of the lowest cluster, so that the report depends on the host's threads as little as possible.
     if (!fault_ || run.id() < fault_->cluster) fault_ = FirstFault{run.id(), run.explain(fault), fault.kind()};
     if (log_) log_->add_fault(run.report_of(fault));
   }
@@ -169,7 +169,7 @@ class Grid {
   const Options& options_;
   const LaunchNotes* notes_;
   HazardLog* log_;
-  std::vector<std::uint32_t> order_;  // clusters, as they begin
+  std::vector<std::uint32_t> order_;  // clusters in the order in which they begin
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::atomic<std::uint32_t> next_{0};
   std::atomic<bool> stop_{false};

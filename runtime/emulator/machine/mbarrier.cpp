@@ -50,7 +50,7 @@ std::string name(const Cta& cta, std::uint32_t offset) {
                : fmt::format("the mbarrier at shared {} of the CTA of rank {}", offset, cta.rank);
 }
 
-/// Begins the next phase if nothing is missing in this one, and stores.
+/// Begins the next phase if nothing is missing in this one, and stores the state.
 void settle(Cta& cta, std::uint32_t offset, MbarrierState& state) {
   const bool completes = state.pending == 0 && state.missing_bytes == 0;
   if (completes) {
@@ -147,7 +147,7 @@ std::uint64_t mbarrier_arrive(Warp& warp, int lane, const SharedPlace& at, std::
   if (options.noncompleting && state.pending == 0)
     throw Fault(fmt::format("{}: mbarrier.arrive.noComplete would complete its phase", name(cta, at.offset)),
                 HazardKind::kMbarrier);
-  // As many are expected as are still missing or more, so this cannot go below zero.
+  // At least as many arrivals are expected as are still missing, so this cannot go below zero.
   if (options.drop) state.expected -= count;
   settle(cta, at.offset, state);
   return token;

@@ -15,7 +15,7 @@ namespace kernelwright::emulator {
 namespace {
 
 constexpr std::size_t kAlignment = 256, kGuardBytes = 256;
-constexpr std::byte kFresh{0xcb}, kFreed{0xdd};  // both are odd numbers in every float format, and no small integer
+constexpr std::byte kFresh{0xcb}, kFreed{0xdd};  // no usual value in any float format, no small integer
 constexpr std::size_t kQuarantineBytes = std::size_t{256} << 20;
 
 [[noreturn]] void misaligned(std::uint64_t address, std::uint64_t bytes, const char* space) {
@@ -30,10 +30,11 @@ bool is_plain_size(std::uint64_t bytes) { return bytes <= 32 && (bytes & (bytes 
 
 struct GlobalMemory::State {
   mutable std::mutex mutex;
-  std::map<std::uint64_t, std::shared_ptr<Allocation>> allocations;  // by begin; freed ones too, while quarantined
+  std::map<std::uint64_t, std::shared_ptr<Allocation>> allocations;  // by begin; includes freed ones in quarantine
   std::vector<std::uint64_t> quarantine;                             // oldest first
   std::size_t live_bytes = 0, quarantined_bytes = 0;
-  mutable std::shared_ptr<const View> view;  // of `allocations` as they are; null if they have changed since
+  mutable std::shared_ptr<const View> view;  // `allocations` as they are now; null if they have changed since it was
+                                             // made
 };
 
 GlobalMemory::GlobalMemory() : state_(std::make_unique<State>()) {}
@@ -41,7 +42,7 @@ GlobalMemory::~GlobalMemory() = default;
 
 std::uint64_t GlobalMemory::allocate(std::size_t bytes, std::string what) {
   if (bytes == 0) return 0;
-  require_span(0, bytes);  // what follows adds to it
+  require_span(0, bytes);  // the size is checked before guard bands are added to it
   auto allocation = std::make_shared<Allocation>();
   const std::size_t whole = bytes + 2 * kGuardBytes + kAlignment;
   allocation->bytes.reset(new std::byte[whole]);
@@ -66,7 +67,7 @@ void GlobalMemory::free(std::uint64_t address) {
     throw Fault(fmt::format("free of address {:#x}, which is no allocation", address), HazardKind::kOutOfBounds);
   if (found->second->freed)
     throw Fault(fmt::format("{} at {:#x} is freed twice", found->second->what, address), HazardKind::kOutOfBounds);
-  // A view that a launch holds must not change under it: the freed allocation is a new record.
+  // A launch's view must not change during the launch, so the freed allocation becomes a new record.
   auto freed = std::make_shared<Allocation>();
   Allocation& old = *found->second;
   const std::size_t bytes = old.end - old.begin;

@@ -1,7 +1,7 @@
 /// Global memory, and the windows through which generic addresses reach the other spaces.
 ///
-/// A global address is the address of host memory that this class allocated. Generic addresses have the state space in
-/// their top byte: 0 global, 1 shared, 2 local. No host pointer has it set.
+/// A global address is the address of host memory that this class allocated. A generic address has the state space in
+/// its top byte: 0 global, 1 shared, 2 local. The top byte of host pointers is zero.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ struct Cta;
 inline constexpr int kWindowShift = 56;
 inline constexpr std::uint64_t kSharedWindow = 1ull << kWindowShift, kLocalWindow = 2ull << kWindowShift;
 
-/// Bytes of global memory for which it is remembered which launch used them last.
+/// Bytes of global memory for which the checker remembers which launch used them last.
 inline constexpr std::uint32_t kUserGranule = 32;
 
-/// Device memory with guard bands. What is freed stays known for a while, so that a use after free is named.
+/// Device memory with guard bands. Freed memory stays known for a while, so that a use after free is reported as such.
 /// Safe from any number of threads.
 class GlobalMemory {
  public:
@@ -36,28 +36,29 @@ class GlobalMemory {
     std::uint64_t begin = 0, end = 0;
     bool freed = false, writable = true;
     std::string what;                    // "allocation of 4096 bytes", "kernel parameters", a variable's name
-    mutable std::vector<Users> users;    // for hazards: of each 32 bytes, the last ones. Empty unless tracked
-    std::unique_ptr<std::byte[]> bytes;  // with its guard bands; null if it is another's memory
+    mutable std::vector<Users> users;    // for hazards: the last users of each 32 bytes. Empty unless tracked
+    std::unique_ptr<std::byte[]> bytes;  // with its guard bands; null if other code owns the memory
   };
-  /// What a launch sees: what was allocated when it began. Lookups are lock-free.
+  /// What a launch sees: the allocations at its beginning. Lookups are lock-free.
   class View {
    public:
-    /// The allocation that has `address`, freed ones included; null if there is none.
+    /// The allocation that contains `address`, which may be a freed one; null if there is none.
     const Allocation* find(std::uint64_t address) const;
     /// "address 0x…: 16 bytes past the end of an allocation of 4096 bytes"
     std::string describe(std::uint64_t address, std::uint64_t bytes) const;
-    /// From now on every allocation that kernels may write remembers which launch used it. While no launch runs.
+    /// From now on, every allocation that kernels may write remembers which launch used it. Call it while no launch
+    /// runs.
     void track_users() const;
 
    private:
     friend class GlobalMemory;
-    std::vector<std::shared_ptr<const Allocation>> sorted_;  // by begin
+    std::vector<std::shared_ptr<const Allocation>> sorted_;  // sorted by begin
   };
 
   GlobalMemory();
   ~GlobalMemory();
-  /// 256-byte aligned; 0 bytes give 0. Throws ConfigError if no memory can have so many bytes, std::bad_alloc if this
-  /// machine has not.
+  /// Returns an address aligned to 256 bytes; 0 for 0 bytes. Throws ConfigError if no memory can have so many bytes,
+  /// and std::bad_alloc if this machine does not have them.
   std::uint64_t allocate(std::size_t bytes, std::string what = {});
   void free(std::uint64_t address);  // throws Fault if it is no live allocation
   /// Makes memory that the caller keeps alive readable to kernels, until forget().
@@ -75,11 +76,12 @@ class GlobalMemory {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// Where `bytes` at an address are on the host. Each throws Fault, saying what is at the address, if they are not all
-/// in one object of that space, or if the address is not a multiple of `bytes` (accesses of 1, 2, 4, 8 and 16 bytes).
+/// Where on the host `bytes` bytes at an address lie. Each function throws Fault, with what is at the address, in two
+/// cases: the bytes are not all in one object of that space, or the address is not a multiple of `bytes` (accesses of
+/// 1, 2, 4, 8 and 16 bytes).
 struct SharedPlace {
   Cta* cta = nullptr;
-  std::uint32_t offset = 0;  // from the beginning of its shared array, kSharedBase included
+  std::uint32_t offset = 0;  // from the beginning of the CTA's shared array, kSharedBase included
   std::byte* host = nullptr;
 };
 /// `address` is a shared::cta or shared::cluster address (32 bits, with a rank).
@@ -87,7 +89,7 @@ SharedPlace shared_place(Warp& warp, std::uint32_t address, std::uint32_t bytes)
 std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, Access access);
 std::byte* local_place(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes);
 
-/// A generic address, resolved: `shared.cta` is null unless it is in shared memory.
+/// A resolved generic address: `shared.cta` is null unless the address is in shared memory.
 struct GenericPlace {
   std::byte* host = nullptr;
   SharedPlace shared;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x4d54774b;  // "KwTM"
 
-/// The 128 bytes. Bit 21 of the second 64-bit word stays zero: host code is known to clear it, for old drivers.
+/// The 128 bytes of a tensor map. Bit 21 of the second 64-bit word stays zero: some host code clears it, for old
+/// drivers.
 struct Image {
   std::uint32_t magic = 0;
   std::uint8_t rank = 0, element = 0, swizzle = 0, fill = 0;
@@ -96,7 +97,8 @@ std::vector<Violation> violations_of(const TensorMapDescription& map) {
   return found;
 }
 
-/// Calls `unit(at, place)` for the 16-byte units of a row: their offset in it, and where they are in shared memory.
+/// Calls `unit(at, place)` for the 16-byte units of a row: the unit's offset in the row, and its place in shared
+/// memory.
 template <class Unit>
 inline void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizzle, Unit&& unit) {
   const std::uint32_t mask = swizzle == Swizzle::kNone ? 0 : span_bytes(swizzle) - 16;
@@ -107,7 +109,7 @@ inline void visit_units(std::uint32_t offset, std::uint32_t bytes, Swizzle swizz
 }
 
 void fill_nan(std::byte* to, std::size_t bytes, TensorElement element) {
-  // All ones but the sign: what the hardware writes, of the element's width.
+  // All ones except the sign, in the element's width: what the hardware writes.
   std::memset(to, 0xff, bytes);
   const std::size_t size = bytes_of(element);
   for (std::size_t last = size - 1; last < bytes; last += size) to[last] = std::byte{0x7f};
@@ -199,7 +201,7 @@ TensorMapDescription decode_tensor_map(const std::byte* bytes) {
     if (d >= map.rank) continue;
     map.dims[d] = std::uint64_t{image.last_index[d]} + 1;
     map.box[d] = image.box[d];
-    map.element_strides[d] = d == 0 ? 1 : image.element_strides[d];  // the innermost one is not read
+    map.element_strides[d] = d == 0 ? 1 : image.element_strides[d];  // the innermost stride is not read
     if (d > 0) map.strides_bytes[d - 1] = image.strides[d - 1];
   }
   if (const std::vector<Violation> found = violations_of(map); !found.empty())
@@ -265,8 +267,8 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
 }
 
 namespace {
-/// Calls `take(global, row, bytes)` for what of each row is in the tensor, or for the units of 16 bytes of which a part
-/// is.
+/// Calls `take(global, row, bytes)` for the part of each row that is in the tensor. In the other mode, calls it for
+/// each 16-byte unit of which at least a part is in the tensor.
 template <class Take>
 void take_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
               std::uint32_t offset, bool whole_units, Take&& take) {

@@ -1,8 +1,8 @@
 /// Tensor maps as this machine encodes them, and the box copies that they describe (PTX ISA "Tensors", tiled mode).
 ///
 /// A box is a block of a tensor of up to five dimensions, innermost first. In shared memory its rows lie one after
-/// another, and a swizzle exchanges their 16-byte units by an XOR on the address. What of a box lies outside the tensor
-/// is filled by a load and skipped by a store; a load counts its bytes all the same.
+/// another, and a swizzle exchanges their 16-byte units by an XOR on the address. A load fills the part of a box
+/// outside the tensor, and a store skips this part. A load counts the bytes of this part all the same.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ std::uint32_t bytes_of(TensorElement element);
 std::string_view name_of(TensorElement element);  // "bf16"
 bool is_floating(TensorElement element);
 
-/// The 128 bytes that a kernel holds the address of, read: a tensor and how boxes of it are copied.
+/// A tensor map, decoded from its 128 bytes: a tensor, and how boxes of it are copied.
 struct TensorMapDescription {
   std::uint64_t address = 0;
   TensorElement element = TensorElement::kBf16;
@@ -42,29 +42,29 @@ struct TensorMapDescription {
   std::uint32_t box[5] = {1, 1, 1, 1, 1};   // elements
   std::uint32_t element_strides[5] = {1, 1, 1, 1, 1};
   Swizzle swizzle = Swizzle::kNone;
-  bool fill_nan = false;  // outside the tensor; else zero
+  bool fill_nan = false;  // true: elements outside the tensor become NaN; false: zero
 
   std::uint32_t row_bytes() const { return box[0] * bytes_of(element); }
-  /// From one row to the next in shared memory: a row that is narrower than its swizzle takes the whole span (measured
-  /// on an H100; the bytes that an mbarrier counts are the rows' own).
+  /// Bytes from one row to the next in shared memory. A row that is narrower than its swizzle takes the whole span of
+  /// the swizzle (measured on an H100). An mbarrier counts the rows' own bytes only.
   std::uint32_t pitch_bytes() const;
-  /// Rows of the box in dimension d > 0: an element stride leaves some out.
+  /// Rows of the box in dimension d > 0: an element stride skips some.
   std::uint32_t rows(int d) const { return (box[d] + element_strides[d] - 1) / element_strides[d]; }
   std::uint32_t num_rows() const { return rows(1) * rows(2) * rows(3) * rows(4); }
-  /// What a load of one box puts into shared memory.
+  /// Bytes that a load of one box puts into shared memory.
   std::uint32_t box_bytes() const { return row_bytes() * num_rows(); }
 };
 
-/// What the backend's interface asks for. Throws ConfigError for a type that has no tiled copies here.
+/// The map that a request of backend.h asks for. Throws ConfigError for a type that has no tiled copies here.
 TensorMapDescription describe(const TensorMapRequest& request);
 
 /// Throws ConfigError with everything that cuTensorMapEncodeTiled would reject.
 TensorMap encode_tensor_map(const TensorMapDescription& description);
 
-/// Reads an encoded map. Throws Fault if it is none, or has become invalid.
+/// Reads an encoded map. Throws Fault if the bytes are no map or have become invalid.
 TensorMapDescription decode_tensor_map(const std::byte* bytes);
 
-/// tensormap.replace: sets one field of an encoded map, which is not checked until it is used.
+/// tensormap.replace: sets one field of an encoded map. The field is checked when the map is used.
 enum class TensorMapField : std::uint8_t {
   kAddress,
   kRank,  // minus one
@@ -80,16 +80,16 @@ enum class TensorMapField : std::uint8_t {
 };
 void replace_tensor_map_field(std::byte* bytes, TensorMapField field, std::uint32_t ordinal, std::uint64_t value);
 
-/// One row of a box: what of it is in the tensor.
+/// One row of a box: the part that is in the tensor.
 struct BoxRow {
   std::uint32_t offset = 0;          // in the box, before swizzling
-  std::uint32_t begin = 0, end = 0;  // bytes of the row that are in the tensor; equal if none is
+  std::uint32_t begin = 0, end = 0;  // bytes of the row that are in the tensor; equal if none are
   std::uint64_t address = 0;         // of byte `begin` in global memory
 };
 
-/// The address of a row that lies behind the last one there is: in no allocation, and a multiple of 16.
+/// The address of a row past the last row: in no allocation, and a multiple of 16.
 inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0} << 16;
-inline constexpr std::uint64_t kMostRowBytes = 256 * 8;  // of a box
+inline constexpr std::uint64_t kMostRowBytes = 256 * 8;  // the longest row of a box
 
 /// Calls `visit(row)` for each row of the box at `coordinates` (elements, may be negative).
 template <class Visit>
@@ -104,7 +104,7 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
   const auto row_end = static_cast<std::uint32_t>(any ? end * size : 0);
   const CheckedSize corner = CheckedSize(map.address) + static_cast<std::uint64_t>((first + begin) * size);
   const std::uint32_t step = map.pitch_bytes();
-  // The index of the row in dimension d, its address and whether it is in the tensor, outermost dimension first.
+  // The index of the row in dimension d, its address, and whether the row is in the tensor. Outermost dimension first.
   const auto inside = [&](int d, std::uint32_t i, CheckedSize& address) {
     const std::int64_t index = coordinates[d] + static_cast<std::int64_t>(i) * map.element_strides[d];
     if (index < 0 || index >= static_cast<std::int64_t>(map.dims[d])) return false;
@@ -135,11 +135,12 @@ void visit_box_rows(const TensorMapDescription& map, const std::int32_t (&coordi
   }
 }
 
-/// Copies the box between the tensor and `shared`, a CTA's shared memory, at `offset`. Places have been checked.
+/// Copies the box between the tensor and `shared`, a CTA's shared memory, at `offset`. The caller has checked the
+/// places.
 void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], std::byte* shared,
               std::uint32_t offset);
-/// A store writes whole units of 16 bytes: where a row of the tensor ends within one, what follows it is overwritten
-/// too (measured on an H100: the row's padding, which its stride leaves).
+/// A store writes whole units of 16 bytes. Where a row of the tensor ends within a unit, the store also overwrites the
+/// bytes after the row. (Measured on an H100: the row's padding, which its stride leaves.)
 void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                std::uint32_t offset);
 /// destination[i] = destination[i] op source[i] for `bytes` bytes.

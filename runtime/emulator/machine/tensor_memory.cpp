@@ -10,7 +10,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::uint32_t kPattern = 0xcdcdcdcd;  // what was never written holds, as in shared memory
+constexpr std::uint32_t kPattern = 0xcdcdcdcd;  // value of cells that were never written, as in shared memory
 
 }  // namespace
 
@@ -32,7 +32,8 @@ std::optional<std::uint32_t> TensorMemory::find_free(std::uint32_t columns, cons
       return allocation.column < column + columns && column < allocation.column + allocation.columns;
     });
   };
-  // Allocations are powers of two and begin at multiples of their size, so that a free place is found if there is one.
+  // Allocations are powers of two and begin at multiples of their size, so this search finds a free place if there is
+  // one.
   for (std::uint32_t column = 0; column + columns <= kTensorColumns; column += columns)
     if (clear(*this, column) && (!other || clear(*other, column))) return column;
   return std::nullopt;

@@ -1,8 +1,8 @@
 /// Tensor memory of one CTA (PTX ISA "Tensor Memory"): 128 lanes by 512 columns of 32-bit cells, allocated by columns.
 ///
 /// A tensor-memory address has the lane in bits 31-16 and the column in bits 15-0. Cells of a lane lie side by side
-/// here, so that a row of an accumulator is one stretch of host memory. What is allocated is a fact of the machine and
-/// kept here; who wrote what, and what is ordered with what, is the checker's (hazards_tensor.cpp).
+/// here, so a row of an accumulator is contiguous in host memory. This class keeps what is allocated, as a fact of the
+/// machine. The checker (hazards_tensor.cpp) keeps which warp wrote what, and what is ordered with what.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Warp;
 inline constexpr std::uint32_t kTensorLanes = 128, kTensorColumns = 512, kTensorQuadrant = 32;
 
 struct TensorAddress {
-  std::uint32_t lane = 0, column = 0;  // as the bits say: may be outside
+  std::uint32_t lane = 0, column = 0;  // as the address says: may be out of range
   static TensorAddress of(std::uint32_t bits) { return {bits >> 16, bits & 0xffff}; }
   std::uint32_t bits() const { return lane << 16 | column; }
 };
@@ -51,19 +51,19 @@ class TensorMemory {
     int cta_group = 1;
     std::uint32_t op = 0;  // index of the alloc, for reports
   };
-  /// Whether [column, +columns) lies within columns that are allocated (by one or more allocations side by side).
+  /// Whether every column of [column, +columns) is allocated, by one allocation or by several side by side.
   bool allocated(std::uint32_t column, std::uint32_t columns) const;
-  /// The first column, of those that are free in `other` too if it is not null, from which `columns` are free.
+  /// The first column from which `columns` columns are free. If `other` is not null, they are free in `other` too.
   std::optional<std::uint32_t> find_free(std::uint32_t columns, const TensorMemory* other) const;
-  /// The columns must be free. Their cells hold a pattern afterwards.
+  /// The columns must be free. Afterwards their cells hold a pattern.
   void allocate(const Allocation& allocation);
-  /// Removes the allocation that begins at `column` and has `columns`; false if there is none such.
+  /// Removes the allocation of `columns` columns that begins at `column`; returns false if there is none.
   bool deallocate(std::uint32_t column, std::uint32_t columns, int cta_group);
   const std::vector<Allocation>& allocations() const { return allocations_; }
   std::uint32_t free_columns() const;
   bool permit_relinquished = false;
-  /// Of tcgen05.alloc with cta_group::2, which the warps of two CTAs do together: this one's has asked, or the other
-  /// one has allocated for both.
+  /// For tcgen05.alloc with cta_group::2, which the warps of two CTAs execute together: this CTA's warp has asked, or
+  /// the other CTA's warp has allocated for both.
   struct {
     bool asked = false, granted = false;
     std::uint32_t columns = 0, column = 0;
@@ -80,15 +80,14 @@ class TensorMemory {
 /// The tensor memory of a CTA, made when it is first asked for.
 TensorMemory& tensor_memory(Cta& cta);
 
-/// The other CTA of a pair (cta_group::2): its rank differs in the lowest bit. Throws Fault if the cluster has none, or
-/// it has exited.
+/// The other CTA of a pair (cta_group::2): its rank differs in the lowest bit. Throws Fault if the cluster has no such
+/// CTA, or if the CTA has exited.
 Cta& peer_cta(Cta& cta, const char* instruction);
 
 /// Throws Fault (naming `instruction`) unless all of `block` exists and its columns are allocated in `cta`.
 TensorMemory& require_tensor(Cta& cta, const TensorBlock& block, const char* instruction);
 
-/// Chain of AsyncQueue::issue for the tcgen05.mma, .cp, .shift and .commit that one thread issues: they are performed
-/// in order.
+/// Chain of AsyncQueue::issue for the tcgen05.mma, .cp, .shift and .commit of one thread: these are performed in order.
 const void* tensor_chain(const Warp& warp, int lane);
 
 }  // namespace kernelwright::emulator

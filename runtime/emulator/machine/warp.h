@@ -1,4 +1,4 @@
-/// A warp: its register file, which of its lanes stand where, and what they wait for.
+/// A warp: its register file, the instructions at which its lanes stand, and what they wait for.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,15 @@ namespace kernelwright::emulator {
 struct Cta;
 struct Launch;
 
-/// Why lanes cannot go on. Each family of instructions brings its own functions, so that nothing lists all of them.
+/// Why lanes cannot go on. Each family of instructions brings its own functions, so no file lists all of them.
 struct Wait {
-  bool (*holds)(const Warp& warp, const Wait& wait) = nullptr;  // whether they can; null: nothing is waited for
-  /// Runs in place of the instruction once holds(); null: the instruction runs again.
+  bool (*holds)(const Warp& warp, const Wait& wait) = nullptr;  // whether the lanes can go on; null: they wait for
+                                                                // nothing
+  /// Runs in place of the instruction once holds() is true. Null: the instruction runs again.
   Step (*wake)(Warp& warp, const Op& op, LaneMask lanes, const Wait& wait) = nullptr;
   /// "phase 3 of the mbarrier at shared 1040 (2 of 3 arrivals, 0 of 16384 bytes missing)"
   std::string (*describe)(const Warp& warp, const Wait& wait) = nullptr;
-  Cta* cta = nullptr;         // whose shared memory `address` is in
+  Cta* cta = nullptr;         // the CTA in whose shared memory `address` is
   std::uint32_t address = 0;  // byte offset in shared memory, barrier number, …
   std::uint64_t value = 0;    // parity, generation, groups
 };
@@ -32,7 +33,7 @@ struct Split {
   LaneMask lanes = 0;
   std::uint32_t pc = 0;
   Wait wait = {};
-  bool yielded = false;  // it had its turn: the others go first
+  bool yielded = false;  // the split had its turn: the others go first
 };
 
 struct Warp {
@@ -57,20 +58,20 @@ struct Warp {
   const Launch* launch = nullptr;
   std::uint32_t index = 0;      // in its CTA
   LaneMask live = 0;            // lanes that have not exited
-  std::vector<Split> splits;    // disjoint; together they are `live`
-  Wait wait;                    // left by a handler that returns kWait
+  std::vector<Split> splits;    // disjoint; their union is `live`
+  Wait wait;                    // set by a handler that returns kWait
   LaneMask carry = 0;           // CC.CF of add.cc and its like
-  const Op* current = nullptr;  // what runs now
+  const Op* current = nullptr;  // the instruction that runs now
   LaneMask current_lanes = 0;
   std::vector<std::byte> local;                       // 32 x the entry's local bytes, lane after lane
   CopyGroups copy_groups;                             // cp.async
   CopyGroups bulk_groups;                             // cp.async.bulk to global memory
-  std::uint32_t tensor_loads = 0, tensor_stores = 0;  // tcgen05.ld and .st that are not performed
+  std::uint32_t tensor_loads = 0, tensor_stores = 0;  // tcgen05.ld and .st that are issued but not performed
   std::uint64_t instructions = 0, thread_instructions = 0;
   std::uint32_t registers_each = 0;      // per thread: what setmaxnreg last set
-  bool cluster_arrived = false;          // at barrier.cluster, and has not waited yet
-  std::uint32_t cluster_generation = 0;  // of the phase that it arrived at
-  /// The live allocation that a lookup found last: most accesses are to the one before.
+  bool cluster_arrived = false;          // at barrier.cluster: the warp has arrived and has not waited yet
+  std::uint32_t cluster_generation = 0;  // the phase at which the warp arrived
+  /// The live allocation that a lookup found last. Most accesses go to the same allocation as the one before.
   struct {
     std::uint64_t begin = 0, end = 0;
     bool writable = false;
@@ -90,8 +91,8 @@ inline void for_each_lane(LaneMask lanes, Body&& body) {
   }
 }
 
-/// d[lane] = compute(lane) for each lane of `lanes`. The whole warp is computed when `lanes` is full, which the
-/// compiler vectorises: an output may be one of the inputs, as both are indexed by the same lane.
+/// d[lane] = compute(lane) for each lane of `lanes`. If `lanes` is full, the loop covers the whole warp, and the
+/// compiler vectorises it. An output may also be an input, because both are indexed by the same lane.
 template <class T, class Compute>
 inline void assign_lanes(T* d, LaneMask lanes, Compute&& compute) {
   if (lanes == kAllLanes) {

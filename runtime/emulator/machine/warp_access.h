@@ -1,4 +1,4 @@
-/// What instructions share that a whole warp executes together and whose lanes supply shared-memory addresses.
+/// Shared by instructions that a whole warp executes together and whose lanes supply shared-memory addresses.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace kernelwright::emulator {
 
-/// Throws Fault: `instruction` was executed by `lanes` only.
+/// Throws Fault: only `lanes` executed `instruction`.
 [[noreturn]] void fault_of_missing_lanes(const char* instruction, LaneMask lanes);
 
 inline void require_whole_warp(const char* instruction, LaneMask lanes) {
@@ -18,9 +18,9 @@ inline void require_whole_warp(const char* instruction, LaneMask lanes) {
     fault_of_missing_lanes(instruction, lanes);
 }
 
-/// The fast path of shared accesses. Sets offsets[lane] into `warp.cta->shared` for the first `count` lanes and returns
+/// The fast path of shared accesses. Sets offsets[lane] into `warp.cta->shared` for the first `count` lanes. Returns
 /// true if op's address (a, offset) is in the CTA's own shared memory for each of them, aligned to `bytes` (a power of
-/// two). False says nothing: shared_place() then finds the place or names the error.
+/// two). False is no error: shared_place() then finds the place or names the error.
 inline bool own_shared_offsets(const Warp& warp, const Op& op, int count, std::uint32_t bytes,
                                std::uint32_t (&offsets)[32]) {
   if (op.wide_address) return false;

@@ -17,7 +17,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::uint32_t kRowBytes = 32;  // of K, of every type
+constexpr std::uint32_t kRowBytes = 32;  // bytes of K, for every type
 constexpr std::uint32_t kMaxRegisters = kMaxWgmmaColumns / 2;
 
 Unpack unpack_of(WgmmaInput input) {
@@ -50,7 +50,8 @@ void widen(Workspace& workspace, WgmmaInput input, std::uint32_t rows) {
   unpack_of(input)(registers, static_cast<int>(count), workspace.values);
 }
 
-/// A from registers: register i of lane 4r + t has bytes 4t ff. of the 16 of row r + 8 (i % 2), k half i / 2.
+/// A from registers: register i of lane 4r + t has bytes 4t to 4t + 3 of the 16 bytes of row r + 8 (i % 2), k half i /
+/// 2.
 void gather_fragments(const Warp* warps, const Op* const* ops, std::byte* out) {
   for (int warp = 0; warp < 4; ++warp)
     for (int i = 0; i < 4; ++i) {
@@ -61,7 +62,7 @@ void gather_fragments(const Warp* warps, const Op* const* ops, std::byte* out) {
     }
 }
 
-/// D in f16: register 2g + h holds what registers 4g + 2h and 4g + 2h + 1 would in f32.
+/// D in f16: register 2g + h holds what registers 4g + 2h and 4g + 2h + 1 would hold in f32.
 void load_halves(const std::uint32_t* packed, float* even, float* odd) {
   for (int lane = 0; lane < 32; ++lane) {
     even[lane] = f16_to_f32(static_cast<std::uint16_t>(packed[lane]));
@@ -112,7 +113,7 @@ void Warpgroup::issue(Warp& warp, const WgmmaOperands& operands) {
                   HazardKind::kDivergence);
   };
   const WgmmaShape shape = WgmmaShape::of(operands.op->imm);
-  // How scale-d is spelt may differ; whether D is read may not.
+  // Warps may spell scale-d differently. They must agree whether D is read.
   constexpr std::uint8_t kSpelling = WgmmaShape::kScalePredicate | WgmmaShape::kScaleValue;
   const auto meaning = [](WgmmaShape s) {
     s.flags &= static_cast<std::uint8_t>(~kSpelling);
@@ -129,7 +130,8 @@ void Warpgroup::issue(Warp& warp, const WgmmaOperands& operands) {
     perform(pending);
   else
     async.issue(this, [this, pending] { perform(pending); });
-  pending_.pop_front();  // the first: what all four have issued comes after nothing that they have not
+  pending_.pop_front();  // the first: whatever all four warps have issued comes before anything that one of them has
+                         // not issued
   ++handed_over_;
 }
 

@@ -1,7 +1,7 @@
-/// Four warps that multiply together: which wgmmas each has issued, and which have been performed.
+/// Four warps that multiply together: which wgmmas each warp has issued, and which have been performed.
 ///
-/// Each warp issues on its own; an operation is handed over once all four have, and is then computed for its 64 rows at
-/// once. Operations of a warpgroup are performed in order.
+/// Each warp issues on its own. Once all four warps have issued an operation, it is handed over and computed for its 64
+/// rows at once. Operations of a warpgroup are performed in order.
 #pragma once
 
 #include <bit>
@@ -12,17 +12,17 @@
 
 namespace kernelwright::emulator {
 
-/// What an opcode and its constants say; travels in Op::imm.
+/// What an opcode and its constants say; Op::imm carries it.
 enum class WgmmaInput : std::uint8_t { kF16, kBf16, kTf32, kE4m3, kE5m2, kS8, kU8 };
 enum class WgmmaOutput : std::uint8_t { kF32, kF16, kS32 };
 struct WgmmaShape {
   enum Flag : std::uint8_t {
-    kARegisters = 1,  // in Op::list2; else Op::a is its descriptor
+    kARegisters = 1,  // A's registers are in Op::list2; without this flag Op::a is A's descriptor
     kAMnMajor = 2,
     kBMnMajor = 4,
-    kNegate = 8,  // of A or B, not both
+    kNegate = 8,  // negates A or B, not both
     kSaturate = 16,
-    kScalePredicate = 32,  // Op::c says whether D is read; negated if kScaleValue
+    kScalePredicate = 32,  // Op::c says whether D is read; kScaleValue negates it
     kScaleValue = 64,      // without a predicate: D is read
   };
   std::uint16_t columns = 8;
@@ -37,7 +37,7 @@ struct WgmmaShape {
 };
 static_assert(sizeof(WgmmaShape) == sizeof(std::uint64_t));
 
-/// What one warp gave.
+/// The operands of one warp.
 struct WgmmaOperands {
   const Op* op = nullptr;
   std::uint64_t a = 0, b = 0;  // descriptors
@@ -53,7 +53,7 @@ struct Warpgroup {
   /// Throws Fault if the warps give different operands.
   void issue(Warp& warp, const WgmmaOperands& operands);
   void commit(const Warp& warp);
-  /// How many operations must be performed so that all but the newest `allowed` groups of a warp are complete.
+  /// How many operations must be performed before all but the newest `allowed` groups of a warp are complete.
   std::uint64_t needed(const Warp& warp, std::uint32_t allowed) const;
   std::uint64_t performed() const { return performed_; }
   /// How many operations a warp has issued.
@@ -62,7 +62,8 @@ struct Warpgroup {
  private:
   struct Member {
     std::uint64_t issued = 0;
-    std::deque<std::uint64_t> groups;  // operations that had been issued when each was committed; performed ones go
+    std::deque<std::uint64_t> groups;  // operations that had been issued when each group was committed; performed
+                                       // groups are removed
   };
   struct Pending {
     WgmmaOperands first;
@@ -74,7 +75,7 @@ struct Warpgroup {
   Cta& cta_;
   std::uint32_t first_warp_;
   Member members_[4];
-  std::deque<Pending> pending_;  // not yet issued by all four; the first is number handed_over_
+  std::deque<Pending> pending_;  // not yet issued by all four warps; the first has the number handed_over_
   std::uint64_t handed_over_ = 0, performed_ = 0;
 };
 

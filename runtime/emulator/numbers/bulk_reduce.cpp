@@ -11,7 +11,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// How an element is kept in memory, and what is computed with.
+/// How an element is stored in memory, and in which type it is computed.
 struct F16 {
   using Bits = std::uint16_t;
   using Value = float;
@@ -44,12 +44,12 @@ struct Add {
     return a + b;
   }
 };
-/// A NaN loses against a number, and -0 is less than +0.
+/// A number wins over a NaN, and -0 is less than +0.
 struct Min {
   template <class T>
   static T compute(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      if (a != a) return b;  // fmin() would keep a signalling one
+      if (a != a) return b;  // fmin() would keep a signalling NaN
       if (a == b) return std::signbit(a) ? a : b;
       return b < a ? b : a;
     } else {
@@ -113,7 +113,7 @@ struct Row {
   std::string_view operation, type;
   ReduceBytes reduce;
 };
-// Two's complement addition does not ask for the sign: s32 adds as u32, which cannot overflow.
+// Addition in two's complement does not depend on the sign: s32 adds as u32, which cannot overflow.
 constexpr Row kRows[] = {
     {"add", "u32", reduce<U32, Add>}, {"add", "s32", reduce<U32, Add>},   {"add", "u64", reduce<U64, Add>},
     {"add", "s64", reduce<U64, Add>}, {"add", "f16", reduce<F16, Add>},   {"add", "bf16", reduce<Bf16, Add>},

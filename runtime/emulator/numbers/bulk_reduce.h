@@ -7,8 +7,9 @@
 
 namespace kernelwright::emulator {
 
-/// For "add", "min", "max", "inc", "dec", "and", "or", "xor" on "u32", "s64", "b32", "f16", …; null if the two do not
-/// go together. Each element is updated atomically, so that clusters on other threads may reduce into the same array.
+/// The function for "add", "min", "max", "inc", "dec", "and", "or", "xor" on "u32", "s64", "b32", "f16", …; null if the
+/// operation has no such type. Each element is updated atomically, so clusters on other threads may reduce into the
+/// same array.
 ReduceBytes bulk_reduction(std::string_view operation, std::string_view type);
 
 }  // namespace kernelwright::emulator

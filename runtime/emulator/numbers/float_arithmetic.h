@@ -15,9 +15,9 @@ template <bool kFtz>
 inline float sub(float a, float b) {
   return flush_if<kFtz>(one_nan(flush_if<kFtz>(a) - flush_if<kFtz>(b)));
 }
-/// `value`, a product, a quotient or an fma, or its zero if it is too small to be normal. `scaled` is the same 2^64
-/// times larger, so that it was rounded as a normal number: a result that only subnormal rounding would lift to the
-/// smallest normal number is flushed too (measured on an H100).
+/// `value` is a product, a quotient or an fma. Returns `value`, or zero with its sign if `value` is too small to be
+/// normal. `scaled` is the same result times 2^64, so it was rounded as a normal number. This also flushes a result
+/// that only subnormal rounding would lift to the smallest normal number (measured on an H100).
 inline float flush_product(float value, float scaled) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(flush(value));
   return std::bit_cast<float>(std::fabs(scaled) < 0x1p-62f ? bits & 0x80000000u : bits);

@@ -12,7 +12,7 @@
 
 namespace kernelwright::emulator {
 
-/// f32 results that are NaN are this one; f64 keeps payloads, as x86 does.
+/// Every f32 result that is NaN has these bits. f64 keeps payloads, as x86 does.
 inline constexpr std::uint32_t kNanF32 = 0x7fffffff;
 inline float one_nan(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
@@ -20,7 +20,7 @@ inline float one_nan(float value) {
 }
 inline double one_nan(double value) { return value; }
 
-/// .ftz: subnormal numbers become zeros of their sign.
+/// .ftz: a subnormal number becomes zero with its sign.
 inline float flush(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
@@ -30,7 +30,7 @@ float flush_if(float value) {
   if constexpr (kFlush) return flush(value);
   return value;
 }
-/// .sat: to [0, 1]; NaN becomes +0.
+/// .sat: clamps to [0, 1]; NaN becomes +0.
 template <class T>
 T saturate_unit(T value) {
   return value > T{0} ? (value < T{1} ? value : T{1}) : T{0};
@@ -57,13 +57,13 @@ inline Modifiers modifiers_of(const Decoder& decoder) {
   return {rounding_of(decoder), decoder.has("ftz"), decoder.has("sat")};
 }
 
-/// An exact zero that is the sum of two numbers: negative if both are, or if they differ in sign and it is rounded
-/// down.
+/// The sign of a sum of two numbers that is exactly zero. It is negative if both numbers are negative, or if their
+/// signs differ and rounding is down.
 inline double zero_sum(double a, double b, Rounding rounding) {
   const bool negative = std::signbit(a) == std::signbit(b) ? std::signbit(a) : rounding == Rounding::kDown;
   return negative ? -0.0 : 0.0;
 }
-/// a * b + c of numbers with 24 mantissa bits or fewer, for one more rounding. (Their product is exact.)
+/// a * b + c of numbers with at most 24 mantissa bits, ready for one more rounding. (The product is exact.)
 inline double fma_to_odd(double a, double b, double c, Rounding rounding) {
   const double product = a * b;
   const ExactSum sum = exact_sum(product, c);

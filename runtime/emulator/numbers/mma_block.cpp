@@ -1,5 +1,5 @@
-// Compiled with -ffp-contract=fast, so that a multiply and an add become an fma where the processor has one: see
-// multiply_accumulate() for why the result is the same.
+// This file is compiled with -ffp-contract=fast: a multiply and an add become an fma where the processor has one.
+// multiply_accumulate() says why the result is the same.
 #include "kernelwright/runtime/emulator/numbers/mma_block.h"
 
 #include <bit>
@@ -16,9 +16,9 @@ namespace {
 constexpr int kRegisterBytes = 128, kRows = 8;
 constexpr std::uint32_t kSign = 0x80000000u;
 
-// Narrow floats become floats by moving exponent and mantissa into place and adding the difference of the biases. What
-// has the smallest exponent is an integer times the smallest step: so no step meets a denormal float, which processors
-// are slow with. What has the largest exponent is inf or NaN, but for e4m3, whose only NaN is all ones.
+// Turns narrow floats into floats: moves exponent and mantissa into place and adds the difference of the biases. A
+// number with the smallest exponent is an integer times the smallest step, so no step meets a denormal float, which is
+// slow on processors. A number with the largest exponent is inf or NaN, except in e4m3, whose only NaN is all ones.
 template <int kMantissaBits, int kBiasDifference>
 std::uint32_t widened(std::uint32_t magnitude) {
   constexpr int kShift = 23 - kMantissaBits;
@@ -26,7 +26,7 @@ std::uint32_t widened(std::uint32_t magnitude) {
       std::bit_cast<float>(static_cast<std::uint32_t>(kBiasDifference + 1 - kMantissaBits) << 23);
   const std::uint32_t normal = (magnitude << kShift) + (static_cast<std::uint32_t>(kBiasDifference) << 23);
   const float denormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * kSmallest;
-  // A mask, as a conditional would become a branch, which is not vectorised.
+  // A mask, because a conditional would become a branch, which is not vectorised.
   const std::uint32_t is_denormal = 0u - static_cast<std::uint32_t>(magnitude < (1u << kMantissaBits));
   return (std::bit_cast<std::uint32_t>(denormal) & is_denormal) | (normal & ~is_denormal);
 }
@@ -88,7 +88,7 @@ inline __attribute__((always_inline)) void unpack(const std::byte* const* regist
 std::uint16_t narrow_to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & ~kSign;
-  // Rounded by adding just less than half of the last place that stays, and one more if that place is odd.
+  // Rounds by adding just less than half of the last place that stays, and one more if that place is odd.
   const std::uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
   // 2^-24, f16's smallest step, is the last place of a float in [0.5, 1): the addition rounds.
   const std::uint32_t denormal =

@@ -17,7 +17,8 @@ std::uint32_t encode_number(const NumberFormat& format, double value, Rounding r
 
   const int lowest = 1 - format.bias;
   const int exponent = std::max(std::ilogb(magnitude), lowest);
-  // In steps of the last place; exact, as it scales by a power of two and no double here is near the ends of its range.
+  // The magnitude in steps of the last place. This is exact: it scales by a power of two, and no double here is near
+  // the ends of its range.
   const double steps = std::ldexp(magnitude, format.mantissa_bits - exponent);
   const double whole = std::floor(steps), rest = steps - whole;
   bool up = false;
@@ -40,7 +41,7 @@ std::uint8_t f32_to_ue8m0(float value, bool up, bool saturate) {
   const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return 0xff;
   std::uint32_t code = magnitude >> 23;
-  // Below 2^-126 the next power is 2^-127, code 0, down to nothing.
+  // Below 2^-126 the next power is 2^-127, code 0. This holds for all smaller numbers above zero.
   if (up && magnitude < 0x7f800000u && (magnitude & 0x7fffffu) != 0 && magnitude > 0x00400000u) ++code;
   return static_cast<std::uint8_t>(saturate && code == 0xff ? 0xfe : code);
 }

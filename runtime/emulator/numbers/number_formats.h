@@ -1,7 +1,7 @@
 /// The number formats that PTX knows besides float and double, as bit patterns, and the conversions between them.
 ///
-/// Every format here fits into a double without rounding, so that a conversion is exact until its one rounding at the
-/// end. The fast functions (round to nearest even, f16 and bf16) have no branches and vectorise in loops.
+/// Every format here fits into a double without rounding, so a conversion is exact until its one rounding at the end.
+/// The fast functions (round to nearest even, f16 and bf16) have no branches, so loops over them vectorise.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace kernelwright::emulator {
 
-/// .rn, .rz, .rm, .rp, .rna. The order of the first four is that of the decode tables.
+/// .rn, .rz, .rm, .rp, .rna. The decode tables have the first four in this order.
 enum class Rounding : std::uint8_t { kNearestEven, kTowardZero, kDown, kUp, kNearestAway };
 
-/// A sign, an exponent and a mantissa with gradual underflow: the shape of them all but ue8m0.
+/// A sign, an exponent and a mantissa with gradual underflow: the shape of every format except ue8m0.
 struct NumberFormat {
   int exponent_bits = 0, mantissa_bits = 0, bias = 0;
   std::uint32_t max_code = 0;  // the largest finite number
@@ -25,7 +25,8 @@ struct NumberFormat {
   bool has_nan = false;
 };
 inline constexpr NumberFormat kF32{8, 23, 127, 0x7f7fffff, true, 0x7fffffff, true};
-inline constexpr NumberFormat kTf32{8, 10, 127, 0x3fbff, true, 0x3ffff, true};  // its 19 bits, not the 32 it sits in
+inline constexpr NumberFormat kTf32{8, 10, 127, 0x3fbff, true, 0x3ffff, true};  // its 19 bits, not the 32 bits that
+                                                                                // hold it
 inline constexpr NumberFormat kBf16{8, 7, 127, 0x7f7f, true, 0x7fff, true};
 inline constexpr NumberFormat kF16{5, 10, 15, 0x7bff, true, 0x7fff, true};
 inline constexpr NumberFormat kE5m2{5, 2, 15, 0x7b, true, 0x7f, true};
@@ -34,8 +35,9 @@ inline constexpr NumberFormat kE3m2{3, 2, 3, 0x1f, false, 0x1f, false};
 inline constexpr NumberFormat kE2m3{2, 3, 1, 0x1f, false, 0x1f, false};
 inline constexpr NumberFormat kE2m1{2, 1, 1, 0x7, false, 0x7, false};
 
-/// The code of `value`, rounded once. What is too large becomes infinity or, as the rounding asks, the largest finite
-/// number; always the latter where `saturate` is set or the format has no infinity. NaN gives nan_code, unsigned.
+/// The code of `value`, rounded once. A value that is too large becomes infinity or, as the rounding asks, the largest
+/// finite number. If `saturate` is set or the format has no infinity, it is always the largest finite number. NaN gives
+/// nan_code, unsigned.
 std::uint32_t encode_number(const NumberFormat& format, double value, Rounding rounding, bool saturate = false);
 
 constexpr double decode_number(const NumberFormat& format, std::uint32_t code) {
@@ -78,8 +80,8 @@ inline float ue8m0_to_f32(std::uint8_t code) {
   const std::uint32_t bits = code == 0xff ? 0x7fffffffu : code == 0 ? 0x00400000u : std::uint32_t{code} << 23;
   return std::bit_cast<float>(bits);
 }
-/// Of the magnitude of `value`; `up` rounds to the next power of two, else to the one below. Infinity becomes the
-/// largest power if `saturate`, else NaN.
+/// The power of two next to the magnitude of `value`: above it if `up`, else below it. Infinity becomes the largest
+/// power if `saturate`, else NaN.
 std::uint8_t f32_to_ue8m0(float value, bool up, bool saturate);
 
 /// NaN stays NaN with its payload.
@@ -87,7 +89,7 @@ inline float f16_to_f32(std::uint16_t code) {
   constexpr std::uint32_t kExponent = 0x0f800000;  // f16's exponent field, where f32's mantissa puts it
   const std::uint32_t magnitude = (code & 0x7fffu) << 13, exponent = magnitude & kExponent;
   const std::uint32_t normal = magnitude + (112u << 23) + (exponent == kExponent ? 112u << 23 : 0u);
-  // 2^-14 + the mantissa, less 2^-14: the subtraction normalises.
+  // Computes (2^-14 + mantissa) - 2^-14: the subtraction normalises.
   const float subnormal = std::bit_cast<float>(magnitude + (113u << 23)) - std::bit_cast<float>(113u << 23);
   const std::uint32_t bits = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
   return std::bit_cast<float>(bits | (code & 0x8000u) << 16);
@@ -99,7 +101,7 @@ inline std::uint16_t f32_to_f16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = bits >> 16 & 0x8000u;
   const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
-  // 0.5 has f16's smallest step as its last place: the addition rounds.
+  // The last place of 0.5 is f16's smallest step, so the addition rounds.
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   std::uint32_t code = magnitude < 0x38800000u ? subnormal : normal;
   code = magnitude >= 0x47800000u ? 0x7c00u : code;
@@ -111,14 +113,14 @@ inline std::uint16_t f32_to_bf16(float value) {
   const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
 }
-/// Round to nearest, ties away from zero; the 13 low bits are zero. NaN loses those bits too, and with them, if its
-/// payload is there, that it is NaN: so does the H100.
+/// Rounds to nearest, ties away from zero; the 13 low bits of the result are zero. A NaN loses these bits too. If its
+/// whole payload is there, the result is no NaN any more: the H100 does the same.
 inline std::uint32_t f32_to_tf32_away(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   return ((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000u) & ~0x1fffu;
 }
 
-/// Whole arrays, at the speed of the machine's vectors. `to` and `from` do not overlap.
+/// Converts whole arrays, at the speed of the machine's vectors. `to` and `from` do not overlap.
 void f16_to_f32(float* to, const std::uint16_t* from, std::size_t count);
 void bf16_to_f32(float* to, const std::uint16_t* from, std::size_t count);
 void f32_to_f16(std::uint16_t* to, const float* from, std::size_t count);
@@ -126,7 +128,7 @@ void f32_to_bf16(std::uint16_t* to, const float* from, std::size_t count);
 void e4m3_to_f32(float* to, const std::uint8_t* from, std::size_t count);
 void e5m2_to_f32(float* to, const std::uint8_t* from, std::size_t count);
 
-/// A sum that a double cannot hold: `high` is the nearest double, `low` what it lacks (its sign is right, at least).
+/// A sum that a double cannot hold: `high` is the nearest double, `low` the rest (at least the sign of `low` is right).
 struct ExactSum {
   double high = 0, low = 0;
 };
@@ -134,15 +136,15 @@ inline ExactSum exact_sum(double a, double b) {
   const double high = a + b, b_part = high - a, a_part = high - b_part;
   return {high, (a - a_part) + (b - b_part)};
 }
-/// The sum as a double whose last bit is set if it is inexact. Rounding that once more, to any format with 51 mantissa
-/// bits or fewer and in any mode, gives what rounding the exact sum would.
+/// The sum as a double whose last bit is set if the double is inexact. Rounding this double once more, to any format
+/// with at most 51 mantissa bits and in any mode, gives the rounded exact sum.
 inline double round_to_odd(ExactSum sum) {
   std::uint64_t bits = std::bit_cast<std::uint64_t>(sum.high);
   const bool finite = (bits >> 52 & 0x7ff) != 0x7ff;
   if (finite && sum.low != 0 && (bits & 1) == 0) bits += (sum.low > 0) == (sum.high > 0) ? 1 : ~std::uint64_t{0};
   return std::bit_cast<double>(bits);
 }
-/// Likewise a double as a float.
+/// The same for a double that becomes a float.
 inline float round_to_odd_f32(double value) {
   const float near = static_cast<float>(value);
   std::uint32_t bits = std::bit_cast<std::uint32_t>(near);

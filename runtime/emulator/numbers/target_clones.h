@@ -1,15 +1,16 @@
-/// Functions compiled for several x86 levels, of which the dynamic linker picks one when the program starts.
+/// Functions that are compiled for several x86 levels. The dynamic linker picks one version when the program starts.
 ///
 ///   KERNELWRIGHT_TARGET_CLONES void multiply(float* c, const float* a, const float* b) { plain loops }
 ///
-/// The levels are x86-64-v4, -v3 and the baseline: a processor's name would be taken on that very processor only.
-/// What such a function calls must be inlined into it to gain anything: a callee compiled for the baseline stays so.
-/// KERNELWRIGHT_TARGET_CLONES_FLATTEN asks for that.
+/// The levels are x86-64-v4, -v3 and the baseline. A processor's name instead of a level would match that very
+/// processor only. A callee must be inlined into such a function to gain anything: otherwise it is compiled for the
+/// baseline. KERNELWRIGHT_TARGET_CLONES_FLATTEN asks for this inlining.
 #pragma once
 
-#include <cstddef>  // defines __GLIBC__, where it applies
+#include <cstddef>  // defines __GLIBC__ on glibc
 
-// Sanitizers are not up yet when the linker runs the resolvers; other C libraries than glibc may not run them at all.
+// No clones under sanitizers, which are not ready when the linker runs the resolvers. None on C libraries other than
+// glibc, which may not run the resolvers at all.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #pragma GCC diagnostic ignored "-Wdangling-pointer"  // GCC 12 takes a function with clones for a local variable

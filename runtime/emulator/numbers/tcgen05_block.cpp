@@ -1,5 +1,5 @@
-// Compiled with -ffp-contract=fast, so that a multiply and an add become an fma where the processor has one: see
-// multiply_rows() for why the result is the same.
+// This file is compiled with -ffp-contract=fast: a multiply and an add become an fma where the processor has one.
+// multiply_rows() says why the result is the same.
 #include "kernelwright/runtime/emulator/numbers/tcgen05_block.h"
 
 #include "kernelwright/runtime/emulator/numbers/matrix_transpose.h"

@@ -1,7 +1,7 @@
 /// The arithmetic of tcgen05.mma: rows of D, in tensor memory itself, as sums of rows of A times B.
 ///
-/// A row of D is contiguous, so that B's panel has the columns side by side and each element of A is repeated across
-/// them: no accumulator is ever moved to another layout, and rows may be anywhere.
+/// A row of D is contiguous. So B's panel has the columns side by side, and each element of A is repeated across them.
+/// No accumulator is ever moved to another layout, and rows may lie anywhere.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ struct RowProduct {
   std::size_t b_stride = 0;
   std::uint32_t columns = 0;  // a multiple of 8
   std::uint32_t depth = 0;
-  bool accumulate = true;  // else D's old values are not read
+  bool accumulate = true;  // false: D's old values are not read
 };
-/// D += sum over k of A[.][k] B[k][.], in order of k, each step rounded to nearest even in f32. A NaN becomes the one
-/// that tensor cores write, 0x7fffffff. This is the one place that says how tcgen05.mma sums; the hardware aligns and
-/// truncates the products of an instruction instead. Products of all types but tf32 and bf16 are exact in f32, and
-/// those within its exponents: so a fused multiply-add rounds as a product and a sum would.
+/// D += sum over k of A[.][k] B[k][.], in order of k. Each step is rounded to nearest even in f32. A NaN is stored as
+/// tensor cores write it, 0x7fffffff. Only this function defines how the emulated tcgen05.mma sums. The hardware
+/// instead aligns and truncates the products of an instruction. Products are exact in f32, except tf32 and bf16
+/// products beyond its exponents. So a fused multiply-add rounds as a product and a sum would.
 void multiply_rows(const RowProduct& product);
 
 /// to[k * stride + r] = from[r * depth + k] for `rows` (a multiple of 8) and `depth` (a multiple of 4).
