@@ -1,4 +1,4 @@
-/// attention_decode_sm90: kernel parameters and shared memory, said once for the host and the kernel.
+/// attention_decode_sm90: kernel parameters and shared memory, in one place for the host and the kernel.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -9,15 +9,16 @@
 
 namespace kernelwright::contract {
 
-/// Maps of k and v as attention_sm90 has them (contract/attention_sm90.h), but a box has the rows of one warp's share
-/// of a tile, block_n / num_warps, or the largest divisor that it shares with page_size.
+/// The maps of k and v are those of attention_sm90 (contract/attention_sm90.h), with another box: a box has the rows of
+/// one warp's share of a tile, block_n / num_warps. With paged keys, a box has the largest divisor that this number
+/// shares with page_size.
 struct HopperDecodeParams {
   TensorMap k, v;
   AttentionParams attention;
 };
 
-/// As DecodeLayout, with whole slabs, and behind all an mbarrier for the keys and one for the values of
-/// each warp's slots: [num_warps][num_stages][2].
+/// DecodeLayout with whole slabs. Behind everything lie mbarriers, one for the keys and one for the values of each
+/// warp's slots: [num_warps][num_stages][2].
 struct HopperDecodeLayout : DecodeLayout {
   int32_t barriers;
 };

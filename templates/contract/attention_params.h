@@ -1,5 +1,5 @@
 /// Kernel arguments of the attention kernels, the same bytes on both sides. Strides count elements; lengths count
-/// tokens. A change of layout or meaning raises kContractVersion: it is part of every cache key.
+/// tokens. A change of layout or meaning raises kContractVersion, which is part of every cache key.
 #pragma once
 
 #include "contract/integers.h"
@@ -8,16 +8,16 @@ namespace kernelwright::contract {
 
 constexpr int kContractVersion = 7;
 
-/// How one operand is walked. For paged keys and values `batch` is the stride of a page; for ragged ones it is 0.
+/// Strides of one operand. For paged keys and values, `batch` is the stride of a page. For ragged operands it is 0.
 struct Strides {
   int64_t batch, token, head;
 };
 
 /// attention_portable and attention_decode_portable.
 ///
-/// What lies in device memory is not trusted: kernels bound what they read of offsets, lengths and pages by q_tokens,
-/// kv_tokens, q_len, kv_len and num_pages (policy/attention_item.cuh, tile/kv_rows.cuh), so that whatever is there, no
-/// access leaves the tensors.
+/// Kernels do not trust offsets, lengths and pages in device memory. They clamp these values by q_tokens, kv_tokens,
+/// q_len, kv_len and num_pages (policy/attention_item.cuh, tile/kv_rows.cuh). So no access leaves the tensors, whatever
+/// the memory holds.
 ///   q    [batch, q_len, q_heads, head_dim.qk] or [tokens, q_heads, head_dim.qk]
 ///   k, v [batch, kv_len, kv_heads, head_dim], [tokens, kv_heads, head_dim] or [pages, page_size, kv_heads, head_dim]
 ///   o    as q with head_dim.v;  lse [batch, q_heads, q_len] or [tokens, q_heads], f32
@@ -29,13 +29,14 @@ struct AttentionParams {
   float* lse;          // null: not wanted
   float* partial_o;    // [splits, batch * q_len or tokens, q_heads, head_dim.v] f32, normalised; only if num_splits > 1
   float* partial_lse;  // [splits, batch * q_len or tokens, q_heads] f32, base 2; -inf where a split saw no key
-  // [batch * kv_heads * num_m_blocks] words of the workspace, as policy/merge_parts.cuh leaves and finds them: whatever
-  // they hold will do. Only if num_splits > 1 and the last CTA merges.
+  // [batch * kv_heads * num_m_blocks] words of the workspace, used by policy/merge_parts.cuh. Any initial value is
+  // valid. Used only if num_splits > 1 and the last CTA merges.
   uint64_t* merge_counters;
   const int32_t* q_offsets;   // [batch + 1], ragged queries
   const int32_t* kv_offsets;  // [batch + 1], ragged keys
-  // [batch]; null: kv_len for all. Padded and paged keys. CacheLength::kPrompt: never null, and without the sequence's
-  // own queries, whose keys lie behind those that are counted. Read as the nearest number of [0, kv_len].
+  // [batch]; null: kv_len for all. For padded and paged keys. Kernels clamp a length to [0, kv_len].
+  // CacheLength::kPrompt: never null, and a length excludes the sequence's own queries, whose keys lie behind the
+  // counted ones.
   const int32_t* kv_lengths;
   const int32_t* page_table;  // [batch, page_table_stride]; keys of a page outside of [0, num_pages) are zeros
   const float* sinks;         // [q_heads]
@@ -43,32 +44,34 @@ struct AttentionParams {
   const float* v_scale;       // [1] or [kv_heads]; per_token: [1]
   Strides q_strides, k_strides, v_strides, o_strides;
   float scale;           // multiplies Q K^T; any finite number
-  float exponent_scale;  // |scale| * log2(e), or log2(e) for 0: read where no modifier and no key scale comes between
+  float exponent_scale;  // |scale| * log2(e), or log2(e) if scale is 0. Used where no score modifier and no key scale
+                         // comes between
   float softcap;         // cap * tanh(score / cap)
   int32_t batch;
   int32_t q_heads, kv_heads;
   int32_t q_len;                      // queries of a sequence; the longest one if ragged
-  int32_t kv_len;                     // keys of a sequence, or of the longest one; of ragged keys nobody reads it
+  int32_t kv_len;                     // keys of a sequence, or of the longest one; not used for ragged keys
   int32_t window_left, window_right;  // sliding_window and chunked; -1 is unbounded
   int32_t page_table_stride;
-  int32_t num_splits;         // parts that each sequence's keys are cut into
+  int32_t num_splits;         // number of parts into which each sequence's keys are cut
   int32_t num_m_blocks;       // query tiles of the longest sequence (and KV head, when heads are packed)
   int32_t head_section;       // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
   const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/alibi.cuh
-  int32_t chunk_reach;        // chunked: keys left of the diagonal that are seen across the chunk's start
-  int32_t num_pages;          // that k and v have; kUnknownExtent: every number that is not negative is a page
+  int32_t chunk_reach;        // chunked: number of keys left of the diagonal that a query sees across the chunk's start
+  int32_t num_pages;          // pages of k and v; kUnknownExtent: every non-negative number is a valid page
   const float* q_scale;       // per_token: as q without its last dimension, contiguous
   int32_t q_tokens;           // rows of ragged q and o
   int32_t kv_tokens;          // rows of ragged k and v, or kUnknownExtent
-  int32_t zero_padding;       // 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone
-  // [batch, q_heads, q_len, kv_len], keys contiguous; a stride of 0: one for all. `token` is the stride of a query,
-  // counted from its sequence's first. A key from kv_len on has no element here, and no query sees it.
+  int32_t zero_padding;       // 1: rows of ragged o that belong to no sequence become zeros; 0: they are not written
+  // [batch, q_heads, q_len, kv_len], keys contiguous. A stride of 0: one element for all. `token` is the stride of a
+  // query, counted from the first query of its sequence. Keys from kv_len on have no element here, and no query sees
+  // them.
   const uint8_t* mask;  // 0: hidden
-  const void* bias;     // joins the scaled score
+  const void* bias;     // added to the scaled score
   Strides mask_strides, bias_strides;
 };
 
-/// An extent that the caller did not tell.
+/// An extent that the caller did not give.
 constexpr int32_t kUnknownExtent = 0x7fffffff;
 
 constexpr int kMaxSplits = 256;
@@ -81,11 +84,11 @@ struct CombineParams {
   float* lse;  // as in AttentionParams; null: not wanted
   Strides o_strides;
   int32_t num_splits;
-  int32_t rows;  // (batch * q_len or tokens) * q_heads, the heads fastest
+  int32_t rows;  // (batch * q_len or tokens) * q_heads, heads innermost
   int32_t q_heads;
   int32_t q_len;             // padded: queries of a sequence; ragged: 0
   int32_t batch;             // sequences
-  const int32_t* q_offsets;  // [batch + 1], ragged: rows that are no sequence's are left alone
+  const int32_t* q_offsets;  // [batch + 1], ragged: rows that belong to no sequence are not written
 };
 
 }  // namespace kernelwright::contract

@@ -1,4 +1,5 @@
-/// Shared memory of the attention kernels, said once: validation and launch count with it, the kernels place by it.
+/// Shared memory of the portable attention kernels, in one place: validation and launch compute sizes from it, and the
+/// kernels place data by it.
 #pragma once
 
 #include "contract/integers.h"
@@ -10,7 +11,7 @@ struct AttentionLayout {
   int32_t queries;  // [block_m][head_dim.qk]; later the staged output, [block_m][head_dim.v]
   int32_t keys;     // slots of [block_n][head_dim.qk], 16 bits each
   int32_t values;   // slots of [block_n][head_dim.v]
-  // Over keys and values, once all are walked, where several warps own the same query rows; else empty.
+  // Lies over keys and values once all are walked, if several warps own the same query rows; else empty.
   int32_t statistics;  // [num_warps_n][2][block_m] f32: row maxima, row sums
   int32_t partials;    // [block_m][head_dim.v] f32
   int32_t total;
@@ -36,14 +37,14 @@ constexpr AttentionLayout prefill_layout(int32_t block_m, int32_t block_n, int32
   return layout;
 }
 
-/// attention_decode_portable. Each warp has a ring of its own, [slots][block_n / num_warps][depth] of keys, then of
-/// values; once all keys are walked the warps' partial outputs, [num_warps][block_m][head_dim.v] f32, and their row
-/// statistics, [num_warps][2][block_m] f32, take the place of the rings.
+/// attention_decode_portable. Each warp has its own ring: [slots][block_n / num_warps][depth] of keys, then of values.
+/// Once all keys are walked, two arrays take the place of the rings: the warps' partial outputs,
+/// [num_warps][block_m][head_dim.v] f32, and their row statistics, [num_warps][2][block_m] f32.
 struct DecodeLayout {
   int32_t queries;
   int32_t rings, ring_values,
-      ring_bytes;                // of one warp: offset of the first ring, of values within a ring, size of a ring
-  int32_t statistics, partials;  // over the rings
+      ring_bytes;                // per warp: offset of the first ring, offset of values within a ring, size of a ring
+  int32_t statistics, partials;  // in place of the rings
   int32_t total;
 };
 constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t num_warps, int32_t depth_qk,
@@ -61,8 +62,8 @@ constexpr DecodeLayout decode_layout(int32_t block_m, int32_t block_n, int32_t n
   return layout;
 }
 
-/// attention_decode_portable with stages of registers: whether heads are so wide that no tile of K and V can wait there
-/// beside the accumulators. Keys are then fetched when their turn comes, and values behind Q K^T.
+/// For attention_decode_portable with stages of registers: whether heads are so wide that no tile of K and V fits into
+/// the registers beside the accumulators. The kernel then loads keys when they are needed, and values after Q K^T.
 constexpr bool decode_loads_late(int32_t depth_qk, int32_t depth_v) { return depth_qk + depth_v > 256; }
 
 }  // namespace kernelwright::contract

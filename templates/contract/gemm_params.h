@@ -1,4 +1,4 @@
-/// gemm_sm90: kernel parameters and shared memory, said once for the host and the kernel.
+/// gemm_sm90: kernel parameters and shared memory, in one place for the host and the kernel.
 #pragma once
 
 #include "contract/integers.h"
@@ -7,59 +7,62 @@
 
 namespace kernelwright::contract {
 
-/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c, with the scales of the operands in acc.
+/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c. acc includes the scales of the operands.
 ///
-/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
-/// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
+/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab exchanges the operands: the kernel's a is
+/// the problem's b and its b is the problem's a. m and n are exchanged likewise, and scale_a and scale_b. Then rows of
+/// the tile are columns of d.
 ///
-/// Maps, innermost dimension first, where k is innermost; W: the swizzle's width (contract/shared_slab.h):
+/// Maps where k is innermost, innermost dimension first; W is the swizzle's width (contract/shared_slab.h):
 ///   a  (k, m), box (W bytes of k, block_m)
 ///   b  (k, n), box (W bytes of k, rows of B that a CTA loads at once)
-/// where m or n is innermost, 16-bit elements alone and block_n a multiple of W / 2 where it is n:
+/// Maps where m or n is innermost. The elements have 16 bits, and block_n is a multiple of W / 2 if n is innermost:
 ///   a  (m, k), box (W / 2, k of a slab)    b  (n, k), box (W / 2, k of a slab / CTAs that share columns)
-/// of per_block scales those of 128 elements of one row, the left operand's (b's with swap_ab), f32 [k / 128][stride]:
+/// The map of per_block scales that belong to 128 elements of one row. These are the scales of the left operand (with
+/// swap_ab of the problem's b), f32 [k / 128][stride]:
 ///   scales  (m or n, k / 128 rounded up), box (block_m or block_n, 1)    no swizzle
-/// and what a warp stores at once, 16 rows of the tile and columns as gemm_store_box() has them:
-///   d, d_tail  (n, m), boxes of gemm_store_columns() and of block_n % that of the tile's columns
-/// With swap_ab the box is as transposed as the tile is: 16 columns of d, and rows.
+/// The maps of what a warp stores at once: 16 rows of the tile, and the columns of gemm_store_box():
+///   d, d_tail  (n, m), boxes of gemm_store_columns() and of block_n % gemm_store_columns() columns of the tile
+/// With swap_ab, the box is transposed as the tile is: 16 columns of d, and rows.
 struct GemmParams {
   TensorMap a, b;
-  TensorMap d;           // not read where block_n is less than a slab
-  TensorMap d_tail;      // not read where whole slabs divide block_n
-  const void* c;         // as d; dtype spec::kC. It may be what d holds
+  TensorMap d;           // not used if block_n is less than a slab
+  TensorMap d_tail;      // not used if whole slabs divide block_n
+  const void* c;         // shape as d; dtype spec::kC. It may be the buffer of d
   const void* bias;      // [columns of d]
-  const float* scale_a;  // per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of b, [rows][stride]
+  const float* scale_a;  // per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride], or [rows][stride] for b
   const float* scale_b;
   int64_t c_stride;  // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
-  int32_t band;     // rows of tiles that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;  // bands of columns instead
-  bool constant_b;  // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
-  TurnstileParams turnstile;  // parts of k that take turns. Of a tile [math threads' sums / 4][math threads][4]
-  TensorMap scales;           // not read but with per_block
+  int32_t band;     // rows of tiles that form a band of the walk: policy/tile_raster.cuh
+  bool bands_of_n;  // bands are of columns instead
+  bool constant_b;  // no launch ahead writes the problem's b: the kernel loads b's first slabs before those launches
+                    // end
+  TurnstileParams turnstile;  // for parts of k that take turns; a tile is [math threads' sums / 4][math threads][4]
+  TensorMap scales;           // used with per_block only
 };
 
-constexpr int32_t kGemmSlabBytes = 128;        // of k in a slot, where the schedule does not say otherwise
-constexpr int32_t kGemmStoreRows = 16;         // of a warp
+constexpr int32_t kGemmSlabBytes = 128;        // bytes of k in a slot, unless the schedule gives another number
+constexpr int32_t kGemmStoreRows = 16;         // rows that a warp stores at once
 constexpr int32_t kGemmStoreSlabBytes = 2048;  // 16 rows of 128 bytes
 
-/// Columns of the tile in a slab that a warp stores, of elements of d: 128 bytes, but 64 of fp8.
+/// Columns of the tile in a slab that a warp stores, in elements of d: 128 bytes, but 64 bytes of fp8.
 constexpr int32_t gemm_store_columns(int32_t d_bytes) { return d_bytes == 4 ? 32 : 64; }
 
-/// A box of d, innermost first, and the swizzle of its map; 0: none.
+/// A box of d, innermost first, and the swizzle of its map; swizzle 0: none.
 struct GemmStoreBox {
   int32_t columns, rows, swizzle_bytes;
 };
-/// Of the slab with `tile_columns`: all those of gemm_store_columns(), or the fewer at the end of a tile.
+/// The box of a slab with `tile_columns` columns: gemm_store_columns(), or fewer at the end of a tile.
 constexpr GemmStoreBox gemm_store_box(int32_t d_bytes, bool swap_ab, int32_t tile_columns) {
   if (swap_ab) return {kGemmStoreRows, tile_columns, d_bytes == 1 ? 0 : kGemmStoreRows * d_bytes};
   const bool whole = tile_columns == gemm_store_columns(d_bytes);
   return {tile_columns, kGemmStoreRows, whole ? tile_columns * d_bytes : 0};
 }
 
-/// Whether parts of k can share out a tile at its end: columns of whole slabs, or rows of whole warps.
+/// Whether parts of k can share the end of a tile among them: columns in whole slabs, or rows in whole warps.
 constexpr bool gemm_can_split(int32_t block_n, int32_t d_bytes, int32_t math_warpgroups, int32_t split_k) {
   return block_n % (split_k * gemm_store_columns(d_bytes)) == 0 || math_warpgroups * 4 % split_k == 0;
 }
@@ -69,24 +72,25 @@ struct GemmLayout {
   int32_t a;         // `stages` tiles of [block_m][slab bytes]
   int32_t b;         // `stages` tiles of [block_n][slab bytes]
   int32_t output;    // [math warps][store stages] slabs of 16 rows of 128 bytes
-  int32_t scales;    // per_block: `stages` rows of the scales that a slot's k has, each aligned to 128 bytes
+  int32_t scales;    // per_block: `stages` rows of scales, for the k of each slot; each row is aligned to 128 bytes
   int32_t barriers;  // [stages / k_group] full, then as many empty
-  int32_t item;      // takes_turns: 4 bytes, which part of which tile is the CTA's
+  int32_t item;      // takes_turns: 4 bytes, which part of which tile this CTA has
   int32_t total;
 };
 
-/// Of a slot's scales, one f32 for each of `rows`: the rows of the operand that has a scale for 128 elements of k.
+/// Bytes of a slot's scales: one f32 for each of `rows`, the rows of the operand that has a scale for 128 elements of
+/// k.
 constexpr int32_t gemm_scale_bytes(int32_t rows) { return (rows * 4 + 127) / 128 * 128; }
 
-/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: parts of k do. `slab_bytes`: of k in a
-/// slot.
+/// `scale_bytes`: gemm_scale_bytes(); 0 without block scales. `takes_turns`: whether parts of k take turns.
+/// `slab_bytes`: bytes of k in a slot.
 constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stages, int32_t k_group,
                                  int32_t math_warpgroups, int32_t store_stages, int32_t scale_bytes = 0,
                                  bool takes_turns = false, int32_t slab_bytes = kGemmSlabBytes) {
   GemmLayout layout{};
   layout.a = 0;
   layout.b = layout.a + stages * block_m * slab_bytes;
-  // Narrow slabs end amid what the results' swizzle counts from.
+  // Narrow slabs may end inside a pattern of the results' swizzle, so the offset is rounded up to the pattern.
   layout.output = (layout.b + stages * block_n * slab_bytes + 1023) / 1024 * 1024;
   layout.scales = layout.output + math_warpgroups * 4 * store_stages * kGemmStoreSlabBytes;
   layout.barriers = layout.scales + stages * scale_bytes;
@@ -95,16 +99,16 @@ constexpr GemmLayout gemm_layout(int32_t block_m, int32_t block_n, int32_t stage
   return layout;
 }
 
-/// Columns of one product of wgmma: block_n, but for `promotion` to f32 sums. Each slab's products have registers of
-/// their own then, one set or, with mma_in_flight, two, so that one is added while the other is made; a product has as
-/// large a share of the columns as leaves room for these beside the sums. 0: none does. With promotion after several
-/// slabs all products of a tile are kept apart from the sums.
+/// Columns of one product of wgmma. Without `promotion` to f32 sums, these are block_n. With it, each slab's products
+/// have their own registers: one set, or with mma_in_flight two, so that one set is added while the other is computed.
+/// A product then has the largest share of the columns that leaves room for these registers beside the sums. 0: no
+/// share does. With promotion after several slabs, all products of a tile are kept apart from the sums.
 constexpr int32_t gemm_product_columns(int32_t block_m, int32_t block_n, int32_t math_warpgroups, bool ping_pong,
                                        int32_t mma_in_flight, int32_t promotion) {
   if (promotion == 0) return block_n;
   const int32_t waves = block_m / 64 / (ping_pong ? 1 : math_warpgroups);
   const int32_t sets = mma_in_flight > 0 ? 2 : 1;
-  // Of 232 and 160, beside which ptxas needs the rest.
+  // Registers for sums and products, of the 232 or 160 that a thread has. ptxas needs the rest.
   const int32_t registers = math_warpgroups > 2 ? 128 : ping_pong && sets > 1 ? 168 : 192;
   const int32_t sums = waves * block_n / 2;
   if (promotion > 1) return 2 * sums <= registers ? block_n : 0;

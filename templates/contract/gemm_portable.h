@@ -1,33 +1,33 @@
-/// gemm_portable: kernel parameters, warps and shared memory, said once for the host and the kernel.
+/// gemm_portable: kernel parameters, warps and shared memory, in one place for the host and the kernel.
 #pragma once
 
 #include "contract/integers.h"
 
 namespace kernelwright::contract {
 
-/// D = epilogue(A B), as GemmProblem says. Rows of a and b begin at multiples of 16 bytes, those of d and c at
+/// D = epilogue(A B), as GemmProblem defines it. Rows of a and b begin at multiples of 16 bytes, rows of d and c at
 /// multiples of an element. Strides are in elements, from one row in memory to the next.
 struct GemmPortableParams {
   const void* a;         // [m, k], or [k, m]
   const void* b;         // [n, k], or [k, n]
   void* d;               // [m, n]
-  const void* c;         // [m, n]; dtype spec::kC, as bias
+  const void* c;         // [m, n]; c and bias have dtype spec::kC
   const void* bias;      // [n]
   const float* scale_a;  // per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride]
   const float* scale_b;  // per_tensor [1], per_token [n], per_block [n / 128][scale_b_stride]
   int64_t a_stride, b_stride, c_stride, d_stride, scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // m, n > 0
-  int32_t band;     // rows of tiles that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;  // columns instead
+  int32_t band;     // rows of tiles that form a band of the walk: policy/tile_raster.cuh
+  bool bands_of_n;  // bands are of columns instead
 };
 
-constexpr int32_t kGemmPortableSlabBytes = 128;  // of k in a slot, where the schedule does not say otherwise
+constexpr int32_t kGemmPortableSlabBytes = 128;  // bytes of k in a slot, unless the schedule gives another number
 
-/// Warps that share a tile's rows; the others of a CTA share its columns.
+/// Number of groups of rows into which the warps divide a tile. Warps of the same rows divide its columns.
 constexpr int32_t gemm_portable_row_warps(int32_t block_m) { return block_m >= 64 ? 2 : 1; }
 
-/// Warps of a tile: a part of at most 64 rows and 32 columns for each, but not less than 16 columns; no more than 8.
+/// Warps of a tile, at most 8. Each has a part of at most 64 rows and 32 columns, and at least 16 columns.
 constexpr int32_t gemm_portable_warps(int32_t block_m, int32_t block_n) {
   const int32_t wanted = block_m * block_n > 64 * 128 ? 8 : 4;
   const int32_t most = gemm_portable_row_warps(block_m) * (block_n / 16);

@@ -1,4 +1,4 @@
-/// gemm_sm100: kernel parameters, warps, shared memory and tensor memory, said once for the host and the kernel.
+/// gemm_sm100: kernel parameters, warps, shared memory and tensor memory, in one place for the host and the kernel.
 #pragma once
 
 #include "contract/block_scales.h"
@@ -9,72 +9,75 @@
 
 namespace kernelwright::contract {
 
-/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c, with the scales of the operands in acc.
+/// D = epilogue(A B): activation(alpha * acc + bias) + beta * c. acc includes the scales of the operands.
 ///
-/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab gives it the problem's b as a and its a as
-/// b, m and n, scale_a and scale_b likewise: rows of the tile are columns of d then.
+/// The kernel's tile has rows of `a` and columns of `b`. A Spec with swap_ab exchanges the operands: the kernel's a is
+/// the problem's b and its b is the problem's a. m and n are exchanged likewise, and scale_a and scale_b. Then rows of
+/// the tile are columns of d.
 ///
-/// Maps, innermost dimension first. A slab is slab_bytes of k (of packed 4-bit elements: a map of bytes); with m or n
-/// innermost, 16-bit elements alone, as many rows of k. contract/shared_slab.h has what one copy brings of it, and
-/// blackwell_gemm_boxes() who brings it:
+/// Maps, innermost dimension first. A slab is slab_bytes of k (for packed 4-bit elements, a map of bytes). With m or n
+/// innermost the elements have 16 bits, and a slab has as many rows of k. contract/shared_slab.h says what one copy
+/// brings of a slab, and blackwell_gemm_boxes() which CTA loads it:
 ///   a  (k, m) or (m, k), b  (k, n) or (n, k)                      swizzle_bytes
-///   scales_a, scales_b  (128 words, atoms of k, atoms of rows)    no swizzle; contract/block_scales.h has the atoms
+///   scales_a, scales_b (128 words, atoms of k, atoms of rows) no swizzle; contract/block_scales.h defines the atoms
 ///   d  (n, m)           swizzled by the bytes of a row of the box; with swap_ab none
 struct BlackwellGemmParams {
   TensorMap a, b, d;
-  TensorMap scales_a, scales_b;  // not read but by block-scaled formats; scales_b not if threads gather them
-  const void* c;                 // as d; dtype spec::kC. It may be what d holds
+  TensorMap scales_a, scales_b;  // used by block-scaled formats only; scales_b is unused if threads gather the scales
+  const void* c;                 // shape as d; dtype spec::kC. It may be the buffer of d
   const void* bias;              // [columns of d]
-  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride] or, of the problem's b, [rows][stride]. Of
-  // block-scaled formats scale_b alone: the atoms, [rows / 128][scale_b_stride][512 bytes].
+  // f32: per_tensor [1], per_token [m], per_block [k / 128][scale_a_stride], or [rows][stride] for the problem's b.
+  // Block-scaled formats use scale_b only: the atoms, [rows / 128][scale_b_stride][512 bytes].
   const void* scale_a;
   const void* scale_b;
-  TurnstileParams turnstile;  // split_k > 1. Of a tile [block_n / 4][128 rows][4]
+  TurnstileParams turnstile;  // if split_k > 1; a tile is [block_n / 4][128 rows][4]
   int64_t c_stride;           // elements from one row of c to the next
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
-  int32_t band;     // rows of clusters that are walked together: policy/tile_raster.cuh
-  bool bands_of_n;  // bands of columns instead
-  bool constant_b;  // no launch ahead writes the problem's b: its first slabs are loaded before they have ended
+  int32_t band;     // rows of clusters that form a band of the walk: policy/tile_raster.cuh
+  bool bands_of_n;  // bands are of columns instead
+  bool constant_b;  // no launch ahead writes the problem's b: the kernel loads b's first slabs before those launches
+                    // end
 };
 
-// Warps 0-3 take accumulators out of tensor memory, 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
+// Warps 0-3 take accumulators out of tensor memory. Warp 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.
 constexpr int32_t kBlackwellGemmThreads = 256;
 constexpr int32_t kBlackwellGemmStoreWarps = 4;   // warps 0-3
-constexpr int32_t kBlackwellGemmRows = 128;       // of a CTA's tile: lanes of tensor memory
-constexpr int32_t kBlackwellGemmSlabBytes = 128;  // of k in a slot, where the schedule does not say otherwise
-constexpr int32_t kBlackwellGemmWarpRows = 32;    // of a warp that stores
+constexpr int32_t kBlackwellGemmRows = 128;       // rows of a CTA's tile: lanes of tensor memory
+constexpr int32_t kBlackwellGemmSlabBytes = 128;  // bytes of k in a slot, unless the schedule gives another number
+constexpr int32_t kBlackwellGemmWarpRows = 32;    // rows of a storing warp
 constexpr int32_t kTensorMemoryColumns = 512;     // of an SM, 32 bits each
 
-/// What the layouts below follow from.
+/// The parameters from which the layouts below follow.
 struct BlackwellGemmShape {
   int32_t block_n;  // columns of a tile
-  int32_t ctas;     // 2: a pair shares each product of 256 rows; each has half of b's rows
+  int32_t ctas;     // 2: a pair shares each product of 256 rows; each CTA has half of b's rows
   int32_t cluster_m, cluster_n;
-  int32_t stages, k_group;  // slots of a slab, and how many of them are full and empty together
-  int32_t accumulators;     // tiles, or with promotion slabs, whose sums tensor memory holds at a time
-  int32_t scale_atoms;      // atoms of 128 rows that a slab has: 1 mxfp8, 2 mxfp4, 4 nvfp4; 0 without block scales
+  int32_t stages, k_group;  // slots of a slab each, and how many slots become full and empty together
+  int32_t accumulators;     // number of sums in tensor memory at a time: those of tiles, or with promotion of slabs
+  int32_t scale_atoms;      // atoms per 128 rows of a slab: 1 mxfp8, 2 mxfp4, 4 nvfp4; 0 without block scales
   int32_t store_stages, d_bytes;
   bool swap_ab;
   int32_t items;  // queued: answers of cluster launch control that wait to be read; 0: the grid's tiles are dealt out
-  int32_t slab_bytes = kBlackwellGemmSlabBytes;  // of k in a slot; with block scales 128
+                  // in advance
+  int32_t slab_bytes = kBlackwellGemmSlabBytes;  // bytes of k in a slot; 128 with block scales
 };
 
-/// Whether threads put the scales of the tile's columns in their places: tiles of less than 64 begin within an atom,
-/// where no address of tensor memory does.
+/// Whether threads place the scales of the tile's columns. Tiles of less than 64 columns begin within an atom, and no
+/// address of tensor memory points within an atom.
 constexpr bool blackwell_gemm_gathers(const BlackwellGemmShape& shape) {
   return shape.scale_atoms > 0 && shape.block_n < 64;
 }
-/// Atoms of 128 rows that the tile's columns lie in.
+/// Atoms of 128 rows in which the tile's columns lie.
 constexpr int32_t blackwell_gemm_column_atoms(const BlackwellGemmShape& shape) {
   return (shape.block_n + kScaleAtomRows - 1) / kScaleAtomRows;
 }
 
-/// Columns of tensor memory, all 128 lanes. One table for planner, validation, explain and kernel.
+/// Columns of tensor memory, all 128 lanes. Planner, validation, explain and kernel use this one table.
 struct BlackwellGemmColumns {
   int32_t accumulators;        // [accumulators][block_n]
-  int32_t scales_a, scales_b;  // of a slab: [atoms of k][4], [atoms of k][4 * atoms of columns]
+  int32_t scales_a, scales_b;  // for one slab: [atoms of k][4], [atoms of k][4 * atoms of columns]
   int32_t used;
   int32_t allocated;  // a power of two
 };
@@ -89,7 +92,7 @@ constexpr BlackwellGemmColumns blackwell_gemm_columns(const BlackwellGemmShape& 
   return columns;
 }
 
-/// A CTA's part of a slot, bytes.
+/// Bytes of one CTA's part of a slot.
 constexpr int32_t blackwell_gemm_a_bytes(const BlackwellGemmShape& shape) {
   return kBlackwellGemmRows * shape.slab_bytes;
 }
@@ -103,7 +106,7 @@ constexpr int32_t blackwell_gemm_scale_b_bytes(const BlackwellGemmShape& shape) 
   return shape.scale_atoms * blackwell_gemm_column_atoms(shape) * kScaleAtomBytes;
 }
 
-/// What one copy brings where k is innermost: CTAs of a cluster that share rows of an operand load equal shares.
+/// What one copy brings if k is innermost. CTAs of a cluster that share rows of an operand load equal shares.
 struct BlackwellGemmBoxes {
   int32_t a_sharers, b_sharers;  // CTAs
   int32_t a_rows, b_rows;
@@ -117,8 +120,8 @@ constexpr BlackwellGemmBoxes blackwell_gemm_boxes(const BlackwellGemmShape& shap
   return boxes;
 }
 
-/// Columns of the tile that a warp stores at once with its 32 rows: the largest power of two that divides block_n, at
-/// most 64 and 128 bytes.
+/// Columns of the tile that a warp stores at once with its 32 rows: the largest power of two that divides block_n and
+/// takes at most 64 columns and 128 bytes.
 constexpr int32_t blackwell_gemm_store_columns(const BlackwellGemmShape& shape) {
   int32_t columns = shape.d_bytes == 4 ? 32 : 64;
   while (shape.block_n % columns != 0) columns /= 2;
@@ -134,20 +137,21 @@ struct BlackwellGemmLayout {
   int32_t items;               // answers of 16 bytes
   int32_t barriers;            // mbarriers, in the order of blackwell_gemm_barriers()
   int32_t tensor_address;      // 4 bytes: where the tensor memory begins
-  int32_t first_item;          // 4 bytes, split_k > 1: of the cluster, in its first CTA
+  int32_t first_item;          // 4 bytes, split_k > 1: one for the cluster, in its first CTA
   int32_t total;
 };
 
-/// Indices of mbarriers, with who arrives. Of a pair both CTAs arrive, on those of the first one, where it alone waits:
-/// on full slots and free accumulators.
+/// Indices of mbarriers, with the threads that arrive. In a pair, only the first CTA waits for full slots and free
+/// accumulators. Both CTAs arrive on these barriers of the first CTA.
 struct BlackwellGemmBarriers {
   int32_t full;               // [stages / k_group] TMA, and the warp that gathers scales
-  int32_t empty;              // [stages / k_group] tcgen05.commit of each CTA (pair) that this one loads for
+  int32_t empty;              // [stages / k_group] tcgen05.commit of each CTA (or pair) for which this CTA loads
   int32_t accumulator_full;   // [accumulators] tcgen05.commit
   int32_t accumulator_empty;  // [accumulators] 4 warps of each CTA of the pair
-  int32_t item_full;          // [items] an answer is there
-  int32_t item_empty;         // [items] of the cluster's first CTA: every warp of the cluster that reads it has
-  int32_t item_wanted;        // [items ? 1 : 0] of the first CTA: its loading warp has begun the tile before
+  int32_t item_full;          // [items] an answer has landed
+  int32_t item_empty;         // [items] in the cluster's first CTA: every warp of the cluster that reads the answer has
+                              // read it
+  int32_t item_wanted;        // [items ? 1 : 0] in the first CTA: its loading warp has begun the tile before
   int32_t count;
 };
 constexpr BlackwellGemmBarriers blackwell_gemm_barriers(const BlackwellGemmShape& shape) {
@@ -168,7 +172,7 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   BlackwellGemmLayout layout{};
   layout.a = 0;
   layout.b = layout.a + shape.stages * blackwell_gemm_a_bytes(shape);
-  // Narrow slabs end amid what the results' swizzle counts from.
+  // Narrow slabs may end inside a pattern of the results' swizzle, so the offset is rounded up to the pattern.
   layout.output = (layout.b + shape.stages * blackwell_gemm_b_bytes(shape) + 1023) / 1024 * 1024;
   layout.scales_a = layout.output + 4 * shape.store_stages * kBlackwellGemmStoreSlabBytes;
   layout.scales_b = layout.scales_a + shape.stages * blackwell_gemm_scale_a_bytes(shape);
@@ -177,9 +181,10 @@ constexpr BlackwellGemmLayout blackwell_gemm_layout(const BlackwellGemmShape& sh
   layout.tensor_address = layout.barriers + blackwell_gemm_barriers(shape).count * 8;
   layout.first_item = layout.tensor_address + 4;
   layout.total = (layout.first_item + 4 + 15) / 16 * 16;
-  // Tensor memory of an SM is for as many CTAs as shared memory holds: one that waits in tcgen05.alloc for another to
-  // end may be what that one waits for, by the cluster's barrier or for its turn.
-  constexpr int32_t kSharedBytes = 228 * 1024, kReservedBytes = 1024;  // of an SM, and for each CTA
+  // An SM's tensor memory must suffice for all CTAs that its shared memory holds. Otherwise a CTA could wait in
+  // tcgen05.alloc for another CTA to end, while that CTA waits for the first one at the cluster's barrier or for its
+  // turn.
+  constexpr int32_t kSharedBytes = 228 * 1024, kReservedBytes = 1024;  // of an SM; for each CTA
   const int32_t most_ctas = kTensorMemoryColumns / blackwell_gemm_columns(shape).allocated;
   const int32_t least = kSharedBytes / (most_ctas + 1) - kReservedBytes + 16;
   if (layout.total < least) layout.total = least / 16 * 16;

@@ -1,4 +1,4 @@
-/// Fixed-width integers on both sides: NVRTC has no <cstdint>.
+/// Fixed-width integers on both sides, because NVRTC has no <cstdint>.
 #pragma once
 
 #ifdef __CUDACC_RTC__

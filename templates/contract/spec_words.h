@@ -1,5 +1,5 @@
-/// The words that spec.h is written in, for templates. The host has them in generator/problem/enums.h;
-/// tests/generator/source/specialize_test.cpp holds the two lists together.
+/// The words in which spec.h is written, for templates. The host has them in generator/problem/enums.h.
+/// tests/generator/source/specialize_test.cpp checks that the two lists agree.
 #pragma once
 
 namespace kernelwright {
