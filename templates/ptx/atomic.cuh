@@ -1,4 +1,4 @@
-/// Words of global memory through which CTAs of one grid talk (PTX ISA 6.0, sm_70). Scope is the GPU.
+/// Words of global memory through which CTAs of one grid communicate (PTX ISA 6.0, sm_70). The scope is the GPU.
 #pragma once
 
 #include "contract/integers.h"
@@ -17,14 +17,15 @@ __device__ __forceinline__ void st_relaxed_gpu_u64(unsigned long long* address, 
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-/// ld.acquire.gpu: what was written before the store that this reads from is visible to the thread.
+/// ld.acquire.gpu: if the load reads what a releasing store wrote, this thread sees all writes before that store.
 __device__ __forceinline__ uint32_t ld_acquire_gpu_u32(const uint32_t* address) {
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
   return value;
 }
 
-/// st.release.gpu: what this thread has written, and others ahead of a barrier with it, comes before.
+/// st.release.gpu: a thread that acquires this store sees what this thread has written before. It also sees what other
+/// threads wrote ahead of a barrier with this thread.
 __device__ __forceinline__ void st_release_gpu_u32(uint32_t* address, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
@@ -54,8 +55,8 @@ __device__ __forceinline__ unsigned long long atom_add_relaxed_gpu_u64(unsigned 
   return before;
 }
 
-/// atom.add: returns what the word was. Releases what this thread has written, and what others of its CTA wrote ahead
-/// of a barrier; acquires what those had who added before.
+/// atom.add: returns what the word was. It releases what this thread has written, and what other threads of its CTA
+/// wrote ahead of a barrier. It acquires what threads that added before have released.
 __device__ __forceinline__ unsigned long long atom_add_acq_rel_gpu_u64(unsigned long long* address,
                                                                        unsigned long long value) {
   unsigned long long before;

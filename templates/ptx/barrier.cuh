@@ -1,26 +1,26 @@
-/// What the threads of a CTA do together: election, named barriers, register budgets. Hopper and later where it says
-/// so.
+/// What the threads of a CTA do together: election, named barriers, register budgets. Some functions need Hopper or
+/// later, as their comments say.
 #pragma once
 
 #include "contract/integers.h"
 
 namespace kernelwright::ptx {
 
-/// elect.sync (PTX ISA 8.0, sm_90): true in one lane of the converged warp, always the same one for the same set of
-/// lanes.
+/// elect.sync (PTX ISA 8.0, sm_90): true in one lane of the converged warp. The same set of lanes always elects the
+/// same lane.
 __device__ __forceinline__ bool elect_one() {
   uint32_t elected;
   asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected)::"memory");
   return elected != 0;
 }
 
-/// bar.sync: waits until `threads` threads (a multiple of 32) have come to barrier `id`, 0 to 15; orders their memory
-/// accesses. Barrier 0 is __syncthreads()'s.
+/// bar.sync: waits until `threads` threads (a multiple of 32) have arrived at barrier `id`, 0 to 15, and orders their
+/// memory accesses. Barrier 0 is that of __syncthreads().
 __device__ __forceinline__ void bar_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// bar.arrive: counts this warp in at barrier `id` and goes on; `threads` counts those that arrive and those that wait.
+/// bar.arrive: this warp arrives at barrier `id` and goes on. `threads` counts the arriving and the waiting threads.
 __device__ __forceinline__ void bar_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -36,13 +36,14 @@ __device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-/// `value`, which all lanes have. The compiler does not know that of a value from memory, and where control flow may
-/// differ between lanes it keeps addresses and descriptors out of uniform registers: a branch on this one may not.
+/// Returns `value`, which must be equal in all lanes. The compiler does not know that a value from memory is equal in
+/// all lanes. Where control flow may differ between lanes, it then keeps addresses and descriptors out of uniform
+/// registers. A branch on the returned value cannot differ between lanes.
 ///
 /// Never call uniform() behind a condition, `&&` and `?:` included. ptxas turns a short conditional block into
-/// predicated instructions, and ptxas 12.9 and 13.0 then overwrite the guard of REDUX with its complement, if they need
-/// both: the reduction is skipped, and its result is whatever the uniform register held (13.5 is right). No compiler
-/// moves the call behind a condition: it is convergent.
+/// predicated instructions. If ptxas 12.9 or 13.0 needs both the guard of REDUX and its complement, it overwrites the
+/// guard with the complement. The reduction is then skipped, and its result is whatever the uniform register held (13.5
+/// is right). No compiler moves the call behind a condition, because the call is convergent.
 __device__ __forceinline__ int uniform(int value) { return __reduce_max_sync(0xffffffff, value); }
 
 }  // namespace kernelwright::ptx

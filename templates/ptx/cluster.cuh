@@ -11,15 +11,15 @@ __device__ __forceinline__ uint32_t cluster_ctarank() {
   return rank;
 }
 
-/// mapa: where `address` of this CTA's shared memory lies in CTA `rank` of the cluster.
+/// mapa: the address in CTA `rank` of the cluster that corresponds to `address` of this CTA's shared memory.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
 
-/// ld.shared::cluster from where `address` of this CTA's shared memory lies in CTA `rank`. One statement with its mapa:
-/// the mapped address is nobody else's.
+/// ld.shared::cluster from CTA `rank`, at the place that corresponds to `address` of this CTA's shared memory. mapa and
+/// load are one statement: no other code sees the mapped address.
 __device__ __forceinline__ float ld_shared_cluster_f32(uint32_t address, uint32_t rank) {
   float value;
   asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there]; }"
@@ -46,21 +46,21 @@ __device__ __forceinline__ void ld_shared_cluster_v4(float (&value)[4], uint32_t
       : "memory");
 }
 
-/// barrier.cluster.arrive.release: what this thread wrote is visible to whoever waits with acquire. Threads of a warp
-/// may come one by one. Every thread of the cluster arrives; none may exit in between.
+/// barrier.cluster.arrive.release: a thread that waits with acquire sees what this thread wrote. Threads of a warp may
+/// arrive one by one. Every thread of the cluster must arrive, and none may exit in between.
 __device__ __forceinline__ void barrier_cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
-/// barrier.cluster.arrive.relaxed: as above, and orders nothing: for exits, and after a fence of its own.
+/// barrier.cluster.arrive.relaxed: as above, without ordering. For exits, and for use after an own fence.
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-/// st.shared::cluster: 16 bytes to `address`, of this CTA's shared memory, in CTA `rank` of the cluster. mapa and store
-/// are one piece: apart, compilers have been seen to read the wrong CTA.
+/// st.shared::cluster: stores 16 bytes to CTA `rank` of the cluster, at the place of `address` of this CTA's shared
+/// memory. mapa and store are one statement: when they were apart, compilers were seen to address the wrong CTA.
 __device__ __forceinline__ void st_shared_cluster_v4(uint32_t address, uint32_t rank, const float (&value)[4]) {
   asm volatile(
       "{ .reg .b32 mapped; mapa.shared::cluster.u32 mapped, %0, %1; st.shared::cluster.v4.f32 [mapped], {%2, %3, %4, "
@@ -69,7 +69,7 @@ __device__ __forceinline__ void st_shared_cluster_v4(uint32_t address, uint32_t 
       : "memory");
 }
 
-/// st.async (sm_90): writes `value` into any CTA of the cluster and completes 4 bytes on the mbarrier beside it there.
+/// st.async (sm_90): writes `value` into any CTA of the cluster and completes 4 bytes on an mbarrier of the same CTA.
 /// Both addresses come from mapa.
 __device__ __forceinline__ void st_async_u32(uint32_t address, uint32_t value, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(address), "r"(value),

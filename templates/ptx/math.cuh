@@ -1,4 +1,4 @@
-/// Arithmetic that has no C++ spelling: approximations, conversions between storage types, the tensor cores' product.
+/// Arithmetic without a C++ spelling: approximations, conversions between storage types, the tensor cores' product.
 #pragma once
 
 #include "contract/integers.h"
@@ -6,7 +6,7 @@
 
 namespace kernelwright::ptx {
 
-/// -infinity: NVRTC has neither <limits> nor the builtin.
+/// -infinity, because NVRTC has neither <limits> nor the builtin.
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(static_cast<int>(0xff800000u)); }
 
 /// 2^x, within 2 ulp; subnormal results are 0. ex2(-inf) is +0.
@@ -64,26 +64,26 @@ __device__ __forceinline__ uint32_t fma_rn_f16x2(uint32_t a, uint32_t b, uint32_
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
-/// As above of bf16. sm_80.
+/// The same for bf16. sm_80.
 __device__ __forceinline__ uint32_t fma_rn_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t sum;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
 
-/// Two floats to e4m3, `low` in the low byte; beyond 448 to 448, NaN stays NaN. sm_89.
+/// Two floats to e4m3, `low` in the low byte. Values beyond 448 become 448; NaN stays NaN. sm_89.
 __device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
   uint16_t packed;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
   return packed;
 }
-/// As above for e5m2: beyond 57344 to 57344.
+/// The same for e5m2; values beyond 57344 become 57344.
 __device__ __forceinline__ uint16_t cvt_rn_satfinite_e5m2x2_f32(float low, float high) {
   uint16_t packed;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
   return packed;
 }
-/// Two floats to e2m1, `low` in the low half of the byte; beyond 6 to 6. sm_100a, sm_103a, sm_120a.
+/// Two floats to e2m1, `low` in the low half of the byte. Values beyond 6 become 6. sm_100a, sm_103a, sm_120a.
 __device__ __forceinline__ uint32_t cvt_rn_satfinite_e2m1x2_f32(float low, float high) {
   uint32_t packed;
   asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u32.u8 %0, pair; }"
@@ -98,15 +98,15 @@ __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t pair) {
   return packed;
 }
 
-/// prmt: bytes of {b, a} picked by the nibbles of `selector`.
+/// prmt: bytes of {b, a}, selected by the nibbles of `selector`.
 __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t picked;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(a), "r"(b), "r"(selector));
   return picked;
 }
 
-/// mma.m16n8k16, f32 += f16 f16 (PTX ISA 9.7.14, sm_80). Lane l holds of A rows l/4 and l/4+8, of B and C column(s) by
-/// l/4 and 2(l%4).
+/// mma.m16n8k16, f32 += f16 f16 (PTX ISA 9.7.14, sm_80). Lane l holds rows l/4 and l/4+8 of A, and of B and C the
+/// column(s) given by l/4 and 2(l%4).
 __device__ __forceinline__ void mma_m16n8k16_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
@@ -122,8 +122,8 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&c)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// mma.m16n8k32, f32 += fp8 fp8 (PTX ISA 9.7.14, sm_89), each e4m3 or e5m2. Bytes lie in the registers as those of
-/// m16n8k16 do. Sums keep some 14 bits while they are in the tensor cores.
+/// mma.m16n8k32, f32 += fp8 fp8 (PTX ISA 9.7.14, sm_89), each e4m3 or e5m2. Bytes lie in the registers as the bytes of
+/// m16n8k16 do. Within the tensor cores, sums keep about 14 bits.
 template <DType kA, DType kB>
 __device__ __forceinline__ void mma_m16n8k32_fp8(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #define KERNELWRIGHT_MMA_FP8(types)                                          \

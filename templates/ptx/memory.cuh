@@ -1,11 +1,11 @@
-/// Moves between global memory, shared memory and registers. One function per instruction.
+/// Moves between global memory, shared memory and registers. Each function is one instruction.
 #pragma once
 
 #include "contract/integers.h"
 
 namespace kernelwright::ptx {
 
-/// 16 bytes as one thread moves them.
+/// 16 bytes, which one thread moves at once.
 struct alignas(16) Vector16 {
   uint32_t word[4];
 };
@@ -15,22 +15,22 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// `value`, of which the compiler knows nothing more: what is computed from it is not hoisted out of a loop, where it
-/// would hold a register. No instruction.
+/// Returns `value`, and hides from the compiler how it was computed. The compiler then does not hoist computations with
+/// it out of a loop, where they would hold registers. No instruction.
 __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
 
-/// As above, for an address that every later access is to go by. Volatile statements keep their order: what is read
-/// through it is read behind a griddepcontrol.wait that stands before.
+/// As above, for an address through which every later access goes. Volatile statements keep their order: a read through
+/// the returned address comes after a griddepcontrol.wait that stands before this call.
 template <class T>
 __device__ __forceinline__ T* opaque(T* pointer) {
   asm volatile("" : "+l"(pointer));
   return pointer;
 }
 
-/// ld.global.L1::no_allocate.v4: read once. Not .nc: see ptx/launch.cuh.
+/// ld.global.L1::no_allocate.v4, for data that is read once. Not .nc: see ptx/launch.cuh.
 __device__ __forceinline__ Vector16 ld_global_once_v4(const void* address) {
   Vector16 value;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -39,7 +39,7 @@ __device__ __forceinline__ Vector16 ld_global_once_v4(const void* address) {
   return value;
 }
 
-/// The same where `exists`; elsewhere nothing is read, and the value is zeros.
+/// The same if `exists`. Otherwise nothing is read, and the value is zeros.
 __device__ __forceinline__ Vector16 ld_global_once_v4_if(const void* address, bool exists) {
   Vector16 value;
   asm volatile(
@@ -50,8 +50,9 @@ __device__ __forceinline__ Vector16 ld_global_once_v4_if(const void* address, bo
   return value;
 }
 
-/// ld.global of what no thread of the grid writes: like __ldg it may be moved among other accesses, so that several are
-/// on their way at once, but it is not .nc (ptx/launch.cuh). `address` comes from opaque(), behind the wait.
+/// ld.global of memory that no thread of the grid writes. Like __ldg, the compiler may move it among other accesses, so
+/// that several loads are in flight at once. Unlike __ldg it is not .nc (ptx/launch.cuh). `address` comes from
+/// opaque(), called after the wait.
 __device__ __forceinline__ int32_t ld_global_settled_s32(const int32_t* address) {
   int32_t value;
   asm("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
@@ -63,7 +64,7 @@ __device__ __forceinline__ float ld_global_settled_f32(const float* address) {
   return value;
 }
 
-/// ld.global.cg: past the L1, where a line may be older than what another CTA of the grid has written since.
+/// ld.global.cg: bypasses the L1, whose lines may be older than what another CTA of the grid has written since.
 __device__ __forceinline__ float ld_global_cg_f32(const float* address) {
   float value;
   asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
@@ -79,7 +80,7 @@ __device__ __forceinline__ void ld_global_cg(float (&value)[4], const float* add
                : "memory");
 }
 
-/// ld.global where `exists`; elsewhere nothing is read, and the value is 0.
+/// ld.global if `exists`. Otherwise nothing is read, and the value is 0.
 __device__ __forceinline__ uint32_t ld_global_u32_if(const void* address, bool exists) {
   uint32_t value;
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.u32 %0, [%1]; }"
@@ -174,13 +175,13 @@ __device__ __forceinline__ void st_shared_v2_f32(uint32_t address, float first, 
 __device__ __forceinline__ void st_shared_u16(uint32_t address, uint16_t value) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
 }
-/// The low byte of `value`.
+/// st.shared.u8: stores the low byte of `value`.
 __device__ __forceinline__ void st_shared_u8(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-/// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, past the L1. Copies `source_bytes` and fills the
-/// rest of the 16 with zeros; with 0 the source is not read.
+/// cp.async.cg.shared.global (PTX ISA 9.7.9.25.3, sm_80): 16 bytes, bypassing the L1. Copies `source_bytes` bytes and
+/// fills the rest of the 16 with zeros. With 0 the source is not read.
 __device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global, uint32_t source_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(source_bytes)
                : "memory");
@@ -197,8 +198,8 @@ __device__ __forceinline__ void cp_async_ca_4(uint32_t shared, const void* globa
 
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most kPending of this thread's newest groups are in flight. Says nothing of other threads' copies: a
-/// barrier must follow.
+/// Waits until at most kPending of this thread's newest groups are in flight. It does not wait for other threads'
+/// copies: a barrier must follow.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -207,7 +208,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 /// Waits for all of this thread's cp.async, committed or not.
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// ldmatrix.x4 (sm_75): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of matrix i.
+/// ldmatrix.x4 (sm_75): four 8x8 matrices of 16-bit elements. Lanes 8i..8i+7 give the row addresses of matrix i.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&matrix)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
@@ -215,7 +216,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&matrix)[4], uint32_t addr
                : "memory");
 }
 
-/// As ldmatrix_x4, each matrix transposed on the way.
+/// As ldmatrix_x4, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&matrix)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(matrix[0]), "=r"(matrix[1]), "=r"(matrix[2]), "=r"(matrix[3])
@@ -223,15 +224,15 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&matrix)[4], uint32_
                : "memory");
 }
 
-/// stmatrix.x4 (PTX ISA 7.8, sm_90): four 8x8 matrices of 16-bit elements; lanes 8i..8i+7 give the row addresses of
-/// matrix i. Lane l gives of each matrix row l/4, columns 2(l%4) and one more, packed.
+/// stmatrix.x4 (PTX ISA 7.8, sm_90): four 8x8 matrices of 16-bit elements. Lanes 8i..8i+7 give the row addresses of
+/// matrix i. Lane l gives row l/4 of each matrix, columns 2(l%4) and 2(l%4)+1, packed.
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&matrix)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(matrix[0]),
                "r"(matrix[1]), "r"(matrix[2]), "r"(matrix[3])
                : "memory");
 }
 
-/// As stmatrix_x4, each matrix transposed on the way: lane l gives of each column l/4, rows 2(l%4) and one more.
+/// As stmatrix_x4, with each matrix transposed: lane l gives column l/4 of each matrix, rows 2(l%4) and 2(l%4)+1.
 __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t (&matrix)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(matrix[0]),
                "r"(matrix[1]), "r"(matrix[2]), "r"(matrix[3])
@@ -244,7 +245,7 @@ __device__ __forceinline__ void stmatrix_x2(uint32_t address, const uint32_t (&m
                : "memory");
 }
 
-/// As stmatrix_x2, each matrix transposed on the way.
+/// As stmatrix_x2, with each matrix transposed.
 __device__ __forceinline__ void stmatrix_x2_trans(uint32_t address, const uint32_t (&matrix)[2]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(matrix[0]),
                "r"(matrix[1])

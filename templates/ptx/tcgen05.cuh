@@ -1,10 +1,11 @@
-/// Tensor memory (PTX ISA 8.6, sm_100a): 128 lanes by 512 columns of 32 bits in each SM, whose addresses are lane << 16
-/// | column. Allocation, loads and stores, copies from shared memory, and what orders them; tcgen05_mma.cuh multiplies.
+/// Tensor memory (PTX ISA 8.6, sm_100a): each SM has 128 lanes by 512 columns of 32 bits. An address is lane << 16 |
+/// column. This file has allocation, loads and stores, copies from shared memory, and their order; tcgen05_mma.cuh
+/// multiplies.
 ///
-/// Asynchronous are loads and stores, until the warp's tcgen05_wait_ld() and tcgen05_wait_st(), and copies and
-/// products, until a tcgen05_commit() by the thread that issued them has arrived on its mbarrier. Between threads,
-/// whoever hands over tensor memory calls tcgen05_fence_before_thread_sync() ahead of the barrier (a commit implies it)
-/// and whoever takes it tcgen05_fence_after_thread_sync() behind.
+/// Loads and stores are asynchronous until tcgen05_wait_ld() and tcgen05_wait_st() of the same warp. Copies and
+/// products are asynchronous until a tcgen05_commit() of the issuing thread has arrived on its mbarrier. To pass tensor
+/// memory between threads, the giving thread calls tcgen05_fence_before_thread_sync() before the barrier (a commit
+/// implies it). The receiving thread calls tcgen05_fence_after_thread_sync() after the barrier.
 #pragma once
 
 #include "contract/integers.h"
@@ -13,8 +14,8 @@ namespace kernelwright::ptx {
 
 // ---- allocation: by one warp of the CTA, or with kCtaGroup 2 by one warp of each CTA of the pair together ----
 
-/// tcgen05.alloc: waits until `columns` (a power of two from 32 to 512) are free, and writes the address of the first
-/// to shared memory at `result`. All lanes.
+/// tcgen05.alloc: waits until `columns` columns (a power of two from 32 to 512) are free, and writes the address of the
+/// first to shared memory at `result`. All lanes call it.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_alloc(uint32_t result, uint32_t columns) {
   static_assert(kCtaGroup == 1 || kCtaGroup == 2);
@@ -26,7 +27,7 @@ __device__ __forceinline__ void tcgen05_alloc(uint32_t result, uint32_t columns)
                  : "memory");
 }
 
-/// tcgen05.dealloc of what one alloc gave, before the CTA exits; all that was done with the columns is over.
+/// tcgen05.dealloc of the columns of one alloc, before the CTA exits. All work on the columns must be over.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_dealloc(uint32_t address, uint32_t columns) {
   if constexpr (kCtaGroup == 1)
@@ -35,7 +36,7 @@ __device__ __forceinline__ void tcgen05_dealloc(uint32_t address, uint32_t colum
     asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
 }
 
-/// tcgen05.relinquish_alloc_permit: this CTA allocates no more, so that the next one on the SM may.
+/// tcgen05.relinquish_alloc_permit: this CTA allocates no more, so the next CTA on the SM may allocate.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_relinquish_alloc_permit() {
   if constexpr (kCtaGroup == 1)
@@ -53,8 +54,8 @@ __device__ __forceinline__ void tcgen05_fence_after_thread_sync() {
   asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
 }
 
-/// tcgen05.commit: one arrival on the mbarrier of this CTA, or of the CTA that its address names, once all products,
-/// copies and shifts that this thread has issued are complete. One thread.
+/// tcgen05.commit: one arrival on an mbarrier of this CTA, or of the CTA that the address names. The arrival comes once
+/// all products, copies and shifts that this thread has issued are complete. One thread calls it.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_commit(uint32_t barrier) {
   if constexpr (kCtaGroup == 1)
@@ -65,7 +66,7 @@ __device__ __forceinline__ void tcgen05_commit(uint32_t barrier) {
                  : "memory");
 }
 
-/// The same on the mbarrier at that offset of every CTA of the cluster that `ctas` has a bit for.
+/// The same on the mbarrier at the same offset of every CTA of the cluster whose bit is set in `ctas`.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_commit_multicast(uint32_t barrier, uint16_t ctas) {
   if constexpr (kCtaGroup == 1)
@@ -82,7 +83,7 @@ __device__ __forceinline__ void tcgen05_commit_multicast(uint32_t barrier, uint1
         : "memory");
 }
 
-/// The warp's loads have written their registers, and its stores their cells.
+/// Waits until the warp's loads have written their registers, or its stores their cells.
 __device__ __forceinline__ void tcgen05_wait_ld() { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void tcgen05_wait_st() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 
@@ -108,8 +109,8 @@ __device__ __forceinline__ void tcgen05_wait_st() { asm volatile("tcgen05.wait::
 #define KERNELWRIGHT_VALUES_32(c, v, i) KERNELWRIGHT_VALUES_16(c, v, i), KERNELWRIGHT_VALUES_16(c, v, (i) + 16)
 #define KERNELWRIGHT_VALUES_64(c, v, i) KERNELWRIGHT_VALUES_32(c, v, i), KERNELWRIGHT_VALUES_32(c, v, (i) + 32)
 
-/// The same, and the compiler moves no use of `values`, which a load has under way, ahead of the wait: it takes them to
-/// be there from the load on.
+/// The same. It also keeps the compiler from moving uses of `values` ahead of the wait: the compiler believes that the
+/// values are there from the load on.
 template <int kCount>
 __device__ __forceinline__ void tcgen05_wait_ld(uint32_t (&values)[kCount]) {
   tcgen05_wait_ld();
@@ -154,8 +155,8 @@ __device__ __forceinline__ void tcgen05_wait_ld(float (&values)[kCount]) {
   form(32, constraint);                             \
   form(64, constraint)
 
-/// tcgen05.ld.32x32b: values[i] of lane l is column i of tensor-memory lane 32w + l, w the warp's number modulo 4. All
-/// lanes of the warp give one address, whose lane is 32w. `values` may be used after tcgen05_wait_ld(values).
+/// tcgen05.ld.32x32b: values[i] of lane l is column i of tensor-memory lane 32w + l; w is the warp's number modulo 4.
+/// All lanes of the warp give one address, whose lane is 32w. `values` may be used after tcgen05_wait_ld(values).
 template <int kCount>
 __device__ __forceinline__ void tcgen05_ld(uint32_t address, uint32_t (&values)[kCount]) {
   static_assert(kCount >= 1 && kCount <= 64 && (kCount & (kCount - 1)) == 0);
@@ -167,7 +168,8 @@ __device__ __forceinline__ void tcgen05_ld(uint32_t address, float (&values)[kCo
   KERNELWRIGHT_TCGEN05_EACH(KERNELWRIGHT_TCGEN05_LD, "=f");
 }
 
-/// tcgen05.st.32x32b: the other way. The registers are free at once, the cells hold it after tcgen05_wait_st().
+/// tcgen05.st.32x32b: stores what tcgen05.ld.32x32b loads. The registers may be changed at once; the cells hold the
+/// values after tcgen05_wait_st().
 template <int kCount>
 __device__ __forceinline__ void tcgen05_st(uint32_t address, const uint32_t (&values)[kCount]) {
   static_assert(kCount >= 1 && kCount <= 64 && (kCount & (kCount - 1)) == 0);
@@ -196,10 +198,12 @@ __device__ __forceinline__ void tcgen05_st(uint32_t address, const float (&value
 #undef KERNELWRIGHT_PLACES_32
 #undef KERNELWRIGHT_PLACES_64
 
-// ---- copies: one thread; complete through tcgen05_commit(), and ahead of the products that it issues afterwards ----
+// ---- copies: one thread issues them; they complete through tcgen05_commit(), and ahead of the thread's later products
+// ----
 
-/// tcgen05.cp.32x128b.warpx4: 32 rows of 16 bytes, by a matrix descriptor, into 4 columns of lanes 0-31 and again of
-/// 32-63, 64-95 and 96-127: scales. With kCtaGroup 2 each CTA of the pair copies from shared memory of its own.
+/// tcgen05.cp.32x128b.warpx4, for scales: copies 32 rows of 16 bytes, given by a matrix descriptor, into 4 columns of
+/// lanes 0-31, and again into those of lanes 32-63, 64-95 and 96-127. With kCtaGroup 2, each CTA of the pair copies
+/// from its own shared memory.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_cp_32x128b_warpx4(uint32_t address, uint64_t descriptor) {
   if constexpr (kCtaGroup == 1)
@@ -208,7 +212,7 @@ __device__ __forceinline__ void tcgen05_cp_32x128b_warpx4(uint32_t address, uint
     asm volatile("tcgen05.cp.cta_group::2.32x128b.warpx4 [%0], %1;" ::"r"(address), "l"(descriptor) : "memory");
 }
 
-/// tcgen05.cp.128x256b: 128 rows of 32 bytes into 8 columns of a lane each.
+/// tcgen05.cp.128x256b: copies 128 rows of 32 bytes, each into 8 columns of one lane.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_cp_128x256b(uint32_t address, uint64_t descriptor) {
   if constexpr (kCtaGroup == 1)
@@ -217,7 +221,7 @@ __device__ __forceinline__ void tcgen05_cp_128x256b(uint32_t address, uint64_t d
     asm volatile("tcgen05.cp.cta_group::2.128x256b [%0], %1;" ::"r"(address), "l"(descriptor) : "memory");
 }
 
-/// tcgen05.cp.128x128b: 128 rows of 16 bytes into 4 columns of a lane each.
+/// tcgen05.cp.128x128b: copies 128 rows of 16 bytes, each into 4 columns of one lane.
 template <int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_cp_128x128b(uint32_t address, uint64_t descriptor) {
   if constexpr (kCtaGroup == 1)

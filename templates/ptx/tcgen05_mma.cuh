@@ -1,9 +1,8 @@
-/// Blackwell's matrix multiply (PTX ISA 8.6, sm_100a): D[m][n] += A[m][k] B[k][n] with D in tensor memory, B in shared
-/// memory and A in either. One thread issues it for a CTA, or for a CTA pair; it runs until a tcgen05.commit of that
-/// thread arrives. Products that one thread issues are performed in order. See contract/tcgen05_descriptor.h for the
-/// descriptors.
+/// Blackwell's matrix multiply (PTX ISA 8.6, sm_100a): D[m][n] += A[m][k] B[k][n]. D is in tensor memory, B in shared
+/// memory, A in either. One thread issues it for a CTA or a CTA pair. It runs until a tcgen05.commit of that thread
+/// arrives. Products that one thread issues are performed in order. contract/tcgen05_descriptor.h has the descriptors.
 ///
-/// `d`, `a` (where it is a tensor-memory address) and the scales: lane << 16 | column. `accumulate` 0: D is
+/// `d`, the scales, and `a` if it is a tensor-memory address, are lane << 16 | column. `accumulate` 0: D is
 /// overwritten.
 #pragma once
 
@@ -20,7 +19,7 @@ using contract::MmaScale;
 using contract::MmaSwizzle;
 using contract::SharedDescriptor;
 
-// The qualifiers have to be text: a function for each kind and number of CTAs, chosen by a constant.
+// The qualifiers must be text, so there is a function for each kind and number of CTAs. A constant chooses among them.
 #define KERNELWRIGHT_TCGEN05_MMA(group, kind, a_place, a_constraint)                                                  \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::" group ".kind::" kind " [%0], " a_place \
                ", %2, %3, p; }" ::"r"(d),                                                                             \
@@ -49,7 +48,8 @@ __device__ __forceinline__ void tcgen05_mma_ss(uint32_t d, uint64_t a, uint64_t 
   }
 }
 
-/// The same with A in tensor memory: K-major, a row in the lane of D that it gives; 16-bit elements two to a column.
+/// The same with A in tensor memory. A is K-major: a row of A lies in the lane of its row of D, with 16-bit elements
+/// two to a column.
 template <MmaKind kKind, int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_mma_ts(uint32_t d, uint32_t a, uint64_t b, uint32_t descriptor,
                                                uint32_t accumulate) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void tcgen05_mma_ts(uint32_t d, uint32_t a, uint64_t 
                ", %2, %3, [%4], [%5], p; }" ::"r"(d),                                                                 \
                a_constraint(a), "l"(b), "r"(descriptor), "r"(scale_a), "r"(scale_b), "r"(accumulate)                  \
                : "memory")
-// scale_vec rather than .block16 and .block32, which need PTX ISA 8.8.
+// scale_vec, because .block16 and .block32 need PTX ISA 8.8.
 #define KERNELWRIGHT_TCGEN05_SCALED_KINDS(group, a_place, a_constraint)                              \
   if constexpr (kKind == MmaKind::kMxf8f6f4)                                                         \
     KERNELWRIGHT_TCGEN05_SCALED(group, "mxf8f6f4.block_scale.scale_vec::1X", a_place, a_constraint); \
@@ -80,8 +80,9 @@ __device__ __forceinline__ void tcgen05_mma_ts(uint32_t d, uint32_t a, uint64_t 
   else                                                                                               \
     KERNELWRIGHT_TCGEN05_SCALED(group, "mxf4nvf4.block_scale.scale_vec::4X", a_place, a_constraint)
 
-/// D += (A scale_a) (B scale_b), one scale for kScaleBlock elements of k. Scale j of row r of A (column r of B) is byte
-/// id + j of the cell at lane r % 32 and column r / 32 behind the address, in all four quarters of the lanes.
+/// D += (A scale_a) (B scale_b), with one scale for kScaleBlock elements of k. Scale j of row r of A (or column r of B)
+/// is byte id + j of a cell. The cell is at lane r % 32 and column r / 32 from the address on, in all four quarters of
+/// the lanes.
 template <MmaKind kKind, int kScaleBlock, int kCtaGroup = 1>
 __device__ __forceinline__ void tcgen05_mma_scaled_ss(uint32_t d, uint64_t a, uint64_t b, uint32_t descriptor,
                                                       uint32_t scale_a, uint32_t scale_b, uint32_t accumulate) {

@@ -1,7 +1,7 @@
-/// Copies that the hardware makes by itself: bulk copies of bytes and of boxes of tensors (PTX ISA 8.0, sm_90). One
-/// thread issues each. Loads complete on an mbarrier by bytes; stores and reductions are counted in groups of the
-/// thread that issued them. Coordinates are elements, innermost first; what lies outside the tensor is zero, or not
-/// stored, and counts its bytes all the same. A map lives in __grid_constant__ parameters or in global memory.
+/// Copies by the copy unit: bulk copies of bytes and of boxes of tensors (PTX ISA 8.0, sm_90). One thread issues each
+/// copy. Loads complete on an mbarrier by bytes. Stores and reductions are counted in groups of the issuing thread.
+/// Coordinates are elements, innermost first. Elements outside the tensor are loaded as zeros and are not stored, but
+/// their bytes count. A map lives in __grid_constant__ parameters or in global memory.
 #pragma once
 
 #include "contract/integers.h"
@@ -20,22 +20,23 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
 
 // ---- what the L2 keeps: operands of the loads below that take a `policy` ----
 
-/// createpolicy.fractional (sm_80): lines are the first to go. For what is read once.
+/// createpolicy.fractional (sm_80): these lines are evicted first. For data that is read once.
 __device__ __forceinline__ uint64_t createpolicy_evict_first() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-/// As above: lines are the last to go. For what other CTAs read again.
+/// As above: these lines are evicted last. For data that other CTAs read again.
 __device__ __forceinline__ uint64_t createpolicy_evict_last() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// ---- loads of boxes. _multicast: the box lands at the same offset in every CTA of the cluster whose bit is set in
-// `ctas`, and completes on the barrier at the same offset there ----
+// ---- loads of boxes ----
+// _multicast: the box lands at the same offset in every CTA of the cluster whose bit is set in `ctas`, and completes on
+// the barrier at the same offset there.
 
 __device__ __forceinline__ void cp_async_bulk_tensor_1d(uint32_t shared, const TensorMap& map, int x,
                                                         uint32_t barrier) {
@@ -194,9 +195,10 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(uint32_t share
       : "memory");
 }
 
-// ---- _pair (PTX ISA 8.6, sm_100a): the box lands in this CTA and completes on a barrier of it or of its peer, the CTA
-// of the same tcgen05 pair, as `barrier` from mapa says. _pair_multicast: in each CTA of `ctas`, on the barrier at that
-// offset of the first or of the second CTA of each one's pair, whichever `barrier` is of in its own ----
+// _pair (PTX ISA 8.6, sm_100a): the box lands in this CTA. It completes on a barrier of this CTA or of its peer, the
+// other CTA of the tcgen05 pair, as `barrier` from mapa says. _pair_multicast: the box lands in each CTA of `ctas`. It
+// completes on a barrier at the offset of `barrier` in that CTA's pair: in the pair's first CTA if `barrier` is in the
+// first CTA of its own pair, else in the second.
 
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_pair(uint32_t shared, const TensorMap& map, int x, int y,
                                                              uint32_t barrier) {
@@ -244,7 +246,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_pair(uint32_t shared, co
       : "memory");
 }
 
-/// Brings a box into the L2. Nothing waits for it.
+/// Brings a box into the L2. No thread waits for it.
 __device__ __forceinline__ void cp_async_bulk_prefetch_tensor_2d(const TensorMap& map, int x, int y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map_address(map)), "r"(x), "r"(y)
                : "memory");
@@ -293,7 +295,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_store(const TensorMap& m
                : "memory");
 }
 
-/// Adds a box to the tensor, element by element and in no order among several such.
+/// Adds a box to the tensor, element by element. Several such reductions are not ordered.
 __device__ __forceinline__ void cp_reduce_async_bulk_tensor_2d_add(const TensorMap& map, int x, int y,
                                                                    uint32_t shared) {
   asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
@@ -337,7 +339,8 @@ __device__ __forceinline__ void cp_async_bulk_load_multicast(uint32_t shared, co
       : "memory");
 }
 
-/// Shared memory of this CTA to that of another, completing on a barrier of the other. `to` and `barrier` from mapa.
+/// Copies from this CTA's shared memory to that of another CTA, and completes on a barrier of the other CTA. `to` and
+/// `barrier` come from mapa.
 __device__ __forceinline__ void cp_async_bulk_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "r"(from), "r"(bytes), "r"(barrier)
@@ -369,7 +372,8 @@ __device__ __forceinline__ void cp_async_bulk_wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// Waits until at most kPending of this thread's groups have still to read their source: it may then be overwritten.
+/// Waits until at most kPending of this thread's groups have still to read their source. The sources of the others may
+/// then be overwritten.
 template <int kPending>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

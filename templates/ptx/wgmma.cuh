@@ -1,11 +1,12 @@
-/// Hopper's asynchronous matrix multiply of a warpgroup (PTX ISA 8.0, sm_90a): D[64][n] += A[64][16] B[16][n], f16 or
-/// bf16 in, f32 out; of fp8 A[64][32] B[32][n]. n is twice the number of registers that a thread holds of D.
+/// Hopper's asynchronous matrix multiply of a warpgroup (PTX ISA 8.0, sm_90a): D[64][n] += A[64][16] B[16][n], with f16
+/// or bf16 inputs and f32 sums; for fp8, A[64][32] B[32][n]. n is twice the number of registers of D that a thread
+/// holds.
 ///
-/// Warp w of the warpgroup holds rows 16w..16w+15 of D: its lane l the rows l/4 (registers 4j, 4j+1) and l/4 + 8 (4j+2,
-/// 4j+3), in columns 8j + 2(l%4) and one more.
+/// Warp w of the warpgroup holds rows 16w..16w+15 of D. Its lane l holds rows l/4 (registers 4j, 4j+1) and l/4 + 8
+/// (4j+2, 4j+3), in columns 8j + 2(l%4) and 8j + 2(l%4) + 1.
 ///
-/// Reading all 32 values of n costs NVRTC 30 ms, two of them 3 ms; so whoever includes this says which it needs, as
-/// macros ahead of the include: KERNELWRIGHT_WGMMA_N0, and up to N3. Without them every n is here.
+/// Reading all 32 values of n costs NVRTC 30 ms, two of them 3 ms. So the including file may say which values it needs,
+/// by macros ahead of the include: KERNELWRIGHT_WGMMA_N0, and up to N3. Without these macros, the file defines every n.
 #pragma once
 
 #include "contract/integers.h"
@@ -24,42 +25,47 @@ constexpr uint64_t wgmma_swizzle_bits(int swizzle_bytes) {
          << 62;
 }
 
-/// Operand at `address`, which lies some rows of kSwizzleBytes into an atom of 8 such rows at a multiple of 8 *
-/// kSwizzleBytes. K-major: a row holds kSwizzleBytes of k; `stride_bytes` leads from 8 rows to the next 8 and
-/// `leading_bytes` is not read. MN-major: a row holds kSwizzleBytes of m or n for one k; `stride_bytes` leads from 8 k
-/// to the next 8, `leading_bytes` to the next kSwizzleBytes of m or n. Without a swizzle (0) the atom is 8 rows of 16
-/// bytes that follow each other. K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8
-/// rows. MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n. A descriptor
-/// plus x is that of the operand 16 x bytes on: its low 14 bits count 16 bytes and do not overflow inside 256 KB.
+/// The descriptor of the operand at `address`. The address may lie some rows of kSwizzleBytes behind the start of an
+/// atom: an atom is 8 such rows at a multiple of 8 * kSwizzleBytes. By layout:
+///   K-major A row holds kSwizzleBytes of k. `stride_bytes` leads from 8 rows to the next 8; `leading_bytes` is not
+///   read.
+///   MN-major A row holds kSwizzleBytes of m or n for one k. `stride_bytes` leads from 8 k to the next 8,
+///   `leading_bytes` to the next kSwizzleBytes of m or n.
+///   no swizzle  kSwizzleBytes is 0, and the atom is 8 rows of 16 bytes that follow each other.
+///               K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8 rows.
+///               MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n.
+/// A descriptor plus x describes the operand 16 x bytes further on: its low 14 bits count 16 bytes and do not overflow
+/// inside 256 KB.
 template <int kSwizzleBytes = 128>
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes) {
   return wgmma_swizzle_bits(kSwizzleBytes) | uint64_t{stride_bytes >> 4} << 32 | uint64_t{leading_bytes >> 4} << 16 |
          uint64_t{(address & 0x3ffff) >> 4};
 }
 
-/// The descriptor of the operand 16 * `steps` bytes on, by one addition of 32 bits.
+/// The descriptor of the operand 16 * `steps` bytes further on, by one 32-bit addition.
 __device__ __forceinline__ uint64_t wgmma_descriptor_at(uint64_t descriptor, uint32_t steps) {
   return (descriptor & 0xffffffff00000000) | (static_cast<uint32_t>(descriptor) + steps);
 }
 
 // ---- order ----
 
-/// Orders this warpgroup's accesses to registers before the wgmma that follow; the first one of a batch needs it, and
-/// every one whose A or D registers were touched since.
+/// Orders this warpgroup's accesses to registers before the wgmma that follow. The first wgmma of a batch needs it, and
+/// so does every wgmma whose A or D registers were touched since.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /// Ends a group of wgmma.
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits until at most kPending groups are in flight. Only then may their registers be touched, and what they read of
-/// shared memory be overwritten.
+/// Waits until at most kPending groups are in flight. Only then may the registers of the others be touched and the
+/// shared memory that they read be overwritten.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Keeps the compiler from moving accesses to `registers` across this point: it does not know that a wgmma goes on
-/// after its asm. No instruction. Sixteen at a time: a statement for each would take NVRTC as long as the products do.
+/// Keeps the compiler from moving accesses to `registers` across this point: the compiler does not know that a wgmma
+/// continues after its asm. No instruction. A statement takes sixteen registers, because one statement per register
+/// would take NVRTC as long as the products do.
 #define KERNELWRIGHT_PIN4(c, r, i) "+" c(r[i]), "+" c(r[(i) + 1]), "+" c(r[(i) + 2]), "+" c(r[(i) + 3])
 template <int kCount>
 __device__ __forceinline__ void pin_registers(float (&registers)[kCount]) {
@@ -81,7 +87,7 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 
 // ---- products ----
 
-// Operand lists: placeholders %0 .. and registers d[0] .., four of each more for 8 columns more.
+// Operand lists: placeholders %0 .. and registers d[0] ... Each 8 further columns take four more of both.
 #define KERNELWRIGHT_D4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define KERNELWRIGHT_PLACES_8 "%0, %1, %2, %3"
 #define KERNELWRIGHT_PLACES_16 KERNELWRIGHT_PLACES_8 ", %4, %5, %6, %7"
@@ -148,7 +154,7 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
 #define KERNELWRIGHT_SUMS_248 KERNELWRIGHT_SUMS_240, KERNELWRIGHT_D4(120)
 #define KERNELWRIGHT_SUMS_256 KERNELWRIGHT_SUMS_248, KERNELWRIGHT_D4(124)
 
-// p0 ..: the numbers of the placeholders behind those of D.
+// p0 ..: the numbers of the placeholders after those of D.
 #define KERNELWRIGHT_WGMMA_LINE(type, n) \
   "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" KERNELWRIGHT_PLACES_##n "}, "
 #define KERNELWRIGHT_WGMMA_SS(type, n, p0, p1, p2, p3, p4, p5)                                                      \
@@ -216,13 +222,13 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
                  "r"(accumulate), "n"(kStepB), "n"(kBMnMajor ? 1 : 0)                                                \
                : "memory")
 
-/// wgmma_ss: A and B from shared memory, each K-major unless MN-major is said.
+/// wgmma_ss: A and B from shared memory, each K-major unless the function says MN-major.
 /// wgmma_rs: A from registers, in the layout of D's registers with two elements packed: {4j, 4j+1}, {4j+2, 4j+3} of j
 /// and j + 1. They must not change until the group has ended.
 /// `accumulate` 0: D is overwritten. kScaleA: 1, or -1 to subtract the product.
 /// wgmma_fp8: e4m3 and e5m2 in any mix, both K-major.
-/// _x4: four of them in a row, D += A[i] B[i], with kStepA and kStepB (16 bytes each) from one operand to the next: an
-/// asm statement with all of D costs NVRTC more than the instructions in it.
+/// _x4: four products in a row, D += A[i] B[i]; kStepA and kStepB (in units of 16 bytes) lead from one operand to the
+/// next. One asm statement holds all four, because a statement with all of D costs NVRTC more than its instructions do.
 #define KERNELWRIGHT_WGMMA(n, p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18,     \
                            p19)                                                                                        \
   template <DType kDType, bool kBMnMajor, bool kAMnMajor = false, int kScaleA = 1>                                     \
@@ -291,7 +297,7 @@ __device__ __forceinline__ void pin_registers(uint32_t (&registers)[kRows][4]) {
     }                                                                                                                  \
   }
 
-#ifdef KERNELWRIGHT_WGMMA_N0  // a name that is not defined counts as 0 below
+#ifdef KERNELWRIGHT_WGMMA_N0  // an undefined name counts as 0 below
 #define KERNELWRIGHT_WGMMA_WANTED(n) \
   (KERNELWRIGHT_WGMMA_N0 == n || KERNELWRIGHT_WGMMA_N1 == n || KERNELWRIGHT_WGMMA_N2 == n || KERNELWRIGHT_WGMMA_N3 == n)
 #else
