@@ -1,4 +1,5 @@
-/// Storage types, and how 16 bytes of one become another. The library's own: no vendor header reaches NVRTC.
+/// Storage types, and the conversion of 16 bytes of one type to another. The library has its own types, because no
+/// vendor header reaches NVRTC.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -8,7 +9,7 @@
 namespace kernelwright::tile {
 
 template <DType kDType>
-struct Element;  // what is stored; `bytes` of it; pack() rounds two f32
+struct Element;  // Storage is the stored type; pack() rounds two f32
 
 template <>
 struct Element<DType::kF16> {
@@ -19,7 +20,7 @@ struct Element<DType::kF16> {
   __device__ static uint32_t non_finite_bits(uint32_t pair) {
     return ((pair & 0x7fff7fffu) + 0x04000400u) & 0x80008000u;
   }
-  /// `bits` of an infinity or a NaN as f32.
+  /// The f32 of `bits`, which are an infinity or a NaN.
   __device__ static float non_finite(uint32_t bits) { return ptx::cvt_f32_f16(static_cast<uint16_t>(bits)); }
 };
 template <>
@@ -50,7 +51,7 @@ using Storage = typename Element<kDType>::Storage;
 template <DType kDType>
 constexpr int kBytesOf = static_cast<int>(sizeof(Storage<kDType>));
 
-/// Two floats as fp8, `low` in the low byte; beyond the largest to the largest.
+/// Two floats as fp8, `low` in the low byte. Values beyond the largest number become the largest number.
 template <DType kTo>
 __device__ __forceinline__ uint16_t fp8_pair(float low, float high) {
   if constexpr (kTo == DType::kE5m2)
@@ -59,7 +60,7 @@ __device__ __forceinline__ uint16_t fp8_pair(float low, float high) {
     return ptx::cvt_rn_satfinite_e4m3x2_f32(low, high);
 }
 
-/// A word of elements: those of `values` from `first` on, rounded.
+/// A word of elements: the elements of `values` from `first` on, rounded.
 template <DType kTo, int kCount>
 __device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int first) {
   if constexpr (kTo == DType::kF32) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ uint32_t pack_word(const float (&values)[kCount], int
   }
 }
 
-/// Two neighbours at `from`: an infinity or a NaN as f32, 0 in place of what is finite.
+/// Two neighbours at `from`: each infinity or NaN as f32, and 0 in place of each finite value.
 template <DType kDType>
 __device__ __forceinline__ void load_non_finite(float (&values)[2], const Storage<kDType>* from) {
 #pragma unroll
@@ -80,7 +81,7 @@ __device__ __forceinline__ void load_non_finite(float (&values)[2], const Storag
     const uint32_t bits = from[i];
     if constexpr (kDType == DType::kE4m3) {
       values[i] = (bits & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : 0.f;
-    } else if constexpr (kDType == DType::kE5m2) {  // the upper byte of an f16
+    } else if constexpr (kDType == DType::kE5m2) {  // e5m2 is the upper byte of an f16
       values[i] = (bits & 0x7cu) == 0x7cu ? Element<DType::kF16>::non_finite(bits << 8) : 0.f;
     } else {
       values[i] = Element<kDType>::non_finite_bits(bits) != 0 ? Element<kDType>::non_finite(bits) : 0.f;
@@ -96,10 +97,10 @@ __device__ __forceinline__ uint32_t fp8_pair_to_f16(uint32_t pair) {
   } else if constexpr (kArch >= 89) {
     return ptx::cvt_rn_f16x2_e4m3x2(static_cast<uint16_t>(pair));
   } else {
-    // The bits of an e4m3, moved below an f16's sign, read as the value times 2^-8; subnormals come out right too.
+    // The bits of an e4m3, moved below an f16's sign, read as the value times 2^-8. Subnormals come out right too.
     const uint32_t spread = ptx::prmt(pair, 0, 0x1404);  // each byte in the upper half of 16 bits
     const uint32_t bits = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> 1);
-    uint32_t value = ptx::mul_f16x2(bits, 0x5c005c00u);                          // 256, 256
+    uint32_t value = ptx::mul_f16x2(bits, 0x5c005c00u);                          // 2^8 twice
     if ((spread & 0x7f00u) == 0x7f00u) value = (value & 0xffff0000u) | 0x7fffu;  // S.1111.111 is NaN
     if ((spread & 0x7f000000u) == 0x7f000000u) value = (value & 0xffffu) | 0x7fff0000u;
     return value;

@@ -1,4 +1,5 @@
-/// Neighbours in a row of memory that one thread reads: eight elements, whole vectors where they are aligned and exist.
+/// A run of eight neighbouring elements in a row of memory, which one thread reads. It reads whole vectors where they
+/// are aligned and exist.
 #pragma once
 
 #include "ptx/memory.cuh"
@@ -6,7 +7,7 @@
 
 namespace kernelwright::tile {
 
-/// Eight elements of f16, bf16 or f32; what does not exist is 0.
+/// Eight elements of f16, bf16 or f32; elements that do not exist are 0.
 template <DType kType>
 class ElementRun {
   static constexpr int kBytes = kBytesOf<kType>, kVectors = kBytes / 2;
@@ -15,7 +16,7 @@ class ElementRun {
  public:
   static constexpr int count = 8;
 
-  /// Of `from`, of which `left` exist. Nothing past them is read.
+  /// Reads from `from`, where `left` elements exist. Nothing past them is read.
   __device__ __forceinline__ void load(const void* from, int left) {
     const char* const bytes = static_cast<const char*>(from);
     if (left >= count && reinterpret_cast<uint64_t>(from) % 16 == 0) {
@@ -38,7 +39,7 @@ class ElementRun {
       }
     }
   }
-  /// Column `i` of a row of `stride` elements for each of eight rows, of which `left` exist.
+  /// Reads column `i` of eight rows; a row has `stride` elements, and `left` rows exist.
   __device__ __forceinline__ void load_strided(const void* from, int64_t stride, int left) {
     const char* const bytes = static_cast<const char*>(from);
 #pragma unroll

@@ -6,14 +6,15 @@
 
 namespace kernelwright::tile {
 
-/// Whether two neighbours, the first at an even column, can be stored at once in rows of `stride` elements from `base`.
+/// Whether two neighbours, the first at an even column, can be stored at once. The rows begin at `base` and have
+/// `stride` elements.
 template <DType kOut>
 __device__ __forceinline__ bool stores_pairs(const void* base, int64_t stride) {
   return ((reinterpret_cast<uint64_t>(base) | static_cast<uint64_t>(stride * kBytesOf<kOut>)) &
           (2 * kBytesOf<kOut> - 1)) == 0;
 }
 
-/// The first `count` of two neighbours, rounded, to `to`; both at once where `pairs` and both exist.
+/// Stores the first `count` of two neighbours, rounded, to `to`: both at once if `pairs` and both exist.
 template <DType kOut>
 __device__ __forceinline__ void store_elements(Storage<kOut>* to, float low, float high, int count, bool pairs) {
   if constexpr (kOut == DType::kF32) {

@@ -3,19 +3,19 @@
 ///   device memory --load_from_dram--> (registers) --copy_to_shared--> shared memory --load_from_shared--> MMA
 ///   fragments
 ///
-/// One type serves keys and values; a trait says how each is cut:
-///   keys    [BN][BK]      a tile walks axis 1, the depth; B operand as it lies
-///   values  [BN][depth]   a tile walks axis 0, the keys; B operand transposed by ldmatrix
+/// One type serves keys and values. A trait says how each is cut:
+///   keys    [BN][BK]      a tile walks axis 1, the depth; the B operand is used as it lies
+///   values  [BN][depth]   a tile walks axis 0, the keys; ldmatrix transposes the B operand
 /// A warp reads WN of the BN keys, those of its column: num_warps_n = BN / WN warps share query rows and split a tile.
 /// One of three forms says how a tile travels:
 ///   kCpAsync           cp.async straight to one of num_stages shared slots; copy_to_shared only waits
 ///   kTma               boxes of TMA to one of num_stages shared slots: the caller copies and waits, and reads
 ///                      fragments here
-///   kRegisterStaged    through one of num_stages tiles of registers, as it is or converted (fp8 under 16-bit queries),
-///                      to the one shared slot
-/// Threads: kNumThreads of them act together; `thread` counts them from 0. In the token_gen form that is one warp,
-/// which needs no CTA barrier; otherwise it is the CTA. After copy_to_shared the caller synchronises those threads, and
-/// again before the slot is loaded anew.
+///   kRegisterStaged through one of num_stages tiles of registers to the one shared slot, unchanged or converted (fp8
+///                      under 16-bit queries)
+/// Threads: kNumThreads threads act together; `thread` counts them from 0. In the token_gen form they are one warp,
+/// which needs no CTA barrier; otherwise they are the CTA. The caller synchronises these threads after copy_to_shared,
+/// and again before the slot is loaded anew.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -25,7 +25,7 @@
 
 namespace kernelwright::tile {
 
-/// How keys are cut. kWarpKeys: keys that one warp multiplies, WN.
+/// How keys are cut. kWarpKeys: the keys that one warp multiplies, WN.
 template <int kBlockN, int kBlockK, int kDepth, int kWarpKeys>
 struct KeyTrait {
   static constexpr int btile_dim0 = kBlockN, btile_dim1 = kBlockK;    // the block's tile: keys x depth chunk
@@ -39,8 +39,8 @@ struct KeyTrait {
   static_assert(kBlockN % kWarpKeys == 0 && kWarpKeys % 16 == 0, "warps share the keys evenly, 16 at least");
 };
 
-/// How values are cut: the depth is whole, keys are the MMA's K. A warp multiplies the values of the keys that it has
-/// scores of.
+/// How values are cut: the depth is whole, and keys are the MMA's K. A warp multiplies the values of those keys whose
+/// scores it has.
 template <int kBlockN, int kDepth, int kWarpKeys = kBlockN>
 struct ValueTrait {
   static constexpr int btile_dim0 = kBlockN, btile_dim1 = kDepth;
@@ -81,19 +81,20 @@ class KvBuffer {
   static constexpr int kTileLoads = Trait::btile_dim0 * kRowLoads;
   static constexpr int kThreadLoads = (kTileLoads + kNumThreads - 1) / kNumThreads;
   static constexpr bool kConverts = kStored != kComputed;
-  // Each pass of the threads covers whole rows, the same column for a thread each time.
+  // Each pass of the threads covers whole rows; a thread has the same column in each pass.
   static constexpr bool kEvenRows = kNumThreads % kRowLoads == 0 && kTileLoads % kNumThreads == 0;
   static constexpr int kPassRows = kNumThreads / kRowLoads;
-  // Registers are indexed by constants. Copies are not: more than 8 addresses at once would only crowd the registers.
+  // Registers must be indexed by constants, so their loops are unrolled. Loops of copies are not: more than 8 addresses
+  // at once would only crowd the registers.
   static constexpr int kUnroll = kForm == KvForm::kRegisterStaged || kThreadLoads <= 8 ? kThreadLoads : 8;
-  static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile that one load becomes
+  static constexpr int kPieces = kConverts ? 2 : 1;  // 16-byte pieces of the shared tile into which one load turns
   static constexpr int kRegisterStages = kForm == KvForm::kRegisterStaged ? kNumStages : 1;
   static_assert(kForm == KvForm::kRegisterStaged || !kConverts, "only registers can convert");
 
  public:
-  static constexpr int num_chunks = Trait::num_chunks;    // of the depth, in a slot
-  static constexpr int num_warps_n = Trait::num_warps_n;  // that split the keys of a tile
-  static constexpr int num_mmas = Trait::wsize / 8;       // of n8 across the warp tile
+  static constexpr int num_chunks = Trait::num_chunks;    // chunks of the depth, in a slot
+  static constexpr int num_warps_n = Trait::num_warps_n;  // warps that split the keys of a tile
+  static constexpr int num_mmas = Trait::wsize / 8;       // n8 MMAs across the warp tile
   static constexpr int num_k_tiles =
       (Trait::transposed ? Trait::wtile_dim0 : Trait::wtile_dim1) / 16;  // k16 steps of a chunk
   static constexpr int group_size = 2;                                   // MMAs fed by one ldmatrix.x4
@@ -104,8 +105,8 @@ class KvBuffer {
   static constexpr int num_slots = kForm == KvForm::kRegisterStaged ? 1 : kNumStages;
   static constexpr int bytes = slot_bytes * num_slots;  // shared memory of the whole buffer
 
-  /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled. `warp_column`, of num_warps_n: which keys of a
-  /// tile the thread's warp multiplies.
+  /// `shared`: address of `bytes` bytes, aligned to 1024 if swizzled. `warp_column` (less than num_warps_n) says which
+  /// keys of a tile the thread's warp multiplies.
   __device__ KvBuffer(uint32_t shared, int thread, int warp_column = 0)
       : shared_(shared),
         thread_(thread),
@@ -114,10 +115,10 @@ class KvBuffer {
         fragments_(fragment_row(thread % 32) + (num_warps_n > 1 ? warp_column * Trait::wtile_dim0 : 0),
                    fragment_half(thread % 32)) {}
 
-  /// Starts moving the tile whose first key is `first_key` of `rows` into stage `stage` of num_stages. Only keys of
-  /// `bound` are read, and of those only such as lie on a page that exists; the other rows become zeros: a key that
-  /// nobody sees may hold a NaN, and 0 * NaN is NaN. One branch for the whole tile, none for a row: the loop around
-  /// carries its accumulators across every one.
+  /// Starts to move a tile into stage `stage` of num_stages. The tile's first key is `first_key` of `rows`. Only keys
+  /// in `bound` that lie on an existing page are read. The other rows become zeros: a key that no query sees may hold a
+  /// NaN, and 0 * NaN is NaN. The whole tile takes one branch, and rows take none: the surrounding loop carries its
+  /// accumulators across every branch.
   template <class Rows, class Bound>
   __device__ __forceinline__ void load_from_dram(const Rows& rows, int first_key, const Bound& bound, int stage) {
     static_assert(kForm != KvForm::kTma, "one thread has TMA copy");
@@ -128,23 +129,24 @@ class KvBuffer {
     }
   }
 
-  /// The same without the look at the whole tile: one copy of the code, three instructions more a row.
+  /// The same without the check of the whole tile: one copy of the code, but three instructions more per row.
   template <int kStage = 0, class Rows, class Bound>
   __device__ __forceinline__ void load_rows(const Rows& rows, int first_key, const Bound& bound, int stage) {
-    // Registers are indexed by constants: a stage of them has code of its own.
+    // Registers are indexed by constants, so each stage of registers has its own code.
     if constexpr (kStage + 1 < kRegisterStages) {
       if (stage != kStage) return load_rows<kStage + 1>(rows, first_key, bound, stage);
     }
-    // A look at the page table, and a register load of keys without pages, happen whether or not the key is inside: one
-    // that is stands in. A cp.async of 0 bytes reads nothing, so that evenly spaced rows may run past the end.
+    // The page-table lookup, and a register load of unpaged keys, happen whether or not the key is inside: a key that
+    // is inside stands in for one that is not. A cp.async of 0 bytes reads nothing, so evenly spaced rows may run past
+    // the end.
     constexpr bool kEvenlySpaced = !Rows::is_paged || Rows::template one_page<Trait::btile_dim0>;
     constexpr bool kStandIn = kForm == KvForm::kRegisterStaged && !Bound::always && !Rows::is_paged;
-    // Rows that do not divide evenly are counted anew for each tile, rather than held in registers.
+    // Rows that do not divide evenly among threads are counted anew for each tile, to save registers.
     const int odd_thread = kEvenRows ? thread_ : static_cast<int>(ptx::opaque(thread_));
     const StorageT* even = nullptr;
     const StorageT* stand_in = nullptr;
     const int known = bound.nearest(first_key);
-    bool exists = true;  // the page of a tile that lies in one
+    bool exists = true;  // of the page, if the tile lies in one page
     if constexpr (kEvenlySpaced && kEvenRows) {
       const auto place = rows.template tile_row<Trait::btile_dim0>(first_key, thread_row_, known);
       even = place.at + thread_column_ * kSimdWidth;
@@ -171,8 +173,8 @@ class KvBuffer {
     }
   }
 
-  /// Register-staged: stores what load_from_dram fetched to stage kTileId to the shared slot, converted. cp.async:
-  /// nothing, because the copies of the stage land by themselves; the caller has waited for them.
+  /// Register-staged: converts what load_from_dram fetched to stage kTileId and stores it to the shared slot. cp.async:
+  /// does nothing, because the copies of the stage land by themselves and the caller has waited for them.
   template <int kTileId = 0>
   __device__ __forceinline__ void copy_to_shared() {
     if constexpr (kForm == KvForm::kRegisterStaged) {
@@ -194,13 +196,13 @@ class KvBuffer {
     }
   }
 
-  /// The same for a stage that a loop counts.
+  /// The same for a stage whose number a loop counts.
   __device__ __forceinline__ void copy_to_shared(int tile_id) { copy_one_of<0>(tile_id); }
 
-  /// Whether of what this thread has brought to `stage` something is an infinity or a NaN. Behind its own wait, or
-  /// copy_to_shared(): no other thread's bytes are looked at.
+  /// Whether anything that this thread has brought to `stage` is an infinity or a NaN. Call it after this thread's own
+  /// wait, or after copy_to_shared(). It does not read other threads' bytes.
   __device__ __forceinline__ bool holds_non_finite(int stage) const {
-    uint32_t sum = 0;  // of products with 0: of what is finite, 0
+    uint32_t sum = 0;  // a sum of products with 0: a finite value adds 0
     for_each_own_piece(stage, [&](uint32_t at) {
       const ptx::Vector16 piece = ptx::ld_shared_v4(at);
 #pragma unroll
@@ -209,7 +211,7 @@ class KvBuffer {
     return sum != 0;
   }
 
-  /// Puts zeros in place of what holds_non_finite() found. The threads synchronise before and after.
+  /// Puts zeros in place of what holds_non_finite() found. The caller synchronises the threads before and after.
   __device__ __forceinline__ void clear_non_finite(int stage) const {
     for_each_own_piece(stage, [&](uint32_t at) {
       ptx::Vector16 piece = ptx::ld_shared_v4(at);
@@ -223,14 +225,14 @@ class KvBuffer {
     });
   }
 
-  /// What load_from_shared takes for the tile in `stage`.
+  /// The base that load_from_shared needs for the tile in `stage`.
   __device__ uint32_t fragment_base(int stage) const {
     return fragments_.base(shared_ + (num_slots > 1 ? stage * slot_bytes : 0));
   }
 
-  /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys `step` counts along the whole depth and `pair`
-  /// along the keys; for values `step` counts along the keys and `pair` along the depth. Both are constants once
-  /// unrolled.
+  /// Fragments of two neighbouring n8 MMAs at one k16 step. For keys, `step` counts along the whole depth and `pair`
+  /// along the keys. For values, `step` counts along the keys and `pair` along the depth. Both are constants once loops
+  /// are unrolled.
   __device__ void load_from_shared(uint32_t (&first)[2], uint32_t (&second)[2], uint32_t base, int step,
                                    int pair) const {
     uint32_t matrix[4];
@@ -254,7 +256,7 @@ class KvBuffer {
     copy_to_shared<kTileId>();
   }
 
-  /// The 16-byte pieces of the shared tile that this thread's loads become.
+  /// Visits the 16-byte pieces of the shared tile that this thread's loads fill.
   template <class Visit>
   __device__ __forceinline__ void for_each_own_piece(int stage, const Visit& visit) const {
 #pragma unroll kUnroll
@@ -268,8 +270,8 @@ class KvBuffer {
     }
   }
 
-  /// Load `i` of this thread: from `source` for every depth chunk, or zeros if not `inside`. kMayLack: if not `inside`,
-  /// `source` may point anywhere.
+  /// Load `i` of this thread, from `source` for every depth chunk, or zeros if not `inside`. kMayLack: `source` may
+  /// point anywhere if not `inside`.
   template <bool kMayLack>
   __device__ __forceinline__ void fetch(const StorageT* source, bool inside, int i, int stage, Registers& registers) {
 #pragma unroll
@@ -301,8 +303,8 @@ class KvBuffer {
     }
   }
 
-  /// The lane's row and 16-byte half in an ldmatrix.x4, so that matrices 0, 1 and 2, 3 are the register pairs of two
-  /// MMAs: any other order costs moves.
+  /// The lane's row and 16-byte half in an ldmatrix.x4. Matrices 0, 1 and 2, 3 become the register pairs of two MMAs;
+  /// any other order costs moves.
   __device__ static int fragment_row(int lane) {
     return (lane & 7) + (Trait::transposed ? lane >> 3 & 1 : lane >> 4) * 8;
   }
@@ -310,7 +312,7 @@ class KvBuffer {
 
   uint32_t shared_;
   int thread_;
-  int thread_row_, thread_column_;  // of the thread's first load
+  int thread_row_, thread_column_;  // position of the thread's first load
   typename Tile::Fragments fragments_;
   Registers registers_[kRegisterStages];
 };

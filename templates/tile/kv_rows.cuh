@@ -1,4 +1,4 @@
-/// Where the keys or values of one sequence and head lie: padded, ragged or paged, behind one question.
+/// Where the keys or values of one sequence and head lie: one interface for padded, ragged and paged layouts.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -7,13 +7,12 @@
 
 namespace kernelwright::tile {
 
-/// Rows of one sequence's keys (or values). For padded and ragged layouts `origin` is the sequence's first row; for
-/// paged ones it is page 0, and `pages` is the sequence's line of the page table, of
-/// page_line().
+/// Rows of one sequence's keys (or values). For padded and ragged layouts, `origin` is the sequence's first row. For
+/// paged layouts, `origin` is page 0, and `pages` is the sequence's line of the page table, from page_line().
 template <class StorageT, KvLayoutKind kLayout, int kPageSizeOrZero>
 struct KvRows {
   static constexpr int kPageSize =
-      kPageSizeOrZero > 0 ? kPageSizeOrZero : 1;  // no division by 0 where there are no pages
+      kPageSizeOrZero > 0 ? kPageSizeOrZero : 1;  // without pages 1, to avoid a division by 0
   static constexpr bool is_paged = kLayout == KvLayoutKind::kPaged;
   const StorageT* origin;
   int64_t token_stride;  // elements
@@ -21,18 +20,19 @@ struct KvRows {
   const int32_t* pages;
   unsigned num_pages;
 
-  /// Where a row lies; not `exists`: on a page that there is not, and what `at` points to must not be read.
+  /// Where a row lies. `exists` false: the row's page does not exist, and memory at `at` must not be read.
   struct Place {
     const StorageT* at;
     bool exists;
   };
 
-  /// Whether a tile of kTokens, aligned to its size, lies in one page: its rows are evenly spaced.
+  /// Whether a tile of kTokens, aligned to its size, lies in one page, so that its rows are evenly spaced.
   template <int kTokens>
   static constexpr bool one_page = is_paged&& kPageSize % kTokens == 0;
 
-  /// Row `row` of the tile of kTokens that starts at `first`. `known` is a token of the sequence: one of the tile's if
-  /// it holds any, or else the tile is somewhere in that token's page, and nothing of it may be looked at.
+  /// Row `row` of the tile of kTokens that starts at `first`. `known` is a token of the sequence, and a token of the
+  /// tile if the tile has any. Otherwise the tile lies somewhere in that token's page, and none of its rows may be
+  /// read.
   template <int kTokens>
   __device__ Place tile_row(int first, int row, int known) const {
     if constexpr (one_page<kTokens>) {
@@ -53,7 +53,7 @@ struct KvRows {
   }
 
  private:
-  /// A negative number is none either.
+  /// A negative number is no page either.
   __device__ bool is_page(int page) const { return static_cast<unsigned>(page) < num_pages; }
 };
 

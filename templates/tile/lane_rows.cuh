@@ -1,14 +1,14 @@
-/// Rows of a tile that lanes of a warp have, one each, in shared memory, laid out as the box that TMA stores from
-/// there.
+/// Rows of a tile, one in each lane of a warp, are written to shared memory in the layout of the box that TMA stores
+/// from there.
 #pragma once
 
 #include "tile/element.cuh"
 
 namespace kernelwright::tile {
 
-/// kColumns of 32 rows. kTransposed: rows of the tile are columns of d; then the box has 32 columns and as many rows as
-/// there are columns here, and needs no swizzle, for lanes write neighbours. Else a row of the box is a lane's, 16 to
-/// 128 bytes, swizzled as a map of so many has it: lanes write 16 bytes each, to as many banks as can be.
+/// kColumns of 32 rows. kTransposed: rows of the tile are columns of d. Then the box has 32 columns and kColumns rows,
+/// and needs no swizzle, because lanes write neighbours. Otherwise a row of the box is a lane's row, 16 to 128 bytes,
+/// swizzled as the map of this width requires. Lanes then write 16 bytes each, to as many banks as possible.
 template <DType kOut, bool kTransposed, int kColumns>
 struct LaneRows {
   static constexpr int kBytes = kBytesOf<kOut>;
@@ -21,7 +21,7 @@ struct LaneRows {
       put_transposed(slab + lane * kBytes, values);
     } else {
       constexpr int kPerWord = 4 / kBytes, kPerPiece = 16 / kBytes;
-      // Patterns repeat every 8, 4 or 2 rows of 128, 64 or 32 bytes, each over 128 bytes of them.
+      // Patterns repeat every 8, 4 or 2 rows of 128, 64 or 32 bytes. Each row of a pattern is 128 bytes.
       const uint32_t pattern = lane * kRowBytes / 128 % (kRowBytes / 16);
 #pragma unroll
       for (uint32_t piece = 0; piece < kRowBytes / 16; ++piece) {

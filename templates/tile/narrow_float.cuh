@@ -1,5 +1,5 @@
-/// f32 to e4m3 and e2m1 on any architecture, bit by bit what cvt.rn.satfinite makes of numbers: to the nearest, ties to
-/// even, past the largest to the largest. Where the architecture has that cvt it is what runs.
+/// f32 to e4m3 and e2m1 on any architecture, with the bits that cvt.rn.satfinite gives for numbers. It rounds to
+/// nearest, ties to even; beyond the largest number it gives the largest. On architectures with that cvt, the cvt runs.
 #pragma once
 
 #include "contract/integers.h"
@@ -7,14 +7,15 @@
 
 namespace kernelwright::tile {
 
-/// The code, with its sign in the bit above the exponent, of a finite `value` in a format of kMantissa bits whose
-/// smallest normal number is 2^kLowest and whose largest one is `largest`.
+/// The code of a finite `value`, with its sign in the bit above the exponent. The format has kMantissa bits, its
+/// smallest normal number is 2^kLowest, and its largest number is `largest`.
 template <int kExponent, int kMantissa, int kLowest>
 __device__ __forceinline__ uint32_t narrow_code(float value, float largest) {
   const float magnitude = fminf(fabsf(value), largest);
   const uint32_t bits = __float_as_uint(magnitude) >> 23, lowest = 127 + kLowest;
   const uint32_t exponent = bits > lowest ? bits : lowest;
-  // A number whose last bit counts steps of the format: the sum rounds to them, and ends in how many they are.
+  // The last bit of `anchor` is worth one step of the format. So the sum rounds to steps, and its low bits say how many
+  // there are.
   const uint32_t anchor = (exponent + 23 - kMantissa) << 23;
   const uint32_t steps = __float_as_uint(__fadd_rn(magnitude, __uint_as_float(anchor))) - anchor;
   const uint32_t sign = __float_as_uint(value) >> 31 << (kExponent + kMantissa);
@@ -39,7 +40,7 @@ __device__ __forceinline__ uint32_t e2m1_pair(float low, float high) {
     return narrow_code<2, 1, 0>(low, 6.f) | narrow_code<2, 1, 0>(high, 6.f) << 4;
 }
 
-/// The value of a ue4m3 that is no NaN. The bits, moved to where an f32 has them, read as the value times 2^-120,
+/// The value of a ue4m3 that is no NaN. Its bits, moved to where an f32 has them, read as the value times 2^-120,
 /// subnormals too.
 __device__ __forceinline__ float ue4m3_value(uint32_t code) { return __uint_as_float(code << 20) * 0x1p120f; }
 

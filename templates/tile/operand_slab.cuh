@@ -1,8 +1,8 @@
 /// A slab of one GEMM operand in shared memory, kSlabBytes of k deep: how cp.async fills it and ldmatrix reads it.
 ///
-/// An operand is kExtent rows of A or columns of B. In device memory either k is innermost, and a row of the slab is
-/// kSlabBytes of k; or the extent is, and a row of the slab is one k. The second kind is of 16-bit elements alone:
-/// ldmatrix transposes those on the way to registers, and 8-bit ones it cannot.
+/// An operand is kExtent rows of A or columns of B. In device memory either k or the extent is innermost. With k
+/// innermost, a row of the slab is kSlabBytes of k. With the extent innermost, a row of the slab is one k, and elements
+/// must have 16 bits: ldmatrix transposes 16-bit elements on the way to registers, but cannot transpose 8-bit ones.
 #pragma once
 
 #include "ptx/memory.cuh"
@@ -15,11 +15,11 @@ class OperandSlab {
   static_assert(kAlongK || kElementBytes == 2, "ldmatrix transposes elements of 16 bits");
   static constexpr int kDepth = kSlabBytes / kElementBytes;
   static constexpr int kRows = kAlongK ? kExtent : kDepth;
-  // In units of 16 bits, whatever the element.
+  // In units of 16 bits, for every element type.
   static constexpr int kRowBytes = kAlongK ? kSlabBytes : kExtent * 2;
   using Tile = SharedTile < kRows, kRowBytes / 2, kRowBytes<kSwizzleBytes ? kRowBytes : kSwizzleBytes>;
   static_assert(Tile::even_strips && Tile::bytes == kExtent * kSlabBytes);
-  // Of a small slab some threads load all.
+  // If the slab is small, only some of the threads load it.
   static constexpr int kMostRows = kNumThreads / Tile::pieces, kPassRows = kRows < kMostRows ? kRows : kMostRows;
   static constexpr int kPasses = kRows / kPassRows, kLoaders = kPassRows * Tile::pieces;
   static_assert(kNumThreads % Tile::pieces == 0 && kRows % kPassRows == 0, "who loads at all loads in every pass");
@@ -27,11 +27,11 @@ class OperandSlab {
  public:
   static constexpr uint32_t bytes = Tile::bytes;
 
-  /// One thread's part of the slabs of a tile, in the order of k. What lies past the extent or past k becomes zeros,
-  /// and is not read.
+  /// One thread's part of the slabs of a tile, in the order of k. Places past the extent or past k become zeros and are
+  /// not read.
   class Loader {
    public:
-    /// `operand` [rows][stride] in memory; `origin`: of the tile, in the operand's `extent`.
+    /// `operand` is [rows][stride] in memory; `origin` is the tile's place in the operand's `extent`.
     __device__ __forceinline__ Loader(const void* operand, int64_t stride, int origin, int extent, int k, int thread) {
       const int first = thread / Tile::pieces, piece = thread % Tile::pieces;
       to_ = Tile::offset(first, piece);
@@ -45,13 +45,14 @@ class OperandSlab {
         depth_left_ = k - piece * (16 / kElementBytes);
       } else {
         const int column = origin + piece * 8;
-        from_ += first * stride_bytes + int64_t{column} * kElementBytes;  // 2^30 columns are bytes past 32 bits
+        from_ += first * stride_bytes + int64_t{column} * kElementBytes;  // the bytes of 2^30 columns do not fit into
+                                                                          // 32 bits
         piece_bytes_ = min(8, max(0, extent - column)) * kElementBytes;
         rows_left_ = kRows;
         depth_left_ = k - first;
       }
     }
-    /// The next slab to the one at `slab`.
+    /// Loads the next slab to the slab at `slab`.
     __device__ __forceinline__ void load(uint32_t slab) {
       if constexpr (kLoaders < kNumThreads) {
         if (static_cast<int>(threadIdx.x) >= kLoaders) return;
@@ -60,7 +61,8 @@ class OperandSlab {
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {
         const bool exists = kAlongK ? pass * kPassRows < rows_left_ && depth_left_ > 0 : pass * kPassRows < depth_left_;
-        // 8 rows on, a piece has the same place in the pattern; fewer than 8 at a time go through it anew.
+        // 8 rows further on, a piece has the same place in the pattern. Passes of fewer than 8 rows compute the place
+        // anew.
         const uint32_t to = kPassRows % 8 == 0 ? to_ + pass * kPassRows * Tile::strip_bytes : offset(pass);
         ptx::cp_async_cg_16(slab + to, from, exists ? piece_bytes_ : 0);
         from += pass_bytes_;
@@ -80,11 +82,12 @@ class OperandSlab {
     int piece_bytes_, rows_left_, depth_left_;
   };
 
-  /// A warp's fragments: blocks of 16 of the extent from `first` on, a multiple of 16 and of the warp's part of the
-  /// tile. kRight: of B, whose block of 16 is two of the products' 8 columns; else of A, 16 rows.
+  /// A warp's fragments: blocks of 16 of the extent from `first` on. `first` is a multiple of 16 and of the warp's part
+  /// of the tile. kRight: fragments of B, where a block of 16 is two products of 8 columns. Otherwise fragments of A,
+  /// 16 rows.
   template <bool kRight>
   class Fragments {
-    // Which of the four 8 x 8 matrices comes second, the one of 8 rows more or the one of 8 columns more.
+    // Which of the four 8 x 8 matrices comes second: the one 8 rows further or the one 8 columns further.
     static constexpr bool kRowsFirst = kRight != kAlongK;
 
    public:
@@ -93,10 +96,10 @@ class OperandSlab {
                  (kRowsFirst ? lane / 16 : lane / 8 % 2) | (kAlongK ? 0 : first / 8 % Tile::widest)),
           strip_(kAlongK ? 0 : first / 8 / Tile::widest * (Tile::strip_bytes * kRows)) {}
 
-    /// What read() takes: once per slab.
+    /// The base that read() needs; compute it once per slab.
     __device__ __forceinline__ uint32_t base(uint32_t slab) const { return lanes_.base(slab + strip_); }
 
-    /// Block `block` of the extent at step `step`, 32 bytes of k.
+    /// Reads block `block` of the extent at step `step`, 32 bytes of k.
     __device__ __forceinline__ void read(uint32_t (&matrix)[4], uint32_t base, int block, int step) const {
       if constexpr (kAlongK)
         ptx::ldmatrix_x4(matrix, lanes_.address(base, block, step));

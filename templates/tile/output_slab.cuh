@@ -1,11 +1,11 @@
-/// A warp's 16 rows of a wgmma accumulator in shared memory, laid out as the box that TMA stores from there. Lanes hold
-/// of a row pairs of columns, 8 apart; a box wants 16 bytes and more of a row of d in one piece.
+/// A warp's 16 rows of a wgmma accumulator are written to shared memory in the layout of the box that TMA stores from
+/// there. Lanes hold pairs of columns of a row, 8 apart. A box needs pieces of 16 bytes or more of a row of d.
 ///
-/// kTransposed: rows of the accumulator are columns of d. Then the box has 16 columns and as many rows as the
+/// kTransposed: rows of the accumulator are columns of d. Then the box has 16 columns, and as many rows as the
 /// accumulator has columns here.
 ///
-/// Bytes of a row of the box are swizzled, so that what the lanes write at once lies in as many banks as can be; but
-/// for a slab of fewer columns than the others, the end of a tile: its row is no power of two.
+/// Bytes of a row of the box are swizzled, so that the lanes' simultaneous writes lie in as many banks as possible. A
+/// slab at the end of a tile with fewer columns than the others is not swizzled: its row is no power of two.
 #pragma once
 
 #include "contract/gemm_params.h"
@@ -79,7 +79,8 @@ class OutputSlab {
 
   template <int kCount>
   __device__ __forceinline__ static void put_transposed(uint32_t slab, uint32_t lane, const float (&values)[kCount]) {
-    if constexpr (kBytes == 2) {  // lanes 8i.. address matrix i: columns 0 to 7 of d, 8 to 15, then of 8 rows more
+    if constexpr (kBytes == 2) {  // lanes 8i.. address matrix i: columns 0 to 7 of d, columns 8 to 15, then the same
+                                  // for 8 rows further
       const uint32_t at = slab + lane / 16 * 256 + lane % 8 * 32 + (lane / 8 % 2 ^ lane % 8 / 4) * 16;
 #pragma unroll
       for (int tile = 0; tile < kTiles; tile += 2) {

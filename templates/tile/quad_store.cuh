@@ -1,4 +1,4 @@
-/// Accumulator rows to global memory, without a stop in shared memory.
+/// Accumulator rows to global memory, directly from the registers.
 #pragma once
 
 #include "ptx/math.cuh"
@@ -22,8 +22,9 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&word)[4], int lane) {
   }
 }
 
-/// One row of a wgmma accumulator, kColumns wide and times `factor`, to `row` (aligned to 16 bytes): the quad's lanes
-/// trade words so that each stores 16 bytes. All lanes take part; those of rows that do not exist pass `exists` false.
+/// Stores one row of a wgmma accumulator, kColumns wide and multiplied by `factor`, to `row` (aligned to 16 bytes). The
+/// quad's lanes exchange words so that each lane stores 16 bytes. All lanes take part; lanes whose row does not exist
+/// pass `exists` false.
 template <DType kOut, int kColumns, int kCount>
 __device__ __forceinline__ void store_row(const float (&accumulator)[kCount], int r, float factor, uint16_t* row,
                                           bool exists, int lane) {

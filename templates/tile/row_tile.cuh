@@ -9,7 +9,7 @@
 
 namespace kernelwright::tile {
 
-/// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async; rows past the last become zeros.
+/// [rows][cols] of 16-bit elements, copied by kNumThreads threads with cp.async. Rows past the last become zeros.
 template <int kRows, int kCols, class Tile, int kNumThreads>
 struct RowTile {
   uint32_t shared;
@@ -36,7 +36,7 @@ struct RowTile {
     }
   }
 
-  /// Multiplies the tile by the sign of `scale`, which is not positive: by -1, or by 0.
+  /// Multiplies the tile by the sign of `scale`, which is not positive: by -1 or by 0.
   __device__ void take_sign(int thread, float scale) const {
 #pragma unroll 1
     for (int offset = thread * 16; offset < Tile::bytes; offset += kNumThreads * 16) {
@@ -48,7 +48,8 @@ struct RowTile {
   }
 };
 
-/// A operand fragments of the warp's kRowTiles x 16 query rows, kept in registers or read anew for each k16 step.
+/// Fragments of the A operand, for the warp's kRowTiles x 16 query rows. They stay in registers, or are read anew for
+/// each k16 step.
 template <class Tile, int kRowTiles, bool kInRegisters>
 class QueryFragments {
   static constexpr int kSteps = Tile::cols / 16;
@@ -57,7 +58,7 @@ class QueryFragments {
   __device__ QueryFragments(uint32_t shared, int first_row, int lane)
       : fragments_(first_row + (lane & 15), lane >> 4), shared_(shared) {}
 
-  /// Once Q has landed and a barrier has passed.
+  /// Call it once Q has landed and after a barrier.
   __device__ void load_all() {
     if constexpr (kInRegisters) {
       const uint32_t from = base();
@@ -66,7 +67,7 @@ class QueryFragments {
     }
   }
 
-  /// What load() takes; once per key tile.
+  /// The base that load() needs; compute it once per key tile.
   __device__ uint32_t base() const { return fragments_.base(shared_); }
 
   __device__ void load(uint32_t (&a)[kRowTiles][4], uint32_t base, int step) const {
@@ -91,8 +92,8 @@ class QueryFragments {
   uint32_t kept_[kInRegisters ? kSteps : 1][kRowTiles][4];
 };
 
-/// A sequence's line of the page table; null if keys are not paged. Once for K and V, so that they share what they read
-/// of it.
+/// A sequence's line of the page table; null if keys are not paged. K and V call it once together, so that they share
+/// what they read of it.
 template <class Rows>
 __device__ const int32_t* page_line(const contract::AttentionParams& params, int batch) {
   if constexpr (!Rows::is_paged) return nullptr;
@@ -127,7 +128,7 @@ __device__ __forceinline__ void store_pair(void* out, int64_t offset, float low,
 }
 
 /// Stores the warp's accumulator rows. 16-bit outputs pass through the warp's own rows of `shared`, so that each store
-/// is 16 bytes; f32 goes straight out, since a quad's pairs fill a sector.
+/// is 16 bytes. f32 outputs are stored directly, because a quad's pairs fill a sector.
 template <DType kOut, class Tile, int kRowTiles, int kTiles, class Rows>
 __device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTiles][4], uint32_t shared, int first_row,
                                            int lane, int num_rows, const Rows& rows) {
@@ -153,7 +154,7 @@ __device__ __forceinline__ void store_rows(const float (&values)[kRowTiles][kTil
         ptx::st_shared_u32(lanes.piece_address(base, r, n),
                            Element<kOut>::pack(values[r / 2][n][r % 2 * 2], values[r / 2][n][r % 2 * 2 + 1]));
     __syncwarp();
-    constexpr int kRowStores = kTiles;  // 16 bytes each
+    constexpr int kRowStores = kTiles;  // of 16 bytes each
     if constexpr (Rows::even && 32 % kRowStores == 0) {
       constexpr int kPassRows = 32 / kRowStores;
       const int first = first_row + lane / kRowStores, column = lane % kRowStores;

@@ -1,10 +1,10 @@
-/// A [rows][cols] tile of 16-bit elements in shared memory, laid out so that neither the copies that fill it nor the
-/// ldmatrix that reads it meets a bank conflict.
+/// A [rows][cols] tile of 16-bit elements in shared memory. In its layout, neither the copies that fill the tile nor
+/// the ldmatrix that reads it meets a bank conflict.
 ///
-/// Columns are cut into strips of at most kSwizzleBytes, the strips stored one after the other. Within a strip of 2^s
-/// pieces of 16 bytes, piece p of row r stands at p XOR (r * 2^s / 8) mod 2^s: the swizzle of the TMA unit, so that
-/// every 8 rows of one column of pieces touch all 32 banks. A width that is no multiple of the strip ends in narrower
-/// strips (80 = 64 + 16), so that no head dim is padded. Without a swizzle each column of pieces is a strip of its own.
+/// Columns are cut into strips of at most kSwizzleBytes, and the strips are stored one after the other. Within a strip
+/// of 2^s pieces of 16 bytes, piece p of row r stands at p XOR (r * 2^s / 8) mod 2^s. This is the swizzle of the TMA
+/// unit: every 8 rows of one column of pieces touch all 32 banks. A width that is no multiple of the strip ends in
+/// narrower strips (80 = 64 + 16), so no head dim is padded. Without a swizzle, each column of pieces is its own strip.
 #pragma once
 
 #include "ptx/memory.cuh"
@@ -14,13 +14,13 @@ namespace kernelwright::tile {
 template <int kRows, int kCols, int kSwizzleBytes>
 struct SharedTile {
   static constexpr int rows = kRows, cols = kCols;
-  static constexpr int pieces = kCols / 8;  // of 16 bytes, in a row
+  static constexpr int pieces = kCols / 8;  // 16-byte pieces in a row
   static constexpr int bytes = kRows * kCols * 2;
   static_assert(kCols % 16 == 0, "one k-step of the tensor cores is 16 elements");
 
   static constexpr int widest = kSwizzleBytes >= 32 ? kSwizzleBytes / 16 : 1;  // pieces of a full strip
-  static constexpr bool even_strips = pieces % widest == 0;                    // none is narrower
-  static constexpr int strip_bytes = widest * 16;                              // of one row in a full strip
+  static constexpr bool even_strips = pieces % widest == 0;                    // no strip is narrower
+  static constexpr int strip_bytes = widest * 16;                              // bytes of one row in a full strip
 
   /// Whether columns [0, n), [n, 2n), ... are whole full strips, and the bytes from one such group to the next.
   __host__ __device__ static constexpr bool whole_strips(int n) { return even_strips && n % (widest * 8) == 0; }
@@ -49,14 +49,14 @@ struct SharedTile {
     return static_cast<uint32_t>((strip.start * kRows + row * strip.pieces + swizzled) * 16);
   }
 
-  /// Addresses for ldmatrix. A lane reads row `row` + 16 * row_block and piece 2 * step + half. With
-  /// `step` and `row_block` constant, as they are once loops unroll, an address is one XOR with a constant and an
-  /// immediate.
+  /// Addresses for ldmatrix. A lane reads row `row` + 16 * row_block and piece 2 * step + half. Once loops are
+  /// unrolled, `step` and `row_block` are constants, and an address is one XOR with a constant plus an immediate.
   class Fragments {
    public:
     __device__ Fragments(int row, int half) : row_(row), half_(half), lane_(lane_offset(row, half, widest)) {}
 
-    /// The tile at `tile`, aligned to 1024 bytes. Opaque, or the compiler would keep every XOR of a loop in a register.
+    /// The base of the tile at `tile`, aligned to 1024 bytes. It is opaque: otherwise the compiler would keep every XOR
+    /// of a loop in a register.
     __device__ uint32_t base(uint32_t tile) const { return ptx::opaque(tile + lane_); }
 
     __device__ uint32_t address(uint32_t base, int row_block, int step) const {
@@ -69,7 +69,7 @@ struct SharedTile {
     }
 
    private:
-    // 8 rows more leave the XOR as it is: 8 * pieces / 8 is a multiple of `pieces`.
+    // 8 rows further on the XOR stays as it is: 8 * pieces / 8 is a multiple of `pieces`.
     __device__ uint32_t at(uint32_t base, int rows_after, int piece) const {
       const Strip strip = strip_of(piece);
       const int before = strip.start * kRows + rows_after * strip.pieces;  // in units of 16 bytes

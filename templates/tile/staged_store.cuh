@@ -1,6 +1,6 @@
-/// Accumulator rows to global memory by way of shared memory: whole lines of 128 bytes leave a warp, four to an
-/// instruction. Straight from the registers a warp writes eight half lines, and the load-store unit takes as long for a
-/// half as for a whole: short sequences, which store often, feel it.
+/// Accumulator rows to global memory through shared memory: a warp stores whole lines of 128 bytes, four per
+/// instruction. Straight from the registers, a warp would store eight half lines, and the load-store unit takes as long
+/// for a half line as for a whole one. Short sequences store often, so the difference matters for them.
 #pragma once
 
 #include "contract/shared_slab.h"
@@ -9,11 +9,11 @@
 
 namespace kernelwright::tile {
 
-/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of its first row, in slabs
-/// (contract/shared_slab.h) of kRowBytes a row that are kSlabBytes apart. Nobody else touches them.
+/// A warp's 16 rows of a wgmma accumulator. `stage` is the shared address of the warp's first row. Rows lie in slabs
+/// (contract/shared_slab.h) of kRowBytes per row, which are kSlabBytes apart. No other warp touches these rows.
 template <DType kOut, int kColumns, uint32_t kSlabBytes, int kRowBytes = 128>
 class StagedRows {
-  static constexpr int kTiles = kColumns / 8, kLines = (kColumns + 63) / 64;  // of 128 bytes
+  static constexpr int kTiles = kColumns / 8, kLines = (kColumns + 63) / 64;  // lines of 128 bytes
   static constexpr int kPieces = kRowBytes / 16, kSwizzleBytes = kPieces == 1 ? 0 : kRowBytes;
   static_assert(kColumns % 8 == 0, "tiles of 8 columns");
   uint32_t stage_;
@@ -24,8 +24,8 @@ class StagedRows {
 
   __device__ StagedRows(uint32_t stage, uint32_t lane) : stage_(stage), lane_(lane) {}
 
-  /// Registers to shared memory, by stmatrix alone; rows l/4 are times `upper`, rows l/4 + 8 times `lower`. Whoever
-  /// reads them next has yet to meet the other lanes.
+  /// Registers to shared memory, by stmatrix. Rows l/4 are multiplied by `upper`, rows l/4 + 8 by `lower`. Before a
+  /// lane reads them, the lanes must synchronise.
   template <int kCount>
   __device__ __forceinline__ void put(const float (&accumulator)[kCount], float upper, float lower) const {
     const auto word = [&](int tile, int r) {
@@ -33,9 +33,9 @@ class StagedRows {
       const float factor = r == 0 ? upper : lower;
       return Element<kOut>::pack(accumulator[at] * factor, accumulator[at + 1] * factor);
     };
-    // Lanes 8i.. address matrix i: rows 0 to 7, then 8 to 15, of one tile and then of the next.
+    // Lanes 8i.. address matrix i: rows 0 to 7 and then 8 to 15 of one tile, then those of the next tile.
     const uint32_t row = stage_ + lane_ % 16 * kRowBytes;
-    const auto place = [&](int tile) {  // of a pair of tiles, or of a lone one
+    const auto place = [&](int tile) {  // place of a pair of tiles, or of a single tile
       if constexpr (kPieces == 1) {
         return row + (tile + lane_ / 16) * kSlabBytes;
       } else {
@@ -55,10 +55,10 @@ class StagedRows {
     }
   }
 
-  /// The row that this lane stores a part of in a round.
+  /// The row of which this lane stores a part in a round.
   __device__ int row(int round) const { return static_cast<int>(lane_ / 8) + round * kRowsAtOnce; }
 
-  /// That part to `to`, the row in global memory, aligned to 16 bytes.
+  /// Stores this part to `to`, the row in global memory, aligned to 16 bytes.
   __device__ __forceinline__ void store(int round, uint16_t* to, bool exists) const {
     const uint32_t row = static_cast<uint32_t>(this->row(round)), chunk = lane_ % 8;
     const uint32_t from = stage_ + row * kRowBytes + chunk / kPieces * kSlabBytes +
