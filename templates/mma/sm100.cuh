@@ -1,5 +1,5 @@
-/// Products on tcgen05: 128 rows of each CTA, accumulators in tensor memory, one thread issues. Here what attention
-/// multiplies; mma/sm100_slab.cuh has a GEMM's. f32 sums.
+/// Products on tcgen05: 128 rows of each CTA, accumulators in tensor memory, f32 sums. One thread issues them. This
+/// file has the products of attention; mma/sm100_slab.cuh has those of a GEMM.
 #pragma once
 
 #include "contract/shared_slab.h"
@@ -8,13 +8,13 @@
 
 namespace kernelwright::mma {
 
-constexpr int kProductRows = 128;  // of a CTA in an instruction
+constexpr int kProductRows = 128;  // rows of one CTA in an instruction
 
 /// How elements of a type are multiplied.
 template <DType kType>
 struct Operand {
   static constexpr bool is_fp8 = kType == DType::kE4m3 || kType == DType::kE5m2;
-  static constexpr bool is_fp4 = kType == DType::kMxfp4 || kType == DType::kNvfp4;  // two to a byte
+  static constexpr bool is_fp4 = kType == DType::kMxfp4 || kType == DType::kNvfp4;  // two elements to a byte
   static constexpr bool is_block_scaled = is_fp4 || kType == DType::kMxfp8;
   static_assert(is_fp8 || is_block_scaled || kType == DType::kBf16 || kType == DType::kF16 || kType == DType::kTf32);
   static constexpr ptx::MmaKind kind = kType == DType::kMxfp8   ? ptx::MmaKind::kMxf8f6f4
@@ -30,13 +30,12 @@ struct Operand {
                                              : kType == DType::kF16  ? ptx::MmaElement::kF16
                                                                      : ptx::MmaElement::kE4m3;
   static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : kType == DType::kTf32 ? 32 : 16;
-  static constexpr int bytes = bits / 8;                        // not of 4 bits
+  static constexpr int bytes = bits / 8;                        // for elements of 8 bits or more
   static constexpr int step = contract::kStepBytes * 8 / bits;  // elements of an instruction's K
-  static constexpr int scale_block = kType == DType::kNvfp4 ? 16
-                                     : is_block_scaled      ? 32
-                                                            : 0;  // elements of k to a scale
+  static constexpr int scale_block = kType == DType::kNvfp4 ? 16 : is_block_scaled ? 32 : 0;  // elements of k per scale
   static constexpr int scale_bytes_per_step = is_block_scaled ? step / scale_block : 0;
-  static constexpr int scale_atoms = scale_bytes_per_step;  // of 4 scales, that the 4 steps of a slab have
+  static constexpr int scale_atoms = scale_bytes_per_step;  // atoms of 4 scales per row: what the 4 steps of a slab
+                                                            // need
 
   template <int kCtas>
   static constexpr uint32_t instruction(uint32_t n, bool b_mn_major) {
@@ -49,7 +48,7 @@ struct Operand {
   }
 };
 
-/// Of an operand at `address`, with the strides of its contract::SharedSlab.
+/// The descriptor of an operand at `address`, with the strides of its contract::SharedSlab.
 template <int kSwizzleBytes>
 __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address, uint32_t leading_bytes,
                                                         uint32_t stride_bytes) {
@@ -60,25 +59,25 @@ __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address, uint32
   return descriptor.bits(address);
 }
 
-/// S = Q K^T: both K-major in slabs. kCtas 2: each CTA of the pair has 128 rows of Q and half of the
-/// keys in its shared memory, at the same addresses, and gets its rows' scores of all keys. The last kRope of kDepth
-/// columns are rotary: of a type of their own, in slabs behind the others'.
+/// S = Q K^T: both operands K-major in slabs. kCtas 2: each CTA of the pair has 128 rows of Q and half of the keys in
+/// its shared memory, at the same addresses. It gets its rows' scores of all keys. The last kRope of kDepth columns are
+/// rotary: they have their own type, in slabs after the others.
 template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kCtas = 1, DType kRopeType = DType::kBf16,
           int kRope = 0>
 struct ScoreProduct {
   using Type = Operand<kType>;
   using RopeType = Operand<kRopeType>;
   static constexpr int kSteps = (kDepth - kRope + Type::step - 1) / Type::step;  // columns past the depth are zeros
-  // Steps follow each other in groups: those of a slab, or where a step takes several slabs, one.
+  // Steps come in groups. A group is the steps of one slab, or one step if the step takes several slabs.
   static constexpr int kGroupSlabs = contract::slabs_of_step(kSwizzleBytes);
   static constexpr int kGroupSteps = kGroupSlabs * contract::slab_width(kSwizzleBytes) / contract::kStepBytes;
-  static constexpr int kPlainGroups = (kSteps + kGroupSteps - 1) / kGroupSteps;  // ahead of the rotary ones
+  static constexpr int kPlainGroups = (kSteps + kGroupSteps - 1) / kGroupSteps;  // before the rotary groups
   static constexpr int kRopeSteps = (kRope + RopeType::step - 1) / RopeType::step;
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kKeys, false);
   static constexpr uint32_t kRopeInstruction = RopeType::template instruction<kCtas>(kKeys, false);
 
-  /// Slabs [kFirstSlab, kFirstSlab + kCount). `queries` is where the tile's first slab begins, `keys` where slab
-  /// kFirstSlab of the keys does. Slab 0 overwrites what `scores` holds.
+  /// Slabs [kFirstSlab, kFirstSlab + kCount). `queries` is the start of the tile's first slab, `keys` the start of slab
+  /// kFirstSlab of the keys. Slab 0 overwrites `scores`.
   template <int kFirstSlab, int kCount>
   __device__ __forceinline__ static void issue(uint32_t scores, uint32_t queries, uint32_t keys) {
     static_assert(kFirstSlab % kGroupSlabs == 0 && kCount % kGroupSlabs == 0, "whole steps");
@@ -105,17 +104,17 @@ struct ScoreProduct {
   }
 };
 
-/// O += P V: P in tensor memory, keys side by side in 32 bits of a column; V [keys][depth] in slabs, read as an
-/// MN-major operand. kCtas 2: each CTA of the pair has half of kColumns, of all keys, and gets its rows' outputs of all
-/// columns.
+/// O += P V. P is in tensor memory, its keys side by side within the 32 bits of a column. V is [keys][depth] in slabs,
+/// read as an MN-major operand. kCtas 2: each CTA of the pair has half of kColumns, for all keys, and gets its rows'
+/// outputs of all columns.
 template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kCtas = 1>
 struct OutputProduct {
   using Type = Operand<kType>;
   static constexpr int kStep = 16 * kCtas, kColumns = (kDepth + kStep - 1) / kStep * kStep;  // zeros past the depth
   static constexpr uint32_t kInstruction = Type::template instruction<kCtas>(kColumns, true);
 
-  /// Keys [kFirst, kFirst + kCount) of a tile that comes in shares of kShareKeys, all of them in the share that begins
-  /// at `values`; the first step overwrites the output unless it `accumulates`.
+  /// Keys [kFirst, kFirst + kCount) of a tile that arrives in shares of kShareKeys. All of these keys lie in the share
+  /// that begins at `values`. Unless `accumulates`, the first step overwrites the output.
   template <int kFirst, int kCount, int kShareKeys = kKeys>
   __device__ __forceinline__ static void issue(uint32_t output, uint32_t probabilities, uint32_t values,
                                                bool accumulates) {

@@ -1,5 +1,5 @@
-/// The products of a GEMM on tcgen05, a slab of k at a time: 128 rows of each CTA, all columns of the tile, and with
-/// block-scaled formats the slab's scales, which the issuing thread copies to tensor memory ahead of them.
+/// The products of a GEMM on tcgen05, a slab of k at a time: 128 rows of each CTA and all columns of the tile. With
+/// block-scaled formats the issuing thread first copies the slab's scales to tensor memory.
 #pragma once
 
 #include "contract/shared_slab.h"
@@ -8,7 +8,7 @@
 
 namespace kernelwright::mma {
 
-/// A and B in shared memory, slabs as contract/shared_slab.h has them. kCtas 2: each CTA of the pair has 128 rows of A
+/// A and B in shared memory, in the slabs of contract/shared_slab.h. kCtas 2: each CTA of the pair has 128 rows of A
 /// and half of B's kColumns, at the same addresses.
 template <DType kA, DType kB, int kColumns, int kCtas, bool kAMnMajor, bool kBMnMajor, int kSlabBytes,
           int kSwizzleBytes>
@@ -34,18 +34,18 @@ struct SlabProduct {
     return descriptor.bits();
   }
 
-  /// Where a slab's scales are, or are to be: addresses of tensor memory, lane 0.
+  /// Places of a slab's scales: addresses of tensor memory, lane 0.
   struct Scales {
     uint32_t a, b;
-    uint32_t first;  // of b's columns: where the tile begins within its atoms, in steps of 32 rows
+    uint32_t first;  // for b's columns: where the tile begins within its atoms, in steps of 32 rows
   };
 
-  /// Scales from shared memory, [column atoms][atoms of k][512 bytes] of B, to where the products find them. What reads
-  /// those before them has been issued by the same thread.
+  /// Copies scales from shared memory, [column atoms][atoms of k][512 bytes] for B, to where the products read them.
+  /// The products that read the previous scales there must have been issued by the same thread.
   __device__ __forceinline__ static void copy_scales(const Scales& to, uint32_t a, uint32_t b) {
     ptx::SharedDescriptor rows{};
     rows.swizzle = ptx::MmaSwizzle::kNone;
-    rows.stride_bytes = 8 * 16;  // 8 rows of 16 bytes behind the other
+    rows.stride_bytes = 8 * 16;  // 8 rows of 16 bytes follow each other
 #pragma unroll
     for (uint32_t atom = 0; atom < TypeA::scale_atoms; ++atom) {
       ptx::tcgen05_cp_32x128b_warpx4<kCtas>(to.a + atom * kAtomColumns, rows.bits(a + atom * kScaleAtomBytes));
@@ -66,7 +66,7 @@ struct SlabProduct {
       const uint64_t left = rows + a_slab.step_offset(i) / 16, right = columns + b_slab.step_offset(i) / 16;
       const uint32_t adds = i > 0 ? 1 : accumulate;
       if constexpr (kScaled) {
-        // Four scales of a row are a cell: a step begins at one of its bytes.
+        // Four scales of a row are a cell. A step begins at one byte of a cell.
         const uint32_t byte = i * TypeA::scale_bytes_per_step, atom = byte / 4, id = byte % 4;
         ptx::tcgen05_mma_scaled_ss<kKind, TypeA::scale_block, kCtas>(
             sums, left, right, contract::with_scale_ids(instruction(), id, id), scales.a + atom * kAtomColumns,

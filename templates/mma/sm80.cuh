@@ -1,4 +1,4 @@
-/// Tile products on mma.sync: sm_80 and every architecture since.
+/// Tile products on mma.sync: sm_80 and every later architecture.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -6,7 +6,7 @@
 
 namespace kernelwright::mma {
 
-/// c += a b for one m16n8k16, operands f16 or bf16.
+/// c += a b for one m16n8k16; operands are f16 or bf16.
 template <DType kDType>
 __device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kDType == DType::kF16) {
@@ -16,7 +16,8 @@ __device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_
   }
 }
 
-/// c += a b for 32 bytes of k: m16n8k16 of f16 or bf16, both alike, or m16n8k32 of fp8, each e4m3 or e5m2 (sm_89).
+/// c += a b for 32 bytes of k: m16n8k16 with both operands f16 or both bf16, or m16n8k32 with fp8 operands, each e4m3
+/// or e5m2 (sm_89).
 template <DType kA, DType kB>
 __device__ __forceinline__ void multiply_accumulate_of(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kA == DType::kE4m3 || kA == DType::kE5m2)

@@ -8,9 +8,9 @@
 
 namespace kernelwright::mma {
 
-/// scores = Q K^T: both K-major in slabs (contract/shared_slab.h). `queries` is the address of the warpgroup's first
-/// row in the first slab of a tile of kQueryRows. K comes in kStages shares of its slabs, and this is share kStage of
-/// the sum: `keys` is where that share of a tile of kKeys begins. The last share leaves one group in flight.
+/// scores = Q K^T: both operands K-major in slabs (contract/shared_slab.h). `queries` is the address of the warpgroup's
+/// first row in the first slab of a tile of kQueryRows. K arrives in kStages shares of its slabs; this call multiplies
+/// share kStage. `keys` is where this share of a tile of kKeys begins. The last share leaves one group in flight.
 template <DType kType, int kDepth, int kQueryRows, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_t queries, uint32_t keys) {
   constexpr int kRowBytes = contract::padded_depth(kDepth, kSwizzleBytes) * 2;
@@ -21,8 +21,8 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
   constexpr int kAllSteps = (kDepth + 15) / 16;  // columns past the depth are zeros
   constexpr int kStageSteps = kK.steps(), kFirst = kStage * kStageSteps;
   constexpr int kSteps = kStage + 1 < kStages ? kStageSteps : kAllSteps - kFirst;
-  // Four steps at once are evenly spaced: all in one slab, or each in slabs of its own. A slab of 64 bytes has two; and
-  // a share that begins within four steps of Q goes by single ones.
+  // Four steps can be issued at once if they are evenly spaced: all in one slab, or each in its own slabs. A slab of 64
+  // bytes has only two steps. A share whose first step is no multiple of four also goes by single steps.
   constexpr int kAtOnce = kSwizzleBytes == 64 || kFirst % 4 != 0 ? kSteps + 1 : 4;
   constexpr int kQueryStep = kQ.step_offset(1) / 16, kKeyStep = kK.step_offset(1) / 16;
 #pragma unroll
@@ -37,9 +37,9 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint32_
   if constexpr (kStage + 1 == kStages) ptx::wgmma_commit_group();
 }
 
-/// output += P V, or = P V where `accumulate` is false: P from registers, V [keys][depth] in slabs, read as an MN-major
-/// operand. V comes in kStages shares of its keys, and this is share kStage of the sum, whose keys begin at `values`.
-/// The last share leaves one group in flight.
+/// output += P V, or = P V if `accumulate` is false. P comes from registers; V is [keys][depth] in slabs, read as an
+/// MN-major operand. V arrives in kStages shares of its keys; this call multiplies share kStage, whose keys begin at
+/// `values`. The last share leaves one group in flight.
 template <DType kType, int kDepth, int kKeys, int kSwizzleBytes, int kStage = 0, int kStages = 1>
 __device__ __forceinline__ void issue_output(float (&output)[kDepth / 2],
                                              const uint32_t (&probabilities)[kKeys / 16][4], uint32_t values,
