@@ -1,4 +1,4 @@
-/// ALiBi (arXiv:2108.12409): slope[head] * (key - the query's diagonal key) joins each score.
+/// ALiBi (arXiv:2108.12409): slope[head] * (key - the query's diagonal key) is added to each score.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -6,9 +6,9 @@
 
 namespace kernelwright::policy {
 
-/// The slope of a query head: the launch's or, if it gives none, the geometric series of the paper. For n heads, a
-/// power of two, that is 2^(-8 (head + 1) / n); heads past the largest power of two take every other slope of twice as
-/// many.
+/// The slope of a query head: the launch's or, if the launch gives none, the geometric series of the paper. For n
+/// heads, n a power of two, the slope is 2^(-8 (head + 1) / n). Heads past the largest power of two take every other
+/// slope of the series for twice as many heads.
 __device__ inline float alibi_slope(const contract::AttentionParams& params, int head) {
   if (params.alibi_slopes != nullptr) return params.alibi_slopes[head];
   const int n = 1 << (31 - __clz(params.q_heads));
@@ -16,8 +16,8 @@ __device__ inline float alibi_slope(const contract::AttentionParams& params, int
   return ptx::ex2_approx_ftz(static_cast<float>(-step) * (4.f / static_cast<float>(n)));
 }
 
-/// A thread's rows of a tile, kRows of them: row r lies r / 2 * 16 + r % 2 * 8 behind its first. Rows of one head need
-/// two registers in all, those of packed heads two each.
+/// A thread's rows of a tile, kRows of them: row r lies r / 2 * 16 + r % 2 * 8 rows after the first. Rows of one head
+/// need two registers in all; rows of packed heads need two each.
 template <bool kPackGqa, int kRows>
 class AlibiRows {
   static constexpr int kKept = kPackGqa ? kRows : 1;
@@ -35,7 +35,7 @@ class AlibiRows {
     }
   }
   __device__ float slope(int r) const { return slope_[kPackGqa ? r : 0]; }
-  /// The bias of row r at `key`. The distance is a whole number: nothing of it is lost, however long the sequence.
+  /// The bias of row r at `key`. The distance is an integer, so it is exact however long the sequence is.
   __device__ float at(int r, int key) const {
     return slope(r) * static_cast<float>(key - (kPackGqa ? own_[r] : own_[0] + step(r)));
   }

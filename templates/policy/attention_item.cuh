@@ -1,4 +1,4 @@
-/// A work item of the attention kernels: which rows of which sequence and head a CTA owns, and where their operands
+/// A work item of the attention kernels: the rows of the sequence and head that a CTA owns, and where their operands
 /// lie.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace kernelwright::policy {
 
-/// The order in which block indices are handed tiles. (Sequence, head) pairs go in sections of params.head_section, so
-/// that the keys of a section stay in the L2; within a section the last query tiles come first, because under a causal
-/// mask they are the longest, and the pairs of a section run side by side.
+/// The order in which block indices map to tiles. (Sequence, head) pairs come in sections of params.head_section, so
+/// that the keys of a section stay in the L2. Within a section the last query tiles come first, because under a causal
+/// mask they are the longest. The pairs of a section run side by side.
 struct TileCoord {
   int m_block, head, batch, split;
   __device__ TileCoord(int m_block, int head, int batch) : m_block(m_block), head(head), batch(batch), split(0) {}
@@ -33,9 +33,9 @@ struct TileCoord {
   }
 };
 
-/// Rows [start, start + count) of a ragged tensor of `tokens` rows, of which `offsets` has the ends for each sequence.
-/// Whatever the offsets are, these are rows that there are: an offset below 0 or past the end counts as the end, and a
-/// sequence that ends before it begins has none.
+/// Rows [start, start + count) of a ragged tensor of `tokens` rows; `offsets` has the ends for each sequence. Whatever
+/// the offsets are, these rows exist: an offset below 0 or past the end counts as the end, and a sequence that ends
+/// before it begins has no rows.
 struct RaggedRows {
   int start, count;
   __device__ RaggedRows(const int32_t* offsets, int batch, int tokens)
@@ -47,20 +47,20 @@ struct RaggedRows {
   }
 };
 
-/// Those of all `batch` sequences.
+/// The rows of all `batch` sequences.
 __device__ inline RaggedRows all_rows(const int32_t* offsets, int batch, int tokens) {
   return {offsets[0], offsets[batch], tokens};
 }
 
-/// Ragged queries of a sequence: those behind q_len are not computed, for the launch was not made for them.
+/// The ragged queries of a sequence. Queries from q_len on are not computed, because the launch was not sized for them.
 __device__ inline RaggedRows ragged_queries(const contract::AttentionParams& params, int batch) {
   RaggedRows rows(params.q_offsets, batch, params.q_tokens);
   rows.count = min(rows.count, params.q_len);
   return rows;
 }
 
-/// Lengths of one sequence, and the offsets of its first query and key in ragged tensors: bounded by what the tensors
-/// have, whatever device memory says.
+/// Lengths of one sequence, and the offsets of its first query and key in ragged tensors. They stay within the tensors,
+/// whatever device memory says.
 template <QLayout kQLayout, KvLayoutKind kKvLayout, CacheLength kCacheLength>
 struct Sequence {
   int q_len, kv_len;
@@ -75,7 +75,7 @@ struct Sequence {
       const RaggedRows rows(params.kv_offsets, batch, params.kv_tokens);
       kv_start = rows.start;
       kv_len = rows.count;
-    } else if constexpr (kCacheLength == CacheLength::kPrompt) {  // the queries' own keys lie behind those of the cache
+    } else if constexpr (kCacheLength == CacheLength::kPrompt) {  // the queries' own keys lie after those of the cache
       kv_len = min(max(min(params.kv_lengths[batch], params.kv_len - q_len), 0) + q_len, params.kv_len);
     } else if (params.kv_lengths != nullptr) {
       kv_len = max(min(params.kv_lengths[batch], params.kv_len), 0);
@@ -83,10 +83,10 @@ struct Sequence {
   }
 };
 
-/// Rows of a tile: query and head of row r. With packed heads the kGroup query heads of one KV head are neighbours.
+/// Rows of a tile: query and head of row r. With packed heads, the kGroup query heads of one KV head are neighbours.
 template <bool kPackGqa, int kGroup>
 struct RowMap {
-  int head;  // query head, or KV head if packed
+  int head;  // query head, or KV head if heads are packed
   __device__ static int query(int row) { return kPackGqa ? row / kGroup : row; }
   __device__ static int head_in_group(int row) { return kPackGqa ? row % kGroup : 0; }
   __device__ int q_head(int row) const { return kPackGqa ? head * kGroup + row % kGroup : head; }
@@ -102,18 +102,18 @@ struct TileRows {
   const contract::Strides& strides;
   const WorkItemT& item;
   __device__ StorageT* row(int row) const { return tensor + item.offset(strides, row); }
-  __device__ int64_t step() const { return strides.token; }  // from row to row, if even
+  __device__ int64_t step() const { return strides.token; }  // from row to row, if rows are evenly spaced
 };
 
-/// All of it. Cheap enough to derive twice: an epilogue that starts from an opaque block index holds no register across
-/// the loop over keys.
+/// The whole work item. It is cheap enough to derive twice: an epilogue that derives it from an opaque block index
+/// holds no register across the loop over keys.
 template <QLayout kQLayout, KvLayoutKind kKvLayout, CacheLength kCacheLength, bool kPackGqa, int kGroup, int kBlockM>
 struct WorkItem {
   TileCoord coord;
   Sequence<kQLayout, kKvLayout, kCacheLength> sequence;
   RowMap<kPackGqa, kGroup> row_map;
   int first_row;
-  int num_rows;  // of this tile; 0 or less: a shorter sequence of a ragged batch ends before it
+  int num_rows;  // of this tile; 0 or less: a shorter sequence of a ragged batch ends before this tile
   __device__ WorkItem(const contract::AttentionParams& params, unsigned block_index)
       : WorkItem(params, TileCoord(params, kPackGqa ? params.kv_heads : params.q_heads, block_index)) {}
   __device__ WorkItem(const contract::AttentionParams& params, TileCoord where)
@@ -136,7 +136,8 @@ struct WorkItem {
     if constexpr (kQLayout == QLayout::kRagged) return token(row) * params.q_heads + q_head(row);
     return (static_cast<int64_t>(coord.batch) * params.q_heads + q_head(row)) * params.q_len + query(row);
   }
-  /// Rows of each part of split keys, [batch * q_len or tokens, q_heads]; and which of them a row of the tile is.
+  /// Number of rows of each part of split keys, [batch * q_len or tokens, q_heads], and the index there of a row of the
+  /// tile.
   __device__ static int64_t partial_rows(const contract::AttentionParams& params) {
     const int64_t tokens =
         kQLayout == QLayout::kRagged ? params.q_tokens : static_cast<int64_t>(params.batch) * params.q_len;

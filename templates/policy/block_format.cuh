@@ -1,5 +1,5 @@
-/// The block-scaled formats as quantisers see them: the scale of a block from its largest magnitude, and what brings a
-/// value to the scale of elements. verify/formats/block_formats.h defines them for the host, to the bit.
+/// The block-scaled formats for quantisers: the scale of a block from its largest magnitude, and the factor that brings
+/// a value to the scale of elements. verify/formats/block_formats.h defines the formats for the host, to the bit.
 #pragma once
 
 #include "contract/integers.h"
@@ -18,19 +18,20 @@ struct BlockFormat {
   static constexpr uint32_t kInfinity = 0x7f800000;
   static constexpr int kLargestExponent = kFormat == DType::kMxfp8 ? 8 : 2;  // floor(log2) of the largest element
 
-  /// The scale byte of a block, of the bits of its largest magnitude: those of infinity or NaN where one is not finite.
+  /// The scale byte of a block, from the bits of its largest magnitude. If a value is not finite, these are the bits of
+  /// infinity or NaN.
   __device__ __forceinline__ static uint32_t scale(uint32_t absmax) {
     if (absmax >= kInfinity) return kNanScale;
     if constexpr (kIsNvfp4) {
       return tile::e4m3_pair<kArch>(__fdiv_rn(__uint_as_float(absmax), 6.f), 0.f) & 0xff;
     } else {
-      // The exponent as f32 has it, of subnormals 0, whose scale is the smallest one in any case.
+      // The exponent as f32 stores it. Subnormals have 0; their scale is the smallest one in any case.
       const int exponent = static_cast<int>(absmax >> 23) - kLargestExponent;
       return exponent > 0 ? static_cast<uint32_t>(exponent) : 0;
     }
   }
 
-  /// Eight values of a block with that scale as elements, in order: element_bits / 4 words.
+  /// Eight values of a block with this scale as elements, in order: element_bits / 4 words.
   __device__ __forceinline__ static void elements(const float (&values)[8], uint32_t scale_byte,
                                                   uint32_t (&words)[element_bits / 4]) {
     if (scale_byte == kNanScale || (kIsNvfp4 && scale_byte == 0)) {
@@ -42,7 +43,7 @@ struct BlockFormat {
     for (int i = 0; i < 8; ++i) {
       if constexpr (kIsNvfp4)
         scaled[i] = __fdiv_rn(values[i], tile::ue4m3_value(scale_byte));
-      else  // exact but where the result is less than half of any element
+      else  // exact, except where the result is less than half of any element
         scaled[i] = values[i] * __uint_as_float((254 - scale_byte) << 23);
     }
     if constexpr (element_bits == 8) {

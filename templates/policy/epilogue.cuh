@@ -1,5 +1,5 @@
-/// What a GEMM does to its sums before they are rounded: functions of one f32. All are free of branches, and right to
-/// f32's last bits where the result is not close to 0 by cancellation of the argument.
+/// What a GEMM does to its sums before they are rounded: functions of one f32. All are free of branches. They are right
+/// to f32's last bits, except where cancellation in the argument brings the result close to 0.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -9,14 +9,14 @@ namespace kernelwright::policy {
 
 constexpr float kLog2E = 1.44269504f;
 
-/// x / (1 + exp(-2u)), so x times the logistic function of 2u: silu with u = x / 2, gelu_tanh with another u.
+/// x / (1 + exp(-2u)), that is, x times the logistic function of 2u: silu with u = x / 2, gelu_tanh with another u.
 __device__ __forceinline__ float gated(float x, float minus_2u_log2e) {
   return x * ptx::rcp_approx_ftz(1 + ptx::ex2_approx_ftz(minus_2u_log2e));
 }
 
-/// The normal distribution's mass beyond x >= 0. With t = 1 / (1 + 0.3 x), exp(x^2 / 2) times it is a polynomial of t
-/// without constant term to a relative 1.3e-7: coefficients by Remez' exchange over x in [0, 13.5], past which the mass
-/// is no normal f32.
+/// The mass of the normal distribution beyond x >= 0. With t = 1 / (1 + 0.3 x), exp(x^2 / 2) times the mass is a
+/// polynomial of t without constant term, to a relative error of 1.3e-7. The coefficients come from Remez' exchange
+/// over x in [0, 13.5]; beyond, the mass is no normal f32.
 __device__ __forceinline__ float normal_tail(float x) {
   constexpr float kCoefficients[] = {0.035931723f, -0.158275954f, 0.208206533f, -0.0553937858f,
                                      0.129469171f, 0.099637501f,  0.120798357f, 0.11962639f};
@@ -30,11 +30,11 @@ __device__ __forceinline__ float normal_tail(float x) {
 template <Activation kActivation>
 __device__ __forceinline__ float activated(float x) {
   if constexpr (kActivation == Activation::kRelu) {
-    return x < 0 ? 0 : x;  // NaN stays
+    return x < 0 ? 0 : x;  // NaN stays NaN
   } else if constexpr (kActivation == Activation::kSilu) {
     return gated(x, x * -kLog2E);
   } else if constexpr (kActivation == Activation::kGelu) {
-    const float magnitude = fabsf(x);  // x times the mass below x
+    const float magnitude = fabsf(x);  // x times the mass of the distribution below x
     return fmaf(-magnitude, normal_tail(magnitude), x < 0 ? 0 : x);
   } else if constexpr (kActivation == Activation::kGeluTanh) {
     constexpr float kLinear = -2 * 0.797884561f * kLog2E;  // sqrt(2 / pi)

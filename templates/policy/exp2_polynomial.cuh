@@ -1,16 +1,16 @@
-/// 2^x without the special function unit, which on Blackwell is what a softmax waits for: its multipliers are twice as
-/// fast as Hopper's and its exponentials are not.
+/// 2^x without the special function unit, the bottleneck of a softmax on Blackwell: Blackwell multiplies twice as fast
+/// as Hopper, but computes exponentials no faster.
 #pragma once
 
 #include "contract/integers.h"
 
 namespace kernelwright::policy {
 
-/// 2^x for x <= 126, within 3e-6 of the value; 0 for x <= -127. The whole part goes into the exponent, and a polynomial
-/// does the rest: the minimax one of degree 4 on [0, 1) that is 1 at 0. FlashAttention-4 has one of degree 3, which is
-/// 9e-5 off, and always to the same side: an LSE shows it.
+/// 2^x for x <= 126, within a relative 3e-6; 0 for x <= -127. The integer part goes into the exponent. The rest is a
+/// polynomial: the minimax polynomial of degree 4 on [0, 1) that is 1 at 0. The polynomial of FlashAttention-4 has
+/// degree 3. Its error is 9e-5, always to the same side, and an LSE shows it.
 __device__ __forceinline__ float exp2_polynomial(float x) {
-  constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: an f32 of that size counts in ones
+  constexpr float kMagic = 12582912.f;  // 1.5 * 2^23: the last bit of such an f32 is worth 1
   x = fmaxf(x, -127.f);
   const float whole = __fadd_rd(x, kMagic), rest = x - (whole - kMagic);
   float power = fmaf(0.0134266843f, rest, 0.0522424742f);

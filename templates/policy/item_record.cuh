@@ -1,5 +1,5 @@
-/// What the loading warp works out of a work item and tells the warps that multiply, through shared memory: divisions
-/// by run-time numbers cost hundreds of cycles, and one thread has them to spare.
+/// What the loading warp computes about a work item and passes to the multiplying warps through shared memory.
+/// Divisions by run-time numbers cost hundreds of cycles, and one thread has these cycles to spare.
 #pragma once
 
 #include "policy/attention_item.cuh"
@@ -8,30 +8,31 @@
 
 namespace kernelwright::policy {
 
-/// 64 bytes, four vectors. Readers take the part that they need when they need it: the loop over keys has no registers
-/// to carry the rest.
+/// 64 bytes, four vectors. A reader takes each part when it needs the part: the loop over keys has no registers for the
+/// others.
 struct alignas(16) ItemRecord {
-  // Key tiles, as TileList has them: none if no key is seen. end < 0: there is no further item.
+  // Key tiles, as in TileList: none if the item sees no key. end < 0: there is no further item.
   struct alignas(16) Walk {
     int begin, end, full_begin, full_end;
     __device__ bool is_partial(int tile) const { return tile < full_begin || tile >= full_end; }
   } walk;
-  // What the mask starts from, keys counted as the tiles are. first_row counts queries, or queries and heads if packed.
+  // Where the mask starts; keys are counted as tiles are. first_row counts queries, or queries and heads if heads are
+  // packed.
   struct alignas(16) Rows {
     int first_row, head, kv_len, diagonal;
   } rows;
   struct alignas(16) Target {
-    int64_t output;  // elements from o to the tile's first row
-    int64_t lse;     // index of its LSE
+    int64_t output;  // elements from the start of o to the tile's first row
+    int64_t lse;     // index of the first row's LSE
   } target;
   int num_rows;
-  int last_keys;  // keys of the last tile that are the sequence's; what lies behind them may be anything
-  // What policy/open_scores.cuh asks beyond `rows`: written and read where a Spec has it.
-  int batch, origin;  // the key that tiles are counted from
+  int last_keys;  // keys of the last tile that belong to the sequence; memory behind them may hold anything
+  // What policy/open_scores.cuh needs beyond `rows`. Written and read only if the Spec has open scores.
+  int batch, origin;  // the key from which tiles are counted
 };
 static_assert(sizeof(ItemRecord) == 64, "kItemBytes");
 
-/// `origin`: the key that tiles are counted from. kOpen: the Spec has policy/open_scores.cuh.
+/// `origin`: the key from which tiles are counted. kOpen: whether the Spec uses policy/open_scores.cuh.
 template <int kBlockN, bool kOpen, class WorkItemT>
 __device__ __forceinline__ ItemRecord describe(const contract::AttentionParams& params, const WorkItemT& work,
                                                const TileList& tiles, int origin) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ void post(uint32_t address, const ItemRecord& record)
   for (int i = 0; i < 4; ++i) ptx::st_shared_v4(address + 16 * i, words[i]);
 }
 
-/// A posted record, read in parts.
+/// A posted record, which is read in parts.
 struct PostedItem {
   uint32_t address;
   __device__ ItemRecord::Walk walk() const { return part<ItemRecord::Walk>(0); }

@@ -1,4 +1,4 @@
-/// Which key tiles a work item walks, and from which key they are counted.
+/// Which key tiles a work item walks, and the key from which tiles are counted.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -7,8 +7,8 @@
 
 namespace kernelwright::policy {
 
-/// Key tiles of an item, counted from `origin`: none if a shorter sequence of a ragged batch ends before it, or no key
-/// is seen.
+/// Key tiles of an item, counted from `origin`. There are none if a shorter sequence of a ragged batch ends before the
+/// item, or if the item sees no key.
 struct ItemTiles {
   TileList list;
   int origin;
@@ -16,10 +16,10 @@ struct ItemTiles {
   __device__ int count() const { return list.end - list.begin; }
 };
 
-/// Under a window, tiles begin with the first key that the item sees: a window of 128 keys and a few queries are then
-/// two tiles of 80 and not three. Where keys come in boxes of kBoxRows of a page they begin with a box; under a chunked
-/// mask with a chunk, so that chunks can be counted from there; and with key 0 if a box and a chunk do not begin
-/// together. kChunk: 1 unless the mask is chunked.
+/// Under a window, tiles begin with the first key that the item sees: a window of 128 keys with a few queries then
+/// takes two tiles of 80, not three. Tiles have to begin with a box where keys come in boxes of kBoxRows of a page.
+/// Under a chunked mask they begin with a chunk, so that chunks can be counted from there. If a box and a chunk do not
+/// begin together, tiles begin with key 0. kChunk: 1 unless the mask is chunked.
 template <int kBlockN, int kBoxRows, int kChunk, class MaskT, class WorkItemT>
 __device__ __forceinline__ ItemTiles item_tiles(const contract::AttentionParams& params, const WorkItemT& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};

@@ -1,6 +1,6 @@
-/// Which work items a persistent CTA takes, and in what order: one thread of the CTA walks them and tells the rest. The
-/// CTAs of a cluster take the same items: one is then kCluster neighbouring query tiles, and a tile's place in this
-/// file (m_block, m_chunk, laps) counts them together.
+/// Which work items a persistent CTA takes, and in what order. One thread of the CTA walks the items and tells the
+/// others. The CTAs of a cluster take the same items: an item is then kCluster neighbouring query tiles, and positions
+/// in this file (m_block, m_chunk, laps) count these tiles as one.
 #pragma once
 
 #include "contract/attention_sm90.h"
@@ -10,28 +10,28 @@
 
 namespace kernelwright::policy {
 
-/// Items by length, the index-th of `pairs` (batch, head) pairs of `m_blocks` query tiles each.
+/// Items ordered by length: the index-th item of `pairs` (batch, head) pairs with `m_blocks` query tiles each.
 ///
-/// Under a causal mask the last query tiles are the longest. `m_chunk` of them of one pair stand side by side, then as
-/// many of the next pair, and once all pairs have been seen the next m_chunk tiles: few enough that items still come by
-/// length, and enough that several CTAs read the same keys at the same time, which halves what the memory has to give.
-/// Without a mask m_chunk is all tiles: pair after pair.
+/// Under a causal mask the last query tiles are the longest. `m_chunk` tiles of one pair come first, then as many of
+/// the next pair. After all pairs, the next m_chunk tiles follow. m_chunk is small enough that items still come by
+/// length. It is large enough that several CTAs read the same keys at the same time, which halves the traffic to
+/// memory. Without a mask m_chunk is all tiles: the pairs come one after another.
 struct ItemPlace {
   unsigned m_block, pair;
   __device__ ItemPlace(unsigned index, unsigned pairs, unsigned m_blocks, unsigned m_chunk) {
-    const unsigned above = index / (pairs * m_chunk) * m_chunk;  // tiles of each pair that come before
-    const unsigned chunk = min(m_chunk, m_blocks - above);       // the last may be short
+    const unsigned above = index / (pairs * m_chunk) * m_chunk;  // tiles of each pair that come before this chunk
+    const unsigned chunk = min(m_chunk, m_blocks - above);       // the last chunk may be short
     const unsigned rest = index - above * pairs;
     pair = rest / chunk;
     m_block = m_blocks - 1 - above - rest % chunk;
   }
 };
 
-/// All items that the longest sequence has, of each sequence.
+/// All items: every sequence gets as many items as the longest one.
 template <int kCluster>
 class AllItems {
   const contract::HopperAttentionParams& params_;
-  int heads_;  // that items count: query heads, or KV heads if packed
+  int heads_;  // heads that items count: query heads, or KV heads if heads are packed
 
  public:
   __device__ AllItems(const contract::HopperAttentionParams& params, int heads) : params_(params), heads_(heads) {}
@@ -45,14 +45,14 @@ class AllItems {
   }
 };
 
-/// From an item of one lap to that of the next, for `self` of `walkers`: place b of one is place walkers - 1 - b of the
-/// other. back: from a lap that runs backwards.
+/// Steps from an item of one lap to the item of the next, for walker `self` of `walkers`: place b of one lap is place
+/// walkers - 1 - b of the next. back: from a lap that runs backwards.
 __device__ __forceinline__ unsigned next_lap(bool back, unsigned self, unsigned walkers) {
   return back ? 1 + 2 * self : 2 * (walkers - self) - 1;
 }
 
-/// Items come in laps of one per CTA, and every other lap runs backwards: whoever had the longest item of a lap has the
-/// shortest of the next, so that all CTAs end together without a counter in memory.
+/// Items come in laps of one per CTA, and every other lap runs backwards. The CTA with the longest item of a lap has
+/// the shortest item of the next, so all CTAs end together without a counter in memory.
 template <int kCluster>
 class ItemWalk {
   AllItems<kCluster> items_;
@@ -66,7 +66,7 @@ class ItemWalk {
   __device__ ItemWalk(const contract::HopperAttentionParams& params, int heads)
       : items_(params, heads), item_(self()) {}
 
-  /// False past the last item; else where the item lies, and on to the next.
+  /// False past the last item. Otherwise sets the item's place and steps to the next item.
   __device__ bool next(TileCoord& coord) {
     if (item_ >= items_.count()) return false;
     coord = items_.at(item_);
@@ -75,11 +75,11 @@ class ItemWalk {
     return true;
   }
 
-  /// Before the last copies of an item are issued: now is the time to find out about the next.
+  /// Called before the last copies of an item are issued: the moment to ask for the next item.
   __device__ void look_ahead() {}
 };
 
-/// Of ragged queries only the tiles that there are, sequence after sequence.
+/// For ragged queries: only the tiles that exist, sequence after sequence.
 template <class RowMapT, int kBlockM, int kCluster>
 class RaggedItems {
   const contract::AttentionParams& params_;
@@ -104,7 +104,7 @@ class RaggedItems {
     return items;
   }
 
-  /// Goes to the sequence that has item_, and says how many tiles each of its heads has.
+  /// Goes to the sequence that contains item_, and returns how many tiles each of its heads has.
   __device__ int find() {
     while (item_ < begin_) begin_ -= tiles(--batch_) * heads_;
     int count = tiles(batch_);
@@ -117,14 +117,14 @@ class RaggedItems {
   __device__ int heads() const { return heads_; }
 };
 
-/// Ragged queries, in the order of the batch. Every other CTA walks its items backwards: where a batch begins with long
-/// chunks and ends with sequences that decode, or the other way round, half of the SMs multiply while the other half
-/// waits for memory.
+/// Ragged queries, in the order of the batch. Every other CTA walks its items backwards. A batch may begin with long
+/// chunks and end with sequences that decode, or the other way round. Then half of the SMs multiply while the other
+/// half wait for memory.
 template <class RowMapT, int kBlockM, int kCluster>
 class RaggedWalk : RaggedItems<RowMapT, kBlockM, kCluster> {
   using Items = RaggedItems<RowMapT, kBlockM, kCluster>;
   using Items::item_, Items::batch_, Items::begin_;
-  int step_, left_;  // the way to the item after the next, how many there are
+  int step_, left_;  // steps to the item after the next, and number of items left
 
  public:
   __device__ RaggedWalk(const contract::HopperAttentionParams& params, int heads)
@@ -138,7 +138,7 @@ class RaggedWalk : RaggedItems<RowMapT, kBlockM, kCluster> {
     step_ = -walkers;
   }
 
-  /// As ItemWalk's.
+  /// As in ItemWalk.
   __device__ bool next(TileCoord& coord) {
     if (left_ <= 0) return false;
     --left_;
@@ -151,7 +151,7 @@ class RaggedWalk : RaggedItems<RowMapT, kBlockM, kCluster> {
   __device__ void look_ahead() {}
 };
 
-/// The items of a ragged batch for a queue: each sequence's by length, one sequence after another.
+/// The items of a ragged batch for a queue: sequence after sequence, each sequence's items by length.
 template <class RowMapT, int kBlockM>
 class RaggedQueueItems : RaggedItems<RowMapT, kBlockM, 1> {
   using Items = RaggedItems<RowMapT, kBlockM, 1>;
@@ -169,11 +169,12 @@ class RaggedQueueItems : RaggedItems<RowMapT, kBlockM, 1> {
   }
 };
 
-/// Items go to whoever is free: a CTA's first one is its own, further ones come from a queue that all share. Which CTA
-/// computes an item changes no bit of it. A launch without a queue has them dealt in laps, as ItemWalk's.
+/// Each item goes to a free CTA. A CTA's first item is fixed; its further items come from a queue that all CTAs share.
+/// The result does not depend on which CTA computes an item. In a launch without a queue, items are dealt in laps, as
+/// in ItemWalk.
 ///
-/// Each item is followed by one question for the next: the queue has as many as there are items, and its last answer is
-/// some CTA's last, past the end like those of the others. A CTA that has no item asks nothing.
+/// Each item is followed by one question for the next item, so the queue answers as many questions as there are items.
+/// The last answers, one for each CTA, are past the end. A CTA without an item asks nothing.
 template <class Items>
 class QueueWalk {
   Items items_;
@@ -185,7 +186,7 @@ class QueueWalk {
   __device__ QueueWalk(const contract::HopperAttentionParams& params, int heads)
       : items_(params, heads), queue_(params.queue), item_(blockIdx.x) {}
 
-  /// As ItemWalk's. Not called again once it was false.
+  /// As in ItemWalk. Not called again once it returned false.
   __device__ bool next(TileCoord& coord) {
     if (lap_ > 0) {
       if (queue_.exists()) {
@@ -202,8 +203,8 @@ class QueueWalk {
     return true;
   }
 
-  /// Asks, unless that is done. As late as may be: an item that a CTA has asked for waits for it, though another may be
-  /// free. As early as must be: an answer takes as long as a key tile.
+  /// Asks for the next item, unless that is done. It must be late: an item that a CTA has asked for waits for this CTA,
+  /// even if another CTA is free. It must be early enough: an answer takes as long as a key tile.
   __device__ void look_ahead() {
     if (queue_.exists() && !asked_) queue_.ask();
     asked_ = true;
@@ -219,13 +220,13 @@ struct Either<false, A, B> {
   using type = B;
 };
 
-/// How a schedule has items walked by those who load them.
+/// How the loading warps walk items under a schedule.
 template <Scheduler kScheduler, QLayout kQLayout, class RowMapT, int kBlockM, int kCluster>
 struct Walks {
   static constexpr bool kRagged = kQLayout == QLayout::kRagged, kQueued = kScheduler == Scheduler::kQueued;
   static_assert(!kQueued || kCluster == 1, "a CTA asks for itself: the others of a cluster would not know");
   using Queue = QueueWalk<typename Either<kRagged, RaggedQueueItems<RowMapT, kBlockM>, AllItems<1>>::type>;
-  /// The same items, dealt beforehand: for those whose share need not be even.
+  /// The same items, dealt in advance: for warps whose shares need not be even.
   using Static = typename Either<kRagged && (kQueued || kScheduler == Scheduler::kPersistent),
                                  RaggedWalk<RowMapT, kBlockM, kCluster>, ItemWalk<kCluster>>::type;
   using Loading = typename Either<kQueued, Queue, Static>::type;

@@ -1,5 +1,5 @@
-/// Masks as two numbers per query row: the keys [low, high) that it sees. One TileList, built once per work item, says
-/// which key tiles a block of rows walks and which of them need a look at single keys.
+/// Masks as two numbers per query row: the keys [low, high) that the row sees. A TileList is built once per work item.
+/// It says which key tiles a block of rows walks, and in which of them single keys must be checked.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -13,27 +13,28 @@ struct KeyRange {
   int low, high;
 };
 
-/// The mask of one sequence. All are aligned to the bottom right: the last query's diagonal key is the last key.
-/// kChunk: keys of a chunk, chunked alone.
+/// The mask of one sequence. All masks are aligned to the bottom right: the diagonal key of the last query is the last
+/// key. kChunk: keys of a chunk, for chunked masks only.
 template <MaskKind kMask, int kChunk>
 struct Mask {
   static_assert(kMask == MaskKind::kNone || kMask == MaskKind::kCausal || kMask == MaskKind::kSlidingWindow ||
                     kMask == MaskKind::kChunked,
                 "the host folds every other mask into one of these");
-  /// Whether a row may see no key at the beginning.
+  /// Whether a row may not see the first keys.
   static constexpr bool hides_low = kMask == MaskKind::kSlidingWindow || kMask == MaskKind::kChunked;
   const contract::AttentionParams& params;
   int kv_len;
-  int diagonal;  // kv_len - q_len: key of query 0's diagonal
+  int diagonal;  // kv_len - q_len: the diagonal key of query 0
 
   __device__ KeyRange visible(int query) const {
     KeyRange range{0, kv_len};
-    const int own = query + diagonal;  // the query's diagonal key; negative where queries outnumber keys
+    const int own = query + diagonal;  // the query's diagonal key; negative if there are more queries than keys before
+                                       // it
     if constexpr (kMask == MaskKind::kCausal) range.high = min(kv_len, own + 1);
     if constexpr (kMask == MaskKind::kChunked)
       range.low = max(0, min(own / (kChunk > 0 ? kChunk : 1) * kChunk, own - params.chunk_reach));
     if constexpr (hides_low) {
-      // Compared before added: a window may be as wide as an int.
+      // Compared before the addition: a window may be as wide as an int.
       if (params.window_left >= 0 && own > params.window_left) range.low = max(range.low, own - params.window_left);
       if (params.window_right >= 0 && params.window_right < kv_len - 1 - own)
         range.high = own + params.window_right + 1;
@@ -42,20 +43,20 @@ struct Mask {
     return range;
   }
 
-  /// The same mask with keys counted from `origin`, which is at most the first key that any of the queries sees, and
-  /// begins a chunk.
+  /// The same mask with keys counted from `origin`, which begins a chunk and is at most the first key that any of the
+  /// queries sees.
   __device__ Mask counted_from(int origin) const { return {params, kv_len - origin, diagonal - origin}; }
 };
 
-/// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end), of which [full_begin, full_end)
-/// are seen whole by every row. `keys` is the union of what the rows see.
+/// Key tiles of kBlockN keys that rows [first_query, last_query] walk: [begin, end). Every row sees all keys of the
+/// tiles [full_begin, full_end). `keys` is the union of the keys that the rows see.
 struct TileList {
   KeyRange keys;
   int begin, end;
   int full_begin, full_end;
   __device__ bool is_partial(int tile) const { return tile < full_begin || tile >= full_end; }
 
-  /// Part `part` of `parts`, as even as can be; the first ones take what is left over. May be empty.
+  /// Takes part `part` of `parts`, as even as possible; the first parts take the remainder. A part may be empty.
   __device__ void take_part(int part, int parts) {
     const int count = end - begin, each = count / parts, left = count % parts;
     const int first = begin + part * each + min(part, left);
@@ -68,7 +69,7 @@ template <int kBlockN, class MaskT>
 __device__ TileList tile_list(const MaskT& mask, int first_query, int last_query) {
   const KeyRange first = mask.visible(first_query), last = mask.visible(last_query);
   TileList tiles;
-  // Both ends of a row's range grow with its index, so the first and the last row bound them all.
+  // Both ends of a row's range grow with the row's index, so the first and the last row bound them all.
   tiles.keys = {first.low, last.high};
   if (tiles.keys.high <= tiles.keys.low) return {{0, 0}, 0, 0, 0, 0};
   tiles.begin = tiles.keys.low / kBlockN;
@@ -78,16 +79,16 @@ __device__ TileList tile_list(const MaskT& mask, int first_query, int last_query
   return tiles;
 }
 
-/// What rows [first_query, last_query] see whole of a list that was made for them and others. Tiles that they do not
-/// see at all count as seen in part.
+/// The tiles, of a list made for these and other rows, that rows [first_query, last_query] see whole. A tile that they
+/// do not see at all counts as seen in part.
 template <int kBlockN, class MaskT>
 __device__ void find_full_tiles(TileList& tiles, const MaskT& mask, int first_query, int last_query) {
   tiles.full_begin = (mask.visible(last_query).low + kBlockN - 1) / kBlockN;
   tiles.full_end = mask.visible(first_query).high / kBlockN;
 }
 
-/// Scores of one row's keys outside [low, high) become -inf. Both are counted from the thread's first column; `row`
-/// picks the lower or upper half of an m16 tile.
+/// Sets the scores of one row's keys outside [low, high) to -inf. Both ends are counted from the thread's first column;
+/// `row` selects the lower or upper half of an m16 tile.
 template <bool kLowToo, int kTiles>
 __device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, int low, int high) {
 #pragma unroll
@@ -100,7 +101,8 @@ __device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, i
   }
 }
 
-/// As above for a wgmma accumulator, whose registers 4j + 2 row + e are columns 8j + e: keys on one side of `limit`.
+/// As above for a wgmma accumulator, where registers 4j + 2 row + e are columns 8j + e: hides keys on one side of
+/// `limit`.
 enum class Side { kBefore, kFrom };
 template <Side kSide, int kCount>
 __device__ __forceinline__ void hide_keys(float (&scores)[kCount], int row, int limit) {

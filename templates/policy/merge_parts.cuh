@@ -1,6 +1,6 @@
-/// Merging the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s, in the order of the parts, so
-/// that the result does not depend on who finished first. A part that saw no key has lse -inf and an output of zeros.
-/// The same arithmetic whether attention_combine does it or, in the kernel itself, the CTA that arrives last.
+/// Merging the parts of split keys: O = sum_s w_s O_s / sum_s w_s with w_s = 2^lse_s. The sums are in the order of the
+/// parts, so the result does not depend on the order in which CTAs finish. A part that saw no key has lse -inf and an
+/// output of zeros. attention_combine and, in the kernel itself, the CTA that arrives last use this same arithmetic.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -12,19 +12,19 @@
 
 namespace kernelwright::policy {
 
-/// One row, merged by one warp. What it waits for is memory, so the loads of kBatch parts are issued before the first
-/// is used, and those of the first batch before anything is known of the weights.
+/// One row, merged by one warp. The warp waits for memory, so it issues the loads of kBatch parts before it uses the
+/// first. It issues the loads of the first batch before it knows any weight.
 template <int kDepth>
 class MergedRow {
   static constexpr int kVector = kDepth % 128 == 0 ? 4 : 2;                      // columns of one load
   static constexpr int kVectors = (kDepth + 32 * kVector - 1) / (32 * kVector);  // loads of a lane for one part
   static constexpr int kRoom = 64 / (kVector * kVectors);                        // parts that 64 registers hold
-  static constexpr int kBatch = kRoom >= 16 ? 16 : 8;  // divides 32, the parts that lanes weigh
+  static constexpr int kBatch = kRoom >= 16 ? 16 : 8;  // divides 32, the number of parts that the lanes weigh at a time
   static constexpr bool kRagged = kDepth % (32 * kVector) != 0;
 
  public:
   float sum[kVectors][kVector] = {};
-  float inverse;   // what `sum` is to be multiplied with: 0 for a row that saw no key
+  float inverse;   // factor for `sum`: 0 for a row that saw no key
   float log2_sum;  // -inf for a row that saw no key
 
   /// Part s has its kDepth columns at outputs + s * rows * kDepth and its base-2 LSE at lses + s * rows. The columns'
@@ -60,9 +60,9 @@ class MergedRow {
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
           largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, distance));
-        if (!(largest > ptx::minus_infinity())) largest = 0;  // only NaN was seen
+        if (!(largest > ptx::minus_infinity())) largest = 0;  // the row saw only NaN
       }
-      if (first % 32 == 0) {  // a lane weighs one part of 32 for all
+      if (first % 32 == 0) {  // each lane weighs one of 32 parts for all lanes
         if (first > 0) lse = lse_of(first + lane);
         weight = ptx::ex2_approx_ftz(lse - largest);
         total += weight;
@@ -83,7 +83,7 @@ class MergedRow {
     log2_sum = total == 0 ? ptx::minus_infinity() : largest + ptx::lg2_approx_ftz(total);
   }
 
-  /// To the row that begins `offset` elements into `out`.
+  /// Stores to the row that begins `offset` elements into `out`.
   template <DType kOut>
   __device__ __forceinline__ void store(void* out, int64_t offset, int lane) const {
 #pragma unroll
@@ -100,11 +100,11 @@ class MergedRow {
   __device__ static int column_of(int j, int lane) { return (j * 32 + lane) * kVector; }
 };
 
-/// Finds the CTA that arrives last of those that share a word of AttentionParams::merge_counters. A word that holds
-/// no count yet says so itself: a count stands behind 48 bits that neither an output nor an LSE ever has, those of two
-/// NaNs that no instruction makes. Thus the workspace needs no zeroing, and what a launch leaves behind is a count of
-/// 0, fit for the next launch and for every replay of a graph. Launches that may overlap have workspaces of their own,
-/// and thereby counters of their own.
+/// Finds the CTA that arrives last among those that share a word of AttentionParams::merge_counters. The word need not
+/// be zeroed: a count has a tag in its upper 48 bits, bits that neither an output nor an LSE ever has, those of two
+/// NaNs that no instruction makes. A word without the tag is no count yet. A launch leaves a count of 0, for the next
+/// launch and for every replay of a graph. Launches that may overlap have their own workspaces, and so their own
+/// counters.
 class LastArrival {
   static constexpr unsigned long long kTag = 0x7fa5c3d2ffb60000, kCount = 0xffff;
   unsigned long long* word_;
@@ -112,20 +112,21 @@ class LastArrival {
  public:
   __device__ explicit LastArrival(uint64_t* word) : word_(reinterpret_cast<unsigned long long*>(word)) {}
 
-  /// By the thread that will arrive, some time before: makes the word a count of 0 unless it is a count. Of several
-  /// CTAs that find the same leftovers one succeeds; the others' exchange fails, for the word is a count by then and
-  /// never becomes those leftovers again.
+  /// Makes the word a count of 0 unless it is a count. The thread that will arrive calls it, some time before. If
+  /// several CTAs find the same leftovers, one of them succeeds. The exchange of the others fails, because the word is
+  /// a count by then and never becomes these leftovers again.
   __device__ void open() const {
     const unsigned long long found = ptx::ld_relaxed_gpu_u64(word_);
     if ((found & ~kCount) != kTag) ptx::atom_cas_relaxed_gpu_u64(word_, found, kTag);
   }
 
-  /// By one thread, behind a barrier behind all that the CTA has written: whether `arrivals` have come by now. If so
-  /// the word is 0 again, and what the other CTAs wrote can be read behind another barrier.
+  /// Called by one thread, behind a barrier that follows all writes of the CTA. Returns whether `arrivals` CTAs have
+  /// arrived by now. If so, the word is 0 again, and this CTA can read what the other CTAs wrote, behind another
+  /// barrier.
   __device__ bool arrive(int arrivals) const {
     const unsigned long long before = ptx::atom_add_acq_rel_gpu_u64(word_, 1);
     const bool last = static_cast<int>(before & kCount) == arrivals - 1;
-    if (last) ptx::st_relaxed_gpu_u64(word_, kTag);  // nobody else comes
+    if (last) ptx::st_relaxed_gpu_u64(word_, kTag);  // no other CTA arrives any more
     return last;
   }
 };

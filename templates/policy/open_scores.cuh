@@ -1,6 +1,6 @@
-/// What a user says of single scores, beyond masks of ranges and modifiers of a score alone: a tensor that hides keys,
-/// one that is added, and sources of the user's own (policy/place.cuh). A kernel has each score pass through here once:
-/// after its modifier, before the softmax. A kernel whose Spec has none of them has none of this code
+/// What a user adds to single scores, beyond masks of ranges and modifiers of a score: a tensor that hides keys, a
+/// tensor that is added, and the user's own sources (policy/place.cuh). A kernel passes each score through here once,
+/// after its modifier and before the softmax. A kernel whose Spec has none of these contains none of this code
 /// (kernels/attention/attention_open.cuh).
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace kernelwright::policy {
 
 template <class T>
-T a_value_of();  // for unevaluated expressions alone
+T a_value_of();  // for unevaluated expressions only
 template <class>
 using Ignored = void;
 
@@ -43,8 +43,8 @@ struct IsSource<NoSource> {
   enum : bool { value = false };
 };
 
-/// A query's row of scores: which elements go with it, and what is asked for it. kHides: bytes of the launch hide keys;
-/// kAdds: elements of kBias join scores. NoSource: nobody is asked.
+/// A query's row of scores, with what is added to its elements and what hides them. kHides: bytes of the launch hide
+/// keys. kAdds: elements of kBias are added to scores. NoSource: no source is called.
 template <bool kHides, bool kAdds, DType kBias, class MaskSource, class ScoreSource>
 class OpenRow {
   static constexpr bool kAsksMask = IsSource<MaskSource>::value, kAsksScore = IsSource<ScoreSource>::value;
@@ -54,11 +54,11 @@ class OpenRow {
                 "the score modifier's type has no member float apply(float, const kernelwright::Place&) const that T{} "
                 "can be asked");
   using Bias = tile::Storage<kBias>;
-  static constexpr float kLowestScore = -0x1p127f;  // finite ones that are lower count as this one
+  static constexpr float kLowestScore = -0x1p127f;  // lower finite scores count as this one
   const uint8_t* mask_ = nullptr;
   const Bias* bias_ = nullptr;
   Place place_;
-  KeyRange keys_;  // that the row sees by its mask of ranges, and that have an element
+  KeyRange keys_;  // keys that the row sees by its mask of ranges and that have an element
 
   __device__ __forceinline__ static int64_t offset(const contract::Strides& strides, const Place& place) {
     return place.batch * strides.batch + place.head * strides.head + place.query * strides.token;
@@ -72,9 +72,9 @@ class OpenRow {
       return __uint_as_float(uint32_t{element} << 16);
   }
 
-  /// The lowest number of a dtype, with which some mask keys, would be -inf once it is multiplied by log2 e; and of a
-  /// row of nothing else infinity would be subtracted from infinity. Infinity times zero is NaN, which max() leaves
-  /// out: -inf stays what it is.
+  /// Some masks hide keys with the lowest number of a dtype. Times log2 e this number would be -inf, and a row of such
+  /// scores alone would subtract infinity from infinity. So finite scores are bounded. Infinity times zero is NaN,
+  /// which max() leaves out: -inf stays what it is.
   __device__ __forceinline__ static float bounded(float score) {
     return fmaxf(score, __fmaf_rn(score, 0.0f, kLowestScore));
   }
@@ -82,18 +82,18 @@ class OpenRow {
  public:
   static constexpr bool exists = true;
 
-  /// `place`: of the row's first score, whatever its key. `keys`: what the row sees by its mask of ranges. Of a row
-  /// that is not there nothing is read, and nothing is asked.
+  /// `place`: the place of the row's first score, with any key. `keys`: what the row sees by its mask of ranges. For a
+  /// row that does not exist, nothing is read and no source is called.
   __device__ __forceinline__ OpenRow(const contract::AttentionParams& params, const Place& place, KeyRange keys,
                                      bool is_there)
       : place_(place), keys_{keys.low, is_there ? keys.high : keys.low} {
-    // A key behind the tensors' rows: a sequence of ragged keys may be longer than its launch says.
+    // Keys past the tensors' rows: a sequence of ragged keys may be longer than its launch says.
     if constexpr (kHides || kAdds) keys_.high = min(keys_.high, params.kv_len);
     if constexpr (kHides) mask_ = params.mask + offset(params.mask_strides, place);
     if constexpr (kAdds) bias_ = static_cast<const Bias*>(params.bias) + offset(params.bias_strides, place);
   }
 
-  /// The score of `key`. Nothing is read or asked for a key that the row does not see anyway.
+  /// The new score of `key`. For a key that the row does not see anyway, nothing is read and no source is called.
   __device__ __forceinline__ float operator()(float score, int key) const {
     if (key < keys_.low || key >= keys_.high) return ptx::minus_infinity();
     if constexpr (kAdds) score += bounded(value_of(bias_[key]));
@@ -110,9 +110,9 @@ class OpenRow {
   }
 };
 
-/// In place of it where there is nothing of the kind.
+/// Stands in for OpenRow in a Spec without open scores.
 struct ClosedRow {
-  enum : bool { exists = false };  // no static member: it would stand in every binary
+  enum : bool { exists = false };  // not a static member, which would be in every binary
   __device__ ClosedRow(const contract::AttentionParams&, const Place&, KeyRange, bool) {}
   __device__ float operator()(float score, int) const { return score; }
 };

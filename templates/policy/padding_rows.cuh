@@ -1,5 +1,5 @@
-/// Rows of a ragged output that belong to no sequence: those ahead of the first offset and behind the last. A server
-/// that pads its batches, or replays a graph with fewer queries than it was captured for, has some.
+/// Rows of a ragged output that belong to no sequence: those before the first offset and after the last. They occur
+/// when a server pads its batches, or replays a graph with fewer queries than at capture.
 #pragma once
 
 #include "contract/attention_params.h"
@@ -11,8 +11,8 @@
 
 namespace kernelwright::policy {
 
-/// O = 0 and an LSE of -inf in such rows, if the launch wants that (params.zero_padding). By all lanes of warp `warp`
-/// of the `warps` that the grid has for it.
+/// Sets O = 0 and an LSE of -inf in such rows, if the launch asks for it (params.zero_padding). All lanes of warp
+/// `warp` call it; the grid has `warps` warps for this work.
 template <QLayout kQLayout, DType kOut, int kDepth, bool kLse>
 __device__ __forceinline__ void fill_padding_rows(const contract::AttentionParams& params, unsigned warp,
                                                   unsigned warps, int lane) {

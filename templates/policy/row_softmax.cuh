@@ -1,12 +1,13 @@
 /// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on wgmma accumulators, in steps that a pipeline can
-/// put between its products: exponentiate() while O += P V of the step before still runs, rescale() once it has ended.
+/// put between its products: exponentiate() while O += P V of the step before still runs, rescale() once that product
+/// has ended.
 ///
 /// A thread holds rows l/4 and l/4 + 8 of its warp's 16; registers 4j + 2r + e are columns 8j + 2(l%4) + e of row r.
 /// `maximum` is the same in the four lanes of a quad, `sum` is the thread's own part until finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only once the row has
-/// outgrown it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after
-/// the division by the sum, and most tiles rescale nothing.
+/// The maximum is in score units and may be stale: with Rescale::kLazy it moves only once a score of the row exceeds it
+/// by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after the
+/// division by the sum, and most tiles rescale nothing.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -22,15 +23,15 @@ class RowSoftmax {
 
  public:
   float maximum[2], sum[2];
-  float factor[2];  // what O is to be multiplied with, if `moved`
-  bool moved;       // some row of the warp did; the same in all lanes
+  float factor[2];  // factor for O, if `moved`
+  bool moved;       // a maximum of some row of the warp moved; the same in all lanes
 
   __device__ RowSoftmax() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0, factor[r] = 1;
   }
 
-  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
+  /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
   /// share.
   __device__ void add_sink(int r, float logit, float scale, bool mine) {
     if (logit == ptx::minus_infinity()) return;
@@ -38,14 +39,15 @@ class RowSoftmax {
     sum[r] = mine ? 1.f : 0.f;
   }
 
-  /// Scores of one tile become exponentials, `scale` powers of two per unit; the sum takes them before they are
-  /// rounded. A row follows its own maximum alone: what other rows of the warp hold does not change its result.
+  /// Turns the scores of one tile into exponentials; a unit of score is `scale` powers of two. The exponentials are
+  /// added to the sum before they are rounded. A row depends on its own maximum only: the other rows of the warp do not
+  /// change its result.
   template <int kCount>
   __device__ __forceinline__ void exponentiate(float (&scores)[kCount], float scale) {
     float largest[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      // Two chains a row: a maximum takes as long as four independent instructions.
+      // Two chains per row: one maximum takes as long as four independent instructions.
       float even = scores[2 * r], odd = scores[2 * r + 1];
 #pragma unroll
       for (int j = 1; j < kCount / 4; ++j) {
@@ -61,7 +63,7 @@ class RowSoftmax {
       largest[r] = fmaxf(largest[r], __shfl_xor_sync(0xffffffff, largest[r], 2));
       largest[r] = fmaxf(largest[r], maximum[r]);
     }
-    // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
+    // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
     const auto grown = [&](int r) { return (largest[r] - maximum[r]) * scale > kSlack; };
     moved = __any_sync(0xffffffff, grown(0) || grown(1));
     if (moved) {
@@ -86,7 +88,7 @@ class RowSoftmax {
     for (int r = 0; r < 2; ++r) sum[r] += part[r][0] + part[r][1];
   }
 
-  /// Multiplies what was summed up so far, if any row of the warp needs it.
+  /// Multiplies the sums so far by their factors, if any row of the warp needs it.
   template <int kCount>
   __device__ __forceinline__ void rescale(float (&output)[kCount]) const {
     if (!moved) return;

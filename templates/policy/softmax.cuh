@@ -1,11 +1,12 @@
 /// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on MMA accumulators.
 ///
-/// A thread holds, of kRowTiles m16 tiles, rows l/4 and l/4 + 8: kRows = 2 kRowTiles row statistics, each shared by the
-/// four lanes of a quad. `maximum` is the same in all four; `sum` is the thread's own part until finish().
+/// Of each of kRowTiles m16 tiles, a thread holds rows l/4 and l/4 + 8: the statistics of kRows = 2 kRowTiles rows,
+/// which the four lanes of a quad share. `maximum` is the same in all four; `sum` is the thread's own part until
+/// finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it follows only when some row of the warp has
-/// outgrown it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after
-/// the division by the sum, and most tiles rescale nothing.
+/// The maximum is in score units and may be stale: with Rescale::kLazy it moves only when a score of some row of the
+/// warp exceeds it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact
+/// after the division by the sum, and most tiles rescale nothing.
 #pragma once
 
 #include "contract/spec_words.h"
@@ -29,7 +30,7 @@ class OnlineSoftmax {
     for (int r = 0; r < kRows; ++r) maximum[r] = ptx::minus_infinity(), sum[r] = 0;
   }
 
-  /// A sink joins row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
+  /// Adds a sink to row r's sum before the first tile: a logit without a value. `mine`: this lane carries the quad's
   /// share.
   __device__ void add_sink(int r, float logit, float scale, bool mine) {
     if (logit == ptx::minus_infinity()) return;
@@ -37,8 +38,9 @@ class OnlineSoftmax {
     sum[r] = mine ? 1.f : 0.f;
   }
 
-  /// Scores of one tile become exponentials, `scale` powers of two per unit, packed as the A operand of the product
-  /// with V; `output` is rescaled if a maximum moved. The sum takes the exponentials before they are rounded.
+  /// Turns the scores of one tile into exponentials, packed as the A operand of the product with V; a unit of score is
+  /// `scale` powers of two. `output` is rescaled if a maximum moved. The exponentials are added to the sum before they
+  /// are rounded.
   template <DType kPacked, int kScoreTiles, int kOutputTiles>
   __device__ __forceinline__ void update(const float (&scores)[kRowTiles][kScoreTiles][4],
                                          uint32_t (&packed)[kRowTiles][kScoreTiles / 2][4],
@@ -54,7 +56,7 @@ class OnlineSoftmax {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
       tile_maximum[r] = fmaxf(maximum[r], largest);
-      // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen nothing stays as it is.
+      // -inf - -inf is NaN, and NaN > kSlack is false: a row that has seen no key stays as it is.
       moved |= (tile_maximum[r] - maximum[r]) * scale > kSlack;
     }
     if (__any_sync(0xffffffff, moved)) {

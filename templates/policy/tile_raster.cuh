@@ -5,8 +5,8 @@
 
 namespace kernelwright::policy {
 
-/// Tiles [rows][columns] in bands of `band` rows; within a band column after column, and back through the next one.
-/// What the CTAs work on at one time is then about as wide as it is tall, and its operands stay in the L2.
+/// Tiles [rows][columns] in bands of `band` rows. Within a band, columns follow one after another; the next band runs
+/// back. So the tiles in work at one time form a region about as wide as tall, and its operands stay in the L2.
 struct TileRaster {
   int rows, columns, band;
 

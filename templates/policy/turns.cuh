@@ -1,15 +1,17 @@
-/// Warpgroups that take turns to issue their products (ping-pong): while one's run, the others' exponentials do.
+/// Warpgroups that take turns to issue their products (ping-pong): while the products of one warpgroup run, the others
+/// compute exponentials.
 #pragma once
 
 #include "ptx/barrier.cuh"
 
 namespace kernelwright::policy {
 
-/// Named barrier kFirstBarrier + i is the turn of warpgroup i. Each wait meets one pass of the warpgroup before it;
-/// the last one opens the first one's first turn, and the first one collects the pass that is left over at the end.
+/// Named barrier kFirstBarrier + i is the turn of warpgroup i. Each wait meets one pass by the warpgroup before it. The
+/// last warpgroup opens the first turn of the first warpgroup. The first warpgroup consumes the pass that is left over
+/// at the end.
 template <bool kOn, int kWarpgroups>
 class Turns {
-  static constexpr uint32_t kFirstBarrier = 1, kThreads = 256;  // those that wait, those that pass
+  static constexpr uint32_t kFirstBarrier = 1, kThreads = 256;  // the waiting and the passing threads
   static constexpr bool kActive = kOn && kWarpgroups > 1;
   uint32_t mine_;
 

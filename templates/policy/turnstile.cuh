@@ -1,10 +1,10 @@
-/// Parts of k that take turns at a tile. Each is an item of its own: the first leaves its sums in the workspace, each
-/// further one adds its own to them, and the last has them all. So they are added in the order of k, whoever is ready
-/// first: the same bits every time.
+/// Parts of k that take turns at a tile. Each part is an item: the first part leaves its sums in the workspace, each
+/// further part adds its sums, and the last part has the total. So the sums are added in the order of k, whichever part
+/// is ready first, and results repeat to the bit.
 ///
-/// A CTA, or cluster, takes its item as it begins. A part waits for a lower one alone, which so has begun, in whatever
-/// order the hardware launches CTAs. A turn is passed warp by warp: a thread's sums are those of the same thread of
-/// each part.
+/// A CTA (or cluster) takes its item when it begins. A part waits only for lower parts, and these have begun, in
+/// whatever order the hardware launches CTAs. A turn is passed warp by warp: a thread's sums meet those of the same
+/// thread of the other parts.
 #pragma once
 
 #include "contract/turnstile.h"
@@ -14,7 +14,7 @@
 
 namespace kernelwright::policy {
 
-/// The item of the CTA, or cluster, whose one thread asks.
+/// The item of a CTA, or of a cluster; one thread asks for it.
 __device__ __forceinline__ uint32_t take_item(const contract::TurnstileParams& params) {
   ptx::griddepcontrol_wait();  // a launch ahead may use the workspace
   return ptx::atom_add_relaxed_gpu_u32(params.begun, 1);
@@ -24,12 +24,12 @@ __device__ __forceinline__ uint32_t take_item(const contract::TurnstileParams& p
 template <int kParts>
 class Turnstile {
  public:
-  /// `turn`: the warp's word of the tile.
+  /// `turn`: this warp's word of the tile.
   __device__ __forceinline__ Turnstile(uint32_t* turn, int part) : turn_(turn), part_(part) {}
 
   __device__ __forceinline__ bool is_last() const { return part_ == kParts - 1; }
 
-  /// For the part before.
+  /// Waits for the part before.
   __device__ __forceinline__ void wait() const {
     if (part_ == 0) return;
     if (threadIdx.x % 32 == 0)
@@ -37,14 +37,14 @@ class Turnstile {
       }
     __syncwarp();
   }
-  /// On to the part behind.
+  /// Passes the turn to the next part.
   __device__ __forceinline__ void pass() const {
     if (is_last()) return;
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::st_release_gpu_u32(turn_, static_cast<uint32_t>(part_) + 1);
   }
-  /// Adds what the parts before have left to the thread's sums, and leaves these for the next: in fours, from `at` on
-  /// and `step` elements apart.
+  /// Adds the sums of the parts before to the thread's sums, and leaves the result for the next part. It works in
+  /// fours, from `at` on and `step` elements apart.
   template <int kCount>
   __device__ __forceinline__ void exchange(float (&own)[kCount], float* at, int step) const {
     static_assert(kCount % 4 == 0);

@@ -1,11 +1,11 @@
-/// Warps that own the same query rows and have split the keys: kColumns of them for every kRows / kRowGroups rows. Each
-/// has walked its part of every key tile with a softmax and an output of its own. Here they meet, once, in shared
-/// memory, and the warps of column 0 leave with what one warp would have that has seen all keys.
+/// Warps that own the same query rows and have split the keys: kColumns warps for every kRows / kRowGroups rows. Each
+/// has walked its part of every key tile with its own softmax and output. Here they merge, once, in shared memory.
+/// Afterwards the warps of column 0 hold what one warp would hold that has seen all keys.
 ///
-/// Row maxima and sums cross first: [kColumns][2][kRows] f32. Then one column after the other adds its output, in units
-/// of the rows' common maximum, to what the columns behind it have left: [kRows][kDepth] f32, in the order of
-/// accumulators, so that each thread reads what the thread of its place has written. The order is fixed: sums repeat
-/// their bits.
+/// Row maxima and sums are exchanged first: [kColumns][2][kRows] f32. Then one column after the other adds its output
+/// to what the columns behind it have left, in units of the rows' common maximum: [kRows][kDepth] f32. The data is in
+/// the order of accumulators, so each thread reads what the thread at its place has written. The order is fixed, so
+/// sums repeat to the bit.
 #pragma once
 
 #include "ptx/math.cuh"
@@ -20,8 +20,8 @@ struct WarpColumns {
   float* statistics;
   float4* partials;
 
-  /// All threads of the CTA call it. `softmax` is finished; `first_row` is the warp's, of the CTA's rows; `scale` turns
-  /// maxima into powers of two and is positive. Its first barrier comes before it writes anything.
+  /// All threads of the CTA call it. `softmax` is finished. `first_row` is the warp's first of the CTA's rows. `scale`
+  /// turns maxima into powers of two and is positive. The function waits at a barrier before it writes anything.
   template <class Softmax, int kRowTiles, int kTiles>
   __device__ __forceinline__ void merge(Softmax& softmax, float (&output)[kRowTiles][kTiles][4], int column,
                                         int first_row, int lane, float scale) const {
@@ -69,7 +69,7 @@ struct WarpColumns {
  private:
   __device__ float& maximum(int column, int row) const { return statistics[column * 2 * kRows + row]; }
   __device__ float& sum(int column, int row) const { return statistics[(column * 2 + 1) * kRows + row]; }
-  /// What a part counts whose maximum is `own`: 0 if it has seen no key.
+  /// The weight of a part whose maximum is `own`: 0 if the part has seen no key.
   __device__ static float weight(float own, float largest, float scale) {
     return own == ptx::minus_infinity() ? 0 : ptx::ex2_approx_ftz((own - largest) * scale);
   }
