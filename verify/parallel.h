@@ -11,8 +11,8 @@
 
 namespace kernelwright {
 
-/// Calls work(i) for every i in [0, count), in no order, on up to `threads` threads (0: one a core). Rethrows the first
-/// exception once all threads have stopped.
+/// Calls work(i) for every i in [0, count), in no order, on up to `threads` threads (0: one per core). Rethrows the
+/// first exception once all threads have stopped.
 template <class Work>
 void parallel_for(std::size_t count, Work&& work, unsigned threads = 0) {
   if (!threads) threads = std::max(1u, std::thread::hardware_concurrency());

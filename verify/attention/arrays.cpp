@@ -31,7 +31,7 @@ class Reader {
     folder_.require_no_fault();
     check_indices();
     folder_.require_no_fault();
-    lay_out(call_);  // dense strides, as the arrays have them
+    lay_out(call_);  // dense strides, as in the arrays
     call_.kv_len = static_cast<int>(std::max<std::int64_t>(call_.kv_len, padded_kv_len_));
     if (problem_.kv_layout.kind == KvLayoutKind::kPadded)
       for (HostTensor* tensor : {&call_.k, &call_.v})
@@ -58,7 +58,10 @@ class Reader {
  private:
   bool ragged_q() const { return problem_.q_layout == QLayout::kRagged; }
   bool ragged_kv() const { return problem_.kv_layout.kind == KvLayoutKind::kRagged; }
-  bool prompt() const { return problem_.cache_length == CacheLength::kPrompt; }  // kv_lengths without the queries' keys
+  bool prompt() const {
+    return problem_.cache_length == CacheLength::kPrompt;
+  }  // kv_lengths excludes the queries' own
+     // keys
   bool paged() const { return problem_.kv_layout.kind == KvLayoutKind::kPaged; }
   bool there(const char* name) const { return folder_.there(name); }
   void fault(const char* name, std::string message) { folder_.fault(name, std::move(message)); }
@@ -88,12 +91,13 @@ class Reader {
   static Dim any() { return Dim::any(); }
   static Dim exactly(std::int64_t value, const std::string& name) { return Dim::exactly(value, name); }
 
-  /// Of q and k: the head without its rotary part.
+  /// The head of q and k without its rotary part.
   Dim plain_dim() const {
     if (problem_.rope.width == 0) return exactly(problem_.head_dim.qk, "head_dim.qk");
     return exactly(problem_.head_dim.qk - problem_.rope.width, "head_dim.qk without rope.width");
   }
-  /// What goes with each row of an array: its dimensions but the last, and `last` if there is one.
+  /// Reads an array that has one entry for each row of another array: the dimensions of that array except the last, and
+  /// `last` if it is given.
   void read_beside(const char* name, const std::vector<std::int64_t>& shape, const char* of, std::optional<Dim> last,
                    std::vector<float>& to) {
     std::vector<Dim> dims;
@@ -201,7 +205,7 @@ class Reader {
     list("v_scale", count, why, call_.v_scale);
   }
 
-  /// mask and bias: an element for each score.
+  /// mask and bias: arrays with an element for each score.
   void read_score_arrays() {
     load_references(call_);
     const auto read = [&](const char* name, const ScoreTensor& shape, ScoreArray& to) {
@@ -241,7 +245,7 @@ class Reader {
     return true;
   }
 
-  // Contents, once all shapes fit each other.
+  // Checks contents, once all shapes fit each other.
   void check_indices() {
     const auto lengths_of = [](const std::vector<std::int32_t>& offsets) {
       std::vector<int> lengths;

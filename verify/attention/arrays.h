@@ -1,15 +1,15 @@
-/// Attention calls from folders of .npy files, and results back into them: anyone's own tensors.
+/// Attention calls from folders of .npy files, with a user's own tensors, and results back into such folders.
 ///
-/// Values are float32 and are rounded to the problem's dtypes on the way in; indices are int32.
+/// Values are float32 and are rounded to the problem's dtypes when they are read; indices are int32.
 ///   q            [batch, q_len, q_heads, head_dim.qk] or, ragged, [tokens, q_heads, head_dim.qk]
 ///   k, v         [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
 ///                [pages, page_size, kv_heads, head_dim]
 ///   page_table   [batch, max_pages], paged keys
 ///   q_offsets, kv_offsets  [batch + 1], ragged queries, ragged keys (without kv_offsets.npy keys share the queries')
-///   kv_lengths   [batch]; paged keys and cache_length "prompt" need it, padded keys may have it
+///   kv_lengths   [batch]; required for paged keys and cache_length "prompt", optional for padded keys
 ///   alibi_slopes [q_heads], for score_mod alibi; without it the slopes are the geometric series
 ///   sinks        [q_heads];  k_scale, v_scale  [1] or [kv_heads]
-///   q_rope, k_rope  as q and k with rope.width, where the problem has a rotary part, which theirs then lacks
+///   q_rope, k_rope  as q and k with rope.width, if the problem has a rotary part; q and k then lack that part
 ///   mask         [batch or 1, q_heads or 1, q_len or 1, kv_len] as the problem's mask "tensor" says; 0 hides a key
 ///   bias         the same for score_mod "tensor"; rounded to its dtype
 ///   q_scale      with scales per_token: as q without its last dimension; then k_scale as k without, and v_scale [1]
@@ -22,12 +22,12 @@
 
 namespace kernelwright {
 
-/// Throws ConfigError with every violation that can be told at once; each names the file, what it has and what would
-/// do. Also refuses page ids in use that are no page, lengths that are negative or too long, offsets that decrease, and
-/// arrays that the problem does not read.
+/// Throws ConfigError with every violation that can be found at once. Each violation names the file, what the file has
+/// and what would fit. Also refuses page ids in use that are no page, lengths that are negative or too long, offsets
+/// that decrease, and arrays that the problem does not read.
 AttentionCase read_case(const AttentionProblem& problem, const std::string& folder);
 
-/// Writes o.npy and, if the problem has it, lse.npy. Makes `folder` if it is not there. Throws ConfigError.
+/// Writes o.npy and, if the problem has it, lse.npy. Creates `folder` if it does not exist. Throws ConfigError.
 void write_output(const AttentionCase& call, const AttentionOutput& output, const std::string& folder);
 
 }  // namespace kernelwright

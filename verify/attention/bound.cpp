@@ -16,11 +16,11 @@ namespace {
 constexpr double kExpError = 0x1p-22;  // ex2.approx.ftz.f32, relative (PTX ISA)
 constexpr double kLogError = 0x1p-22;  // lg2.approx.ftz.f32, absolute near 1 (PTX ISA)
 
-// The dtype that P has in the second product.
+// The dtype of P in the second product.
 DType dtype_of_p(const AttentionProblem& problem) { return problem.dtype.q; }
 
-// Half of what the smallest P are apart, relative to the largest one. P of e4m3 are lifted by 2^6 before they are
-// rounded: they would fill no more than a third of that format's range.
+// Half of the distance between the smallest P, relative to the largest P. P of e4m3 are multiplied by 2^6 before they
+// are rounded: otherwise they would use no more than a third of that format's range.
 double floor_of_p(const AttentionProblem& problem) {
   const DType dtype = dtype_of_p(problem);
   if (dtype == DType::kF32) return 0x1p-126;
@@ -31,7 +31,7 @@ double additions(const ReferenceRow& row) { return 1.125 * row.visible + 16; }
 
 double merge_error(const ReferenceRow& row) { return std::isfinite(row.lse) ? 0x1p-20 * (1 + std::fabs(row.lse)) : 0; }
 
-// One compared row's part of the report, added under a lock.
+// One compared row's part of the report. It is added under a lock.
 struct RowResult {
   double worst = 0, worst_lse = 0, max_error = 0, max_lse_error = 0, squares = 0;
   std::size_t not_finite = 0;
@@ -45,10 +45,10 @@ ScoreErrorModel score_error_model(const AttentionProblem& problem) {
   ScoreErrorModel model;
   model.relative = gamma(problem.head_dim.qk + 8, 2 * kUnit);
   model.tanh_error =
-      0x1p-20;  // by ex2 and rcp: their errors, and that of an argument below 10, both damped by the slope
+      0x1p-20;  // ex2 and rcp: their own errors and that of an argument below 10, both damped by the slope
   model.exp_error = kExpError;
-  // ALiBi: a slope by ex2, and each sum that the bias is part of; the bias at a tile's first key, up to 256 keys from
-  // the one meant, is rounded too.
+  // ALiBi: a slope by ex2, and each sum that contains the bias. The bias at a tile's first key, up to 256 keys away
+  // from the key in question, is rounded too.
   model.bias_relative = kExpError + 6 * kUnit;
   model.bias_step = 256 * (kExpError + 2 * kUnit);
   model.p_floor = floor_of_p(problem);
@@ -64,7 +64,7 @@ ErrorBound output_bound(const AttentionCase& call, const ReferenceRow& row, int 
   const double scores = (row.score_shift[at] + o * row.shift) / row.kept;
   const double sums =
       (p.unit_roundoff + gamma(n, 2 * kUnit) + merge_error(row)) * spread + (gamma(n, kUnit) + merge_error(row)) * o;
-  // The relative errors of `sums` act on the sums that `scores` has moved.
+  // The relative errors of `sums` apply to the sums that `scores` has changed.
   double before = scores + sums * (1 + scores / std::max(spread, std::numeric_limits<double>::min()));
   before = std::min(before, row.max_abs_v * (1 + 0x1p-6) + o);
   double limit = before + out.unit_roundoff * (o + before) + out.half_smallest;
@@ -100,7 +100,7 @@ RowResult compare_row(const AttentionCase& call, const AttentionOutput& output, 
     const double want = row.o[static_cast<std::size_t>(i)], have = got[static_cast<std::size_t>(i)];
     double ratio;
     ErrorBound bound{0, 0};
-    if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result may be neither hidden nor made up
+    if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result must not hide them, nor have others
       ratio = std::isfinite(have) ? std::numeric_limits<double>::infinity() : 0;
     } else {
       bound = output_bound(call, row, i);
@@ -159,7 +159,7 @@ Verdict verify(const AttentionCase& call, const AttentionOutput& output, const V
     const RowResult result = compare_row(call, output, row);
     const std::lock_guard lock(mutex);
     squares += result.squares;
-    // As many roundings as a row has elements, or keys that weigh in, whichever are fewer.
+    // As many independent roundings as a row has elements, or as keys that weigh in, whichever are fewer.
     independent += row.square_p > 0 ? std::min<double>(call.problem.head_dim.v, 1 / row.square_p) : 0;
     report.not_finite += result.not_finite;
     report.max_error = std::max(report.max_error, result.max_error);

@@ -19,7 +19,8 @@ namespace {
 
 using KeyRange = AttentionCase::Range;
 
-// The keys of [0, keys) that `mask` shows a query whose diagonal key is `diagonal`. `window` is the outermost mask's.
+// The keys of [0, keys) that `mask` shows to a query whose diagonal key is `diagonal`. `window` is the outermost
+// mask's.
 KeyRange keys_seen(const Mask& mask, const Window& window, std::int64_t diagonal, std::int64_t keys) {
   std::int64_t first = 0, last = keys;
   switch (mask.kind) {
@@ -61,14 +62,14 @@ KeyRange keys_seen(const Mask& mask, const Window& window, std::int64_t diagonal
 
 AttentionCase::Range AttentionCase::visible(int sequence, int query) const {
   const std::int64_t keys = kv_lens[sequence];
-  // Bottom right: the last query's diagonal key is the last key.
+  // Aligned to the bottom right: the last query's diagonal key is the last key.
   return keys_seen(problem.mask, window, diagonal_key(sequence, query), keys);
 }
 
 double AttentionCase::alibi_slope(int head) const {
   if (!alibi_slopes.empty()) return alibi_slopes[static_cast<std::size_t>(head)];
-  // The paper's: for a power of two of heads 2^(-8/n), its square, ...; the heads beyond it take the first, third, ...
-  // slope of twice as many.
+  // The slopes of the paper: for n heads, n a power of two, they are 2^(-8/n), its square, ... Further heads take the
+  // first, third, ... slope of twice as many heads.
   int n = 1;
   while (2 * n <= problem.heads.q) n *= 2;
   return head < n ? std::pow(2.0, -8.0 * (head + 1) / n) : std::pow(2.0, -8.0 * (2 * (head - n) + 1) / (2 * n));
@@ -162,7 +163,7 @@ double AttentionCase::kv_bytes() const {
   double keys = 0;
   for (int b = 0; b < batch; ++b) {
     if (q_lens[b] == 0) continue;
-    // Windows move to the right with the query, so the union is one range.
+    // Windows move to the right with the query, so their union is one range.
     const int last = visible(b, q_lens[b] - 1).last;
     int first = last;
     for (int i = 0; i < q_lens[b] && first == last; ++i)

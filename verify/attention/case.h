@@ -1,5 +1,5 @@
-/// One attention call on the host: every operand already rounded to the problem's dtypes, in the layout that a kernel
-/// reads. What the reference, the devices and the .npy files share.
+/// One attention call on the host. Every operand is already rounded to the problem's dtypes, in the layout that a
+/// kernel reads. The reference, the devices and the .npy files share this class.
 #pragma once
 
 #include <algorithm>
@@ -25,20 +25,21 @@ struct HostTensor {
   std::shared_ptr<std::vector<std::byte>> buffer;
   std::size_t offset_bytes = 0;
 
-  /// Where the head of one token starts: head_dim elements follow. `batch` is a page where keys are paged.
+  /// Where the head of one token starts; head_dim elements follow. `batch` is a page if keys are paged.
   std::byte* row(std::int64_t batch, std::int64_t token, int head) const;
 };
 
-/// An element for each score, in f32: 0 hides a key, or what joins a score. A stride of 0: one for all.
+/// An array with an f32 element for each score: 0 hides a key (mask), or the element is added (bias). A stride of 0:
+/// one element for all.
 struct ScoreArray {
   std::int64_t batch_stride = 0, query_stride = 0, head_stride = 0;  // elements; keys are contiguous
-  std::vector<float> values;                                         // empty: there is no such array
+  std::vector<float> values;                                         // empty: the call has no such array
   float at(int sequence, int query, int head, int key) const {
     return values[static_cast<std::size_t>(sequence * batch_stride + query * query_stride + head * head_stride + key)];
   }
 };
 
-/// A score's place, as templates/policy/place.cuh has it.
+/// The place of a score, as in templates/policy/place.cuh.
 struct ScorePlace {
   int sequence, query, head, key;
   int q_len, kv_len;
@@ -49,14 +50,14 @@ struct AttentionCase {
   int batch = 1;
   int q_len = 1, kv_len = 1;         // of the longest sequence
   std::vector<int> q_lens, kv_lens;  // [batch]
-  std::int64_t q_tokens = 1;         // rows of o and lse: batch * q_len, or of ragged queries
+  std::int64_t q_tokens = 1;         // rows of o and lse: batch * q_len, or the ragged queries
 
-  HostTensor q, k, v;                    // of q and k what is not rotary
+  HostTensor q, k, v;                    // q and k without the rotary part
   HostTensor q_rope, k_rope;             // empty without a rotary part
   contract::Strides o_strides{};         // elements; o is contiguous
   std::vector<std::int32_t> q_offsets;   // [batch + 1], ragged queries
   std::vector<std::int32_t> kv_offsets;  // [batch + 1], ragged keys
-  std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all; cache_length prompt: less q_lens
+  std::vector<std::int32_t> kv_lengths;  // [batch]; empty: kv_len for all; with cache_length prompt it excludes q_lens
   std::vector<std::int32_t> page_table;  // [batch, page_table_stride]
   int page_table_stride = 0;
   std::vector<float> sinks;             // [q_heads]
@@ -64,15 +65,17 @@ struct AttentionCase {
   std::vector<float> q_scale;           // per_token: as q without its last dimension
   std::vector<float> alibi_slopes;      // [q_heads]; empty: the geometric series
   ScoreArray mask, bias;                // if the problem has them; bias is rounded to its dtype
-  // What sources of the problem are held to, called from any thread: whether a key is shown, and a score's successor.
+  // The references of the problem's sources: whether a key is shown, and the score that replaces a score. Called from
+  // any thread.
   std::function<bool(const ScorePlace&)> shows;
   std::function<double(double, const ScorePlace&)> modifies;
-  std::string unchecked;  // names sources without a reference, and with it what cannot be checked; "": everything can
+  std::string unchecked;  // names sources without a reference, so what cannot be checked; "": everything can be checked
 
   float scale = 1;
   float softcap = 0;  // used if the problem has one
   Window window;      // used if the mask is sliding_window
-  /// Values are independent draws, so that rounding errors are too; says whether the root-mean-square test applies.
+  /// Whether values are independent draws, so that rounding errors are independent too. Then the root-mean-square test
+  /// applies.
   bool random_values = true;
 
   /// The keys [first, last) that query `query` of sequence `sequence` sees.
@@ -90,24 +93,24 @@ struct AttentionCase {
   std::byte* k_row(int sequence, int key, int kv_head) const { return kv_row(k, sequence, key, kv_head); }
   std::byte* k_rope_row(int sequence, int key, int kv_head) const { return kv_row(k_rope, sequence, key, kv_head); }
   std::byte* v_row(int sequence, int key, int kv_head) const { return kv_row(v, sequence, key, kv_head); }
-  std::size_t o_index(int sequence, int query, int head) const;  // of the first element
+  std::size_t o_index(int sequence, int query, int head) const;  // index of the head's first element
   std::size_t lse_index(int sequence, int query, int head) const;
   std::size_t o_elems() const;
-  /// Of paged keys: as many as the memory of k holds.
+  /// For paged keys: the number of pages in the memory of k.
   int num_pages() const;
   std::size_t lse_elems() const;
-  /// The whole head, rotary part and all: head_dim.qk values.
+  /// The whole head including its rotary part: head_dim.qk values.
   void decode_query(int sequence, int query, int head, double* to) const;
   void decode_key(int sequence, int key, int kv_head, double* to) const;
   double k_scale_of(int kv_head) const { return scale_of(k_scale, kv_head); }
-  /// Where scales are per_token.
+  /// Whether scales are per_token.
   bool has_token_scales() const { return problem.scales == ScaleKind::kPerToken; }
   std::size_t q_scale_index(int sequence, int query, int head) const;
   std::size_t k_scale_index(int sequence, int key, int kv_head) const;
   double v_scale_of(int kv_head) const { return scale_of(v_scale, kv_head); }
   /// Floating-point operations of the two products over visible keys, a multiply and an add counted as two.
   double operations() const;
-  /// Bytes of K and V that lie within some query's sight, each counted once.
+  /// Bytes of K and V that some query sees, each counted once.
   double kv_bytes() const;
 
  private:
@@ -117,11 +120,11 @@ struct AttentionCase {
   }
 };
 
-/// What a kernel wrote: o in problem.dtype.out, lse empty unless the problem has it.
+/// The output of a kernel: o in problem.dtype.out; lse is empty unless the problem has it.
 struct AttentionOutput {
   std::vector<std::byte> o;
   std::vector<float> lse;
-  /// Bits, not values: NaN equals itself, and -0 is not 0.
+  /// Compares bits, not values: NaN equals itself, and -0 is not 0.
   bool operator==(const AttentionOutput& other) const {
     return o == other.o && std::ranges::equal(std::as_bytes(std::span(lse)), std::as_bytes(std::span(other.lse)));
   }
@@ -132,25 +135,26 @@ struct InputOptions {
   std::uint64_t seed = 0;
   bool heads_first = false;    // [.., heads, tokens, head_dim] instead of [.., tokens, heads, head_dim]
   bool interleave_kv = false;  // K and V of a token side by side in one buffer; needs head_dim.qk == head_dim.v
-  int padding_tokens = 0;      // NaN tokens after each sequence's or page's own
-  bool share_pages = false;    // sequences hold the first page of sequence 0 in common
-  int unused_pages = 3;        // NaN pages strewn among the used ones
+  int padding_tokens = 0;      // NaN tokens after the tokens of each sequence or page
+  bool share_pages = false;    // sequences share the first page of sequence 0
+  int unused_pages = 3;        // NaN pages between the used ones
   double q_magnitude = 1;      // standard deviation of the queries
 };
 
-/// Seeded normal data rounded to the problem's dtypes. Pages are in random order; memory that no query may read holds
+/// Seeded normal data rounded to the problem's dtypes. Pages are in random order. Memory that no query may read holds
 /// NaN: unused pages, slots past a sequence's length, padding. The tail of each row of the page table holds numbers
-/// that are no pages. Three of four bytes of a mask show their key; one row of eight hides all. A bias is normal, and
-/// -inf for one key of 32; what no query reads of it is NaN. Scales are drawn from (0.25, 2), sinks from the standard
-/// normal distribution. Throws ConfigError if the shape does not fit the problem ("/shapes/NAME/...").
+/// that are no pages. Three of four bytes of a mask show their key; one row of eight hides all keys. A bias is normal,
+/// and -inf for one key of 32; elements of a bias that no query reads are NaN. Scales are drawn from (0.25, 2), sinks
+/// from the standard normal distribution. Throws ConfigError if the shape does not fit the problem
+/// ("/shapes/NAME/...").
 AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape& shape,
                           const InputOptions& options = {});
 
 /// The lengths and dense layout that make_inputs() would give, without data: for counting operations and bytes.
 AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& shape);
 
-/// Gives `array` the strides of `shape` for a case that is laid out, its rows `padding` elements longer than kv_len,
-/// and room for the elements, all of them `value`.
+/// Gives `array` the strides of `shape` for a case that is laid out, and memory for the elements, all equal to `value`.
+/// Its rows are `padding` elements longer than kv_len.
 void lay_out(const AttentionCase& call, const ScoreTensor& shape, int padding, float value, ScoreArray& array);
 
 /// Sets lengths, offsets and dense strides of a case from its problem and lengths; the operands stay empty.

@@ -1,5 +1,5 @@
-// Device memory of one call. A constructor that throws half-way frees what it has: everything owned is in owned_ at
-// once.
+// Device memory of one call. A constructor that throws half-way frees what it has: owned_ holds everything from the
+// start.
 #include "kernelwright/verify/attention/device.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ DevicePtr DeviceCase::upload(const void* data, std::size_t bytes) {
 }
 
 DevicePtr DeviceCase::upload(const HostTensor& tensor) {
-  // Work without keys still needs an address: a pointer is either given or not.
+  // A call without keys still needs an address, because a null pointer means an operand that was not given.
   if (tensor.buffer->empty()) {
     owned_.push_back(device_.allocate(256));
     return owned_.back();
@@ -64,7 +64,7 @@ DeviceCase::DeviceCase(Device& device, const AttentionCase& call, AttentionKerne
     tensors_.k_scale = upload(call.k_scale);
     tensors_.v_scale = upload(call.v_scale);
     tensors_.q_scale = upload(call.q_scale);
-    if (problem.scales == ScaleKind::kPerToken && call.k_scale.empty()) {  // no keys: an address all the same
+    if (problem.scales == ScaleKind::kPerToken && call.k_scale.empty()) {  // without keys: an address all the same
       owned_.push_back(device_.allocate(256));
       tensors_.k_scale = owned_.back();
     }

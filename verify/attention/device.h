@@ -11,30 +11,30 @@
 
 namespace kernelwright {
 
-/// Owns the device memory and a stream of one call. Not for several threads at once; `device` and the kernel's Engine
+/// Owns the device memory and a stream of one call. One thread at a time may use it. `device` and the kernel's Engine
 /// must outlive it.
 class DeviceCase {
  public:
-  /// Uploads everything. The outputs lie between guards that hold a pattern.
+  /// Uploads everything. The outputs lie between guards, which hold a pattern.
   DeviceCase(Device& device, const AttentionCase& call, AttentionKernel kernel);
   ~DeviceCase();
   DeviceCase(const DeviceCase&) = delete;
   DeviceCase& operator=(const DeviceCase&) = delete;
 
-  /// From now on launches are of `kernel`, of the same problem and device. Its workspace may be larger; the old one
-  /// stays valid for graphs that were captured with it.
+  /// From now on, launches use `kernel`, which must be of the same problem and device. Its workspace may be larger. The
+  /// old workspace stays valid for graphs that were captured with it.
   void use(AttentionKernel kernel);
-  /// From now on everything is queued on `stream`, which the caller owns, instead of on a stream of its own.
+  /// From now on, everything is queued on `stream`, which the caller owns, instead of on this object's own stream.
   void use(Stream stream) { stream_ = stream; }
 
-  /// Fills outputs and workspace with NaN; renews the guards.
+  /// Fills outputs and workspace with NaN and renews the guards.
   void poison();
   /// Queues one launch on stream(). Throws as AttentionKernel::launch().
   void launch();
   void wait();
   /// Waits, then reads the outputs.
   AttentionOutput download();
-  /// Waits; false if a launch has written in front of or behind an output.
+  /// Waits. Returns false if a launch has written in front of or behind an output.
   bool guards_are_intact();
 
   Stream stream() const { return stream_; }

@@ -1,4 +1,4 @@
-// Seeded inputs: random values where a query may look, NaN everywhere else.
+// Seeded inputs: random values where a query may read, NaN everywhere else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void place_keys(AttentionCase& call, std::int64_t blocks, std::int64_t tokens, c
     call.k_rope.strides = {tokens * heads * rope, heads * rope, rope};
     give_memory(call.k_rope, blocks * tokens * heads * rope);
   }
-  if (call.has_token_scales())  // contiguous: padding lies beside keys alone
+  if (call.has_token_scales())  // contiguous: only keys have padding
     call.k_scale.assign(static_cast<std::size_t>(blocks * (tokens - options.padding_tokens) * heads),
                         std::numeric_limits<float>::quiet_NaN());
 }
@@ -117,7 +117,7 @@ std::vector<float> draw_scales(const AttentionProblem& problem, Random& random) 
   return scales;
 }
 
-/// One for each query and head, and for each key and head that a query may look at; the others stay NaN.
+/// Draws a scale for each query and head, and for each key and head that a query may read. The other scales stay NaN.
 void draw_token_scales(AttentionCase& call, Random& random) {
   const auto draw = [&] { return static_cast<float>(random.uniform(0.25, 2)); };
   call.q_scale.resize(static_cast<std::size_t>(call.q_tokens) * call.problem.heads.q);
@@ -144,12 +144,12 @@ void fill_rope(AttentionCase& call, const InputOptions& options) {
   }
 }
 
-/// Calls value(row) for each element that some query may read, `row` counting rows of the array.
+/// Calls value(row) for each element that some query may read; `row` counts rows of the array.
 template <class Value>
 void fill_scores(const AttentionCase& call, const ScoreTensor& shape, ScoreArray& array, const Value& value) {
   std::int64_t row = 0;
   for (int b = 0; b < (shape.batch ? call.batch : 1); ++b) {
-    // What is one for all sequences, the longest one reads.
+    // An element that all sequences share is read as far as the longest sequence reads.
     const int queries = shape.batch ? call.q_lens[static_cast<std::size_t>(b)] : call.q_len;
     const int keys = shape.batch ? call.kv_lens[static_cast<std::size_t>(b)] : call.kv_len;
     for (int h = 0; h < (shape.heads ? call.problem.heads.q : 1); ++h)
@@ -185,7 +185,8 @@ void draw_score_tensors(AttentionCase& call, const InputOptions& options) {
 
 namespace {
 
-/// Before anything is added up or allocated: whether offsets and page numbers hold the tokens, and memory the operands.
+/// Called before anything is added up or allocated: checks that offsets and page numbers hold the tokens, and that
+/// memory holds the operands.
 void check_sizes(const AttentionCase& call, const AttentionShape& shape, const InputOptions& options) {
   const std::string at = "/shapes/" + shape.name;
   const std::int64_t page = call.problem.kv_layout.page_size;
@@ -218,7 +219,7 @@ AttentionCase shape_only(const AttentionProblem& problem, const AttentionShape& 
   call.problem = problem;
   call.q_lens = lengths(shape, shape.q_lens, shape.q_len, "q_lens");
   call.kv_lens = lengths(shape, shape.kv_lens, shape.kv_len, "kv_lens");
-  if (call.q_lens.size() != call.kv_lens.size()) {  // a list for one of them sets the batch of both
+  if (call.q_lens.size() != call.kv_lens.size()) {  // a list for one of q and kv sets the batch of both
     if (shape.kv_lens.empty()) call.kv_lens.assign(call.q_lens.size(), shape.kv_len);
     if (shape.q_lens.empty()) call.q_lens.assign(call.kv_lens.size(), shape.q_len);
   }
@@ -271,8 +272,8 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
     case KvLayoutKind::kPaged: assign_pages(call, options); break;
   }
 
-  // A stream of random numbers per operand, sequence and block of tokens: the same values however many threads draw
-  // them, and a sequence keeps its values whatever layout it lies in.
+  // Each operand, sequence and block of tokens has its own stream of random numbers. So the values do not depend on how
+  // many threads draw them, and a sequence keeps its values in every layout.
   struct Block {
     Stream operand;
     int sequence, first, last;
@@ -286,7 +287,7 @@ AttentionCase make_inputs(const AttentionProblem& problem, const AttentionShape&
       for (int from = 0; from < call.kv_lens[b]; from += kTokens)
         blocks.push_back({operand, b, from, std::min(from + kTokens, call.kv_lens[b])});
   }
-  const auto shares_first_page = [&](int b) {  // sequence 0 writes the page that they share
+  const auto shares_first_page = [&](int b) {  // sequence 0 writes the page that the sequences share
     return options.share_pages && problem.kv_layout.kind == KvLayoutKind::kPaged && b > 0 && call.kv_lens[b] > 0 &&
            call.page_table[static_cast<std::size_t>(b) * call.page_table_stride] == call.page_table[0];
   };

@@ -15,7 +15,7 @@ namespace {
 
 template <class Function>
 Function* find_function(const PolicyReference& reference, const std::string& path) {
-  // A name without a slash would be looked for where the system's libraries are.
+  // The loader would search a name without a slash in the system's library folders.
   const std::string file = std::filesystem::absolute(reference.library).string();
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -40,7 +40,7 @@ ScoreArray read_array(const AttentionCase& call, const PolicyReference& referenc
   const NpyArray<float> array = read_named(reference, path);
   const std::int64_t wanted[] = {call.batch, call.problem.heads.q, call.q_len, call.kv_len};
   const auto fits = [&](std::size_t i) {
-    return array.shape[i] == wanted[i] || (i < 3 && array.shape[i] == 1);  // 1: one for all
+    return array.shape[i] == wanted[i] || (i < 3 && array.shape[i] == 1);  // 1: one element for all
   };
   if (array.shape.size() != 4 || !(fits(0) && fits(1) && fits(2) && fits(3)))
     throw ConfigError(path + "/reference/array",
@@ -52,7 +52,7 @@ ScoreArray read_array(const AttentionCase& call, const PolicyReference& referenc
   return read;
 }
 
-/// What both kinds of policies have alike: calls one of the three.
+/// The common part of both kinds of policies: calls one of the three functions.
 template <class Library, class Array, class Neither>
 void load(const PolicySource& source, const Library& library, const Array& array, const Neither& neither) {
   if (!source.reference.library.empty())

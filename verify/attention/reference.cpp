@@ -1,6 +1,6 @@
 // The fp64 reference. Work comes in chunks of rows that share a KV head, so that a tile of keys is decoded once for all
-// of them; scores are kept whole, for the softmax here is the plain one: no running maximum, nothing shared with a
-// kernel.
+// of them. Scores are stored whole, because this softmax is the plain one: it has no running maximum and shares no code
+// with a kernel.
 #include "kernelwright/verify/attention/reference.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace kernelwright {
 namespace {
 
 constexpr int kTile = 64;          // keys decoded at a time
-constexpr int kRowsPerChunk = 16;  // rows that share them
+constexpr int kRowsPerChunk = 16;  // rows that share a decoded tile
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // score[j] = sum_i q[i] k[i][j] and magnitude[j] = sum_i |q[i] k[i][j]| for the tile's keys; k is [head_dim][kTile].
@@ -64,9 +64,9 @@ KERNELWRIGHT_WIDE void add_values(const double* p, const double* c, const double
   }
 }
 
-constexpr double kNegligible = 104;  // exp(-104) is less than half the least f32
+constexpr double kNegligible = 104;  // exp(-104) is less than half of the smallest f32
 
-// A row while its chunk is worked on.
+// The state of a row while its chunk is computed.
 struct RowState {
   ReferenceRow row;
   AttentionCase::Range range{};
@@ -140,7 +140,7 @@ class Chunk {
         double noise = magnitude[j - first] * std::fabs(scale) * 0x1p-23;
         if (call_.problem.score_mod.kind == ScoreModKind::kSoftcap) {
           const double cap = call_.softcap, at = std::fabs(value), height = std::tanh(at / cap);
-          // tanh is steepest towards zero: the lower side moves the most
+          // tanh is steepest near zero, so the error towards zero changes it most
           error = cap * (height - std::tanh((at - error) / cap) + model_.tanh_error);
           value = cap * std::tanh(value / cap);
           noise = std::max(noise, cap * 0x1p-22);
@@ -164,7 +164,7 @@ class Chunk {
         }
         if (!call_.mask.values.empty() && call_.mask.at(id.sequence, id.query, id.head, j) == 0) value = -kInfinity;
         if (call_.shows || call_.modifies) ask_sources(id, j, value, error, noise);
-        if (std::isfinite(value)) value = std::max(value, -0x1p127);  // docs/policies.md: no finite score is lower
+        if (std::isfinite(value)) value = std::max(value, -0x1p127);  // docs/policies.md: no finite score is below this
         if (value == -kInfinity) error = 0, --state.row.visible;
         state.score[static_cast<std::size_t>(j - state.range.first)] = value;
         state.error[static_cast<std::size_t>(j - state.range.first)] = error + model_.exp_error;
@@ -173,8 +173,9 @@ class Chunk {
     }
   }
 
-  /// Sources of the problem. What a modifier makes of an error is found where it is asked: on both sides of the score,
-  /// beside the roundings of its own f32 steps, of which each may be off by the score's and its result's last place.
+  /// Calls the problem's sources. To find what a modifier makes of an error, it is called on both sides of the score.
+  /// The roundings of its own f32 steps are added: each step may be off by the last place of the score and of its
+  /// result.
   void ask_sources(const RowId& id, int key, double& value, double& error, double& noise) const {
     const ScorePlace at{id.sequence,
                         id.query,
@@ -210,7 +211,8 @@ class Chunk {
         with_sink ? static_cast<double>(call_.sinks[static_cast<std::size_t>(row.id.head)]) : -kInfinity;
     const double sink_error = std::isfinite(sink) ? std::fabs(sink) * 0x1p-21 : 0;
     if (with_sink) consider(sink, sink_error);
-    // Keys that an f32 sum cannot feel, -1e9 of a bias for instance, do not loosen the bound of those that it does.
+    // Some keys are negligible in an f32 sum, for instance with a bias of -1e9. They must not loosen the bound of the
+    // keys that are not.
     const auto count = [&](double score, double error, double noise) {
       if (!std::isfinite(score) || score + error < top - top_error - kNegligible) return;
       row.max_abs_score = std::max(row.max_abs_score, std::fabs(score));
@@ -219,7 +221,7 @@ class Chunk {
     for (std::size_t j = 0; j < state.score.size(); ++j) count(state.score[j], state.error[j], state.noise[j]);
     if (with_sink) count(sink, sink_error, 0);
     row.score_noise += 0x1p-22 + 0x1p-23 * row.max_abs_score;
-    if (top == -kInfinity && !has_nan) {  // sees nothing: O = 0
+    if (top == -kInfinity && !has_nan) {  // the row sees no key: O = 0
       row.lse = -kInfinity;
       row.sum_above_top = 1;
       std::fill(state.score.begin(), state.score.end(), 0);
@@ -231,7 +233,7 @@ class Chunk {
     row.sum_above_top = sum;
     row.lse = top + std::log(sum);
 
-    // Errors that all keys share cancel; where they are large, count them relative to the top key's.
+    // Errors that all keys share cancel. If they are large, count them relative to the top key's error.
     const bool relative_to_top = top_error > 0.25;
     double kept = 0, grown = 0;
     const auto weigh = [&](double score, double error, double& p, double& c) {
@@ -274,7 +276,8 @@ class Chunk {
         sums->resize(static_cast<std::size_t>(stride));
       const int from = std::max(first, state.range.first), to = std::min(last, state.range.last);
       if (from >= to) continue;
-      row.max_abs_v = std::max(row.max_abs_v, largest);  // may count a key that a neighbour sees: an upper bound
+      row.max_abs_v = std::max(row.max_abs_v, largest);  // may count a key that only a neighbouring row sees: an upper
+                                                         // bound
       const std::ptrdiff_t shift = first - state.range.first;
       add_values(state.score.data() + shift, state.error.data() + shift, values.data(), stride, from - first,
                  to - first, row.o.data(), row.abs_pv.data(), row.score_shift.data(), row.square_pv.data());

@@ -1,5 +1,5 @@
 /// Two launches of one call on a device, each into poisoned outputs: the result, whether it repeats, and how long the
-/// second took.
+/// second launch took.
 #pragma once
 
 #include "kernelwright/runtime/device/backend.h"
@@ -10,9 +10,9 @@ namespace kernelwright {
 template <class Output>
 struct LaunchedTwice {
   Output output;
-  bool repeats = false;  // the second was the same to the bit
+  bool repeats = false;  // the second result equals the first to the bit
   bool guards_intact = false;
-  double milliseconds = 0;  // of the second, by events; for orientation
+  double milliseconds = 0;  // of the second launch, by events; for orientation
 };
 
 /// `on_device` is a DeviceCase or a GemmDeviceCase.

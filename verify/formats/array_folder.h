@@ -1,5 +1,5 @@
-/// A folder of .npy files that is read for one problem: every array is judged before any is used, so that one message
-/// has all that is wrong with the folder.
+/// A folder of .npy files that is read for one problem. Every array is checked before any is used, so that one message
+/// lists everything that is wrong with the folder.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace kernelwright {
 
-/// A dimension that an array must have, and the words for why; or one that it may choose.
+/// A dimension of an array: either a required value, with the words that say why, or any value.
 struct Dim {
   std::optional<std::int64_t> wanted;
   std::string why;  // "head_dim.qk is 128"
@@ -24,19 +24,19 @@ struct Dim {
 
 class ArrayFolder {
  public:
-  /// Throws ConfigError if `folder` is none.
+  /// Throws ConfigError if `folder` is no folder.
   explicit ArrayFolder(std::string folder);
 
   std::string path(const std::string& name) const;
   /// Whether NAME.npy exists.
   bool there(const std::string& name) const;
   void fault(const std::string& name, std::string message);
-  /// A fault if NAME.npy exists though the problem does not read it.
+  /// Reports a fault if NAME.npy exists although the problem does not read it.
   void unread(const std::string& name, bool is_read, const std::string& why);
-  /// NAME.npy if its shape is right; what is wrong with it is a fault.
+  /// Reads NAME.npy if its shape is right. Otherwise reports what is wrong with it as a fault.
   template <class T>
   std::optional<NpyArray<T>> read(const std::string& name, const std::vector<Dim>& dims);
-  /// Throws ConfigError with all faults if there are any.
+  /// Throws ConfigError with all faults, if there are any.
   void require_no_fault() const;
 
  private:
@@ -47,10 +47,10 @@ extern template std::optional<NpyArray<float>> ArrayFolder::read<float>(const st
 extern template std::optional<NpyArray<std::int32_t>> ArrayFolder::read<std::int32_t>(const std::string&,
                                                                                       const std::vector<Dim>&);
 
-/// `values` as elements of `dtype`, one behind the other.
+/// `values` as consecutive elements of `dtype`.
 std::vector<std::byte> encode_all(DType dtype, const std::vector<float>& values);
 
-/// Makes `folder` if it is not there. Throws ConfigError.
+/// Creates `folder` if it does not exist. Throws ConfigError.
 void make_output_folder(const std::string& folder);
 
 /// Writes elements of `dtype` as FOLDER/NAME.npy, in f32. Throws ConfigError.

@@ -1,4 +1,4 @@
-// Scales from the bits of absmax; elements by float_formats.
+// Computes scales from the bits of absmax, and elements by float_formats.
 #include "kernelwright/verify/formats/block_formats.h"
 
 #include <algorithm>
@@ -51,8 +51,9 @@ std::uint8_t quantize_block(DType format, std::span<const float> values, std::by
   }
   const std::uint8_t byte = finite ? scale_byte(format, absmax) : nan_scale(format);
   const float scale = decode_scale(format, byte);
-  // A quotient of f32 rounds to an element as the exact one would: dividing by a power of two is exact where it
-  // matters, and by a scale of 4 bits never rounds onto the middle of two elements what is beside it.
+  // The f32 quotient rounds to the same element as the exact quotient. A division by a power of two is exact where it
+  // matters. A division by a scale of 4 bits never rounds a value onto the middle between two elements if it lies
+  // beside the middle.
   for (float& value : block) value = !finite || scale == 0 ? 0 : value / scale;
   encode_row(format, block, to);
   return byte;

@@ -1,21 +1,21 @@
 /// Block-scaled formats on the host: 32 (mxfp8, mxfp4) or 16 (nvfp4) elements of k, and the scale that multiplies them.
 ///
-/// mxfp8 has elements e4m3 and mxfp4 e2m1, with scales ue8m0: byte x is 2^(x - 127), 0xff NaN. nvfp4 has elements e2m1
-/// and scales ue4m3: e4m3 without a sign, 0x7f NaN. contract/block_scales.h says where scales lie.
+/// mxfp8 has elements e4m3 and mxfp4 has elements e2m1, both with scales ue8m0: byte x is 2^(x - 127), and 0xff is NaN.
+/// nvfp4 has elements e2m1 and scales ue4m3: e4m3 without a sign, and 0x7f is NaN. contract/block_scales.h says where
+/// scales lie.
 ///
-/// Quantising a block, in f32 throughout; every step is exact or rounds once, to nearest with ties to even, so that any
+/// Quantising a block uses f32 throughout. Every step is exact or rounds once, to nearest with ties to even, so every
 /// machine gets the same bits:
-///   mx     scale = 2^(floor(log2(absmax)) - emax), emax = 8 of e4m3 and 2 of e2m1, but at least 2^-127. Elements are
+///   mx     scale = 2^(floor(log2(absmax)) - emax), emax = 8 for e4m3 and 2 for e2m1, but at least 2^-127. Elements are
 ///          x / scale rounded; the largest may lie past the format's end (absmax / scale is below 2^(emax + 1), so
 ///          below 512 where 448 is the end, or 8 where 6 is) and saturate. (OCP Microscaling Formats v1.0, 6.3.)
-///   nvfp4  scale = absmax / 6 rounded to e4m3, at most 448. Elements are x / scale rounded, saturating; where the
-///   scale
+///   nvfp4  scale = absmax / 6 rounded to e4m3, at most 448. Elements are x / scale rounded, saturating; if the scale
 ///          is 0 they are 0 without a sign.
-/// A block of zeros has scale byte 0 in each. A NaN or an infinity makes the block one of NaN: the scale is NaN, the
-/// elements 0. -0, and what rounds to it, stays -0 but where nvfp4's scale is 0.
+/// In each format, a block of zeros has scale byte 0. A NaN or an infinity turns the block into NaN: the scale is NaN,
+/// the elements are 0. -0, and what rounds to it, stays -0, except where nvfp4's scale is 0.
 ///
-/// With a `tensor_scale` other than 1, x / tensor_scale, rounded to f32, is what is quantised; a GEMM's alpha takes it
-/// back.
+/// With a `tensor_scale` other than 1, x / tensor_scale, rounded to f32, is quantised; a GEMM's alpha multiplies by it
+/// again.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ namespace kernelwright {
 
 /// The value of a scale byte of `format`, a block-scaled one.
 float decode_scale(DType format, std::uint8_t byte);
-/// `value` as a scale byte: a power of two for ue8m0; rounded to e4m3 for ue4m3. 0 < value, finite.
+/// `value` as a scale byte: a power of two for ue8m0, rounded to e4m3 for ue4m3. `value` must be finite and above 0.
 std::uint8_t encode_scale(DType format, float value);
 /// The NaN of the scales of `format`.
 constexpr std::uint8_t nan_scale(DType format) { return format == DType::kNvfp4 ? 0x7f : 0xff; }

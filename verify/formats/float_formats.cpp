@@ -12,7 +12,7 @@
 namespace kernelwright {
 namespace {
 
-/// A format narrower than f32 in exponent and mantissa. `infinity` is the code past the largest finite value.
+/// A format narrower than f32 in exponent and mantissa. `infinity` is the code after the largest finite value.
 struct Narrow {
   int exponent_bits, mantissa_bits;
   std::uint32_t past_largest, nan;
@@ -26,7 +26,7 @@ constexpr Narrow kE5m2Format{5, 2, 0x7c, 0x7f, true};
 constexpr Narrow kE2m1Format{2, 1, 8, 7, true};  // every code is a number; NaN becomes the largest, 6
 constexpr std::uint32_t kTf32Bits = 0xffffe000;  // of an f32: sign, 8, 10
 
-// value / 2^shift to the nearest integer, ties to even
+// value / 2^shift to the nearest integer, ties to even.
 std::uint32_t shift_right_even(std::uint32_t value, int shift) {
   if (shift > 31) return 0;
   const std::uint32_t kept = value >> shift, rest = value & ((1u << shift) - 1), half = 1u << (shift - 1);
@@ -43,8 +43,7 @@ std::uint32_t encode_narrow(const Narrow& format, float value) {
   if (exponent >= lowest) {  // a carry out of the mantissa raises the exponent, as it should
     code = shift_right_even(magnitude - (static_cast<std::uint32_t>(127 - format.bias()) << 23),
                             23 - format.mantissa_bits);
-  } else {  // subnormal: the significand counts in units of the smallest value. An f32 subnormal is far below all of
-            // them.
+  } else {  // subnormal: the significand counts units of the smallest value. An f32 subnormal is far below all units.
     code = shift_right_even((magnitude & 0x7fffff) | 0x800000, 23 - format.mantissa_bits + lowest - exponent);
   }
   if (code >= format.past_largest) code = format.saturates ? format.past_largest - 1 : format.past_largest;
@@ -67,7 +66,7 @@ float decode_narrow(const Narrow& format, std::uint32_t bits) {
 
 std::uint32_t encode_bf16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;  // stay a NaN
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;  // keep it a NaN
   return shift_right_even(bits, 16);
 }
 
@@ -143,7 +142,7 @@ FloatFormat float_format(DType dtype) {
     case DType::kE5m2: return {0x1p-3, 0x1p-17, 57344};
     case DType::kMxfp4:
     case DType::kNvfp4: return {0x1p-2, 0x1p-2, 6};
-    case DType::kTf32: return {0x1p-10, 0x1p-136, 0x1.ffcp127};  // cut, which costs twice as much
+    case DType::kTf32: return {0x1p-10, 0x1p-136, 0x1.ffcp127};  // truncated, which costs twice as much
     default: return {0x1p-24, 0x1p-150, std::numeric_limits<float>::max()};
   }
 }
@@ -192,7 +191,7 @@ void encode_row(DType dtype, std::span<const float> values, std::byte* to) {
 }
 
 void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
-  // All bits but the sign: a NaN in each format that has one, whichever byte a reader starts from.
+  // All bits except the sign: a NaN in each format that has one, whichever byte a reader starts at.
   const auto pattern_of = [](unsigned low, unsigned high) {
     return std::array{std::byte(low), std::byte(high), std::byte(low), std::byte(high)};
   };
@@ -201,7 +200,8 @@ void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
                                                                  : pattern_of(0xff, 0x7f);
   std::size_t done = std::min(bytes.size(), pattern.size());
   std::copy_n(pattern.begin(), done, bytes.begin());
-  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // pools of gigabytes: at memcpy's speed
+  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // gigabytes of pools are filled at the
+                                                                            // speed of memcpy
     std::memcpy(bytes.data() + done, bytes.data(), std::min(done, bytes.size() - done));
 }
 

@@ -1,5 +1,5 @@
-// The header of a .npy file is the text of a Python dict. Its three keys are looked for by hand, in a text of bounded
-// length, and everything that is not exactly what NumPy writes is refused.
+// The header of a .npy file is the text of a Python dict. This code searches its three keys in a text of bounded
+// length, and refuses everything that is not exactly what NumPy writes.
 #include "kernelwright/verify/formats/npy.h"
 
 #include <fcntl.h>
@@ -34,14 +34,14 @@ constexpr std::string_view kElement<float> = "float32 (descr '<f4')";
 template <>
 constexpr std::string_view kElement<std::int32_t> = "int32 (descr '<i4')";
 
-// A regular file, opened to be read; closes itself.
+// A regular file, opened for reading; closes itself.
 class File {
  public:
   explicit File(const std::string& path) : path_(path) {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) refuse(fmt::format("cannot be read: {}", std::strerror(errno)));
     if (S_ISDIR(info.st_mode)) refuse("is a directory; an .npy file would do");
-    if (!S_ISREG(info.st_mode)) refuse("is no regular file; an .npy file would do");  // a FIFO would hang the reader
+    if (!S_ISREG(info.st_mode)) refuse("is no regular file; an .npy file would do");  // a FIFO would block the reader
     size_ = info.st_size;
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) refuse(fmt::format("cannot be read: {}", std::strerror(errno)));
@@ -164,7 +164,7 @@ NpyArray<T> read_npy(const std::string& path, std::int64_t max_bytes) {
       file.refuse(
           fmt::format("shape {} takes more than the {} bytes that are read", shape_text(array.shape), max_bytes));
   const std::int64_t there = file.size() - file.position();
-  if (there != bytes)  // checked before memory is taken: a header may claim anything
+  if (there != bytes)  // checked before memory is allocated, because a header may claim any size
     file.refuse(fmt::format("holds {} bytes of data and its shape {} takes {}", there, shape_text(array.shape), bytes));
   array.values.resize(static_cast<std::size_t>(bytes) / sizeof(T));
   file.read(array.values.data(), static_cast<std::size_t>(bytes), "data");

@@ -15,12 +15,13 @@ struct NpyArray {
   std::vector<T> values;  // C order
 };
 
-/// Reads a file. Throws ConfigError, with `path` as the place, for what is missing, a directory, no .npy file, cut
-/// short or longer than its shape, of another element type or byte order, in Fortran order, or larger than `max_bytes`.
+/// Reads a file. Throws ConfigError, with `path` as the place, for a missing file, a directory, a file that is no .npy
+/// file, one that is cut short or longer than its shape, another element type or byte order, Fortran order, or more
+/// than `max_bytes`.
 template <class T>
 NpyArray<T> read_npy(const std::string& path, std::int64_t max_bytes = std::int64_t{1} << 36);
 
-/// Writes a version 1 file. Throws ConfigError with `path` as the place if it cannot be written.
+/// Writes a version 1 file. Throws ConfigError, with `path` as the place, if the file cannot be written.
 template <class T>
 void write_npy(const std::string& path, const std::vector<std::int64_t>& shape, const std::vector<T>& values);
 

@@ -12,7 +12,7 @@
 namespace kernelwright {
 namespace {
 
-/// `values`, rows of matrix.columns, as the matrix lays them out.
+/// Stores `values`, rows of matrix.columns, in the matrix's layout.
 void encode(const std::vector<float>& values, HostMatrix& matrix) {
   matrix.allocate();
   const auto columns = static_cast<std::size_t>(matrix.columns);

@@ -1,6 +1,6 @@
-/// GEMM calls from folders of .npy files, and results back into them: anyone's own tensors.
+/// GEMM calls from folders of .npy files, with a user's own tensors, and results back into such folders.
 ///
-/// Values are float32 and are rounded to the problem's dtypes on the way in; those of block-scaled operands are
+/// Values are float32 and are rounded to the problem's dtypes when they are read. Values of block-scaled operands are
 /// quantised (block_formats.h), and no scales are read for them.
 ///   a            [m, k], or [k, m] where the layout says so
 ///   b            [n, k], or [k, n]
@@ -15,11 +15,11 @@
 
 namespace kernelwright {
 
-/// Throws ConfigError with every violation that can be told at once; each names the file, what it has and what would
-/// do. Also refuses arrays that the problem does not read.
+/// Throws ConfigError with every violation that can be found at once. Each violation names the file, what the file has
+/// and what would fit. Also refuses arrays that the problem does not read.
 GemmCase read_case(const GemmProblem& problem, const std::string& folder);
 
-/// Writes d.npy. Makes `folder` if it is not there. Throws ConfigError.
+/// Writes d.npy. Creates `folder` if it does not exist. Throws ConfigError.
 void write_output(const GemmCase& call, const GemmOutput& output, const std::string& folder);
 
 }  // namespace kernelwright

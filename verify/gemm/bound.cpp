@@ -17,15 +17,15 @@ namespace kernelwright {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kActivationError = 0x1p-18;  // of the argument
-constexpr double kSteepest = 1.13;            // of all activations: gelu's slope at sqrt(2)
-constexpr double kCoreStep = 0x1p-13;         // of the largest addend: what sums of 8-bit operands are cut at
-constexpr double kCoreDepth = 32;             // of k that one instruction adds up, 8-bit operands
-constexpr double kDeviations = 8;             // of an error that no random element has
+constexpr double kActivationError = 0x1p-18;  // relative to the argument
+constexpr double kSteepest = 1.13;            // over all activations: gelu's slope at sqrt(2)
+constexpr double kCoreStep = 0x1p-13;  // relative to the largest addend: where sums of 8-bit operands are truncated
+constexpr double kCoreDepth = 32;      // elements of k that one instruction adds up, for 8-bit operands
+constexpr double kDeviations = 8;      // no random element has an error of so many standard deviations
 
 bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 
-/// Elements of k whose sums stay in the tensor core.
+/// Elements of k whose sum stays in the tensor core.
 double stretch(const GemmProblem& problem) {
   const double k = problem.k;
   return problem.fast_accumulation && problem.scales != ScaleKind::kPerBlock ? k : std::min<double>(k, kScaleBlock);
@@ -85,7 +85,7 @@ struct Squares {
 };
 using Tiles = std::map<std::pair<int, int>, Squares>;
 
-/// One piece's part of the report, added under a lock.
+/// One piece's part of the report. It is added under a lock.
 struct PieceResult {
   double worst = 0, max_error = 0;
   std::size_t not_finite = 0;
@@ -98,7 +98,7 @@ bool is_exact(const GemmCase& call) {
   return call.exact && (activation == Activation::kNone || activation == Activation::kRelu);
 }
 
-/// Where the inputs are exact, the one value that d may have.
+/// With exact inputs: the one value that d may have.
 double only_value(DType dtype, double want) {
   if (static_cast<double>(static_cast<float>(want)) != want)
     throw Error(fmt::format("verify: exact inputs whose result, {:.17g}, f32 does not hold; fewer k would do", want));
@@ -122,7 +122,7 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
       const EpilogueValue value = epilogue_value(call, row, column, reference.sum[index]);
       double want = value.value(), ratio;
       ErrorBound bound{0, 0};
-      if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result may be neither hidden nor made up
+      if (!std::isfinite(want)) {  // inputs with NaN or Inf: the result must not hide them, nor have others
         ratio = std::isfinite(have) ? kInfinity : 0;
       } else {
         if (is_fp8(dtype)) want = std::clamp(want, -largest, largest);
@@ -133,7 +133,7 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
         if (overflow || have == want)
           ratio = 0;
         else
-          ratio = std::isfinite(have) ? error / bound.limit : kInfinity;  // infinite where only `want` is right
+          ratio = std::isfinite(have) ? error / bound.limit : kInfinity;  // infinite unless the result equals `want`
         if (std::isfinite(have) && !overflow) {
           result.max_error = std::max(result.max_error, error);
           result.tiles[{row / kTileSide, column / kTileSide}].add(
@@ -152,7 +152,7 @@ PieceResult compare_piece(const GemmCase& call, const GemmOutput& output, const 
   return result;
 }
 
-/// What the sums over tiles say, if that is too much.
+/// What is wrong with the sums over tiles; "" if nothing is.
 std::string judge_tiles(const Tiles& tiles, GemmVerdict& verdict) {
   Squares all;
   std::string worst;

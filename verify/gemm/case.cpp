@@ -13,7 +13,7 @@
 namespace kernelwright {
 namespace {
 
-constexpr std::int64_t kRowBytes = 16;  // rows begin at multiples of so many
+constexpr std::int64_t kRowBytes = 16;  // rows begin at multiples of this
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
@@ -23,7 +23,7 @@ void HostMatrix::allocate() {
   bytes.resize(bytes_of(dtype, static_cast<std::size_t>(rows * stride)));
   fill_with_nan(dtype, bytes);
   if (!is_block_scaled(dtype)) return;
-  // Where rows and k have ended TMA fills in zeros, which no finite scale makes anything of.
+  // Past the ends of rows and k, TMA fills in zeros. Every finite scale leaves them zero.
   const auto largest = static_cast<std::byte>(nan_scale(dtype) - 1);
   const int vector = scale_vector(dtype);
   scales.assign(static_cast<std::size_t>(contract::block_scale_bytes(rows, static_cast<std::int32_t>(columns), vector)),
@@ -101,7 +101,7 @@ double GemmCase::scale(std::int64_t row, std::int64_t column, std::int64_t block
   const auto product = [&](std::int64_t of_a, std::int64_t of_b) {
     return static_cast<double>(scale_a[static_cast<std::size_t>(of_a)]) * scale_b[static_cast<std::size_t>(of_b)];
   };
-  if (is_block_scaled(problem.dtype.a)) return 1;  // decode_a() and decode_b() have scaled
+  if (is_block_scaled(problem.dtype.a)) return 1;  // decode_a() and decode_b() have applied the scales
   switch (problem.scales) {
     case ScaleKind::kPerTensor: return product(0, 0);
     case ScaleKind::kPerToken: return product(row, column);
@@ -127,7 +127,7 @@ double GemmCase::bytes() const {
 void lay_out(GemmCase& call, int padding) {
   const GemmProblem& problem = call.problem;
   call.epilogue = parse_epilogue(problem.epilogue);
-  // Kernels take rows of a, b and d at multiples of 16 bytes alone.
+  // Kernels accept rows of a, b and d only at multiples of 16 bytes.
   const auto stride_of = [padding](DType dtype, std::int64_t columns) {
     return rounded_up(columns + padding, kRowBytes * 8 / bits_of(dtype));
   };

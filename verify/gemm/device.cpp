@@ -1,5 +1,5 @@
-// Device memory of one GEMM. A constructor that throws half-way frees what it has: everything owned is in owned_ at
-// once.
+// Device memory of one GEMM. A constructor that throws half-way frees what it has: owned_ holds everything from the
+// start.
 #include "kernelwright/verify/gemm/device.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ constexpr std::size_t kLeastBytes = 256;
 }  // namespace
 
 DevicePtr GemmDeviceCase::upload(const void* data, std::size_t bytes) {
-  // Work without k, or without rows, still needs an address: a pointer is either given or not.
+  // A call without k, or without rows, still needs an address, because a null pointer means an operand that was not
+  // given.
   const DevicePtr address = device_.allocate(std::max(bytes, kLeastBytes));
   owned_.push_back(address);
   if (bytes) device_.copy_to_device(address, data, bytes);

@@ -15,7 +15,7 @@ namespace {
 
 enum Stream : std::uint64_t { kA = 101, kB, kC, kBias, kScaleA, kScaleB, kNumbers };
 
-/// Whole numbers up to `largest`, three quarters of them zero.
+/// Draws integers up to `largest` in magnitude, three quarters of them zero.
 void draw_small(Random& random, std::vector<float>& values, int largest) {
   for (float& value : values) {
     const std::uint64_t bits = random.next();
@@ -36,7 +36,7 @@ float draw_scale(Random& random, bool exact) {
   return static_cast<float>(random.uniform(0.25, 2));
 }
 
-/// A row of a block-scaled operand, the elements of exact ones with scales of their own.
+/// Draws a row of a block-scaled operand. Exact operands draw their scales separately.
 void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vector<float>& values, bool exact) {
   const auto vector = static_cast<std::size_t>(scale_vector(matrix.dtype));
   if (!exact) {
@@ -51,7 +51,7 @@ void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vect
   const bool fp4 = bits_of(matrix.dtype) == 4;
   draw_small(random, values, fp4 ? 5 : 4);
   for (float& value : values)
-    if (std::fabs(value) == 5) value = std::copysign(6.f, value);  // e2m1 has no 5
+    if (std::fabs(value) == 5) value = std::copysign(6.f, value);  // e2m1 cannot hold 5
   encode_row(matrix.dtype, values, matrix.row(row));
   for (std::size_t block = 0; block < values.size() / vector; ++block)
     matrix.scale_byte(row, static_cast<std::int64_t>(block)) =
@@ -61,8 +61,8 @@ void draw_blocks(Random& random, HostMatrix& matrix, std::int64_t row, std::vect
 void fill(HostMatrix& matrix, Stream stream, const GemmInputOptions& options) {
   matrix.allocate();
   const bool fp8 = bits_of(matrix.dtype) == 8;
-  // A stream of random numbers per row: the same values however many threads draw them, however rows are padded and
-  // however many rows follow.
+  // Each row has its own stream of random numbers. So its values do not depend on the number of threads, on padding or
+  // on the number of further rows.
   parallel_for(static_cast<std::size_t>(matrix.rows), [&](std::size_t index) {
     const auto row = static_cast<std::int64_t>(index);
     Random random(options.seed, static_cast<std::uint64_t>(index) * 256 + stream);
@@ -116,7 +116,7 @@ GemmCase make_gemm_inputs(const GemmProblem& problem, const GemmShape& shape, co
     default: break;
   }
   Random numbers(options.seed, kNumbers);
-  // Neither is 1, so that a kernel that forgets it is seen.
+  // Neither is 1, so that a kernel that ignores one of them fails.
   if (call.epilogue.alpha) call.alpha = options.exact ? 0.5f : static_cast<float>(numbers.uniform(0.25, 0.75));
   if (call.epilogue.beta) call.beta = options.exact ? -2.f : static_cast<float>(numbers.uniform(-2, -1.25));
   return call;

@@ -1,5 +1,5 @@
-// The fp64 reference. Work comes in pieces of chosen rows and columns, whose operands are decoded once for all of a
-// piece, a block of k at a time.
+// The fp64 reference. Work comes in pieces of chosen rows and columns. The operands of a piece are decoded once for the
+// whole piece, a block of k at a time.
 #include "kernelwright/verify/gemm/reference.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ double square_norm(const double* values, int count) {
   return sum;
 }
 
-/// Elements of k that are summed as one: neither scales nor magnitudes of the operands change within them.
+/// Elements of k that are summed as one: within them, neither scales nor magnitudes of the operands change.
 int block_of(const GemmProblem& problem) {
   return is_block_scaled(problem.dtype.a) ? scale_vector(problem.dtype.a) : kScaleBlock;
 }
@@ -52,7 +52,7 @@ int block_of(const GemmProblem& problem) {
 GemmReference compute_piece(const GemmCase& call, std::span<const int> rows, std::span<const int> columns) {
   GemmReference piece{rows, columns, {}, {}, {}};
   const std::size_t width = columns.size(), elements = rows.size() * width;
-  // kPiece wide while they are summed
+  // Sums are kPiece wide while they are computed.
   std::vector<double> sum(rows.size() * kPiece), magnitude(sum.size()), square(sum.size());
   std::vector<double> a(kScaleBlock), column(kScaleBlock), b(static_cast<std::size_t>(kScaleBlock) * kPiece);
   double scale[kPiece] = {}, norms[kPiece] = {};
@@ -114,7 +114,7 @@ GemmSample choose_elements(const GemmCase& call, double budget_operations, std::
   };
   if (share >= 1) return {all(call.m), all(call.problem.n)};
   Random rows(seed, 201), columns(seed, 202);
-  // A side that is short by itself leaves its share to the other one.
+  // If one side is short, all of it is chosen, and the other side gets its share.
   if (call.m <= kTileSide) return {all(call.m), choose(call.problem.n, share * share, columns)};
   if (call.problem.n <= kTileSide) return {choose(call.m, share * share, rows), all(call.problem.n)};
   return {choose(call.m, share, rows), choose(call.problem.n, share, columns)};
