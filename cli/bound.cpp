@@ -16,7 +16,7 @@ PredictedBound predict(const AttentionProblem& problem, const AttentionShape& sh
 }
 
 PredictedBound bound_of(const GemmCase& call, const MachineClass& machine) {
-  // Of 8-bit operands, tensor cores that have them multiply twice as many; the others convert.
+  // Tensor cores that support 8-bit operands multiply twice as many of them; other tensor cores get converted operands.
   const bool twice = bits_of(call.problem.dtype.a) == 8 && machine.arch >= Arch::kSm89;
   PredictedBound bound{};
   bound.operations = call.operations();

@@ -1,4 +1,4 @@
-/// What a device could do at best: operations over the matrix rate, bytes over the bandwidth.
+/// The best that a device could do: operations over the matrix rate, bytes over the bandwidth.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace kernelwright::cli {
 
 struct PredictedBound {
-  double operations, bytes;  // bytes: Q, visible K and V, O, or a, b, c and d, each once
+  double operations, bytes;  // bytes: Q, visible K and V, O, or a, b, c and d, each counted once
   double compute_us, memory_us;
   bool by_memory() const { return memory_us > compute_us; }
   double microseconds() const { return by_memory() ? memory_us : compute_us; }

@@ -1,4 +1,4 @@
-/// kernelwright cache stats, and cache --max-size: what a cache directory keeps about itself.
+/// kernelwright cache stats, and cache --max-size: the records that a cache directory keeps about itself.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace kernelwright::cli {
 
-/// "512MB", "1.5G", "2GiB" or a number of bytes: K, M, G and T stand for thousands, Ki, Mi, Gi and Ti for 1024s, with
-/// or without a B. Throws ConfigError.
+/// Parses "512MB", "1.5G", "2GiB" or a number of bytes. K, M, G and T stand for thousands, Ki, Mi, Gi and Ti for 1024s,
+/// with or without a B. Throws ConfigError.
 std::uint64_t parse_size(const std::string& option, const std::string& text);
 
-/// Prints what all users of the directory did, over runs.
+/// Prints what all users of the directory did, over all runs.
 int cache_stats(CubinCache& cache, bool json);
 
-/// Keeps `size` in the directory as its limit ("none" removes it), and removes what is over it. Throws ConfigError.
+/// Stores `size` in the directory as its limit ("none" removes the limit), and removes entries above the limit. Throws
+/// ConfigError.
 int cache_limit(CubinCache& cache, const std::string& size, bool json);
 
 }  // namespace kernelwright::cli

@@ -1,5 +1,5 @@
-/// Launches timed on a cold L2. A CUDA graph holds several (flush, launch) pairs and another the flushes alone; both
-/// are replayed in turn, and their difference is the kernel.
+/// Launches timed on a cold L2. One CUDA graph holds several (flush, launch) pairs, another graph the flushes alone.
+/// Both are replayed in turn, and the difference of their times is the kernel's time.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace kernelwright::cli {
 
-/// A buffer whose writing leaves nothing else in the L2.
+/// A buffer that fills the whole L2 when it is written.
 class Flusher {
  public:
   explicit Flusher(Device& device);
@@ -24,12 +24,13 @@ class Flusher {
   DevicePtr buffer_;
 };
 
-/// The two graphs of one launch. What `launch` queues must stay in place: it is captured once.
+/// The two graphs of one launch. The buffers that `launch` uses must stay in place, because the launch is captured
+/// once.
 class ColdLaunches {
  public:
   ColdLaunches(Device& device, Stream stream, Flusher& flusher, const std::function<void()>& launch, int per_graph);
   ~ColdLaunches();
-  /// Microseconds of one launch. Replays each graph once, and waits.
+  /// Microseconds of one launch. Replays each graph once and waits.
   double sample();
 
  private:

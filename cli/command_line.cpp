@@ -15,7 +15,7 @@
 namespace kernelwright::cli {
 namespace {
 
-/// Below every help.
+/// The text below every help.
 std::string footer() {
   std::string text = "CONFIG is a JSON file, or a folder of them.\nExit codes:";
   std::size_t column = text.size() - text.rfind('\n');
@@ -176,7 +176,7 @@ void CommandLine::add_cache() {
   finite(verb, "--max-age-days", options_.max_age_days, "prune: age to keep, since the last use", 1e6);
 }
 
-/// What the command says of itself.
+/// Adds the command's description of itself.
 void CommandLine::add_about() {
   CLI::App* version = add_plain("version", "Print the version", [this](const Options& o) { return print_version(o); });
   version->add_flag("--json", options_.json, "One JSON object on standard output");
@@ -197,7 +197,7 @@ void CommandLine::add_about() {
 }
 
 int CommandLine::operator()(int argc, char** argv) {
-  // CLI11 would only say that a verb is missing.
+  // CLI11 would only report that a verb is missing.
   if (argc == 1) throw ConfigError("command line", fmt::format("names no verb; the verbs are {}", verbs_text()));
   if (argv[1][0] != '-') require_verb(argv[1]);
   try {
@@ -245,7 +245,7 @@ int CommandLine::print_help(const std::string& word) const {
     fmt::print("{}", find_verb(word)->help(app_.get_name()));
     return kDone;
   }
-  Options none;  // app_ has chosen the verb help by now, and would tell of that alone
+  Options none;  // app_ has already chosen the verb help, and would print only that
   fmt::print("{}", CommandLine(none).app().help());
   return kDone;
 }

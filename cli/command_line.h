@@ -1,5 +1,5 @@
-/// The table of verbs and options: what the command line is read by, and what the manual page and the shells'
-/// completions are made from.
+/// The table of verbs and options. The command line is parsed with it, and the manual page and the shells' completions
+/// are made from it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// Parses and runs. Throws ConfigError for a line that does not parse, and what the verb throws.
+  /// Parses and runs. Throws ConfigError for a line that does not parse, and whatever the verb throws.
   int operator()(int argc, char** argv);
 
   const CLI::App& app() const { return app_; }

@@ -12,14 +12,14 @@
 namespace kernelwright::cli {
 namespace {
 
-/// What completes an option's value.
+/// How an option's value is completed.
 enum class Values { kNone, kWords, kFiles, kFolders };
 
 /// One option or positional of a verb.
 struct Entry {
-  std::vector<std::string> names;  // "-h", "--help"; none of a positional
+  std::vector<std::string> names;  // "-h", "--help"; empty for a positional
   std::string positional, type, text;
-  std::vector<std::string> words;  // its values, where they are few
+  std::vector<std::string> words;  // its possible values, if there are few
   bool takes_value = false, required = false, repeats = false;
   Values values = Values::kNone;
 };
@@ -35,7 +35,7 @@ std::vector<std::string> verb_names(const CLI::App& app) {
   return names;
 }
 
-/// The words of CLI::IsMember, which a type's name ends with: "TEXT:{cuda,emulator,auto}".
+/// The words of CLI::IsMember, with which a type's name ends: "TEXT:{cuda,emulator,auto}".
 std::vector<std::string> member_words(const std::string& type) {
   std::vector<std::string> words;
   const std::size_t begin = type.find('{'), end = type.rfind('}');
@@ -98,7 +98,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 // --- the manual page ---
 
-/// Text that troff prints as it stands.
+/// Text escaped so that troff prints it unchanged.
 std::string roff(const std::string& text) {
   std::string safe = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   if (safe.starts_with('.') || safe.starts_with('\'')) safe = "\\&" + safe;
@@ -231,7 +231,7 @@ std::string bash_completion(const CLI::App& app) {
 
 // --- zsh ---
 
-/// Inside of '...', and of the brackets and colons of _arguments.
+/// Text escaped for use inside '...' and inside the brackets and colons of _arguments.
 std::string zsh_text(const std::string& text) {
   std::string safe = replaced(text, "\\", "\\\\");
   for (const char* sign : {"[", "]", ":"}) safe = replaced(safe, sign, std::string("\\") + sign);

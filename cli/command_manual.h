@@ -1,4 +1,4 @@
-/// The manual page and the shells' completions, made from the table that the command line is parsed by, so that they
+/// The manual page and the shells' completions. They are made from the table that parses the command line, so they
 /// cannot differ from it.
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace kernelwright::cli {
 
-/// A page of section 1, in the man macros. `version`: "kernelwright 0.1.0".
+/// A manual page of section 1, in the man macros. `version`: "kernelwright 0.1.0".
 std::string manual_page(const CLI::App& app, const std::string& version);
 
-/// What `shell`, one of bash, zsh and fish, reads to complete verbs, options and their values.
+/// The file from which `shell` (bash, zsh or fish) completes verbs, options and their values.
 std::string completion_of(const CLI::App& app, const std::string& shell);
 
 }  // namespace kernelwright::cli

@@ -9,10 +9,10 @@ namespace kernelwright::cli {
 
 struct Disassembler {
   std::string path;
-  std::vector<std::string> flags;  // before the cubin's path
+  std::vector<std::string> flags;  // words before the cubin's path
 };
 
-/// nvdisasm, else cuobjdump, from $CUDA_HOME/bin, /usr/local/cuda/bin or $PATH.
+/// Searches nvdisasm, then cuobjdump, in $CUDA_HOME/bin, /usr/local/cuda/bin and $PATH.
 std::optional<Disassembler> find_disassembler();
 
 }  // namespace kernelwright::cli

@@ -12,7 +12,7 @@
 namespace kernelwright::cli {
 namespace {
 
-constexpr double kEmulatedRate = 1e10;  // operations a second and core, in mma.sync
+constexpr double kEmulatedRate = 1e10;  // operations per second and core, in mma.sync
 
 EngineOptions engine_options(const Options& options, Arch arch) {
   EngineOptions engine;
@@ -37,7 +37,7 @@ Place Machine::place_for(const NamedConfig& named) {
   if (!gpu_) {
     if (const auto known = emulators_.find(arch); known != emulators_.end()) return place_on(*known->second);
     EngineOptions wanted = engine_options(options_, arch);
-    if (!emulators_.empty()) wanted.backend = "emulator";  // "auto" has been decided, and said
+    if (!emulators_.empty()) wanted.backend = "emulator";  // "auto" has been resolved and reported
     auto engine = std::make_unique<Engine>(std::move(wanted));
     if (place_on(*engine).emulator) return place_on(*(emulators_[arch] = std::move(engine)));
     gpu_ = std::move(engine);

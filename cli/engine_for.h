@@ -1,4 +1,4 @@
-/// The engines and devices that run and bench work with.
+/// The engines and devices with which run and bench work.
 #pragma once
 
 #include <map>
@@ -11,20 +11,22 @@
 
 namespace kernelwright::cli {
 
-/// Where one config runs.
+/// The device and engine on which one config runs.
 struct Place {
   Engine& engine;
   Device& device;
   EmulatorBackend* emulator;  // null: a GPU
 };
 
-/// What --device names: the GPU, or the emulator, which is another device for each architecture that it claims to be.
+/// The device that --device names: the GPU, or the emulator, which is a separate device for each architecture that it
+/// claims to be.
 class Machine {
  public:
   explicit Machine(const Options& options) : options_(options) {}
 
-  /// Device 0 for a config. On the emulator it is the architecture of --arch, else of the schedule, else sm_90a.
-  /// Throws MissingError with one sentence if --device is not there, ConfigError if --arch is not what the GPU is.
+  /// Device 0 for a config. On the emulator it claims the architecture of --arch, else of the schedule, else sm_90a.
+  /// Throws MissingError with one sentence if the device of --device does not exist. Throws ConfigError if --arch is
+  /// not the GPU's architecture.
   Place place_for(const NamedConfig& named);
 
  private:
@@ -33,7 +35,7 @@ class Machine {
   std::map<Arch, std::unique_ptr<Engine>> emulators_;
 };
 
-/// Seconds that the emulator takes for so many operations, very roughly: it is for warnings.
+/// A rough estimate of the seconds that the emulator takes for `operations` operations, for warnings.
 double emulated_seconds(double operations);
 
 }  // namespace kernelwright::cli

@@ -1,4 +1,4 @@
-/// What the command's exit codes mean; scripts rely on them. The help and the manual page print kExitCodes.
+/// The meaning of the command's exit codes; scripts rely on them. The help and the manual page print kExitCodes.
 #pragma once
 
 namespace kernelwright::cli {
@@ -7,9 +7,9 @@ enum ExitCode : int {
   kDone = 0,
   kMismatch = 1,       // the result did not match the reference, or a target was missed
   kInputWrong = 2,     // the command line, a config or an array cannot be used
-  kMissing = 3,        // the machine lacks a GPU, a compiler or a disassembler; or memory or descriptors ran out
+  kMissing = 3,        // the machine lacks a GPU, a compiler or a disassembler; or memory or file descriptors ran out
   kOutputLost = 4,     // standard output could not be written
-  kInterrupted = 130,  // tune: a person's Ctrl-C; what was measured is in the log
+  kInterrupted = 130,  // tune: a person pressed Ctrl-C; the log keeps what was measured
 };
 
 struct ExitCodeText {

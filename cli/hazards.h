@@ -9,10 +9,10 @@
 
 namespace kernelwright::cli {
 
-/// An array of objects: kernel, kind, what, where, count, the two sides, and the text that people get.
+/// An array of objects: kernel, kind, what, where, count, the two sides, and the text for people.
 JsonValue to_json(const std::vector<emulator::KernelHazard>& hazards);
 
-/// Each report on lines of its own, under a heading that counts them.
+/// Each report on separate lines, below a heading that counts them.
 std::string hazards_text(const std::vector<emulator::KernelHazard>& hazards);
 
 JsonValue to_json(const emulator::Statistics& statistics);

@@ -1,4 +1,4 @@
-// The pieces of each kind. Templates that use them are in the verbs' files.
+// The functions of each kind. Templates that use them are in the verbs' files.
 #include "cli/kinds.h"
 
 #include <fmt/format.h>
@@ -142,7 +142,7 @@ std::string Rate::text() const {
 
 Rate rate_of(const AttentionCase& call, double microseconds, Arch) {
   Rate result = rate(call.operations(), call.kv_bytes(), microseconds);
-  // Decode reads each key for a few queries: bytes are what counts there.
+  // Decode reads each key for a few queries only, so its bytes matter.
   result.by_bytes = result.operations < 100 * std::max(1.0, result.bytes);
   result.bytes_of = "KV";
   return result;

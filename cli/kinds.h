@@ -1,5 +1,5 @@
-/// What the verbs need to know of a kind of config. A verb is written once, as a template over the kind; what differs
-/// is an overload here.
+/// What the verbs need to know about a kind of config. A verb is written once, as a template over the kind. What
+/// differs between kinds is an overload here.
 ///
 ///   std::visit([&](const auto& config) { run_config(named, config); }, named.config);
 #pragma once
@@ -44,15 +44,16 @@ struct Kind<GemmConfig> {
 AttentionCase inputs_of(const AttentionConfig& config, const AttentionShape& shape, std::uint64_t seed);
 GemmCase inputs_of(const GemmConfig& config, const GemmShape& shape, std::uint64_t seed);
 
-/// Lets go of what a device has a copy of: gigabytes that nobody reads again.
+/// Frees the host's copy of data that the device has: gigabytes that are not read again.
 void forget_uploaded(AttentionCase& call);
 void forget_uploaded(GemmCase& call);
 
-/// The kernel of a config where it runs. Throws ConfigError led by the file's path, else as Engine::prepare().
+/// The kernel of a config on its device. Throws ConfigError that begins with the file's path, and otherwise what
+/// Engine::prepare() throws.
 AttentionKernel prepare(const Place& place, const NamedConfig& named, const AttentionConfig& config);
 GemmKernel prepare(const Place& place, const NamedConfig& named, const GemmConfig& config);
 
-/// The kernel that one call is launched with.
+/// The kernel with which one call is launched.
 struct KernelSummary {
   std::string key, entry, arch;
   int registers = 0, spill_bytes = 0;
@@ -61,7 +62,7 @@ struct KernelSummary {
 KernelSummary summary_of(const AttentionKernel& kernel, const AttentionCase& call);
 KernelSummary summary_of(const GemmKernel& kernel, const GemmCase& call);
 
-/// A verdict's columns of a table, and as JSON.
+/// The columns that a verdict fills in a table, and the verdict as JSON.
 std::vector<std::string> verdict_heads(const AttentionConfig&);
 std::vector<std::string> verdict_heads(const GemmConfig&);
 std::vector<std::string> verdict_cells(const AttentionConfig& config, const Verdict& verdict);
@@ -69,12 +70,12 @@ std::vector<std::string> verdict_cells(const GemmConfig& config, const GemmVerdi
 JsonValue to_json(const Verdict& verdict);
 JsonValue to_json(const GemmVerdict& verdict);
 
-/// How fast a call was.
+/// The speed of a call.
 struct Rate {
   double operations = 0, bytes = 0;
-  double tflops = 0, gbytes = 0;  // a second
-  bool by_bytes = false;          // which of the two matters
-  const char* bytes_of = "";      // what is counted: "KV"
+  double tflops = 0, gbytes = 0;  // per second
+  bool by_bytes = false;          // whether gbytes is the number that matters
+  const char* bytes_of = "";      // the data that gbytes counts: "KV"
   std::string text() const;
   double value() const { return by_bytes ? gbytes : tflops; }
 };

@@ -1,5 +1,5 @@
-// The kernelwright command: what a verb throws becomes an exit code, and so does output that nobody could read. Each
-// verb has a file of its own; command_line.cpp has their options.
+// The kernelwright command. It turns what a verb throws into an exit code, and also output that could not be written.
+// Each verb has its own file; command_line.cpp has the options.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 namespace kernelwright::cli {
 namespace {
 
-// `--json` gives one object in any case; people read standard error.
+// `--json` gives one object in any case; people read the message on standard error.
 int fail(const Options& options, ExitCode code, const std::string& message,
          const std::vector<Violation>& violations = {}) {
   const Style style(stderr);
@@ -34,13 +34,13 @@ int fail(const Options& options, ExitCode code, const std::string& message,
   return code;
 }
 
-/// `lost`: why standard output could not be written, where a verb has found that.
+/// `lost`: why standard output could not be written, if a verb has found that.
 int run_verb(Options& options, int argc, char** argv, std::string& lost) {
   try {
     return CommandLine(options)(argc, argv);
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) {
-      lost = error.what();  // fmt's: "cannot write to file: No space left on device"
+      lost = error.what();  // the words of fmt: "cannot write to file: No space left on device"
       return kOutputLost;
     }
     if (const auto resource = exhausted_resource(error)) {
@@ -50,28 +50,29 @@ int run_verb(Options& options, int argc, char** argv, std::string& lost) {
     if (const auto* wrong = dynamic_cast<const ConfigError*>(&error))
       return fail(options, kInputWrong, wrong->what(), wrong->violations());
     if (dynamic_cast<const MissingError*>(&error)) return fail(options, kMissing, error.what());
-    return fail(options, kMismatch, error.what());  // a source that NVRTC rejects, a launch that the driver refused
+    return fail(options, kMismatch, error.what());  // a source that NVRTC rejects, or a launch that the driver refused
   }
 }
 
-/// Names that are closed are opened on nothing, so that no file of ours becomes standard output.
+/// Opens /dev/null on standard descriptors that are closed, so that no file of the command becomes standard output.
 void keep_standard_descriptors() {
   for (const int descriptor : {0, 1, 2})
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
-      ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // the lowest free one: this; its use is an error
+      ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // open() takes the lowest free descriptor, which is
+                                                                   // this one; using it is an error
 }
 
 int main(int argc, char** argv) {
   keep_standard_descriptors();
   name_limit_on_abort();
   Options options;
-  // A command line that does not parse may still have asked for JSON.
+  // A command line that does not parse may still contain --json.
   for (int i = 1; i < argc; ++i) options.json |= std::string_view(argv[i]) == "--json";
   std::string lost;
   int code = kDone;
   try {
     code = run_verb(options, argc, argv, lost);
-  } catch (const std::exception& error) {  // an error's JSON, or its text, could not be written
+  } catch (const std::exception& error) {  // the error's JSON, or its text, could not be written
     lost = error.what();
   }
   if (lost.empty() && std::fflush(stdout) != 0) lost = std::strerror(errno);

@@ -1,5 +1,5 @@
-/// Numbers on the command line. CLI11 hands them to strtoull and strtod, which take "-1" for 2^64 - 1, cut what is too
-/// large, read "0x10" as 16 and take "nan": these checks look at the word first.
+/// Numbers on the command line. CLI11 uses strtoull and strtod, which read "-1" as 2^64 - 1, clamp what is too large,
+/// read "0x10" as 16 and accept "nan". These checks look at the word first.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,10 +13,10 @@
 
 namespace kernelwright::cli {
 
-/// The word that help has for every number; completions and tests know numbers by it.
+/// The help's word for every number. Completions and tests recognise numbers by this word.
 inline constexpr const char* kNumberType = "NUMBER";
 
-/// A whole number in decimal digits, from `least` to `most`.
+/// An integer in decimal digits, from `least` to `most`.
 class WholeNumber : public CLI::Validator {
  public:
   WholeNumber(std::uint64_t least, std::uint64_t most) : CLI::Validator("") {

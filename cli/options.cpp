@@ -1,4 +1,4 @@
-// From words to configs, shapes and architectures. Everything that is wrong with the command line is told at once.
+// Turns words into configs, shapes and architectures. Reports everything that is wrong with the command line at once.
 #include "cli/options.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ std::vector<std::string> json_files(const std::string& folder) {
 
 ConfigError in_file(const std::string& file, const ConfigError& error) {
   std::vector<Violation> violations = error.violations();
-  for (Violation& violation : violations)  // errors of the file itself name it already
+  for (Violation& violation : violations)  // errors about the file itself name the file already
     if (violation.path.find(file) == std::string::npos)
       violation.path = violation.path.empty() ? file : file + ": " + violation.path;
   return ConfigError(std::move(violations));
@@ -157,7 +157,7 @@ double parse_seconds(const char* option, const std::string& text) {
 CacheOptions cache_options(const Options& options) {
   CacheOptions cache;
   if (!options.cache_dir.empty()) cache.directory = options.cache_dir;
-  // What a person pays for in time is not kept: that is said once a cause, and is no failure.
+  // A cache that stores nothing costs the person time. Each cause is reported once; it is no failure.
   cache.lock_timeout_ms = options.lock_timeout_s * 1000;
   cache.sink = [](const Event& event) {
     if (event.kind == EventKind::kLockWait) {

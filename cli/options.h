@@ -1,4 +1,4 @@
-/// What the command line said, and the configs that it named.
+/// The options of the command line, and the configs that it names.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Options {
   std::vector<std::string> configs;  // files, or folders of .json files
   std::string device = "auto";
   bool hazards = false;              // run, emulate: on the emulator
-  std::string completion = "eager";  // likewise: eager | lazy | random
+  std::string completion = "eager";  // also run, emulate: eager | lazy | random
   std::vector<std::string> archs;
   std::vector<std::string> shapes;
   bool json = false;
@@ -29,8 +29,8 @@ struct Options {
   int lock_timeout_s = 60;      // all verbs with a cache
   std::string kernel = "main";  // source, ptx, sass: a PlannedKernel's role
   int repetitions = 30;         // bench
-  double minimum = 0;           // bench: TFLOP/s or GB/s below which a target is missed
-  std::string cache_verb;       // cache: ls, stats, verify, prune, clear, why; or none, and max_size
+  double minimum = 0;           // bench: TFLOP/s or GB/s; a result below is a missed target
+  std::string cache_verb;       // cache: ls, stats, verify, prune, clear, why; or empty, with max_size
   std::string max_size;
   std::optional<std::uint64_t> max_bytes, max_entries;
   std::optional<double> max_age_days;
@@ -38,7 +38,7 @@ struct Options {
   std::string budget = "120s", log;
   bool resume = false;
   int candidates = 0;          // 0: as many as the kind has
-  std::string tuned_dir;       // all verbs: rows that lie over the library's
+  std::string tuned_dir;       // all verbs: rows that override the library's
   bool no_tuned_rows = false;  // set by the verb
   // emulate
   std::string ptx_file, entry, fill = "zero";
@@ -46,7 +46,7 @@ struct Options {
   std::uint32_t shared_bytes = 0;
   std::uint64_t buffer_bytes = 1 << 20;
   std::vector<std::string> parameters;
-  std::string timeout;  // "": none
+  std::string timeout;  // "": no limit
   std::uint64_t max_instructions = 1'000'000'000;
   // trace
   bool timeline = false;  // set by the verb
@@ -58,14 +58,14 @@ struct Options {
 struct NamedConfig {
   std::string path;
   Config config;
-  bool in_folder = false;  // not named itself
+  bool in_folder = false;  // it came from a folder, not by its own name
   const std::string& name() const { return name_of(config); }
-  /// Of the schedule.
+  /// The architecture of the schedule.
   const Auto<Arch>& arch() const;
-  /// Where the config is one.
+  /// For configs of attention only.
   const AttentionConfig& attention() const { return std::get<AttentionConfig>(config); }
 };
-/// One that a folder brought and that is passed over.
+/// A config that came from a folder and is skipped.
 struct SkippedConfig {
   std::string path, name, reason;
 };
@@ -74,26 +74,28 @@ struct Configs {
   std::vector<SkippedConfig> skipped;
 };
 
-/// Reads every config that `paths` name; folders stand for their .json files, by name. Throws ConfigError with the
-/// violations of all files, each led by the file's path; also for a folder without configs.
+/// Reads every config that `paths` name. A folder stands for its .json files, in the order of their names. Throws
+/// ConfigError with the violations of all files, each with its file's path in front. Also throws for a folder without
+/// configs.
 Configs read_configs(const std::vector<std::string>& paths);
 
-/// The one config of a verb that takes one.
+/// The config for a verb that takes exactly one.
 NamedConfig read_one_config(const std::vector<std::string>& paths);
 
-/// The architectures of --arch, without repeats. Throws ConfigError for a word that is none.
+/// The architectures of --arch, without repeats. Throws ConfigError for a word that is no architecture.
 std::vector<Arch> parse_archs(const std::vector<std::string>& words);
 
-/// What choose_shapes() goes by.
+/// The data by which choose_shapes() selects.
 struct ShapeLabel {
   std::string name;
   bool check;
 };
-/// The indices of --shape's shapes; without it of those with "check" as `checks` says, else all. Throws ConfigError.
+/// The indices of the shapes that --shape names. Without --shape: those with "check" if `checks` says so, else all.
+/// Throws ConfigError.
 std::vector<std::size_t> choose_shapes(const std::string& path, const std::vector<ShapeLabel>& labels,
                                        const std::vector<std::string>& names, bool checks);
 
-/// The shapes themselves, of a config of either kind that came from `path`.
+/// The shapes themselves, of a config of either kind; the config came from `path`.
 template <class KindOfConfig>
 auto choose_shapes(const std::string& path, const KindOfConfig& config, const std::vector<std::string>& names,
                    bool checks) {
@@ -104,21 +106,21 @@ auto choose_shapes(const std::string& path, const KindOfConfig& config, const st
   return chosen;
 }
 
-/// Throws ConfigError, led by the file's path, if no kernel fits the config on `arch`.
+/// Throws ConfigError, with the file's path in front, if no kernel fits the config on `arch`.
 void require_valid(const NamedConfig& named, std::optional<Arch> arch);
 
 CacheOptions cache_options(const Options& options);
 
-/// "120s", "5m", "1h" or a number of seconds, which `option` gave. Throws ConfigError.
+/// Parses "120s", "5m", "1h" or a number of seconds, given with `option`. Throws ConfigError.
 double parse_seconds(const char* option, const std::string& text);
 
-/// How the emulator runs, as what `arch`.
+/// The emulator's options, for an emulator that claims to be `arch`.
 EmulatorBackendOptions emulator_options(const Options& options, Arch arch);
 
-/// A line for each on standard output, of the first kMostLines.
+/// Prints a line for each of the first kMostLines to standard output.
 void print_skipped(const std::vector<SkippedConfig>& skipped);
 
-/// A copy of `error` whose paths are led by `file`: "FILE: /problem/heads".
+/// A copy of `error` with `file` in front of its paths: "FILE: /problem/heads".
 ConfigError in_file(const std::string& file, const ConfigError& error);
 
 }  // namespace kernelwright::cli

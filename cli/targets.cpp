@@ -13,14 +13,14 @@ namespace kernelwright::cli {
 std::optional<Arch> gpu_arch() {
   try {
     return make_cuda_backend()->device(0).info().arch;
-  } catch (const Error&) {  // no driver, no GPU: a verb that needs one says so itself
+  } catch (const Error&) {  // no driver or no GPU: a verb that needs a GPU reports this itself
     return std::nullopt;
   }
 }
 
 namespace {
 
-/// --arch, else the schedule's.
+/// The architecture of --arch, else that of the schedule.
 std::optional<Arch> named_arch(const NamedConfig& named, const Options& options) {
   const std::vector<Arch> given = parse_archs(options.archs);
   if (given.size() > 1) throw ConfigError("--arch", fmt::format("{} are named; one would do", given.size()));
@@ -36,7 +36,7 @@ Arch claimed_arch(const NamedConfig& named, const Options& options) {
 }
 
 Arch choose_arch(const NamedConfig& named, const Options& options) {
-  if (options.device == "cuda") make_cuda_backend();  // throws where there is none
+  if (options.device == "cuda") make_cuda_backend();  // throws if there is no GPU
   if (options.device == "emulator") return claimed_arch(named, options);
   if (const auto arch = named_arch(named, options)) return *arch;
   return gpu_arch().value_or(Arch::kSm90a);

@@ -1,4 +1,4 @@
-/// Which architecture a verb works for, and the kernels of a config on it.
+/// The architecture for which a verb works, and the kernels of a config on that architecture.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace kernelwright::cli {
 
-/// The architecture of GPU 0; nothing where no GPU is or no row fits it.
+/// The architecture of GPU 0; empty if there is no GPU or no known architecture fits it.
 std::optional<Arch> gpu_arch();
 
-/// What the emulator claims to be for a config: --arch, else the schedule's, else sm_90a.
+/// The architecture that the emulator claims to be for a config: that of --arch, else of the schedule, else sm_90a.
 Arch claimed_arch(const NamedConfig& named, const Options& options);
 
-/// The one architecture of a verb that explains: --arch, else the schedule's, else the GPU's, else sm_90a. A GPU that
-/// --device asks for must be there; on the emulator it does not matter.
+/// The one architecture of a verb that explains: that of --arch, else of the schedule, else of the GPU, else sm_90a.
+/// With --device cuda the GPU must exist; on the emulator it does not matter.
 Arch choose_arch(const NamedConfig& named, const Options& options);
 
 /// The class of the device that an explanation for `arch` is about: the GPU's where --device does not say emulator and
@@ -29,25 +29,26 @@ const MachineClass& choose_machine(const Options& options, Arch arch);
 /// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.
 std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options);
 
-/// A config that a folder brought and whose schedule is for another architecture than `arch`: it is passed over, by
-/// name. One that was named itself is not; it is refused when it is planned.
+/// A config that came from a folder and whose schedule is for another architecture than `arch` is skipped, and reported
+/// by name. A config that was named itself is not skipped: planning refuses it.
 std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch);
 
-/// The plan of `config`, which is what `named` holds, on `arch`. Throws ConfigError led by the file's path.
+/// The plan of `config`, which is in `named`, on `arch`. Throws ConfigError with the file's path in front.
 AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows);
 GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable& rows);
 
 /// One kernel of a config on one architecture.
 struct PlannedKernel {
-  /// "main"; attention's "combine", which merges split keys; "m64", what serves a GEMM of at most so many rows.
+  /// "main"; attention's "combine", which merges split keys; "m64", the kernel for a GEMM of at most 64 rows.
   std::string role;
   Spec spec;
 };
-/// All of them, "main" first.
+/// All kernels of the config, "main" first.
 std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
 
-/// The library's rows under those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. Throws ConfigError with every row that
-/// cannot be used there, and for a folder that is missing or not to be trusted: who names one means it.
+/// The library's rows, overridden by those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. Throws ConfigError with every row
+/// that cannot be used there. Also throws if the folder is missing or cannot be trusted, because the user named it on
+/// purpose.
 TunedTable tuned_rows(const Options& options);
 
 }  // namespace kernelwright::cli

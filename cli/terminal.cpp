@@ -1,4 +1,4 @@
-// Plain text first: what is not a terminal gets no escape sequence.
+// Plain text by default: only a terminal gets escape sequences.
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ bool utf8_locale() {
   return false;
 }
 
-// Columns that a cell takes: escape sequences take none, a UTF-8 sequence takes one.
+// Columns that a cell takes: an escape sequence takes none, a UTF-8 sequence takes one.
 std::size_t width_of(std::string_view cell) {
   std::size_t width = 0;
   for (std::size_t i = 0; i < cell.size(); ++i) {
@@ -64,7 +64,7 @@ std::string Table::text(const Style& style, int indent) const {
       if (i >= widths.size()) widths.push_back(0);
       widths[i] = std::max(widths[i], width_of(row[i]));
     }
-  // A column of numbers is aligned to the right, its header too.
+  // A column of numbers is aligned to the right, and so is its header.
   const auto is_number = [&](std::size_t column) {
     for (std::size_t r = 1; r < rows_.size(); ++r)
       if (column < rows_[r].size() && !rows_[r][column].empty() && rows_[r][column] != "-")

@@ -1,4 +1,5 @@
-/// What people see: colours where a terminal takes them, marks where the locale has them, tables whose columns line up.
+/// Output for people: colours if the terminal supports them, marks if the locale has them, tables whose columns line
+/// up.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace kernelwright::cli {
 
-/// What `stream` can show. Colours need a terminal and no NO_COLOR; marks need a UTF-8 locale.
+/// What `stream` can display. Colours need a terminal and an unset NO_COLOR; marks need a UTF-8 locale.
 class Style {
  public:
   explicit Style(std::FILE* stream);
@@ -39,7 +40,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// A bar on standard error while long work runs, if that is a terminal; else nothing. Safe from any number of threads.
+/// A bar on standard error during long work, if standard error is a terminal; otherwise nothing. Safe from any number
+/// of threads.
 class Progress {
  public:
   Progress(std::string label, std::size_t total);
@@ -55,7 +57,7 @@ class Progress {
   State* state_;
 };
 
-/// Says `text` on standard error, once, if it lives for longer than two seconds.
+/// Prints `text` on standard error, once, if the object lives longer than two seconds.
 class SlowNotice {
  public:
   explicit SlowNotice(std::string text);
@@ -68,16 +70,16 @@ class SlowNotice {
   std::unique_ptr<State> state_;
 };
 
-/// Most lines of a list that people are shown; --json has all of them.
+/// The most lines of a list that are printed; --json has all of them.
 inline constexpr std::size_t kMostLines = 40;
 
-/// "  and 960 more; --json has all"; "" where `count` lines were few enough. `count` of them, `shown` were printed.
+/// "  and 960 more; --json has all"; "" if all lines were printed. There are `count` lines; `shown` were printed.
 std::string more_text(const Style& style, std::size_t count, std::size_t shown = kMostLines);
 
 /// The first kMostLines lines of `text`, and how many more there are.
 std::string first_lines_of(const std::string& text);
 
-/// "a, b, c"; of many the first twelve, "and 30 more".
+/// "a, b, c"; for a long list the first twelve names, "and 30 more".
 std::string listed(const std::vector<std::string>& names);
 
 /// "1.23 ms", "45.6 us"

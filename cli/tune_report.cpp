@@ -23,7 +23,7 @@ Schedule without_arch(Schedule schedule) {
   return schedule;
 }
 
-/// Whether two plans come to one kernel and one launch where a row for `launches` would speak.
+/// Whether two plans give the same kernel and the same launch wherever a row for `launches` applies.
 bool lead_alike(const AttentionPlan& a, const AttentionPlan& b, const TunedFor<AttentionConfig>&) {
   return a.main == b.main && a.combine == b.combine && a.splits == b.splits;
 }
@@ -47,7 +47,7 @@ void describe_launches(JsonValue& object, const TunedFor<GemmConfig>& launches) 
   object.set("num_sms", launches.num_sms).set("rows", detail::to_json(rows));
 }
 
-/// The fastest but `than`, the model's choice among them; null if there is none.
+/// The fastest trial except `than`, the model's choice included; null if there is none.
 template <class KindOfConfig>
 const Standing* next_best(const TuneResult<KindOfConfig>& result, std::size_t than) {
   for (const std::size_t i : result.race.order)

@@ -1,4 +1,4 @@
-/// What `tune` decided and says: the row, the table and the JSON object. No device is asked here.
+/// What `tune` decided and prints: the row, the table and the JSON object. This file calls no device.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,33 @@
 
 namespace kernelwright::cli {
 
-/// What a row says beside the measurements.
+/// What a row records besides the measurements.
 struct TuneMachine {
   std::string driver, kernelwright, date;
   bool emulator = false;
 };
 
 enum class Decision {
-  kRow,      // a schedule is faster than the model's choice beyond noise: its row
-  kPinned,   // none is, and another row would be taken for the problem: a row that holds the model's choice
-  kNothing,  // none is, and the model is what would be asked: no row
+  kRow,      // a schedule is faster than the model's choice, beyond noise: its row
+  kPinned,   // none is faster, but another row would apply to the problem: a row with the model's choice
+  kNothing,  // none is faster, and the model would decide anyway: no row
   kNone,     // interrupted, or the model's choice could not be measured
 };
 
-/// `current`: what would be planned for the problem today, with all rows.
+/// `current`: the plan for the problem today, with all rows.
 template <class KindOfConfig>
 Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current);
 
-/// The row of kRow and kPinned, and the name of its file: the config's, and of a GEMM the most rows that it is for.
+/// The row of kRow and kPinned, and the name of its file: the config's name, and for a GEMM the most rows that the row
+/// is for.
 template <class KindOfConfig>
 TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
 std::string row_name(const TuneResult<AttentionConfig>& result);
 std::string row_name(const TuneResult<GemmConfig>& result);
 
-/// The best few of the race with their times, what was refused and why, and what follows. `written`: the row's path.
-/// A schedule is told by the fields in which it differs from the model's choice: "block_n 96, num_stages 2".
+/// The best few of the race with their times, the refused schedules with reasons, and the conclusion. `written`: the
+/// row's path. A schedule is described by the fields in which it differs from the model's choice: "block_n 96,
+/// num_stages 2".
 template <class KindOfConfig>
 std::string report_text(const TuneResult<KindOfConfig>& result, Decision decision, const std::string& written,
                         const TuneMachine& machine, const Style& style);

@@ -23,9 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kShareOfChecks = 0.5;       // of the budget: compiling and checking end then, whoever is left
-constexpr std::size_t kMostAhead = 16;       // kernels that are compiled ahead of the one that is checked
-constexpr double kGraphMicroseconds = 2000;  // a graph holds launches of about so long in all
+constexpr double kShareOfChecks = 0.5;       // share of the budget after which compiling and checking end, even if
+                                             // candidates are left
+constexpr std::size_t kMostAhead = 16;       // kernels that are compiled ahead of the kernel that is checked
+constexpr double kGraphMicroseconds = 2000;  // the launches in a graph take about this long in total
 constexpr int kMostPerGraph = 10;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -38,7 +39,7 @@ std::string utc_now() {
                      utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
-/// One shape on the device: inputs uploaded once, a graph for each kernel that is timed on it.
+/// One shape on the device: inputs uploaded once, and a graph for each kernel that is timed on it.
 template <class KindOfConfig>
 class TimedShape {
   using Of = Kind<KindOfConfig>;
@@ -57,7 +58,7 @@ class TimedShape {
     std::unique_ptr<ColdLaunches>& launches = launches_[entrant];
     if (!launches) {
       on_device_.use(kernel);
-      on_device_.launch();  // what a first launch does beside its work is not timed
+      on_device_.launch();  // the extra work of a first launch is not timed
       on_device_.wait();
       const auto make = [&](int per_graph) {
         on_device_.use(kernel);
@@ -78,10 +79,11 @@ class TimedShape {
   Flusher& flusher_;
   typename Of::Case call_;
   typename Of::OnDevice on_device_;
-  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // goes before the memory that it was captured with
+  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // destroyed before the memory with which it was
+                                                                   // captured
 };
 
-/// What identifies a candidate's machine code and how it is launched.
+/// Adds what identifies a candidate's machine code and its launch.
 void add_to_key(DigestBuilder& digest, KernelStore& store, const AttentionPlan& plan) {
   digest.field(store.key(plan.main).digest().hex());
   if (plan.combine) digest.field(store.key(*plan.combine).digest().hex());
@@ -92,7 +94,8 @@ void add_to_key(DigestBuilder& digest, KernelStore& store, const GemmPlan& plan)
   digest.field(static_cast<std::uint64_t>(plan.variants.back().bands_of_n));
 }
 
-/// The likeliest first. A GEMM's candidates come ranked by the model that predicts its times.
+/// Sorts the likeliest candidates to the front. A GEMM's candidates come already ranked by the model that predicts
+/// their times.
 void order_by_prediction(std::vector<Candidate>& kept, const AttentionConfig& config,
                          const std::vector<AttentionShape>& shapes) {
   order_by_prediction(kept, config.problem, shapes);
@@ -104,7 +107,7 @@ TunedFor<GemmConfig> launches_of(const std::vector<GemmShape>& shapes, const Dev
   return {device.num_sms, gemm_row_range(shapes.at(0).m)};
 }
 
-/// Of a candidate's kernel; null while there is none.
+/// The binary of a candidate's kernel; null while there is none.
 std::shared_ptr<const Binary> binary_of(const AttentionKernel& kernel) { return kernel ? kernel.binary() : nullptr; }
 std::shared_ptr<const Binary> binary_of(const GemmKernel& kernel) {
   const auto binaries = kernel ? kernel.binaries() : std::vector<std::shared_ptr<const Binary>>{};
@@ -151,7 +154,7 @@ class Tuning final : private Stopwatch {
  private:
   const std::vector<CandidateOf<KindOfConfig>>& kept() const { return result_.candidates.kept; }
 
-  /// Equal keys: the same machine code, launched alike, timed on the same shapes.
+  /// Equal keys mean the same machine code, the same launch, and times on the same shapes.
   std::string key_of(const CandidateOf<KindOfConfig>& candidate) const {
     DigestBuilder digest;
     add_to_key(digest, place_.engine.store(), candidate.plan);
@@ -166,8 +169,9 @@ class Tuning final : private Stopwatch {
     for (std::size_t i = 0; i < kept().size(); ++i) {
       const auto found = known.trials.find(key_of(kept()[i]));
       if (found == known.trials.end()) continue;
-      // Times of another process cannot be paired with today's, so who was still in races again. What was found wrong
-      // stays wrong; and the model's choice is what the others are held against.
+      // Times of another process cannot be paired with today's, so candidates that were still in the race start again.
+      // A candidate that was found wrong stays out. The model's choice always takes part, because the others are
+      // compared with it.
       if (found->second.is_settled() && !(i == 0 && found->second.verdict == TrialVerdict::kSlower)) {
         result_.trials[i] = found->second;
         ++result_.resumed;
@@ -202,8 +206,8 @@ class Tuning final : private Stopwatch {
 
   bool time_is_left() const { return seconds_since(began_) < options_.budget_s * kShareOfChecks; }
 
-  /// Compiles on the engine's threads, a batch ahead, and checks one after the other. Two always get their turn: the
-  /// model's choice, and one to hold against it.
+  /// Compiles on the engine's threads, a batch ahead, and checks one candidate after another. Two candidates always get
+  /// their turn: the model's choice, and one to compare with it.
   void check_all() {
     std::vector<std::size_t> todo;
     for (std::size_t i = 0; i < kept().size(); ++i)
@@ -211,7 +215,7 @@ class Tuning final : private Stopwatch {
     std::vector<typename Of::Case> cases;
     for (const auto& shape : checks_) cases.push_back(inputs_of(config_, shape, options_.seed));
     Progress progress("checking", todo.size());
-    // As many as there are cores to compile them: what is under way when the time is over is waited for.
+    // As many as there are cores to compile them: the verb waits for compiles that are running when the time is over.
     const std::size_t ahead = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 2, kMostAhead);
     std::size_t posted = 0;
     for (std::size_t at = 0; at < todo.size(); ++at) {
@@ -221,7 +225,7 @@ class Tuning final : private Stopwatch {
       }
       for (; posted < std::min(todo.size(), at + ahead) && (posted < 2 || time_is_left()); ++posted)
         prepare_candidate(todo[posted]);
-      if (posted == at) continue;  // the time was over just now, and the next look says so
+      if (posted == at) continue;  // the time ended just now; the next iteration reports it
       check(todo[at], cases);
       progress.step(fmt::format("{} {}", named_.name(), at));
     }
@@ -255,16 +259,16 @@ class Tuning final : private Stopwatch {
           if (!why.empty()) return settle(i, TrialVerdict::kWrong, checks_[c].name + ": " + why);
         } catch (const DeviceError& error) {
           settle(i, TrialVerdict::kFailed, checks_[c].name + ": " + error.what());
-          if (!place_.emulator) throw;  // a GPU's context does not survive what went wrong
+          if (!place_.emulator) throw;  // a GPU's context does not survive such an error
           return;
         }
-    if (!checked_before_.count(i)) settle(i, TrialVerdict::kRight, "");  // an interruption does not cost the check
+    if (!checked_before_.count(i)) settle(i, TrialVerdict::kRight, "");  // an interruption does not lose the check
     ++result_.verified;
     entrants_.push_back(i);
   }
 
   void race_all() {
-    if (entrants_.empty() || entrants_[0] != 0) return;  // the model's choice was not reached
+    if (entrants_.empty() || entrants_[0] != 0) return;  // the model's choice was not checked in time
     flusher_ = std::make_unique<Flusher>(place_.device);
     const std::vector<std::size_t> others(entrants_.begin() + 1, entrants_.end());
     RaceOptions race_options;
@@ -300,14 +304,14 @@ class Tuning final : private Stopwatch {
   void log_round(int round, const std::vector<const Standing*>& in) {
     result_.clock_mhz = clock_in_round_;
     for (const Standing* standing : in) {
-      if (standing->mean_us() == 0) continue;  // interrupted before its first pass was whole
+      if (standing->mean_us() == 0) continue;  // interrupted before its first pass was complete
       result_.trials[standing->entrant] = trial_of(*standing, round);
       log_.add(result_.trials[standing->entrant]);
     }
     clock_in_round_ = 0;
   }
 
-  /// Who is out is settled; finalists race again if someone resumes.
+  /// Candidates that are out are settled. Finalists race again if the user resumes.
   void settle_standings() {
     for (const Standing& standing : result_.race.standings) {
       if (standing.out_in_round < 0 || standing.entrant == 0) continue;
@@ -330,7 +334,7 @@ class Tuning final : private Stopwatch {
       settle(entrant, TrialVerdict::kFailed, result_.shapes[shape].name + ": " + error.what());
       throw;
     }
-    // Asked while the GPU has just worked; an idle one would tell another clock.
+    // Asked right after work on the GPU; an idle GPU would report another clock.
     if (!clock_in_round_) clock_in_round_ = place_.device.sm_clock_mhz().value_or(0);
     return us;
   }
@@ -351,9 +355,9 @@ class Tuning final : private Stopwatch {
   double race_began_ = -1;
   int clock_in_round_ = 0;
   TuneResult<KindOfConfig> result_;
-  std::vector<typename Of::Kernel> kernels_;  // as candidates.kept
-  std::vector<std::size_t> entrants_;         // indices that passed
-  std::set<std::size_t> checked_before_;      // by the log
+  std::vector<typename Of::Kernel> kernels_;  // in the order of candidates.kept
+  std::vector<std::size_t> entrants_;         // indices of the candidates that passed the check
+  std::set<std::size_t> checked_before_;      // according to the log
   std::unique_ptr<Flusher> flusher_;
   std::vector<std::unique_ptr<TimedShape<KindOfConfig>>> shapes_on_device_;
 };
@@ -363,7 +367,7 @@ class Tuning final : private Stopwatch {
 std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes) { return {std::move(shapes)}; }
 
 std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes) {
-  std::map<int, std::vector<GemmShape>> groups;  // by the first row of a range
+  std::map<int, std::vector<GemmShape>> groups;  // by the first number of rows of a range
   for (GemmShape& shape : shapes)
     if (shape.m > 0) groups[gemm_row_range(shape.m).least].push_back(std::move(shape));
   std::vector<std::vector<GemmShape>> list;

@@ -1,4 +1,5 @@
-/// The middle of `tune`: candidates are compiled in parallel, held to the reference, and raced on the device.
+/// The middle part of `tune`: candidates are compiled in parallel, compared with the reference, and raced on the
+/// device.
 #pragma once
 
 #include <cstddef>
@@ -19,42 +20,43 @@ namespace kernelwright::cli {
 struct TuneOptions {
   double budget_s = 120;
   std::uint64_t seed = 0;
-  std::optional<std::size_t> candidates;  // at most, the model's choice among them; else as many as the kind has
+  std::optional<std::size_t> candidates;  // most candidates, including the model's choice; else as many as the kind has
   bool resume = false;
   std::string log;
   std::function<bool()> interrupted;
 };
 
-/// What tuning one config found, for launches that one row may speak for.
+/// What tuning one config found, for launches to which one row may apply.
 template <class KindOfConfig>
 struct TuneResult {
   const NamedConfig* named = nullptr;
   std::string device;
   Arch arch = Arch::kSm80;
   TunedFor<KindOfConfig> launches;            // of the row
-  std::vector<ShapeOf<KindOfConfig>> shapes;  // that were measured
+  std::vector<ShapeOf<KindOfConfig>> shapes;  // the measured shapes
   CandidateList<KindOfConfig> candidates;
-  std::vector<Trial> trials;  // of candidates.kept, with the last verdict of each; an empty key: not tried yet
-  std::size_t resumed = 0;    // of those: settled by the log
-  std::size_t left = 0;       // of those: the budget was over before they were compiled and checked
+  std::vector<Trial> trials;  // in the order of candidates.kept, each with its last verdict; an empty key: not tried
+                              // yet
+  std::size_t resumed = 0;    // how many of those the log has settled
+  std::size_t left = 0;       // how many of those were not compiled and checked within the budget
   std::size_t verified = 0;
   Race race;  // entrants are indices of candidates.kept
   int clock_mhz = 0;
-  std::string compiler;  // of the fastest kernel
+  std::string compiler;  // that compiled the fastest kernel
   double seconds = 0;
   const KindOfConfig& config() const { return std::get<KindOfConfig>(named->config); }
-  /// The model's own choice cannot be had: it does not compile, or its output is wrong. Then nothing was raced.
+  /// The model's own choice is not usable: it does not compile, or its output is wrong. Then there was no race.
   bool model_failed() const { return !trials.empty() && trials[0].is_settled() && trials[0].round < 0; }
 };
 
-/// Shapes that one schedule is chosen for: all of an attention, of a GEMM those of one range of rows. Work without rows
-/// is in none.
+/// Groups of shapes for which one schedule is chosen. For attention all shapes are one group; for a GEMM each range of
+/// rows is a group. Work without rows is in no group.
 std::vector<std::vector<AttentionShape>> groups_of(std::vector<AttentionShape> shapes);
 std::vector<std::vector<GemmShape>> groups_of(std::vector<GemmShape> shapes);
 
 /// Tunes one config on `place` for `shapes`, a group. The log gets a line for each trial and round. An interruption is
-/// no error: the race says so. Throws what the machine lacks, and DeviceError where a candidate has broken the GPU's
-/// context (its trial is logged, so that resuming passes it by).
+/// no error: the race reports it. Throws if the machine lacks something. Throws DeviceError if a candidate has broken
+/// the GPU's context; its trial is logged, so that a resumed run skips it.
 template <class KindOfConfig>
 TuneResult<KindOfConfig> tune_config(const Place& place, const NamedConfig& named,
                                      const std::vector<ShapeOf<KindOfConfig>>& shapes,

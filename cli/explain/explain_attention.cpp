@@ -1,5 +1,5 @@
-// explain for attention: the Spec and why it was chosen, what lies where in shared and tensor memory, what ptxas said,
-// what an SM holds, and what a device could do at best.
+// explain for attention: the Spec and why it was chosen, the layout of shared and tensor memory, what ptxas reported,
+// how many CTAs an SM holds, and the best that a device could do.
 #include <fmt/format.h>
 
 #include "cli/exit_code.h"

@@ -1,5 +1,5 @@
-// explain for a GEMM: its kernels by rows, why the last one's fields are what they are, what ptxas said of each, and
-// what a device could do at best.
+// explain for a GEMM: its kernels by rows, why the last kernel's fields have their values, what ptxas reported for
+// each, and the best that a device could do.
 #include <fmt/format.h>
 
 #include <limits>
@@ -15,10 +15,10 @@
 namespace kernelwright::cli {
 namespace {
 
-/// A variant of the plan with what it takes of an SM.
+/// A variant of the plan, with the resources of an SM that it takes.
 struct Explained {
   const GemmVariant* variant;
-  int first_m;  // that it serves
+  int first_m;  // the smallest m that the variant serves
   std::string key;
   Compiled compiled;
   int shared;

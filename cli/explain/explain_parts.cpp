@@ -1,4 +1,4 @@
-// Pieces of explain's report that do not depend on the kind of config.
+// Parts of explain's report that do not depend on the kind of config.
 #include "cli/explain/explain_parts.h"
 
 #include <fmt/format.h>

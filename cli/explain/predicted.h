@@ -11,7 +11,7 @@
 
 namespace kernelwright::cli {
 
-/// "" where there is no model for the plan's kernel, or no shape.
+/// "" if the plan's kernel has no model, or there is no shape.
 std::string predicted_text(const Style& style, const AttentionPlan& plan, const AttentionProblem& problem,
                            const std::vector<AttentionShape>& shapes, const MachineClass& machine);
 std::string predicted_text(const Style& style, const GemmPlan& plan, const GemmProblem& problem,

@@ -18,9 +18,9 @@ namespace kernelwright::cli {
 namespace {
 
 constexpr int kCudaOutOfMemory = 2;                 // CUDA_ERROR_OUT_OF_MEMORY
-constexpr rlim_t kCompilerBytes = rlim_t{4} << 30;  // of address space: far more than NVRTC has ever needed
+constexpr rlim_t kCompilerBytes = rlim_t{4} << 30;  // address space: far more than NVRTC has ever needed
 
-/// The soft limit; nullopt where there is none.
+/// The soft limit; nullopt if there is none.
 std::optional<rlim_t> limit_of(__rlimit_resource_t resource) {
   struct rlimit limit {};
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
@@ -41,7 +41,7 @@ std::optional<std::string> by_number(int error) {
                          limit_of(RLIMIT_NOFILE).value_or(0));
     case ENFILE: return "file descriptors ran out: the system's table is full (fs.file-max); fewer open files would do";
     case ENOMEM: return memory_text();
-    case EAGAIN:  // of a thread that could not be made: its stack is address space
+    case EAGAIN:  // a thread could not be made: its stack takes address space
       if (limit_of(RLIMIT_AS)) return memory_text();
       return fmt::format("threads ran out: this user may have {} (ulimit -u); a higher limit would do",
                          limit_of(RLIMIT_NPROC).value_or(0));
@@ -49,9 +49,9 @@ std::optional<std::string> by_number(int error) {
   }
 }
 
-constexpr rlim_t kLeastBytes = rlim_t{256} << 20;  // of address space: 190 MB were enough, 160 MB were not
+constexpr rlim_t kLeastBytes = rlim_t{256} << 20;  // address space: 190 MB were enough, 160 MB were not
 
-char g_last_words[256];  // what a signal handler may write, made before
+char g_last_words[256];  // prepared in advance, because a signal handler may only write it
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void require_address_space() {
 std::optional<std::string> exhausted_resource(const std::string& text) {
   for (const int error : {EMFILE, ENFILE, ENOMEM})
     if (text.find(std::strerror(error)) != text.npos) return by_number(error);
-  // What a loader and NVRTC say of the same.
+  // The words of the dynamic loader and of NVRTC for the same problem.
   for (const char* words : {"failed to map segment from shared object", "NVRTC_ERROR_OUT_OF_MEMORY",
                             "Memory allocation failure", "std::bad_alloc"})
     if (text.find(words) != text.npos) return memory_text();
@@ -88,8 +88,8 @@ std::optional<std::string> exhausted_resource(const std::exception& error) {
     if (auto text = by_number(system->code().value())) return text;
   if (const auto* device = dynamic_cast<const DeviceError*>(&error); device && device->code() == kCudaOutOfMemory)
     return "memory of the device ran out; a smaller shape would do";
-  // NVRTC says of a failed allocation whatever it was at: that its builtins are not there, that PTX is wrong. Sources
-  // of ours compile where there is room.
+  // After a failed allocation NVRTC reports something unrelated: that its builtins are missing, or that PTX is wrong.
+  // The library's sources compile if there is enough memory.
   const auto limit = limit_of(RLIMIT_AS);
   if (dynamic_cast<const CompileError*>(&error) && limit && *limit < kCompilerBytes) return memory_text();
   return exhausted_resource(std::string(error.what()));

@@ -1,4 +1,4 @@
-// kernelwright bench: how fast, on a cold L2.
+// kernelwright bench: the speed of kernels on a cold L2.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Timing time_launches(Device& device, OnDevice& on_device, Flusher& flusher, int 
   on_device.wait();
   ColdLaunches launches(
       device, stream, flusher, [&] { on_device.launch(); }, kLaunchesPerGraph);
-  for (int i = 0; i < 3; ++i) launches.sample();  // clocks rise, graphs are uploaded
+  for (int i = 0; i < 3; ++i) launches.sample();  // meanwhile clocks rise and graphs are uploaded
   std::vector<double> samples;
   for (int i = 0; i < rounds; ++i) samples.push_back(launches.sample());
   std::sort(samples.begin(), samples.end());
@@ -53,7 +53,7 @@ struct Row {
   Timing timing;
   Rate rate;
   KernelSummary kernel;
-  PredictedBound bound;  // what the device could do at best
+  PredictedBound bound;  // the best that the device could do
 };
 
 template <class KindOfConfig>
@@ -120,7 +120,7 @@ int bench(const Options& options) {
     throw ConfigError("--device",
                       "emulator: its times say nothing about a GPU; run checks results on it, and bench "
                       "needs a GPU");
-  if (options.device == "auto") make_cuda_backend();  // throws where there is none
+  if (options.device == "auto") make_cuda_backend();  // throws if there is no GPU
   if (configs.usable.empty()) throw ConfigError("CONFIG", "every config was passed over");
   Machine machine(options);
   Device& device = machine.place_for(configs.usable.at(0)).device;

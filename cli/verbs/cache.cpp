@@ -1,4 +1,4 @@
-// kernelwright cache: lists, checks and bounds what is kept of compiled kernels, and says why one was not found.
+// kernelwright cache: lists, checks and limits the stored kernels, and explains why a kernel was not found.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ int check(CubinCache& cache, bool json) {
   return report.bad.empty() ? kDone : kMismatch;
 }
 
-/// `failure`: why not all of it went.
+/// `failure`: why some entries could not be removed.
 int removed(CubinCache& cache, bool json, std::size_t count, std::string failure) {
   if (failure.empty() && cache.directory().empty())
     failure = "no cache directory is named; --cache-dir or KERNELWRIGHT_CACHE_DIR would do";

@@ -1,4 +1,4 @@
-// kernelwright compile: every kernel of every config for every architecture, on all cores, through the cache.
+// kernelwright compile: compiles every kernel of every config for every architecture, on all cores, through the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace kernelwright::cli {
 namespace {
 
-/// One kernel of a config to have.
+/// One kernel of a config that must be compiled.
 struct Job {
   const NamedConfig* named;
   Arch arch;
@@ -31,7 +31,7 @@ struct Job {
   bool cached = false;
   double milliseconds = 0;
   std::string key, error;
-  bool missing = false;  // the error is the machine's, not the kernel's
+  bool missing = false;  // the machine causes the error, not the kernel
 };
 
 /// "gemm_sm90 m64"
@@ -43,7 +43,7 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The first of what is wrong, without the file.
+/// The first violation, without the file's name.
 std::string first_of(const NamedConfig& named, const std::vector<Violation>& violations) {
   std::string text = violations.at(0).text();
   if (const std::string file = named.path + ": "; text.starts_with(file)) text.erase(0, file.size());
@@ -51,7 +51,7 @@ std::string first_of(const NamedConfig& named, const std::vector<Violation>& vio
   return text;
 }
 
-/// Two configs of one name would write to the same files.
+/// Two configs with the same name would write to the same files.
 void require_names_apart(const Configs& configs) {
   std::map<std::string, std::string> paths;
   for (const NamedConfig& named : configs.usable)
@@ -62,9 +62,9 @@ void require_names_apart(const Configs& configs) {
                                     named.name(), first->second));
 }
 
-/// Configs that are passed over go to configs.skipped, by name. In a folder that is a config whose schedule is for
-/// other architectures, and on one architecture what another one of them takes; of architectures that nobody named,
-/// each that does not take it. What none of them takes is refused.
+/// Configs that are skipped go to configs.skipped, by name. In a folder, a config is skipped if its schedule is for
+/// other architectures, or on one architecture if another one accepts it. Of architectures that the user did not name,
+/// each that does not accept the config is skipped. A config that no architecture accepts is refused.
 std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;
@@ -101,7 +101,7 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
 
 void build(KernelStore& store, Job& job) {
   const auto start = std::chrono::steady_clock::now();
-  double lock_wait_ms = 0;  // another process' time, not this kernel's
+  double lock_wait_ms = 0;  // time of another process, not of this kernel
   try {
     job.key = store.key(job.spec).digest().hex();
     job.binary = store.find(job.spec);
@@ -159,7 +159,7 @@ int compile(const Options& options) {
   std::vector<Job> jobs = plan_jobs(configs, options);
   require_address_space();
   KernelStore store(cache_options(options));
-  // Configs that differ in shapes alone share a kernel: build each Spec once.
+  // Configs that differ in shapes only share a kernel, so each Spec is built once.
   std::map<std::string, std::vector<std::size_t>> by_spec;
   for (std::size_t i = 0; i < jobs.size(); ++i)
     by_spec[kernel_name(jobs[i].spec) + "\n" + canonical_text(jobs[i].spec)].push_back(i);
@@ -210,7 +210,7 @@ int compile(const Options& options) {
     const Style style(stdout);
     Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
     for (const Job& job : jobs) {
-      if (&job >= jobs.data() + kMostLines && job.binary) continue;  // what failed is always shown
+      if (&job >= jobs.data() + kMostLines && job.binary) continue;  // failures are always printed
       if (!job.binary) {
         table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), "-", "-", "-", "-",
                    style.verdict(false)});

@@ -1,4 +1,4 @@
-// kernelwright doctor: what is installed, what is missing, and what would do.
+// kernelwright doctor: what is installed, what is missing, and what to do about it.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ namespace {
 struct Finding {
   std::string what;
   bool present;
-  std::string text;    // what was found
-  std::string remedy;  // where it is missing
+  std::string text;    // the finding
+  std::string remedy;  // what to do if it is missing
 };
 
 JsonValue to_json(const DeviceInfo& info) {
@@ -69,7 +69,7 @@ bool find_gpus(std::vector<Finding>& findings, JsonValue& devices, std::string& 
     }
     return usable;
   } catch (const Error& error) {
-    if (findings.back().present)  // else the driver's line has said it
+    if (findings.back().present)  // otherwise the driver's line has reported it
       findings.push_back({"GPU", false, error.what(), "an NVIDIA GPU from compute capability 8.0 on"});
     why_none = error.what();
     return false;
@@ -129,7 +129,8 @@ void find_cache(const Options& options, std::vector<Finding>& findings, JsonValu
   findings.push_back({"", true, status, ""});
 }
 
-/// Plans each row of one kind for its own problem; returns how many could be, and adds the others to `unusable`.
+/// Plans each row of one kind for its own problem. Returns how many rows could be planned, and adds the others to
+/// `unusable`.
 template <class Match>
 std::size_t count_usable(const std::vector<Match>& rows, std::vector<SkippedRow>& unusable) {
   std::size_t usable = 0;
@@ -142,7 +143,7 @@ std::size_t count_usable(const std::vector<Match>& rows, std::vector<SkippedRow>
   return usable;
 }
 
-/// Rows that nobody can use are found here, not by a server.
+/// Reports rows that cannot be used, so that no server meets them first.
 void find_tuned_rows(const Options& options, std::vector<Finding>& findings, JsonValue& object) {
   const TunedTable table = TunedTable::from_environment(options.tuned_dir, require_usable);
   std::vector<SkippedRow> unusable = table.skipped();
@@ -160,7 +161,7 @@ void find_tuned_rows(const Options& options, std::vector<Finding>& findings, Jso
   for (const SkippedRow& row : unusable) findings.push_back({"", true, row.name + ": " + row.reason, ""});
 }
 
-/// What a machine without a compiler does all the same.
+/// What works on a machine without a compiler.
 std::vector<std::string> works_without_compiler(bool can_run) {
   return {can_run ? "run and bench of kernels in the cache"
                   : "run and trace of kernels in the cache, with --device emulator",

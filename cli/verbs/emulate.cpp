@@ -1,5 +1,5 @@
-// kernelwright emulate: a smoke run of any PTX on the emulator. Each pointer gets a buffer of its own; what comes out
-// is statistics, how much of each buffer was changed, and what is wrong.
+// kernelwright emulate: a test run of any PTX on the emulator. Each pointer gets its own buffer. The output is
+// statistics, how much of each buffer was changed, and what went wrong.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -55,13 +55,13 @@ std::vector<std::byte> contents(const Options& options) {
   return bytes;
 }
 
-/// Whether the bits of an integer of `bytes` bytes, signed or not, hold a magnitude.
+/// Whether an integer of `bytes` bytes, signed or unsigned, can hold the magnitude.
 bool fits(std::uint64_t magnitude, bool negative, std::uint64_t bytes) {
   if (bytes >= 8) return !negative || magnitude <= std::uint64_t{1} << 63;
   return magnitude <= (negative ? std::uint64_t{1} << (8 * bytes - 1) : (std::uint64_t{1} << (8 * bytes)) - 1);
 }
 
-/// The bits of an integer, or of a float for a word that has a point. Throws ConfigError for other words.
+/// The bits of an integer, or of a float if the word has a point. Throws ConfigError for other words.
 std::uint64_t number(const std::string& word, std::uint64_t bytes) {
   const char *begin = word.data(), *end = begin + word.size();
   if (word.find('.') != word.npos) {
@@ -90,7 +90,7 @@ std::uint64_t number(const std::string& word, std::uint64_t bytes) {
   return negative ? 0 - value : value;
 }
 
-/// Lays the parameters out, and makes the buffers that they point to.
+/// Lays out the parameters, and makes the buffers to which they point.
 std::vector<std::byte> parameters_of(const emulator::Entry& entry, const Options& options,
                                      emulator::GlobalMemory& memory, std::vector<Buffer>& buffers) {
   if (options.parameters.size() > entry.parameters.size())
@@ -130,7 +130,7 @@ void copy_dimensions(const std::vector<std::uint32_t>& from, emulator::Dim3& to)
   for (std::size_t i = 0; i < from.size(); ++i) to[static_cast<int>(i)] = from[i];
 }
 
-/// What a GPU takes of the grid; above, its number of CTAs would not fit 32 bits either.
+/// The grid that a GPU takes. In a larger grid, the number of CTAs would not fit into 32 bits either.
 void check_grid(const emulator::LaunchShape& shape) {
   constexpr std::uint32_t kMostOfYZ = 65535;
   for (const int axis : {1, 2})
@@ -154,7 +154,7 @@ int run_entry(const Options& options, const std::string& text) {
   emulator::Emulator machine(machine_options);
   const auto module = machine.load(text);
   const emulator::Entry& entry = choose_entry(module->module(), options);
-  module->program(entry.name);  // what is not modelled is refused before buffers are made
+  module->program(entry.name);  // refuses what is not modelled, before buffers are made
 
   std::vector<Buffer> buffers;
   const std::vector<std::byte> parameters = parameters_of(entry, options, machine.memory(), buffers);

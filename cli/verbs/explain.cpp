@@ -1,4 +1,4 @@
-// kernelwright explain: which kernels a config comes to, why, and what they take.
+// kernelwright explain: the kernels of a config, why they were chosen, and what they take.
 #include "cli/explain/explain_parts.h"
 #include "cli/verbs/verbs.h"
 

@@ -1,4 +1,5 @@
-// kernelwright run: specialise, compile or load, launch twice into poisoned outputs, compare with the fp64 reference.
+// kernelwright run: specialises, compiles or loads, launches twice into poisoned outputs, and compares with the fp64
+// reference.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,24 +23,24 @@
 namespace kernelwright::cli {
 namespace {
 
-constexpr double kLongRunSeconds = 600;  // on the emulator: people are warned
+constexpr double kLongRunSeconds = 600;  // on the emulator: longer runs print a warning
 
-/// One launch, judged.
+/// One launch, compared and checked.
 struct ShapeResult {
   std::string name;
   KernelSummary kernel;
   double operations = 0;
   bool repeats = false, guards_intact = false;
   double milliseconds = 0;
-  bool right = false;     // by the verdict
-  std::string verdict;    // what it says, if not
-  std::string unchecked;  // why nothing was compared; then `right` says nothing
+  bool right = false;     // according to the verdict
+  std::string verdict;    // the verdict's text, if the result is not right
+  std::string unchecked;  // why nothing was compared; `right` then has no meaning
   std::vector<std::string> cells;
   JsonValue errors;
-  std::string fault;  // what ended a launch on the emulator; then nothing was compared
+  std::string fault;  // the fault that ended a launch on the emulator; then nothing was compared
 
   bool is_unchecked() const { return fault.empty() && !unchecked.empty(); }
-  /// Nothing was found that is wrong.
+  /// Whether nothing wrong was found.
   bool passed() const { return fault.empty() && (right || is_unchecked()) && repeats && guards_intact; }
   std::string word() const { return !passed() ? "failed" : is_unchecked() ? "not checked" : "ok"; }
   std::string reason() const {
@@ -93,7 +94,7 @@ JsonValue to_json(const ConfigResult& result, bool with_hazards) {
   return object.set("verdict", result.word()).set("shapes", std::move(shapes));
 }
 
-/// Shapes one after the other that one kernel serves stand in one table.
+/// Prints consecutive shapes that one kernel serves in one table.
 void print_text(const ConfigResult& result) {
   const Style style(stdout);
   fmt::print("{}", style.bold(result.named->name()));
@@ -111,7 +112,7 @@ void print_text(const ConfigResult& result) {
     for (auto shape = first; shape != last; ++shape) {
       std::vector<std::string> cells{shape->name};
       cells.insert(cells.end(), shape->cells.begin(), shape->cells.end());
-      cells.resize(1 + result.heads.size());  // a fault leaves none
+      cells.resize(1 + result.heads.size());  // a fault leaves no cells
       cells.insert(cells.end(), {duration_text(shape->milliseconds), shape->passed() && shape->is_unchecked()
                                                                          ? style.dim("not checked")
                                                                          : style.verdict(shape->passed())});
@@ -132,7 +133,7 @@ ShapeResult run_case(const Place& place, const KindOfConfig& config, const typen
   result.name = std::move(name);
   result.operations = call.operations();
   result.kernel = summary_of(kernel, call);
-  const double seconds = place.emulator ? emulated_seconds(2 * result.operations) : 0;  // it is launched twice
+  const double seconds = place.emulator ? emulated_seconds(2 * result.operations) : 0;  // every call is launched twice
   if (seconds > kLongRunSeconds)
     fmt::print(stderr,
                "kernelwright: {}: the emulator will take about {:.0f} minutes for {:.2g} operations; a smaller shape "
@@ -163,7 +164,7 @@ ShapeResult run_case(const Place& place, const KindOfConfig& config, const typen
   return result;
 }
 
-/// What is run of one config: shapes that are drawn, or one call that was read from files.
+/// The work of one config: shapes with drawn inputs, or one call that was read from files.
 template <class KindOfConfig>
 struct WorkOf {
   const KindOfConfig* config;
@@ -212,7 +213,7 @@ ConfigResult run_config(const Place& place, const NamedConfig& named, WorkOf<Kin
   return result;
 }
 
-// What stands in the way of --outputs is told before anything is launched; nothing is made yet.
+// Obstacles to --outputs are reported before anything is launched. Nothing is created yet.
 void check_output_folder(const std::string& folder) {
   std::error_code code;
   if (std::filesystem::exists(folder, code) && !std::filesystem::is_directory(folder, code))
@@ -229,7 +230,7 @@ int run(const Options& options) {
   if (from_files && !options.shapes.empty())
     throw ConfigError("--shape", "the arrays of --inputs give the shape; leave it out");
 
-  // Everything that can be wrong with the input is found before the machine is asked for anything.
+  // Everything that can be wrong with the input is reported before any device is opened.
   std::vector<Work> work;
   for (const NamedConfig& named : configs.usable) work.push_back(make_work(named, options));
   if (!options.outputs.empty()) {

@@ -22,7 +22,7 @@
 namespace kernelwright::cli {
 namespace {
 
-/// Why `named` has no kernel of that role.
+/// Why the kernels of `named` include none of this role.
 std::string why_not(const NamedConfig& named, const std::string& role, Arch arch, const TunedTable& rows,
                     const std::vector<std::string>& roles) {
   if (role == "combine" && std::holds_alternative<AttentionConfig>(named.config))
@@ -59,7 +59,7 @@ int print(const Options& options, const Spec& spec, const char* name, const std:
   return kDone;
 }
 
-// A file that goes when its name does.
+// A file that is deleted with this object.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::vector<std::byte>& bytes) {

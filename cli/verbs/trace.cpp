@@ -1,5 +1,5 @@
-// kernelwright trace: one launch on the emulator as a timeline. A file for Perfetto, a picture, and a summary of who
-// waited for what.
+// kernelwright trace: one launch on the emulator as a timeline. It writes a file for Perfetto and a picture, and prints
+// which warps waited for what.
 #include "kernelwright/runtime/emulator/trace/trace.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace {
 using emulator::RoleWaits;
 using emulator::Trace;
 
-/// The rank of CTA `index` of the grid in the cluster that the trace is of.
+/// The rank of CTA `index` of the grid in the traced cluster.
 std::uint32_t rank_of(const Trace& trace, std::uint32_t index) {
   std::uint32_t rank = 0, stride = 1;
   for (int i = 0; i < 3; ++i) {
@@ -43,7 +43,7 @@ double share(std::uint64_t cycles, const Trace& trace) {
   throw ConfigError(option, fmt::format("{} cannot be written; a file in a folder that exists would do", path));
 }
 
-// What is wrong with a path is told before anything is launched; nothing is made yet.
+// Errors in a path are reported before anything is launched. Nothing is created yet.
 void check_folder_of(const std::string& path, const char* option) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code code;
@@ -92,7 +92,7 @@ JsonValue to_json(const Trace& trace, std::uint32_t rank) {
   return object.set("copies_busy", share(trace.units[rank].copies, trace)).set("roles", std::move(roles));
 }
 
-/// The launches of one call: the kernel, and what merges its splits.
+/// The launches of one call: the kernel, and the kernel that merges its splits.
 template <class KindOfConfig>
 std::vector<Trace> traces_of(const Place& place, const NamedConfig& named, const KindOfConfig& config,
                              const typename Kind<KindOfConfig>::Shape& shape, std::uint64_t seed) {

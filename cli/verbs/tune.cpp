@@ -1,5 +1,5 @@
-// kernelwright tune: which schedule is the fastest for each config, measured; and a row for it where that beats the
-// planner's model. docs/tuning.md has a session.
+// kernelwright tune: measures which schedule is the fastest for each config, and writes a row where that schedule beats
+// the planner's model. docs/tuning.md shows a session.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ namespace {
 std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may touch nothing else
 
-/// While it lives the first Ctrl-C asks for an orderly end; the second ends the process as ever.
+/// While this object lives, the first Ctrl-C asks for an orderly end; the second ends the process as usual.
 class InterruptScope {
  public:
   InterruptScope() {
@@ -52,7 +52,7 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
-/// A row is for its problem, whoever asks: fields that a config fixes are no part of it.
+/// A row is for its problem, whichever config asks: fields that a config fixes are not part of the row.
 template <class KindOfConfig>
 void require_open_schedule(const NamedConfig& named, const KindOfConfig& config) {
   auto schedule = config.schedule;
@@ -65,8 +65,8 @@ void require_open_schedule(const NamedConfig& named, const KindOfConfig& config)
   if (!violations.empty()) throw in_file(named.path, ConfigError(std::move(violations)));
 }
 
-/// Where rows go: --output, else $KERNELWRIGHT_TUNED_DIR, else the repository's own folder where one is here.
-/// On the emulator --output alone: a row of its times must be somebody's express wish.
+/// Where rows are written: to --output, else to $KERNELWRIGHT_TUNED_DIR, else to the repository's own folder if there
+/// is one here. On the emulator only to --output: a row with the emulator's times must be an explicit wish.
 std::string row_folder(const Options& options) {
   if (!options.outputs.empty() || options.device == "emulator") return options.outputs;
   if (!options.tuned_dir.empty()) return options.tuned_dir;
@@ -78,7 +78,7 @@ std::string row_folder(const Options& options) {
                     "for rows; --output DIR would do");
 }
 
-/// What one config is tuned on: groups of shapes, a row for each, and shapes to check with.
+/// What one config is tuned on: groups of shapes, with a row for each group, and shapes for the check.
 template <class KindOfConfig>
 struct Work {
   const NamedConfig* named;
@@ -97,17 +97,17 @@ Work<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config,
   return work;
 }
 
-/// What is the same for all configs.
+/// What all configs share.
 struct Session {
   const Options& options;
-  const std::string folder;  // of rows; "": none is written
+  const std::string folder;  // folder for rows; "": no row is written
   const TunedTable rows;
   TuneOptions tune;
   JsonValue results = JsonValue::array();
   int code = kDone;
 };
 
-/// One group of one config. False if a person has interrupted it.
+/// Tunes one group of one config. Returns false if a person has interrupted it.
 template <class KindOfConfig>
 bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& work,
                 const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& tune_options) {
@@ -136,20 +136,20 @@ bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& 
   return false;
 }
 
-/// tune/NAME.tune.jsonl in the cache directory. Throws ConfigError where there is none that can be written.
+/// tune/NAME.tune.jsonl in the cache directory. Throws ConfigError if no such directory can be written.
 std::string default_log(const Options& options, const NamedConfig& named) {
   const std::string directory = CubinCache(cache_options(options)).directory();
   if (directory.empty())
     throw ConfigError("--log", "is not given, and no cache directory is named for it; --log FILE would do");
   const std::string folder = directory + "/tune";
-  // Asked for one by one: neither is read from, or written into, if another user could have prepared it.
+  // Checked one by one: neither is read or written if another user could have prepared it.
   for (const std::string& path : {directory, folder})
     if (const TrustedDirectory opened = open_trusted_directory(path, /*create=*/true, Trust::kOwnOnly); !opened.fd)
       throw ConfigError("--log", opened.reason + "; --log FILE would do");
   return folder + "/" + named.name() + ".tune.jsonl";
 }
 
-/// One config, its budget shared among its groups.
+/// Tunes one config; its groups share its budget.
 template <class KindOfConfig>
 bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& work) {
   require_valid(*work.named, place.device.info().arch);
@@ -180,11 +180,11 @@ int tune(const Options& options) {
   session.tune.resume = options.resume;
   if (options.candidates > 0) session.tune.candidates = static_cast<std::size_t>(options.candidates);
   session.tune.interrupted = [] { return g_interrupted.load(); };
-  // Times without a meaning are made on express wish alone.
-  if (options.device == "auto") make_cuda_backend();  // throws where there is none
+  // Times of the emulator have no meaning, so they are measured only on an explicit wish.
+  if (options.device == "auto") make_cuda_backend();  // throws if there is no GPU
 
   Options by_model = options;
-  by_model.no_tuned_rows = true;  // a candidate's auto fields are the model's
+  by_model.no_tuned_rows = true;  // the model fills a candidate's auto fields
   Machine machine(by_model);
   const InterruptScope interrupts;
   for (const AnyWork& item : work) {

@@ -1,5 +1,5 @@
-/// The verbs, a file each. They print their result on standard output and return an exit code; what goes wrong they
-/// throw, and main.cpp turns it into one.
+/// The verbs, one file each. A verb prints its result on standard output and returns an exit code. It throws errors,
+/// and main.cpp turns them into exit codes.
 #pragma once
 
 #include "cli/options.h"
