@@ -20,13 +20,13 @@ extern char** environ;
 namespace kernelwright {
 
 struct CommandResult {
-  int exit_code = -1;  // 128 + the signal that ended it
+  int exit_code = -1;  // or 128 + the signal that ended the command
   std::string out, err;
 };
 
-/// Runs build/cli/kernelwright with `words` and with `variables` ("NAME=value") over the environment. Output that is no
-/// terminal: no colours, no progress bar. Waits until it ends. With `shell`, sh runs that line, in which "$0" "$@" is
-/// the command: `ulimit -v 100000; exec "$0" "$@"`.
+/// Runs build/cli/kernelwright with `words`; `variables` ("NAME=value") override the environment. The output is no
+/// terminal, so it has no colours and no progress bar. Waits until the command ends. With `shell`, sh runs that line,
+/// in which "$0" "$@" is the command: `ulimit -v 100000; exec "$0" "$@"`.
 inline CommandResult run_command(const std::vector<std::string>& words, const std::vector<std::string>& variables = {},
                                  const std::string& shell = {}) {
   const auto temporary = [](int& fd) {

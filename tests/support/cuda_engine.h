@@ -1,4 +1,4 @@
-/// The engine on this machine's GPU, for tests that skip by name where there is none.
+/// The engine on this machine's GPU, for tests that skip by name if there is none.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace kernelwright::test {
 
-/// One for all tests of a process, or why there is none.
+/// One engine for all tests of a process, or the reason why there is none.
 struct CudaEngine {
   std::unique_ptr<Engine> engine;
   std::string missing;

@@ -1,4 +1,4 @@
-/// What tests of kernels on the emulator share: an engine with every check on, and a launch that must leave no report.
+/// Shared by tests of kernels on the emulator: an engine with every check on, and a launch that must cause no report.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace kernelwright::test {
 
-/// An emulated `arch` of `num_sms` SMs, whose copies land and warps run as `completion` and `seed` have it.
+/// An emulated `arch` of `num_sms` SMs. `completion` and `seed` decide when copies land and in what order warps run.
 inline Engine make_checking_engine(int num_sms, emulator::Completion completion, std::uint64_t seed,
                                    Arch arch = Arch::kSm90a) {
   EngineOptions options;
@@ -33,7 +33,8 @@ inline void expect_no_reports(Engine& engine) {
     ADD_FAILURE() << name << ": " << report.text();
 }
 
-/// The inputs of a case, changed as it asks. Case 36 puts NaN into random values, which then are none.
+/// The inputs of a case, with the changes that the case asks for. Case 36 puts NaN into random values, which then are
+/// not random.
 inline AttentionCase inputs_of(const CudaCase& test) {
   AttentionCase call = make_inputs(test.problem, test.shape, test.options);
   if (test.change) {
@@ -43,7 +44,7 @@ inline AttentionCase inputs_of(const CudaCase& test) {
   return call;
 }
 
-/// One launch into poisoned outputs: no report, and nothing written beside them.
+/// One launch into poisoned outputs. It must cause no report and write nothing beside the outputs.
 inline AttentionOutput run_checked(Engine& engine, const CudaCase& test, const AttentionCase& call) {
   DeviceCase on_device(engine.device(0), call, engine.prepare(test.problem, test.schedule));
   on_device.poison();
@@ -65,7 +66,7 @@ inline void expect_same_bits(const AttentionOutput& one, const AttentionOutput& 
   EXPECT_EQ(std::memcmp(one.lse.data(), other.lse.data(), one.lse.size() * sizeof(float)), 0) << what << ", in lse";
 }
 
-/// Of what needs a compiler and no GPU.
+/// For tests that need a compiler and no GPU.
 template <class Param>
 class OnTheEmulator : public testing::TestWithParam<Param> {
  protected:

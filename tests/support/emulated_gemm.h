@@ -1,4 +1,4 @@
-/// What tests of GEMM kernels on the emulator share: a launch that must leave no report.
+/// Shared by tests of GEMM kernels on the emulator: a launch that must cause no report.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace kernelwright::test {
 
-/// Changes what a launch is given.
+/// Changes the arguments of a launch.
 using TensorChange = std::function<void(GemmTensors&)>;
 
-/// One launch into a poisoned output: no report, and nothing written beside it.
+/// One launch into a poisoned output. It must cause no report and write nothing beside the output.
 inline GemmOutput run_checked(Engine& engine, const GemmCase& call, const GemmSchedule& schedule = {},
                               const TensorChange& change = {}) {
   GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem, schedule));
@@ -31,7 +31,7 @@ inline void expect_right(const GemmCase& call, const GemmOutput& output) {
                               << verdict.rms_ratio << " of " << verdict.rms_limit;
 }
 
-/// What launch() throws at arguments that do not fit; "" if it takes them. Nothing is queued then.
+/// What launch() throws for arguments that do not fit, with nothing queued; "" if launch() accepts them.
 inline std::string refusal_of_launch(Engine& engine, const GemmCase& call, const TensorChange& change) {
   GemmDeviceCase on_device(engine.device(0), call, engine.prepare(call.problem));
   change(on_device.tensors());

@@ -1,8 +1,8 @@
-// Leaves while compiles run in the background, for process_exit_test.cpp: MODE DELAY_US.
-//   leaked   an Engine on the heap, which nobody deletes
+// Exits while compiles run in the background, for process_exit_test.cpp: MODE DELAY_US.
+//   leaked   an Engine on the heap, which is never deleted
 //   static   a static Engine, which exit() destroys
-//   local    an Engine of main's, destroyed before exit() begins
-//   sink     leaked, and its sink keeps a static log, which exit() destroys
+//   local    an Engine in main, destroyed before exit() begins
+//   sink     leaked, with a sink that uses a static log, which exit() destroys
 // Exit status 7, or 99 if a call failed.
 #include <chrono>
 #include <cstdio>
@@ -52,7 +52,7 @@ struct Log {
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 2 ? argv[1] : "leaked";
   const auto delay = std::chrono::microseconds(argc > 2 ? std::atol(argv[2]) : 0);
-  static Engine* leaked = nullptr;  // reachable to the end: a leak checker has nothing to say
+  static Engine* leaked = nullptr;  // reachable to the end, so that a leak checker does not report it
   std::optional<Engine> local;
   if (mode == "static") {
     prepare(static_engine.emplace(options()));

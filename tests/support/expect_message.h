@@ -1,4 +1,4 @@
-/// EXPECT_THROW_MESSAGE(statement, Type, text): `statement` throws exactly `Type`, whose what() is `text`.
+/// EXPECT_THROW_MESSAGE(statement, Type, text): `statement` must throw exactly `Type`, and its what() must be `text`.
 #pragma once
 
 #include <gtest/gtest.h>

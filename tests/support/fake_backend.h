@@ -1,5 +1,5 @@
-/// A backend that computes nothing and remembers everything: what was loaded, what was launched with which arguments,
-/// what was asked of a capturing stream. Behaviour is set per device. All of it may be used from any number of threads.
+/// A backend that computes nothing and records everything: what was loaded, what was launched with which arguments, and
+/// what was asked of a capturing stream. Its behaviour is set per device. Any number of threads may use it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace kernelwright::testing {
 
-/// Where every problem is the portable family's. Tests of another family set info().arch.
+/// An architecture on which every problem belongs to the portable family. Tests of another family set info().arch.
 inline constexpr Arch kFakeArch = Arch::kSm120a;
 
 struct FakeKernel final : LoadedKernel {
@@ -41,7 +41,7 @@ struct FakeLaunch {
   }
 };
 
-/// Room for launches and tensor maps is reserved up front, so that they allocate nothing.
+/// Space for launches and tensor maps is reserved in advance, so that they allocate nothing.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(int ordinal) : ordinal_(ordinal) {
@@ -68,7 +68,7 @@ class FakeDevice final : public Device {
     std::lock_guard lock(mutex_);
     return launches_;
   }
-  /// What a launch's tensor map was encoded from.
+  /// The request from which a launch's tensor map was encoded.
   TensorMapRequest tensor_map(const void* map) const {
     std::size_t number = 0;
     std::memcpy(&number, map, sizeof number);
@@ -81,7 +81,7 @@ class FakeDevice final : public Device {
     tensor_maps_.clear();
   }
 
-  /// The last one, and how many launches were queued ahead of it.
+  /// The last fill, and how many launches were queued ahead of it.
   struct Fill {
     DevicePtr address = 0;
     std::uint8_t byte = 0xff;
@@ -126,7 +126,7 @@ class FakeDevice final : public Device {
     std::memcpy(launch.params.data(), params, params_bytes);
   }
   int max_ctas_per_sm(const LoadedKernel&, std::uint32_t, std::uint32_t) override { return 1; }
-  /// The map holds the number of its request in tensor_maps().
+  /// The map holds the index of its request in tensor_maps().
   TensorMap encode_tensor_map(const TensorMapRequest& request) override {
     std::lock_guard lock(mutex_);
     const std::size_t number = tensor_maps_.size();

@@ -1,4 +1,4 @@
-/// A KernelStore whose compiler is ours: it counts, it can be held, it can fail.
+/// A KernelStore with a compiler that the test controls: it counts builds, can hold them, and can fail.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +37,7 @@ class FakeStore final : public KernelStore {
     held_.clear();
     changed_.notify_all();
   }
-  /// From now on compiles of specs with `part` in their text throw CompileError; "" is all of them.
+  /// From now on, compiles of specs with `part` in their text throw CompileError; "" matches all specs.
   void fail(const std::string& part) {
     std::lock_guard lock(mutex_);
     failing_.insert(part);
@@ -56,7 +56,7 @@ class FakeStore final : public KernelStore {
     for (const auto& [spec, count] : builds_) total += count;
     return total;
   }
-  /// Builds of the most built spec.
+  /// Number of builds of the spec that was built most often.
   int most_builds_of_one() const {
     std::lock_guard lock(mutex_);
     int most = 0;

@@ -1,6 +1,6 @@
 /// Kernels with one deliberate mistake, made by changing a statement of their templates (support/template_anchors.h),
-/// and what the emulator says of them. A mistake whose anchor names no statement, or several, fails its test: it would
-/// prove nothing.
+/// and what the emulator reports about them. A test fails if the mistake's anchor names no statement, or several: the
+/// mistake would then prove nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@
 
 namespace kernelwright::test {
 
-/// Compiles `kernel` from templates with the edits, and all other kernels as they are. For the emulator alone: PTX.
+/// Compiles `kernel` from templates with the edits, and all other kernels unchanged. It makes PTX only, for the
+/// emulator.
 class FaultyStore final : public KernelStore {
  public:
   FaultyStore(std::string kernel, std::vector<TemplateEdit> edits)
@@ -73,18 +74,18 @@ class FaultyStore final : public KernelStore {
 
   const std::string kernel_;
   const std::vector<TemplateEdit> edits_;
-  std::vector<std::unique_ptr<std::string>> texts_;  // what headers refer to
+  std::vector<std::unique_ptr<std::string>> texts_;  // the edited texts, to which headers refer
 };
 
-/// What was found: names of hazards as reports have them, "wrong result", or "refused" by the compiler or the engine.
+/// What was found: names of hazards as in reports, "wrong result", or "refused" by the compiler or the engine.
 struct Findings {
   std::set<std::string> found;
   std::string text;
 };
 
-/// Has `run` launch kernels on an engine whose `kernel` has the edits in it: eager completion, then lazy, then two
-/// random ones with shuffled warps, until something is found. `run` returns what is wrong with the results, or "".
-/// num_sms 0: a usual device of `arch`.
+/// Calls `run`, which launches kernels on an engine whose `kernel` has the edits. It tries eager completion, then lazy,
+/// then two random ones with shuffled warps, until something is found. `run` returns what is wrong with the results, or
+/// "". num_sms 0: a usual device of `arch`.
 inline Findings run_with_edits(const std::string& kernel, const std::vector<TemplateEdit>& edits, Arch arch,
                                const std::function<std::string(Engine&)>& run, int num_sms = 0) {
   const auto store = std::make_shared<FaultyStore>(kernel, edits);
@@ -115,7 +116,7 @@ inline Findings run_with_edits(const std::string& kernel, const std::vector<Temp
     } catch (const CompileError& error) {
       return {{"refused"}, error.what()};
     } catch (const Error& error) {
-      findings.text += std::string(error.what()) + "\n";  // what ended a launch is among the reports
+      findings.text += std::string(error.what()) + "\n";  // the reports contain what ended a launch
     }
     for (const emulator::KernelHazard& hazard : backend->take_reports()) {
       findings.found.insert(std::string(emulator::name_of(hazard.report.kind)));
@@ -127,7 +128,7 @@ inline Findings run_with_edits(const std::string& kernel, const std::vector<Temp
   return findings;
 }
 
-/// As above, of `test`, whose main kernel is `kernel`.
+/// As above, for the attention case `test`, whose main kernel is `kernel`.
 inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, const std::vector<TemplateEdit>& edits,
                                Arch arch) {
   AttentionCase call = make_inputs(test.problem, test.shape, test.options);
@@ -143,7 +144,7 @@ inline Findings run_with_edits(const std::string& kernel, const CudaCase& test, 
   });
 }
 
-/// As above, of a GEMM.
+/// As above, for a GEMM.
 inline Findings run_with_edits(const std::string& kernel, const GemmCase& call, const GemmSchedule& schedule,
                                const std::vector<TemplateEdit>& edits, Arch arch, int num_sms = 0) {
   const auto run = [&](Engine& engine) -> std::string {

@@ -13,14 +13,14 @@
 
 namespace kernelwright::test {
 
-/// A field of `Config` and the values that it is given. The first value is the field's default.
+/// A field of `Config` and its values. The first value is the field's default.
 template <class Config>
 struct Factor {
   std::string name;
   std::vector<std::function<void(Config&)>> values;
 };
 
-/// Values of one field, each set by `set(config, value)`.
+/// A factor for one field, whose values are set by `set(config, value)`.
 template <class Config, class Value, class Set>
 Factor<Config> factor(std::string name, std::vector<Value> values, Set set) {
   Factor<Config> made{std::move(name), {}};
@@ -39,13 +39,13 @@ Config config_of(const std::vector<Factor<Config>>& factors, const PairwiseRow& 
 
 struct Covering {
   std::vector<PairwiseRow> rows;
-  std::size_t pairs = 0;              // of values of two fields, that rows hold
-  std::vector<std::string> excluded;  // "field=1 other=2": no row that was drawn with this pair is taken
+  std::size_t pairs = 0;              // pairs of values of two fields that the rows contain
+  std::vector<std::string> excluded;  // "field=1 other=2": `takes` accepted no row that was drawn with this pair
 };
 
-/// Rows that `takes` accepts, with every pair of values that some accepted row has. A pair is given up once
-/// `attempts` random rows that hold it were refused, or as many that hold one of its values. The same rows on every
-/// machine: `seed` alone decides.
+/// Rows that `takes` accepts, with every pair of values that some accepted row has. A pair is given up once `attempts`
+/// random rows with this pair were refused, or as many rows with one of its values. The rows depend on `seed` only, and
+/// are the same on every machine.
 template <class Config>
 Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::function<bool(const Config&)>& takes,
                      std::uint64_t seed, int attempts = 400) {
@@ -62,14 +62,14 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
     for (int b = a + 1; b < count; ++b)
       for (int i = 0; i < static_cast<int>(factors[a].values.size()); ++i)
         for (int j = 0; j < static_cast<int>(factors[b].values.size()); ++j) missing.insert({a, i, b, j});
-  // The longer no row is taken, the more fields keep their default: few defaults exclude each other.
+  // The longer no row is accepted, the more fields keep their default: few defaults exclude each other.
   const auto draw = [&](int tried) {
     PairwiseRow row(factors.size());
     const int kept = 30 + 65 * tried / attempts;
     for (int f = 0; f < count; ++f) row[f] = below(100) < kept ? 0 : below(factors[f].values.size());
     return row;
   };
-  // A value that no row is taken with spares the attempts of each of its pairs.
+  // If no row with a value is accepted, the attempts for each of its pairs are saved.
   std::set<std::pair<int, int>> taken, lonely;
   const auto is_lonely = [&](int factor, int value) {
     if (taken.contains({factor, value})) return false;
@@ -89,7 +89,7 @@ Covering cover_pairs(const std::vector<Factor<Config>>& factors, const std::func
     PairwiseRow found;
     const bool never = is_lonely(wanted[0], wanted[1]) || is_lonely(wanted[2], wanted[3]);
     for (int tried = 0; !never && tried < attempts && found.empty();) {
-      // Some rows with this pair, those first that hold most of the other missing pairs.
+      // Some rows with this pair; those with most of the other missing pairs come first.
       std::vector<std::pair<int, PairwiseRow>> drawn;
       for (int i = 0; i < 20; ++i, ++tried) {
         PairwiseRow row = draw(tried);

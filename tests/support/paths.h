@@ -1,5 +1,5 @@
-/// Where a test finds the repository's files and room to write. Binaries of the portable build hold no path of the
-/// machine that built them: there the environment says, else the current folder does.
+/// Where a test finds the repository's files and space to write. Binaries of the portable build contain no path of the
+/// machine that built them. They use the environment, or else the current folder.
 #pragma once
 
 #include <cstdlib>
@@ -8,8 +8,8 @@
 
 namespace kernelwright::test {
 
-/// The repository: $KERNELWRIGHT_SOURCE_DIR, else the folder that the build was configured for, else the nearest folder
-/// at or above the current one that holds templates/contract. Throws std::runtime_error if there is none.
+/// The repository: $KERNELWRIGHT_SOURCE_DIR, else the folder for which the build was configured, else the nearest
+/// folder at or above the current one that contains templates/contract. Throws std::runtime_error if there is none.
 inline std::filesystem::path source_dir() {
   if (const char* named = std::getenv("KERNELWRIGHT_SOURCE_DIR")) return named;
 #ifdef KERNELWRIGHT_SOURCE_DIR

@@ -1,5 +1,6 @@
-/// A strict reader of the Prometheus text format 0.0.4: what is wrong with a text, line by line. It asks for more than
-/// scrapers do: each family has HELP, then TYPE, then all of its samples; a counter ends in _total; nothing is blank.
+/// A strict reader of the Prometheus text format 0.0.4. It reports what is wrong with a text, line by line. It demands
+/// more than scrapers do: each family has HELP, then TYPE, then all of its samples; a counter ends in _total; nothing
+/// is blank.
 #pragma once
 
 #include <cmath>
@@ -21,7 +22,7 @@ struct PrometheusSample {
 
 class PrometheusChecker {
  public:
-  /// What is wrong; empty for a text that is right.
+  /// What is wrong; empty for a correct text.
   std::vector<std::string> faults;
   std::vector<PrometheusSample> samples;
 
@@ -32,7 +33,7 @@ class PrometheusChecker {
     end_family();
   }
 
-  /// The value of the one sample of that name and those labels; NaN if there is none.
+  /// The value of the one sample with this name and these labels; NaN if there is none.
   double value(const std::string& name, const std::map<std::string, std::string>& labels = {}) const {
     for (const PrometheusSample& sample : samples)
       if (sample.name == name && sample.labels == labels) return sample.value;

@@ -1,5 +1,5 @@
-/// What PTX must not hold because a supported ptxas turns it into wrong machine code. The emulator executes PTX, so it
-/// cannot see what ptxas makes of it: such shapes are looked for in the text of every kernel instead.
+/// What PTX must not contain because a supported ptxas turns it into wrong machine code. The emulator executes PTX, so
+/// it cannot see the machine code. Tests search the text of every kernel for these forms instead.
 #pragma once
 
 #include <map>
@@ -11,11 +11,13 @@
 namespace kernelwright::test {
 
 /// The redux.sync instructions that a condition guards closely: behind a predicate, or in a short block that a
-/// conditional branch enters or skips. ptxas turns such a block into predicated instructions. ptxas 12.9 and 13.0 then
-/// overwrite the guard of REDUX with its complement where they need both, and skip the reduction (13.5 does not).
-/// Returns one line of text for each, with its line number; empty if there is none.
+/// conditional branch enters or skips. ptxas turns such a block into predicated instructions. If ptxas 12.9 or 13.0
+/// needs both the guard of REDUX and its complement, it overwrites the guard with the complement, and the reduction is
+/// skipped (13.5 is right). Returns one line of text for each such instruction, with its line number; empty if there is
+/// none.
 inline std::vector<std::string> guarded_reductions(std::string_view ptx) {
-  // Instructions besides moves that a block may have and still be predicated. Far more than ptxas was seen to take.
+  // Most instructions besides moves in a block that may become predicated. This is far more than ptxas was seen to
+  // take.
   constexpr int kShort = 40;
   struct Line {
     int number;
@@ -24,10 +26,10 @@ inline std::vector<std::string> guarded_reductions(std::string_view ptx) {
   struct Block {
     std::vector<Line> lines;
     std::vector<std::string> labels;
-    int instructions = 0;          // besides moves
-    bool conditional_end = false;  // ends in a branch that may not be taken
-    bool falls_through = true;     // into the next block
-    std::string target;            // of the branch at its end
+    int instructions = 0;          // not counting moves
+    bool conditional_end = false;  // the block ends in a branch that may not be taken
+    bool falls_through = true;     // control may continue into the next block
+    std::string target;            // target of the branch at the block's end
   };
   std::vector<Block> blocks(1);
   std::istringstream stream{std::string(ptx)};
@@ -60,7 +62,7 @@ inline std::vector<std::string> guarded_reductions(std::string_view ptx) {
   std::map<std::string, std::size_t> block_of;
   for (std::size_t i = 0; i < blocks.size(); ++i)
     for (const std::string& label : blocks[i].labels) block_of[label] = i;
-  // How many ways lead into a block, and whether one of them is a condition's.
+  // How many edges lead into a block, and whether one of them belongs to a condition.
   std::vector<int> ways(blocks.size());
   std::vector<bool> conditional(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -73,7 +75,8 @@ inline std::vector<std::string> guarded_reductions(std::string_view ptx) {
   }
   std::vector<std::string> found;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    // A short block that one condition alone enters and that ends without a condition joins the other way behind it.
+    // A short block qualifies if one condition alone enters it, and if it ends without a condition and joins the other
+    // path behind it.
     const bool predicable =
         ways[i] == 1 && conditional[i] && !blocks[i].conditional_end && blocks[i].instructions <= kShort;
     for (const Line& line : blocks[i].lines) {

@@ -1,4 +1,4 @@
-/// Kernels for the emulator alone, made once a process; once for all processes where the run of tests has a cache.
+/// Kernels for the emulator, made once per process; once for all processes if the test run has a cache.
 #pragma once
 
 #include <cstdlib>
@@ -10,14 +10,15 @@
 
 namespace kernelwright::test {
 
-/// PTX alone, with lines: the emulator runs no machine code, and shipped_kernels_test.cpp makes all of it.
+/// PTX only, with line information. The emulator runs no machine code, and shipped_kernels_test.cpp makes all machine
+/// code.
 class PtxStore final : public KernelStore {
  public:
   PtxStore() : KernelStore(cache_options()) {}
 
  private:
-  // Half of what these tests do is compile, and many kernels serve several of them. In a folder of their own: keys do
-  // not tell them from kernels with machine code.
+  // Half of what these tests do is to compile, and several of them use the same kernel. The cache has its own folder:
+  // its keys do not distinguish these kernels from kernels with machine code.
   static CacheOptions cache_options() {
     CacheOptions options;
     const char* const of_run = std::getenv("KERNELWRIGHT_CACHE_DIR");
@@ -37,7 +38,7 @@ class PtxStore final : public KernelStore {
   std::string build_with_lines(const SourceUnit&) override { return ""; }
 };
 
-/// One for all tests of a process, which share what it holds.
+/// One store for all tests of a process, which share its contents.
 inline std::shared_ptr<PtxStore> ptx_store() {
   static const auto one = std::make_shared<PtxStore>();
   return one;

@@ -1,5 +1,5 @@
-/// A kernel's arithmetic on the host: fp32 sums over tiles of keys, a running maximum, P rounded to 16 bits. Stands in
-/// for a GPU in tests of the bound, and makes the mistakes that the bound has to catch.
+/// A kernel's arithmetic on the host: fp32 sums over tiles of keys, a running maximum, P rounded to 16 bits. It stands
+/// in for a GPU in tests of the bound, and makes the mistakes that the bound must catch.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace kernelwright {
 
 struct SimulatedFaults {
-  int dropped_key = -1;           // this key is not seen
-  float scale_factor = 1;         // the scale is off by it
+  int dropped_key = -1;           // this key is left out
+  float scale_factor = 1;         // the scale is wrong by this factor
   bool sixteen_bit_sums = false;  // O is kept in the output's dtype between tiles
 };
 

@@ -1,5 +1,5 @@
-/// A GEMM kernel's arithmetic on the host: fp32 sums by blocks of k, an epilogue in fp32. Stands in for a GPU in tests
-/// of the bound, and makes the mistakes that the bound has to catch.
+/// A GEMM kernel's arithmetic on the host: fp32 sums by blocks of k, an epilogue in fp32. It stands in for a GPU in
+/// tests of the bound, and makes the mistakes that the bound must catch.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace kernelwright {
 
 struct SimulatedGemmFaults {
-  int dropped_k = -1;             // this k is not added
-  int tile_row = -1;              // rows of this 64 x 64 tile, in columns [0, 64), are those of the next tile
-  float scale_factor = 1;         // sums are off by it
+  int dropped_k = -1;             // this k is left out
+  int tile_row = -1;              // rows of this 64 x 64 tile, in columns [0, 64), hold the next tile's values
+  float scale_factor = 1;         // sums are wrong by this factor
   bool sixteen_bit_sums = false;  // sums are rounded to d's dtype every 128 of k
-  bool core_sums = false;         // no fault: sums as the tensor core has them of 8-bit operands
+  bool core_sums = false;         // no fault: sums of 8-bit operands as the tensor core computes them
 };
 
-/// `value` cut towards zero at 2^-13 of `largest`.
+/// `value` truncated at 2^-13 of `largest`.
 inline float cut_as_the_core_does(float value, float largest) {
   if (largest == 0) return value;
   const float step = std::ldexp(1.f, std::ilogb(largest) - 13);

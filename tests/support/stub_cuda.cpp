@@ -1,5 +1,5 @@
-// A libcuda that does nothing but take notes: the entry points that driver.h lists, over host memory. Built three
-// times: as a driver of today, as one from before cuGetProcAddress_v2 and cuLibrary* (STUB_OLD), and as one from before
+// A libcuda that only records calls: the entry points that driver.h lists, over host memory. It is built three times:
+// as a current driver, as one from before cuGetProcAddress_v2 and cuLibrary* (STUB_OLD), and as one from before
 // cuLaunchKernelEx (STUB_ANCIENT).
 #include "support/stub_cuda.h"
 

@@ -1,4 +1,4 @@
-/// What a test asks of the stub driver (stub_cuda.cpp) and reads back from it. Plain C data, shared by both sides.
+/// What a test sets in the stub driver (stub_cuda.cpp) and reads back from it. Plain C data, shared by both sides.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 /// One recorded cuLaunchKernelEx.
 struct StubLaunch {
   std::uint32_t grid[3], block, shared_bytes;
-  std::uint32_t cluster[3];  // 0 where the launch had no such attribute
+  std::uint32_t cluster[3];  // 0 if the launch had no such attribute
   bool pdl;
   void* stream;
   void* function;
@@ -19,10 +19,10 @@ struct StubState {
   int device_count = 1;
   int init_result = 0;
   int driver_version = 12080;
-  const char* failing_call = nullptr;  // this call returns failing_result
+  const char* failing_call = nullptr;  // the call with this name returns failing_result
   int failing_result = 0;
-  std::size_t param_size = 16;  // what cuFuncGetParamInfo says of argument 0
-  int capture_status = 0;       // CUstreamCaptureStatus of every stream that does not capture through us
+  std::size_t param_size = 16;  // what cuFuncGetParamInfo reports for argument 0
+  int capture_status = 0;       // CUstreamCaptureStatus of every stream that was not captured through the stub
   int launches = 0;
   StubLaunch last_launch = {};
   int loads = 0, unloads = 0, func_loads = 0;

@@ -22,7 +22,7 @@ inline AttentionProblem paged_decode(int page_size = 64) {
   return problem;
 }
 
-/// A row that fits `problem`, and is not what the model would choose: rescale "always".
+/// A row that fits `problem` and differs from the model's choice: rescale "always".
 inline TunedRow row_for(const AttentionProblem& problem, Arch arch = Arch::kSm90a) {
   TunedRow row;
   row.arch = arch;
@@ -38,7 +38,7 @@ inline TunedRow row_for(const AttentionProblem& problem, Arch arch = Arch::kSm90
   return row;
 }
 
-/// A bf16 layer, and a row of it that fits launches of `rows` on an H100 and is not what the model would choose: 128 x
+/// A bf16 layer. Also a row for it that fits launches of `rows` on an H100 and differs from the model's choice: 128 x
 /// 64 tiles in two slots.
 inline GemmProblem mlp_of(int n = 4096, int k = 4096) {
   GemmProblem problem;

@@ -1,5 +1,5 @@
-/// Ends the process if something that it watches does not end: a kernel that hangs leaves a thread nothing to wait
-/// with.
+/// Ends the process if something that it watches does not end: a kernel that hangs gives a waiting thread no way to
+/// continue.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace kernelwright::test {
 
-/// A thread that, once something has been watched for longer than `limit`, says what it was on standard error and ends
-/// the process with kExitCode, at once and without cleaning up. Used from one thread.
+/// A thread that watches work. Once some work takes longer than `limit`, it names the work on standard error and ends
+/// the process with kExitCode, at once and without cleaning up. One thread uses it.
 class Watchdog {
  public:
   static constexpr int kExitCode = 3;
@@ -33,7 +33,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Runs `work`. `what` says for people what it is; it is called on the watchdog's thread, where time is over.
+  /// Runs `work`. `what` describes the work for people; the watchdog's thread calls it when the time is over.
   template <class Work>
   auto watch(Text what, Work&& work) {
     struct Disarm {
@@ -76,7 +76,7 @@ class Watchdog {
   Text what_;
   std::chrono::steady_clock::time_point since_;
   bool ends_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // declared last, because it uses all of the above
 };
 
 }  // namespace kernelwright::test
