@@ -1,7 +1,7 @@
-// The host part of a disk hit in a fresh process: from nothing but a key's fields to the Binary in hand, with the steps
-// before it (where NVRTC is, which build it is) timed apart. Each sample is a process of its own, started with exec;
-// the medians and the extremes are printed. The entry is the size of attention_portable's for sm_90a: an 80 KB cubin
-// and 190 KB of PTX that pack to 20 and 24 KB.
+// The host part of a disk hit in a fresh process: the time from a key's fields to the Binary. The steps before it
+// (where NVRTC is, which build it is) are timed separately. Each sample is a process of its own, started with exec. The
+// program prints medians and extremes. The entry has the size of attention_portable's for sm_90a: an 80 KB cubin and
+// 190 KB of PTX that pack to 20 and 24 KB.
 //
 //   kernelwright_cache_bench [samples]
 #include <fmt/format.h>
@@ -39,7 +39,8 @@ CacheKey sample_key(std::string compiler) {
   return key;
 }
 
-// Bytes that compress like code, four to one and eight to one: 16-byte words from a skewed set, lines of few registers.
+// Bytes that compress like code, four to one and eight to one: 16-byte words from a skewed set, and lines that name few
+// registers.
 Binary sample_binary() {
   Binary binary;
   std::mt19937 random(7);
@@ -92,7 +93,7 @@ int main(int argc, char** argv) {
     CubinCache cache({.directory = directory});
     CacheKey key = sample_key(identity());
     for (int i = 0; i < 20; ++i) {
-      key.abi = 20 - i - 1;  // the last one is the sample
+      key.abi = 20 - i - 1;  // the last key is the one that is timed
       const auto begin = Clock::now();
       cache.put(key, sample_binary());
       publish.push_back(us(begin, Clock::now()));

@@ -1,10 +1,10 @@
-/// How fast the emulator executes, per core: small PTX kernels, each of one kind of work. Prints millions of warp
-/// instructions per second and, where it multiplies matrices, GFLOP/s.
+/// How fast the emulator executes, per core: small PTX kernels, each with one kind of work. Prints millions of warp
+/// instructions per second and, for kernels that multiply matrices, GFLOP/s.
 ///
 ///   kernelwright_emulator_bench [name…] [--hazards] [--repetitions N]
 ///
-/// Rates are of processor time, so that a busy machine disturbs them little; the best of the repetitions is shown
-/// beside the median. One emulator thread runs, so that a rate is a core's.
+/// Rates are per processor time, so a busy machine disturbs them little. The best of the repetitions is shown beside
+/// the median. One emulator thread runs, so a rate is that of one core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::string repeat(const std::string& statements, int times) {
   return text;
 }
 
-/// Four accumulators, so that no multiply needs the one before it, as in a kernel.
+/// Four accumulators, so that no multiply depends on the one before it, as in a kernel.
 std::string four_mmas(const char* types, int num_a, int num_b) {
   std::string text;
   for (int tile = 0; tile < 4; ++tile) {
@@ -93,7 +93,7 @@ std::vector<Workload> workloads() {
                       repeat(four_mmas("m16n8k16.row.col.f32.bf16.bf16.f32", 4, 2), 16) +
                       repeat("fma.rn.f32 %f1, %f1, %f2, %f3;\nmax.f32 %f3, %f1, %f2;\nadd.u32 %r1, %r1, %r2;\n", 40)),
                  8, 128, 64.0 * kIterations * 4096});
-  // Four products of 128 x 256 x 16 along K, as a slab of a GEMM: the swizzled rows are 128 bytes, K-major.
+  // Four products of 128 x 256 x 16 along K, like a slab of a GEMM. The swizzled rows are 128 bytes, K-major.
   const auto add_tcgen05 = [&](const char* name, const char* kind, std::uint32_t descriptor, double flop) {
     std::string products;
     for (int i = 0; i < 4; ++i)
@@ -103,7 +103,7 @@ std::vector<Workload> workloads() {
     all.push_back({name, kind, loop(products), 4, 32, 4 * kIterations * flop, "sm_100a",
                    "mov.u32 %row, buffer; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%row], 256;\n"
                    "ld.shared.b32 %r5, [%row]; elect.sync %r6|%p1, -1; setp.ne.u32 %p6, %size, 0;\n"
-                   // The descriptor: 128B swizzle, version 1, 1024 bytes from 8 rows to the next.
+                   // The descriptor: 128B swizzle, version 1, 1024 bytes from 8 rows to the next 8.
                    "shr.u32 %r6, %row, 4; cvt.u64.u32 %rd0, %r6; or.b64 %rd0, %rd0, 0x4000404000000000;\n",
                    "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 256;\n"});
   };

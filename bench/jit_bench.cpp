@@ -1,7 +1,7 @@
-// The way to a kernel, timed: compiled cold with the library loaded and in a fresh process, found on disk in a fresh
-// process with and without the driver's load, 64 of them on two cores, and whether two builds of one key are the same
-// bytes. What needs a fresh process is this program again, started with exec; what needs a GPU is skipped by name where
-// none is. Prints a table, then the same rows as CSV.
+// Times the ways to a kernel: compiled cold with the library loaded, compiled cold in a fresh process, found on disk in
+// a fresh process with and without the driver's load, and 64 kernels on two cores. Also checks whether two builds of
+// one key are the same bytes. A case that needs a fresh process starts this program again with exec. A case that needs
+// a GPU is skipped by name if there is none. Prints a table, then the same rows as CSV.
 //
 //   kernelwright_jit_bench [--configs DIR] [--arch sm_90a] [--repeats 3] [--samples 31] [--skip-many]
 //
@@ -42,7 +42,7 @@ double since_ms(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// What this process has used of its core: less than the time passed where neighbours share it.
+/// The processor time that this process has used: less than the elapsed time if other processes share the core.
 double processor_ms() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
@@ -82,7 +82,7 @@ std::vector<Kernel> shipped_kernels(const Options& options) {
   return kernels;
 }
 
-/// Distinct kernels of the kind that a server of several models has: heads, masks, pages and options vary.
+/// Distinct kernels like those of a server with several models: heads, masks, pages and options vary.
 std::vector<Spec> many_specs(Arch arch, std::size_t count) {
   std::vector<Spec> specs;
   for (const int head_dim : {64, 128, 96, 80})
@@ -102,10 +102,10 @@ std::vector<Spec> many_specs(Arch arch, std::size_t count) {
             try {
               const Spec spec = plan_attention(problem, {}, arch).main;
               if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
-            } catch (const ConfigError&) {  // no kernel for this one: the next
+            } catch (const ConfigError&) {  // no kernel for this Spec: try the next
             }
           }
-  // Every k-th, so that all dimensions are among them.
+  // Every k-th Spec, so that all dimensions occur.
   std::vector<Spec> some;
   for (std::size_t i = 0; i < std::min(count, specs.size()); ++i)
     some.push_back(specs[i * specs.size() / std::min(count, specs.size())]);
@@ -122,7 +122,7 @@ std::vector<int> cores() {
   return found;
 }
 
-/// Pins the calling thread; threads and processes that it starts inherit it.
+/// Pins the calling thread. Threads and processes that it starts inherit the pinning.
 void pin(const std::vector<int>& to) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -163,7 +163,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// This program again, in a process of its own: the numbers that it prints, or nothing if it failed.
+/// Runs this program again in a process of its own. Returns the numbers that it prints, or nothing if it failed.
 std::vector<double> in_fresh_process(const std::vector<std::string>& words) {
   std::string command = fmt::format("'{}'", fs::read_symlink("/proc/self/exe").string());
   for (const std::string& word : words) command += fmt::format(" '{}'", word);
@@ -190,7 +190,7 @@ class TempFolder {
   std::string path_;
 };
 
-/// Milliseconds of each phase of one compile, as NVRTC's --time tells them.
+/// Milliseconds of each phase of one compile, as reported by NVRTC's --time.
 std::map<std::string, double> phases(Compiler& compiler, SourceUnit unit, const std::string& folder) {
   const std::string path = folder + "/phases.csv";
   std::error_code ignored;
@@ -208,7 +208,7 @@ std::map<std::string, double> phases(Compiler& compiler, SourceUnit unit, const 
   return found;
 }
 
-// (a) Compile cold with the library loaded, on one core.
+// (a) Compiles cold with the library loaded, on one core.
 void cold_in_process(const Options& options, const std::vector<Kernel>& kernels, const std::string& folder,
                      Table& table) {
   Compiler compiler;
@@ -249,7 +249,8 @@ Spec spec_of(const std::string& path, const std::string& arch) {
   return plan_attention(attention.problem, attention.schedule, *from_string<Arch>(arch)).main;
 }
 
-// (b), the child: from nothing to the binary, with NVRTC's load. Prints total, the load alone, the second compile.
+// (b), the child: from nothing to the binary, including NVRTC's load. Prints the total, the load alone, and the second
+// compile.
 int child_cold(const std::string& path, const std::string& arch) {
   const Spec spec = spec_of(path, arch);
   const auto start = Clock::now();
@@ -262,8 +263,8 @@ int child_cold(const std::string& path, const std::string& arch) {
   return first.cubin.empty();
 }
 
-// (c), the child: the Spec is at hand, as in a server that has planned. Prints the compiler's identity, source and key,
-// the hit itself, and a second kernel's hit with all that is once per process behind it; microseconds.
+// (c), the child: the Spec is ready, as in a server that has planned. Prints, in microseconds: the compiler's identity,
+// source and key, the hit itself, and the hit of a second kernel, after all work that happens once per process.
 int child_hit(const std::string& path, const std::string& arch, const std::string& directory,
               const std::string& other) {
   const Spec spec = spec_of(path, arch), second = spec_of(other, arch);
@@ -282,8 +283,8 @@ int child_hit(const std::string& path, const std::string& arch, const std::strin
   return !found || found->cubin.empty() || !other_found;
 }
 
-// (d), the child: a kernel is ready to launch in a process whose CUDA context exists. Prints making the context, the
-// hit with the driver's load, the driver's load alone, and the same for a second kernel; milliseconds.
+// (d), the child: a kernel becomes ready to launch in a process that has a CUDA context. Prints, in milliseconds:
+// making the context, the hit with the driver's load, the driver's load alone, and the same for a second kernel.
 int child_load(const std::string& path, const std::string& arch, const std::string& directory,
                const std::string& other) {
   const Spec spec = spec_of(path, arch), second = spec_of(other, arch);
@@ -320,7 +321,7 @@ void repeat_child(int times, const std::vector<std::string>& words, const std::v
   for (std::size_t c = 0; c < names.size(); ++c) table.add(names[c], columns[c], unit);
 }
 
-// (e) Many distinct kernels on two cores, two threads, one library.
+// (e) Many distinct kernels on two cores, with two threads and one library.
 void many_on_two_cores(const Options& options, const std::vector<int>& two, Table& table) {
   const std::vector<Spec> specs = many_specs(options.arch, 64);
   pin(two);
@@ -350,7 +351,7 @@ void many_on_two_cores(const Options& options, const std::vector<int>& two, Tabl
   if (failed) throw Error(fmt::format("{} of {} kernels did not compile", failed.load(), specs.size()));
 }
 
-// (f) The same key twice: once here and once in the child.
+// (f) Builds the same key twice: once here and once in the child.
 int child_digest(const std::string& path, const std::string& arch) {
   const Binary binary = Compiler().compile(specialize(spec_of(path, arch)));
   std::ofstream out(std::getenv("KERNELWRIGHT_JIT_BENCH_OUT"), std::ios::binary);

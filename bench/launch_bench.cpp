@@ -1,10 +1,10 @@
-// What the engine adds to a launch: nanoseconds from a problem or a handle to the driver's door, behind which a stub
-// driver does nothing. Targets (docs of the project's goals): a kernel by problem <= 25 ns, by handle <= 5 ns, our own
-// cost of a launch above the driver's call <= 100 ns.
+// What the engine adds to a launch: nanoseconds from a problem or a handle to the driver's entry point, behind which a
+// stub driver does nothing. Targets (docs of the project's goals): finding a kernel by problem <= 25 ns, by handle <= 5
+// ns; the engine's own cost of a launch, beyond the driver's call, <= 100 ns.
 //
 //   launch_bench [STUB_DRIVER] [--benchmark_...]
 //
-// Read the CPU column of the `min` lines: other programs of the machine only ever add.
+// Read the CPU column of the `min` lines: other programs on the machine can only add time.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <elf.h>
@@ -42,7 +42,7 @@ class NoCompiler final : public KernelStore {
 
  private:
   static std::vector<std::byte>
-  empty_elf() {  // a header without sections: all that is asked of a cubin before its load
+  empty_elf() {  // a header without sections: nothing else of a cubin is read before its load
     const Elf64_Ehdr header{.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT},
                             .e_ehsize = sizeof(Elf64_Ehdr)};
     std::vector<std::byte> bytes(sizeof header);
@@ -88,7 +88,7 @@ AttentionTensors tensors_for(const AttentionKernel& kernel) {
 
 struct World {
   World() : engine(options()), prefill_kernel(engine.prepare(prefill())), decode_kernel(engine.prepare(decode())) {
-    for (int i = 0; i < 40; ++i) {  // a server's worth of others
+    for (int i = 0; i < 40; ++i) {  // as many other kernels as a server has
       AttentionProblem other = prefill();
       other.kv_layout = {KvLayoutKind::kPaged, 64};
       other.mask = {.kind = MaskKind::kSlidingWindow, .window = {.left = 128 * i, .right = 0}};
@@ -151,7 +151,7 @@ void kernel_by_handle(benchmark::State& state) {
   AttentionKernel kernel = world().prefill_kernel;
   for (auto unused : state) {
     benchmark::DoNotOptimize(kernel);
-    benchmark::DoNotOptimize(kernel.serves_fallback());  // all that launch() resolves before it packs
+    benchmark::DoNotOptimize(kernel.serves_fallback());  // everything that launch() resolves before it packs arguments
   }
 }
 

@@ -1,5 +1,6 @@
-// A driver that answers and does nothing, so that what remains of a launch is our own cost. launch_bench.cpp opens it
-// where libcuda.so.1 would be. Every entry point that it does not spell out is a function that returns 0, CUDA_SUCCESS.
+// A driver whose calls succeed and do nothing, so that what remains of a launch is the engine's own cost.
+// launch_bench.cpp opens it in place of libcuda.so.1. Every entry point that is not defined here is a function that
+// returns 0, CUDA_SUCCESS.
 #include <cstdio>
 #include <cstring>
 
@@ -16,11 +17,11 @@ Result device_name(char* name, int length, int) {
   return std::snprintf(name, static_cast<std::size_t>(length), "stub"), 0;
 }
 Result device_attribute(int* value, int attribute, int) {
-  switch (attribute) {                // of CUdevice_attribute
+  switch (attribute) {                // values of CUdevice_attribute
     case 75: *value = 9; break;       // compute capability, major
     case 76: *value = 0; break;       // minor
     case 16: *value = 132; break;     // multiprocessors
-    case 97: *value = 232448; break;  // shared bytes of a CTA after the opt-in
+    case 97: *value = 232448; break;  // shared bytes of a CTA with opt-in
     default: *value = 1; break;
   }
   return 0;
@@ -45,7 +46,7 @@ void* address(F* function) {
 
 }  // namespace
 
-/// cuLaunchKernelEx itself: what the bench subtracts.
+/// cuLaunchKernelEx itself: the bench subtracts its time.
 extern "C" Result stub_launch(const void*, void*, void**, void**) { return 0; }
 
 extern "C" Result cuGetProcAddress_v2(const char* name, void** found, int, unsigned long long, void*) {

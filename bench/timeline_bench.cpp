@@ -1,9 +1,9 @@
-// Predicted against measured times: the table of bench/timeline_table.py on standard input.
+// Compares predicted with measured times. Reads the table of bench/timeline_table.py from standard input.
 //
 //   kernelwright_timeline_bench            a table of predictions, as Markdown
-//   kernelwright_timeline_bench --fit 14   so many rounds of coordinate descent over the fitted constants first, on the
-//                                          rows to fit alone; prints what came out
-//   kernelwright_timeline_bench --spell    the same lines, each schedule with what the planner makes of it today
+//   kernelwright_timeline_bench --fit 14 first this many rounds of coordinate descent over the fitted constants, on the
+//                                          rows to fit only; prints the constants
+//   kernelwright_timeline_bench --spell    the same lines, each schedule with the planner's resolved fields of today
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ Predicted predict(const Row& row, const MachineRates& machine) {
   return predict(row.plan, row.config.problem, row.config.shapes[0], machine).value();
 }
 
-/// The constants that no data sheet and no measurement of one thing gives.
+/// The constants that follow neither from a data sheet nor from a direct measurement.
 constexpr std::pair<const char*, double MachineRates::*> kFitted[] = {
     {"mma_share", &MachineRates::mma_share},
     {"issue_clocks", &MachineRates::issue_clocks},
@@ -68,8 +68,8 @@ constexpr std::pair<const char*, double MachineRates::*> kFitted[] = {
     {"merge_us", &MachineRates::merge_us},
     {"cool_share", &MachineRates::cool_share}};
 
-/// The mean over shapes, however many arms each has, of the squared error of the logarithms; errors beyond 12 % weigh
-/// more. Half of the clock's error joins it: a launch may not be right by a wrong clock.
+/// The mean, over shapes, of the squared error of the logarithms, however many arms a shape has. Errors above 12 %
+/// weigh more. Half of the clock's error is added: a launch must not be right because of a wrong clock.
 double loss(const std::vector<Row>& rows, const MachineRates& machine) {
   constexpr double kFar = 0.12, kWeight = 4;
   std::map<std::string, std::pair<double, int>> shapes;
