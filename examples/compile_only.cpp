@@ -1,8 +1,8 @@
-// Cubins where no GPU is: a config becomes one binary per architecture, from the cache or through NVRTC.
+// Makes cubins on a machine without a GPU: one binary of a config per architecture, from the cache or through NVRTC.
 //
 //   compile_only CONFIG.json [ARCH...]          sm_80 sm_90a sm_100a sm_120a if none is named
 //
-// Exits 3 where no NVRTC is.
+// Exits 3 if there is no NVRTC.
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
-// Kernelwright inside a C++ program: prepare a kernel once, launch it on raw device pointers, look at the result.
-// It runs on the GPU, or on the emulator where none is. Exits 3 where no compiler is and the kernel is not cached.
+// Kernelwright inside a C++ program: prepares a kernel once, launches it on raw device pointers, and checks the result.
+// It runs on the GPU, or on the emulator if there is none. Exits 3 if there is no compiler and the kernel is not
+// cached.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +18,7 @@ constexpr int kLen = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 128;
 std::uint16_t to_bf16(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<std::uint16_t>(bits >> 16);  // exact for the small whole numbers below
+  return static_cast<std::uint16_t>(bits >> 16);  // exact for the small integers below
 }
 float from_bf16(std::uint16_t half) {
   const std::uint32_t bits = std::uint32_t{half} << 16;
@@ -33,19 +34,20 @@ int run() {
   };
   Engine engine(options);
 
-  AttentionProblem problem;  // bf16, padded
+  AttentionProblem problem;  // dtype bf16, padded layout
   problem.head_dim = {kHeadDim, kHeadDim};
   problem.heads = {kHeads, kKvHeads};
   problem.mask.kind = MaskKind::kCausal;
   const AttentionKernel kernel = engine.prepare(problem);  // compiled, or found in the cache, and loaded
-  engine.seal();                                           // a server: from here on nothing compiles
+  engine.seal();                                           // a server would do this: from here on nothing compiles
 
-  // Queries and keys of zero weigh all visible keys alike, and value t is t everywhere: row i is the mean of 0..i.
+  // With queries and keys of zero, all visible keys have the same weight. Value t is t in every element, so row i is
+  // the mean of 0..i.
   const std::size_t q_elements = kLen * kHeads * kHeadDim, kv_elements = kLen * kKvHeads * kHeadDim;
   std::vector<std::uint16_t> zeros(q_elements), values(kv_elements), out(q_elements);
   for (std::size_t i = 0; i < kv_elements; ++i) values[i] = to_bf16(static_cast<float>(i / (kKvHeads * kHeadDim)));
 
-  Device& device = engine.device(0);  // a server brings its own pointers and stream
+  Device& device = engine.device(0);  // a server has its own pointers and stream
   AttentionTensors tensors;
   tensors.q = device.allocate(q_elements * 2);
   tensors.k = device.allocate(kv_elements * 2);
@@ -69,7 +71,7 @@ int run() {
   for (const int row : {0, 1, kLen - 1}) {
     const float found = from_bf16(out[static_cast<std::size_t>(row) * kHeads * kHeadDim]);
     std::printf("row %2d: %g, expected %g\n", row, found, row / 2.0);
-    if (found != static_cast<float>(row) / 2) return 1;  // all of them are exact in bf16
+    if (found != static_cast<float>(row) / 2) return 1;  // all these means are exact in bf16
   }
   std::printf("right, by %s on %s\n", kernel.binary()->entry.c_str(), device.info().name.c_str());
   return 0;

@@ -1,5 +1,5 @@
-// A small inference server. A line of ASCII text is a request; the answer is the byte that comes next, by a model of
-// one attention layer and a projection, which looks where the last byte stood before and says what followed it there.
+// A small inference server. A request is a line of ASCII text; the answer is the next byte. The model has one attention
+// layer and a projection: it looks up where the last byte occurred before, and answers the byte that followed it there.
 // "/metrics" prints Prometheus text. The end of the input, or SIGTERM, ends the server once all requests are answered.
 #include <poll.h>
 #include <signal.h>
@@ -15,7 +15,7 @@ using namespace kernelwright;
 
 namespace {
 
-constexpr std::size_t kBytes = 128, kMostRequests = 8, kMostTokens = 512;  // the latter two of a step
+constexpr std::size_t kBytes = 128, kMostRequests = 8, kMostTokens = 512;  // the latter two limit one step
 constexpr std::uint16_t kOne = 0x3f80, kSixteen = 0x4180;                  // in bf16
 
 class Model {
@@ -25,7 +25,7 @@ class Model {
     attention.kv_layout.kind = KvLayoutKind::kRagged;
     attention.mask.kind = MaskKind::kCausal;
     const GemmProblem projection{.n = kBytes, .k = kBytes, .dtype = {.d = DType::kF32}};
-    // Both calls return at once. Until a kernel is compiled the portable one serves, which is made first.
+    // Both calls return at once. The portable kernel is made first, and serves until the requested kernel is compiled.
     const PrepareOptions how{.on_miss = OnMiss::kFallback, .background = true};
     attention_ = engine.prepare(attention, {}, how);
     projection_ = engine.prepare(projection, {}, how);
@@ -54,9 +54,9 @@ class Model {
     for (std::size_t i = 0, row = 0; i < prompts.size(); ++i) {
       tensors_.q_len = tensors_.kv_len = std::max(tensors_.q_len, static_cast<int>(prompts[i].size()));
       for (std::size_t at = 0; at < prompts[i].size(); ++at, row += kBytes) {
-        v[row + prompts[i][at] % kBytes] = kOne;                  // this byte
-        if (at > 0) k[row + prompts[i][at - 1] % kBytes] = kOne;  // comes behind that one
-        q[row + prompts[i][at] % kBytes] = kSixteen;              // and what comes behind this one?
+        v[row + prompts[i][at] % kBytes] = kOne;                  // the value is this byte
+        if (at > 0) k[row + prompts[i][at - 1] % kBytes] = kOne;  // its key is the byte before it
+        q[row + prompts[i][at] % kBytes] = kSixteen;              // the query asks for the byte that follows this one
       }
     }
     tensors_.batch = static_cast<int>(prompts.size());
@@ -93,16 +93,17 @@ class Model {
 volatile sig_atomic_t stopping = 0;
 
 void serve() {
-  EngineOptions options{.sink_level = EventLevel::kInfo, .launch_sampling = 1};  // a busy server times one in 1000
+  EngineOptions options{.sink_level = EventLevel::kInfo, .launch_sampling = 1};  // a busy server times 1 in 1000
   options.sink = [](const kernelwright::Event& event) {
     std::fprintf(stderr, "%s: %s %s\n", to_string(event.kind).data(), event.name.c_str(), event.detail.c_str());
   };
   Engine engine(options);
   Model model(engine);
   std::deque<std::string> waiting;
-  std::string text;  // of a line that has not ended
+  std::string text;  // of a line that has not ended yet
   for (bool open = true; (open &= !stopping) || !waiting.empty();) {
-    // What came while the last step ran. An idle server looks every 20 ms, and one with too much to do reads no more.
+    // Reads what arrived while the last step ran. An idle server looks every 20 ms. A server with a full queue reads no
+    // more.
     pollfd input{STDIN_FILENO, POLLIN, 0};
     while (open && waiting.size() < 1000 && poll(&input, 1, waiting.empty() ? 20 : 0) > 0) {
       char bytes[4096];
@@ -118,7 +119,7 @@ void serve() {
         else
           waiting.push_back(line);
       }
-      text.resize(std::min(text.size(), kMostTokens + 1));  // of a line that is too long, enough to refuse it
+      text.resize(std::min(text.size(), kMostTokens + 1));  // keeps enough of a line that is too long to refuse it
     }
     std::vector<std::string> batch;
     for (std::size_t tokens = 0; !waiting.empty() && batch.size() < kMostRequests; waiting.pop_front()) {
@@ -126,7 +127,7 @@ void serve() {
       batch.push_back(waiting.front());
     }
     if (!batch.empty()) model.step(batch);
-    // Between two steps kernels take over from their fallbacks. Once all have, nothing compiles any more.
+    // Between two steps, compiled kernels replace their fallbacks. Once all have, nothing compiles any more.
     const bool ready = engine.ready();
     if (const int promoted = engine.promote()) std::printf("promoted: %d\n", promoted);
     if (ready && !engine.sealed()) engine.seal(), std::puts("sealed");

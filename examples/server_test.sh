@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the example server as a client would: server_test.sh SERVER FOLDER. Exits 3, as the server does, where no compiler
-# is and nothing is cached.
+# Runs the example server as a client would: server_test.sh SERVER FOLDER. Exits 3, as the server does, if there is no
+# compiler and nothing is cached.
 set -u
 server=$1
 folder=$2
@@ -39,7 +39,7 @@ expect() {
 pid=$!
 exec 3>"$folder/in"
 
-# While the kernels compile the portable ones serve. Prompts of one batch do not see each other.
+# The portable kernels serve while the requested ones compile. Prompts of one batch do not see each other.
 printf 'abcabcab\nab ac ab a\nthe cat sat on the ma\n' >&3
 wait_for '^the cat sat on the ma -> t (1.00) by the fallback$'
 expect '^abcabcab -> c (1.00) by the fallback$'
@@ -47,7 +47,7 @@ expect '^ab ac ab a -> b (0.67) by the fallback$'
 wait_for '^sealed$'
 expect '^promoted: '
 
-# The kernels that were asked for answer alike.
+# The requested kernels give the same answers.
 printf 'abcabcab\nab ac ab a\nthe cat sat on the ma\n\n' >&3
 wait_for '^refused: '
 wait_for '^the cat sat on the ma -> t (1.00)$'
@@ -59,13 +59,13 @@ expect '^kernelwright_sealed 1$'
 expect '^kernelwright_kernels{state="ready"} 2$'
 expect '^kernelwright_fallback_launches_total [1-9]'
 
-# SIGTERM while the input is open: the server ends by itself, and well.
+# SIGTERM while the input is open: the server ends by itself, with status 0.
 kill -TERM "$pid"
 wait "$pid" || fail "it ended with status $? after SIGTERM"
 exec 3>&-
 [ "$(tail -n 1 "$folder/out")" = drained ] || fail "it was not drained after SIGTERM"
 
-# The end of the input: what was asked for is answered first, in batches, by kernels from the cache.
+# At the end of the input, the server first answers the pending requests, in batches, with kernels from the cache.
 count=0
 while [ "$count" -lt 40 ]; do
   echo 'one two one t'

@@ -1,4 +1,4 @@
-// A prefix language model's mask: the first kPrefix keys are seen by every query, the others causally.
+// The mask of a prefix language model: every query sees the first kPrefix keys, and sees the other keys causally.
 #include "policy/place.cuh"
 
 struct PrefixLm {

@@ -1,5 +1,5 @@
-// A bias by relative position, as T5's encoder has it, of a table for each head: 8 buckets of exact distances and wider
-// ones behind them, the last of which takes all that is further away.
+// A bias by relative position, as in T5's encoder, from a table for each head. The first 8 buckets are exact distances.
+// The others are wider, and the last bucket takes all larger distances.
 #include "policy/place.cuh"
 
 struct RelativeBias {
