@@ -1,4 +1,4 @@
-/// The rows of ops_convert_packed.cpp, which ops_convert.cpp hands to the decoder with its own.
+/// The rows of ops_convert_packed.cpp; ops_convert.cpp passes them to the decoder with its own rows.
 #pragma once
 
 #include <span>

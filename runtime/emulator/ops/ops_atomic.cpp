@@ -1,11 +1,11 @@
 /// atom and red (PTX ISA "Parallel synchronisation and communication: atom, red"): read, modify and write in one step.
 ///
-/// Lanes take their turns in order, and warps of one cluster run on one thread, so that plain loads and stores are
-/// atomic; clusters that meet in global memory are kept on one thread (Decoder::communicates). Orderings and scopes ask
-/// for nothing more on a machine where every access is seen at once.
+/// Lanes execute in order, and the warps of a cluster run on one host thread, so plain loads and stores are atomic.
+/// Clusters that communicate through global memory are kept on one thread (Decoder::communicates). Orderings and scopes
+/// need no more work on a machine where every access is visible at once.
 ///
-/// ptxas takes the modifiers in any order, and compilers use several; so the pattern takes any sequence of them, and
-/// decode_atomic() sorts them by kind and looks the operation and its type up in kOperations.
+/// ptxas accepts the modifiers in any order, and compilers use several orders. So the pattern accepts any sequence.
+/// decode_atomic() sorts the modifiers by kind and looks up the operation and its type in kOperations.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -31,7 +31,7 @@ struct U128 {
   bool operator==(const U128&) const = default;
 };
 
-// ---- what is done to a value: apply(old, b, c, global) is the new one
+// ---- the operations: apply(old, b, c, global) is the new value
 
 struct Add {
   template <class T>
@@ -94,7 +94,7 @@ struct AddF32 {
   static float flush(float value) {
     return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0f, value) : value;
   }
-  /// In global memory subnormal inputs and results become zeros; in shared memory they stay (PTX ISA "atom").
+  /// In global memory, subnormal inputs and results become zeros; in shared memory they stay (PTX ISA "atom").
   static U32 apply(U32 old, U32 b, U32, bool global) {
     float x = std::bit_cast<float>(old), y = std::bit_cast<float>(b);
     if (global) x = flush(x), y = flush(y);
@@ -109,8 +109,8 @@ struct AddF64 {
   }
 };
 
-// The 16-bit floats compute in f32: it has more than twice their mantissa and two bits, so that a sum that is rounded
-// twice is rounded right.
+// The 16-bit floats compute in f32. f32 has more than twice their mantissa plus two bits, so a sum that is rounded
+// twice is rounded correctly.
 struct F16 {
   static float widen(U16 code) { return f16_to_f32(code); }
   static U16 narrow(float value) { return f32_to_f16(value); }
@@ -123,7 +123,7 @@ template <class Format>
 struct AddHalf {
   static U16 apply(U16 old, U16 b, U16, bool) { return Format::narrow(Format::widen(old) + Format::widen(b)); }
 };
-/// The number where one is NaN; -0 is below +0.
+/// If one operand is NaN, the result is the other one; -0 is below +0.
 template <class Format, bool kMax>
 struct SelectHalf {
   static U16 apply(U16 old, U16 b, U16, bool) {
@@ -144,9 +144,9 @@ struct Packed {
   }
 };
 
-// ---- how it is done
+// ---- the handlers
 
-/// op.imm: which space the address is in; and whether it acquires, or releases, beyond the CTA.
+/// op.imm: the space of the address, and whether the access acquires, or releases, beyond the CTA.
 enum Space : U64 { kGeneric, kGlobal, kShared };
 constexpr U64 kSpaces = 3, kAcquires = 4, kReleases = 8;
 
@@ -207,7 +207,8 @@ void set_register(Warp& warp, Slot slot, int lane, T value) {
   }
 }
 
-/// op.list: the destinations, if any; op.list2: operands b, as many as the vector has elements; op.c: cas's operand.
+/// op.list: the destinations, if any. op.list2: operands b, one for each element of the vector. op.c: the third operand
+/// of cas.
 template <class Operation, class T>
 Step atomic(Warp& warp, const Op& op, LaneMask lanes) {
   const U32 count = op.list2_size;
@@ -234,7 +235,7 @@ struct Operation {
   RegisterClass size;
   std::string_view vectors;  // "" if there are none
   bool vector_only = false;
-  bool returns_only = false;  // atom has it, red has not
+  bool returns_only = false;  // only atom has it, red does not
 };
 template <class Op, class T>
 constexpr Operation operation(std::string_view name, std::string_view type, std::string_view vectors = {},
@@ -289,7 +290,7 @@ constexpr Operation kOperations[] = {
     operation<CompareAndSwap, U128>("cas", "b128", {}, false, true),
 };
 
-/// Which modifiers there are, by kind; one of a kind at most.
+/// The kinds of modifiers; an instruction has at most one of each kind.
 enum Kind { kSemantics, kScope, kSpace, kOperation, kNoFlush, kVector, kType, kNumKinds };
 constexpr std::string_view kModifiers[kNumKinds] = {"relaxed|acquire|release|acq_rel",
                                                     "cta|cluster|gpu|sys",
@@ -299,7 +300,7 @@ constexpr std::string_view kModifiers[kNumKinds] = {"relaxed|acquire|release|acq
                                                     "v2|v4|v8",
                                                     "u32|s32|u64|s64|b16|b32|b64|b128|f32|f64|f16|f16x2|bf16|bf16x2"};
 
-/// Whether `word` is one of the words of `list`, which `separator` separates.
+/// Whether `word` is in `list`, whose words are separated by `separator`.
 bool lists(std::string_view list, std::string_view word, char separator) {
   for (;;) {
     const std::size_t end = list.find(separator);
@@ -389,7 +390,7 @@ std::string any_modifiers(std::string_view root) {
 }  // namespace
 
 std::span<const Form> atomic_forms() {
-  // Never destroyed, as the decoder's table, which points to them.
+  // Never destroyed, because the decoder's table, which points to it, is not destroyed either.
   static const std::string &kAtom = *new std::string(any_modifiers("atom")),
                            &kRed = *new std::string(any_modifiers("red"));
   static const Form kForms[] = {{kAtom, decode_atom}, {kRed, decode_red}};

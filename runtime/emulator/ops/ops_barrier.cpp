@@ -14,7 +14,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// Threads that a phase needs: the count that was given, or every thread that has not exited.
+/// Threads that a phase needs: the given count, or every thread that has not exited.
 std::uint32_t needed(const Cta& cta, const NamedBarrier& barrier) {
   return barrier.expected ? barrier.expected : cta.live_warps * 32;
 }
@@ -32,7 +32,7 @@ void complete_if_full(Cta& cta, NamedBarrier& barrier) {
   if (Timeline* timeline = cta.cluster->timeline) timeline->complete(named_barrier_at(cta, barrier));
 }
 
-/// True once the phase that was waited for has completed. Warps that exit make a barrier without a count complete.
+/// True once the awaited phase has completed. If a barrier has no count, warps that exit can complete it.
 bool barrier_passed(const Warp& warp, const Wait& wait) {
   NamedBarrier& barrier = wait.cta->barriers[wait.address];
   if (barrier.generation == wait.value) complete_if_full(*warp.cta, barrier);
@@ -119,12 +119,12 @@ Step barrier(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kWait;
 }
 
-/// The first operands of bar and barrier: number, and threads unless there is nothing after it.
+/// The first operands of bar and barrier: the number, and the thread count unless nothing comes after it.
 void decode_number_and_count(Decoder& decoder, Op& op, std::size_t at, bool has_count) {
   op.a = decoder.source(at, RegisterClass::k32);
   if (has_count) op.b = decoder.source(at + 1, RegisterClass::k32);
-  // Lanes of a warp arrive together (as on sm_70 and later with .aligned); without .aligned they may come apart, which
-  // PTX counts per warp all the same.
+  // Lanes of a warp arrive together (as on sm_70 and later with .aligned). Without .aligned they may arrive separately,
+  // but PTX still counts by warp.
   op.converge = Converge::kWarp;
   op.run = barrier;
 }

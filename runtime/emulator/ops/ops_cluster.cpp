@@ -23,7 +23,7 @@ void require_shared_window(Address address) {
   }
 }
 
-/// The same place in the CTA of another rank.
+/// The same place in the CTA with another rank.
 template <class Address, bool kGeneric>
 Step run_mapa(Warp& warp, const Op& op, LaneMask lanes) {
   const auto* address = warp.lanes<Address>(op.a);
@@ -50,10 +50,10 @@ Step run_getctarank(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-// ---- st.async, red.async: Op::list has the two addresses, Op::list2 the values; Op::imm the reduction
+// ---- st.async, red.async: Op::list has the two addresses, Op::list2 the values; Op::imm names the reduction
 constexpr std::size_t kTo = 0, kMbarrier = kSlotsPerAddress;
 
-/// Element: the unsigned integer of its size.
+/// Element: the unsigned integer of the element's size.
 template <class Element>
 Step run_store_async(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
@@ -90,7 +90,7 @@ Step run_store_async(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// Choice 0 says that the address is one of shared::cluster; the last is the width.
+/// Choice 0 says whether the address is a shared::cluster address; the last choice is the width.
 template <template <class, bool> class Handlers>
 Handler pick(Decoder& decoder) {
   const bool generic = decoder.choice(0).empty(), wide = decoder.has("u64");

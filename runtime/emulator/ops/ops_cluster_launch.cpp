@@ -1,8 +1,8 @@
 /// clusterlaunchcontrol (PTX ISA "clusterlaunchcontrol.try_cancel", ".query_cancel"): a cluster takes over the work of
-/// one that has not begun.
+/// a cluster that has not begun.
 ///
-/// The response, as this machine lays it out: four 32-bit words, the ctaid of the cancelled cluster's first CTA and
-/// whether there is one. Each cluster is taken once, by its own beginning or by a cancellation.
+/// The response, as this machine lays it out, is four 32-bit words: the ctaid of the cancelled cluster's first CTA, and
+/// whether a cluster was cancelled. Each cluster is taken once: it begins, or it is cancelled.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -63,11 +63,11 @@ Step run_try_cancel(Warp& warp, const Op& op, LaneMask lanes) {
                                                  own_shared_address(warp, op, kMbarrier, lane, 8), kBytes, kBytes);
     if (place.to.cta != warp.cta) throw Fault("clusterlaunchcontrol.try_cancel into another CTA's shared memory");
     const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
-    // All CTAs of the cluster, or this one.
+    // All CTAs of the cluster, or this CTA.
     const std::uint32_t all = (1u << cluster.ctas.size()) - 1;
     const std::uint32_t ranks = op.imm & kMulticast ? all : 1u << warp.cta->rank;
     for_each_destination(warp, ranks, [&](Cta& cta) {
-      mbarrier_state(cta, mbarrier);  // there must be one
+      mbarrier_state(cta, mbarrier);  // throws if there is no mbarrier
       if (cluster.hazards) cluster.hazards->answer_wanted(warp, lane, cta, to);
       check_signalled_write(warp, lane, cta, to, mbarrier, kBytes);
       if (cluster.timeline) cluster.timeline->copy(warp, cta, to, mbarrier, kBytes);
@@ -84,7 +84,7 @@ Step run_try_cancel(Warp& warp, const Op& op, LaneMask lanes) {
 }
 
 Response response_in(const Warp& warp, Slot slot, int lane) {
-  // A 128-bit register is two arrays of 64 bits, low halves first.
+  // A 128-bit register is two arrays of 64-bit halves, low halves first.
   const auto* halves = warp.lanes<std::uint64_t>(slot);
   const std::uint64_t words[2] = {halves[lane], halves[32 + lane]};
   Response response;
@@ -104,7 +104,7 @@ Step run_is_canceled(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// Op::list: registers for x, y and z; kNoSlot where one is not asked for.
+/// Op::list: registers for x, y and z; kNoSlot for one that is not wanted.
 Step run_first_ctaid(Warp& warp, const Op& op, LaneMask lanes) {
   for_each_lane(lanes, [&](int lane) {
     const Response response = response_in(warp, op.a, lane);
@@ -128,7 +128,7 @@ void decode_try_cancel(Decoder& decoder, Op& op) {
   decode_address(decoder, decoder.operands()[1], space, list.data() + kMbarrier);
   op.list = list.data();
   op.list_size = static_cast<std::uint8_t>(list.size());
-  // Which cluster does what would depend on how fast the host's threads are.
+  // The division of work among clusters would depend on the speed of the host's threads.
   decoder.communicates();
   op.run = run_try_cancel;
 }

@@ -1,7 +1,7 @@
 /// PTX ISA "Comparison and Selection Instructions": setp, set, selp, slct, of all types.
 ///
-/// A comparison makes a mask of the warp's lanes; what becomes of the mask (combined with a predicate, written as one
-/// or two predicates, widened to a register of ones) is the same for all types.
+/// A comparison makes a mask of the warp's lanes. The use of the mask is the same for all types: it is combined with a
+/// predicate, written as one or two predicates, or widened to a register of ones.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -37,7 +37,7 @@ bool compare(T a, T b) {
   return unordered;  // kNan
 }
 
-/// The same for a comparison that is not known when this is compiled.
+/// The same for a comparison that is known only at run time.
 template <class T>
 bool compare(Compare how, T a, T b) {
   switch (how) {
@@ -73,7 +73,7 @@ Compare comparison_of(const Decoder& decoder) {
   return static_cast<Compare>(found - std::begin(kNames));
 }
 
-/// A register's type, and the number to compare that it holds.
+/// A register's type, and how the number to compare is read from it.
 template <class T>
 struct Plain {
   using Register = T;
@@ -113,7 +113,7 @@ Step compare_each(Warp& warp, const Op& op, LaneMask lanes, Compare how, LaneMas
 
 enum Combine : U64 { kAlone, kAnd, kOr, kXor };
 constexpr U64 kCombineMask = 3, kInvert = 4, kOnesAreFloat = 8;
-constexpr int kCompareShift = 8;  // of the comparison in Op::imm, where the handler asks
+constexpr int kCompareShift = 8;  // position in Op::imm of the comparison, if the handler reads it
 
 LaneMask combine(LaneMask mask, const Warp& warp, const Op& op) {
   const U64 how = op.imm & kCombineMask;
@@ -121,7 +121,7 @@ LaneMask combine(LaneMask mask, const Warp& warp, const Op& op) {
   const LaneMask c = warp.predicate(op.c) ^ (op.imm & kInvert ? kAllLanes : 0);
   return how == kAnd ? mask & c : how == kOr ? mask | c : mask ^ c;
 }
-/// Operands a, b and, where there is a boolean operator, c.
+/// Operands a, b and, if there is a boolean operator, c.
 void read_sources(Decoder& decoder, Op& op, RegisterClass size) {
   const U64 how = decoder.has("and") ? kAnd : decoder.has("or") ? kOr : decoder.has("xor") ? kXor : kAlone;
   decoder.expect_operands(how == kAlone ? 3 : 4, how == kAlone ? 3 : 4);
@@ -182,7 +182,7 @@ void setp_half(Decoder& decoder, Op& op) {
   read_sources(decoder, op, RegisterClass::k16);
   op.run = run_setp_half<Read>;
 }
-/// Of a pair: p is the low halves' result, q the high ones'.
+/// For a pair: p is the result of the low halves, q that of the high halves.
 template <class Half>
 Step run_setp_pair(Warp& warp, const Op& op, LaneMask lanes) {
   const Compare how = static_cast<Compare>(op.imm >> kCompareShift);
@@ -286,7 +286,7 @@ template <class T>
 T select_by_sign(T a, T b, std::int32_t c) {
   return c >= 0 ? a : b;
 }
-/// -0 selects a, NaN b. Subnormal numbers are zeros where kFtz.
+/// -0 selects a, NaN selects b. With kFtz, subnormal numbers count as zeros.
 template <class T, bool kFtz>
 T select_by_float(T a, T b, float c) {
   return flush_if<kFtz>(c) >= 0 ? a : b;

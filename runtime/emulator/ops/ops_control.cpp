@@ -1,4 +1,4 @@
-// Control flow, and the instructions about the launch as a whole (PTX ISA "Control Flow Instructions",
+// Control flow, and the instructions that concern the launch as a whole (PTX ISA "Control Flow Instructions",
 // "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent").
 #include <fmt/format.h>
 
@@ -33,7 +33,7 @@ void decode_exit(Decoder& decoder, Op& op) {
 }
 
 void decode_trap(Decoder& decoder, Op& op) {
-  for (std::size_t i = 0; i < decoder.num_operands(); ++i) decoder.take(i);  // of a call to __assertfail
+  for (std::size_t i = 0; i < decoder.num_operands(); ++i) decoder.take(i);  // operands of a call to __assertfail
   op.flow = Flow::kTrap;
 }
 
@@ -52,8 +52,8 @@ void decode_pmevent(Decoder& decoder, Op& op) {
   op.run = nothing;
 }
 
-// Launches of a stream run one after the other here, so that the wait itself waits for nothing; what a kernel does
-// before it is what the checker looks at.
+// Launches of a stream run one after the other here, so this wait never blocks. The checker looks at what a kernel does
+// before the wait.
 Step wait_for_dependency(Warp& warp, const Op&, LaneMask lanes) {
   if (Hazards* const hazards = warp.cta->cluster->hazards) hazards->wait_for_launches_ahead(warp, lanes);
   return Step::kNext;
@@ -64,8 +64,8 @@ void decode_dependency(Decoder& decoder, Op& op) {
   op.run = decoder.choice(0) == "wait" ? wait_for_dependency : nothing;
 }
 
-// setmaxnreg: registers move between a warp and its CTA's pool (PTX ISA: all warps of a warpgroup execute the same
-// one). `inc` blocks until the pool has them.
+// setmaxnreg: registers move between a warp and its CTA's pool (PTX ISA: all warps of a warpgroup must execute the same
+// one). `inc` blocks until the pool has enough registers.
 bool pool_has(const Warp& warp, const Wait& wait) { return warp.cta->pool_registers >= wait.value; }
 
 std::string describe_pool(const Warp& warp, const Wait& wait) {
@@ -108,7 +108,7 @@ constexpr Form kForms[] = {
     {"exit", decode_exit},
     {"trap", decode_trap},
     {"brkpt", decode_trap},
-    {"call.(uni)?", decode_trap},  // the parser lets only __assertfail through
+    {"call.(uni)?", decode_trap},  // the parser accepts only __assertfail
     {"nanosleep.u32", decode_nanosleep},
     {"pmevent.(mask)?", decode_pmevent},
     {"griddepcontrol.(wait|launch_dependents)", decode_dependency},

@@ -1,8 +1,8 @@
-/// PTX ISA "cvt" between integers and floating-point numbers, one value at a time; the packed and narrow formats are in
-/// ops_convert_packed.cpp.
+/// PTX ISA "cvt" between integers and floating-point numbers, one value at a time. ops_convert_packed.cpp has the
+/// packed and narrow formats.
 ///
-/// The common conversions are functions of one lane. All others take one path: a lane is read from its register into
-/// an integer or a double (both exact), converted with the one rounding that the instruction asks for, and written.
+/// The common conversions are functions of one lane. All others take one path: a lane is read from its register into an
+/// integer or a double (both exact), converted with the one rounding of the instruction, and written.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -36,7 +36,7 @@ Type type_of(std::string_view name) {
   return static_cast<Type>(std::find(std::begin(kTypeNames), std::end(kTypeNames), name) - std::begin(kTypeNames));
 }
 
-/// Rounding to an integer, or of the result: what stands first after `cvt`.
+/// Rounding to an integer, or rounding of the result: the first modifier after `cvt`.
 enum class How : U8 { kNone, kRn, kRz, kRm, kRp, kRni, kRzi, kRmi, kRpi };
 constexpr std::string_view kHowNames[] = {"", "rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi"};
 
@@ -89,7 +89,7 @@ double round_to_integer(double value, How how) {
   }
 }
 
-/// Saturates. NaN becomes 0, or the highest bit alone where one side has 64 bits (PTX ISA "cvt").
+/// Saturates. NaN becomes 0, or only the highest bit if one side has 64 bits (PTX ISA "cvt").
 U64 float_to_integer(double value, const Conversion& conversion) {
   if (std::isnan(value)) {
     const bool wide = conversion.from == Type::kF64 || bits_of(conversion.to) == 64;
@@ -102,7 +102,7 @@ U64 float_to_integer(double value, const Conversion& conversion) {
   return static_cast<U64>(static_cast<Integer>(whole));
 }
 
-/// A NaN that was f64 keeps its sign and the upper bits of its payload, and becomes quiet.
+/// A NaN that came from f64 keeps its sign and the upper bits of its payload, and becomes quiet.
 U32 narrow_nan(const NumberFormat& format, U64 code) {
   const U32 infinity = format.max_code + 1, quiet = 1u << (format.mantissa_bits - 1);
   const auto payload = static_cast<U32>((code & 0xfffffffffffffu) >> (52 - format.mantissa_bits));
@@ -110,7 +110,7 @@ U32 narrow_nan(const NumberFormat& format, U64 code) {
   return sign | infinity | quiet | payload;
 }
 
-/// The result's bits. `low` is what `value` lacks, for the rounding.
+/// The result's bits. `low` is the exact value minus `value`, needed for the rounding.
 U64 write_float(ExactSum value, const Conversion& conversion) {
   const Rounding rounding = rounding_of(conversion.how);
   const auto narrow = [&](const NumberFormat& format) {
@@ -154,13 +154,13 @@ U64 convert(U64 held, const Conversion& conversion) {
     return static_cast<U64>(conversion.saturate ? std::clamp(value, lowest(conversion.to), highest(conversion.to))
                                                 : value);
   }
-  // The H100 does not flush what becomes f16: a directed rounding sees it.
+  // The H100 does not flush a value that becomes f16: directed rounding sees the subnormal.
   const double value = read_float(conversion.from, held, conversion.flush && conversion.to != Type::kF16);
   if (!is_floating(conversion.to)) return float_to_integer(value, conversion);
   return write_float({round_to_integer(value, conversion.how), 0}, conversion);
 }
 
-/// As it stands in a register that may be wider.
+/// The value as it stands in a register that may be wider.
 U64 widen(U64 value, const Conversion& conversion) {
   return is_floating(conversion.to) ? value : static_cast<U64>(read_integer(conversion.to, value));
 }
@@ -206,7 +206,7 @@ D cast(A a) {
 }
 U32 low_byte(U16 a) { return a & 0xffu; }
 float f32_of_f16(U16 a) { return one_nan(f16_to_f32(a)); }
-U32 f32_of_bf16(U16 a) { return U32{a} << 16; }  // hardware shifts: NaN keeps its payload
+U32 f32_of_bf16(U16 a) { return U32{a} << 16; }  // the hardware shifts: a NaN keeps its payload
 U16 f16_of_f32(float a) { return f32_to_f16(a); }
 U16 bf16_of_f32(float a) { return f32_to_bf16(a); }
 float f32_of_f64(double a) { return static_cast<float>(a); }  // NaN keeps its sign and payload
@@ -261,7 +261,7 @@ constexpr Fast kFast[] = {
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
-/// Bits of the register that operand i is, or of the type where it is a constant.
+/// Bits of the register that is operand i, or of the type if the operand is a constant.
 U8 register_bits(const Decoder& decoder, std::size_t i, Type type) {
   const Operand& operand = decoder.operands()[i];
   const int needed = std::max(bits_of(type), 16);
@@ -279,7 +279,8 @@ RegisterClass class_of_bits(U8 bits) {
   return bits == 16 ? RegisterClass::k16 : bits == 32 ? RegisterClass::k32 : RegisterClass::k64;
 }
 
-/// What the ISA wants said: how a float becomes an integer, and how what does not fit is rounded.
+/// Checks the modifiers that the ISA requires: how a float becomes an integer, and how a result that does not fit is
+/// rounded.
 void check_rounding(const Decoder& decoder, const Conversion& c) {
   const bool to_float = is_floating(c.to), from_float = is_floating(c.from);
   const bool narrows =
@@ -332,7 +333,7 @@ constexpr Form kForms[] = {
 
 #undef KERNELWRIGHT_TYPES
 
-/// These rows and those of the packed formats.
+/// These rows and the rows of the packed formats.
 std::vector<Form> all_forms() {
   std::vector<Form> forms(std::begin(kForms), std::end(kForms));
   const std::span<const Form> packed = packed_convert_forms();

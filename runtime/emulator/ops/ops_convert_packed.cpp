@@ -1,7 +1,7 @@
 /// PTX ISA "cvt" to and from packed and narrow formats: f16x2, bf16x2, tf32, e4m3x2, e5m2x2, e3m2x2, e2m3x2, e2m1x2,
 /// ue8m0x2; and "cvt.pack".
 ///
-/// Of a pair, operand a is the upper half and operand b the lower. The 4- and 6-bit formats, and ue8m0, exist from
+/// In a pair, operand a is the upper half and operand b the lower half. The 4- and 6-bit formats, and ue8m0, exist from
 /// sm_100a on.
 #include <algorithm>
 
@@ -20,9 +20,9 @@ using S32 = std::int32_t;
 U32 pack_f16(float a, float b) { return U32{f32_to_f16(a)} << 16 | f32_to_f16(b); }
 U32 pack_bf16(float a, float b) { return U32{f32_to_bf16(a)} << 16 | f32_to_bf16(b); }
 
-constexpr U64 kRelu = 8, kFinite = 16;  // and the rounding in the low three bits
+constexpr U64 kRelu = 8, kFinite = 16;  // the low three bits are the rounding
 
-/// The code of `value` as the modifiers in `imm` ask.
+/// The code of `value`, converted as the modifiers in `imm` say.
 U32 encode(const NumberFormat& format, float value, U64 imm) {
   const U32 code = encode_number(format, value, static_cast<Rounding>(imm & 7), (imm & kFinite) != 0);
   const bool negative = (code >> (format.exponent_bits + format.mantissa_bits)) != 0;
@@ -73,7 +73,7 @@ void pack_from_f16(Decoder& decoder, Op& op) {
   op.run = run_pack_f16<kFormat>;
 }
 
-/// Two codes, kBits apart, to a pair of f16, which holds all their values. Bits of a code beyond its format are
+/// Two codes, kBits apart, to a pair of f16, which can hold all their values. Bits of a code beyond its format are
 /// ignored.
 template <const auto& kValues, int kBits>
 Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
@@ -155,8 +155,8 @@ Step run_tf32(Warp& warp, const Op& op, LaneMask lanes) {
   for_each_lane(lanes, [&](int lane) { d[lane] = encode(kTf32, a[lane], op.imm) << 13; });
   return Step::kNext;
 }
-/// What the H100 does where it rounds ties away, of NaN too: see f32_to_tf32_away(). Saturating takes a step back from
-/// whatever has all bits of the exponent set.
+/// What the H100 does when it rounds ties away, also for NaN: see f32_to_tf32_away(). Saturation moves a result whose
+/// exponent bits are all set one step back.
 Step run_tf32_away(Warp& warp, const Op& op, LaneMask lanes) {
   const float* a = warp.lanes<float>(op.a);
   U32* d = warp.lanes<U32>(op.d);

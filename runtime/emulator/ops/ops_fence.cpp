@@ -1,5 +1,5 @@
-/// Fences. This machine's memory is sequentially consistent, so that only the checker learns from them: a kernel that
-/// lacks one runs all the same, and is reported.
+/// Fences. This machine's memory is sequentially consistent, so only the checker uses them: a kernel that lacks a fence
+/// still runs, and is reported.
 #include <span>
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
@@ -33,7 +33,7 @@ void decode_plain(Decoder& decoder, Op& op) {
   op.run = kRun;
 }
 
-/// Fences that reach other clusters order what these say to each other through global memory.
+/// Fences whose scope includes other clusters order the communication of clusters through global memory.
 void decode_scoped(Decoder& decoder, Op& op) {
   decoder.expect_operands(0, 0);
   const bool within = decoder.has("cta") || decoder.has("cluster");
@@ -41,7 +41,7 @@ void decode_scoped(Decoder& decoder, Op& op) {
   op.run = within ? run_nothing : run_global;
 }
 
-/// Tensor maps are read when a copy is issued, so that what was written is seen at once.
+/// Tensor maps are read when a copy is issued, so a change to a map is visible at once.
 void decode_tensormap_acquire(Decoder& decoder, Op& op) {
   decoder.expect_operands(2, 2);
   decoder.address(0, StateSpace::kGeneric, op);

@@ -1,9 +1,9 @@
-/// PTX ISA "Floating Point Instructions", of f32 and f64.
+/// PTX ISA "Floating Point Instructions", for f32 and f64.
 ///
-/// What kernels spend their time in (round to nearest, no .sat) is a function of one lane that vectorises; the other
-/// rounding modes and .sat go through one slower path per operation. Approximations (.approx, .full) are computed to
-/// within an ulp or so of the true value: nearer than the bounds the ISA gives, and not bit for bit what hardware
-/// gives.
+/// The instructions in which kernels spend their time (round to nearest, no .sat) are functions of one lane, which
+/// vectorise. The other rounding modes and .sat take one slower path per operation. Approximations (.approx, .full) are
+/// computed to within about an ulp of the true value. This is closer than the ISA's bounds, but not bit for bit the
+/// hardware's result.
 #include <algorithm>
 
 #include "kernelwright/runtime/emulator/numbers/float_arithmetic.h"
@@ -43,8 +43,8 @@ double square_root_f64(double a) { return __builtin_sqrt(a); }
 
 // ---- the other rounding modes -------------------------------------------------------------------------------------
 
-/// `near`, the rounded value, moved by a step if it lies on the wrong side of the exact one. `error` has the sign of
-/// exact - near.
+/// `near`, the rounded value, moved by one step if it lies on the wrong side of the exact value. `error` has the sign
+/// of exact - near.
 double directed(double near, int error, Rounding rounding) {
   const double infinity = std::numeric_limits<double>::infinity();
   if (rounding == Rounding::kTowardZero && ((near > 0 && error < 0) || (near < 0 && error > 0)))
@@ -70,7 +70,7 @@ int sum_error(Quad a, Quad b, double near) {
   return coarse != 0 ? coarse : sign_of(low);
 }
 
-// Of f32: a double that is to be rounded once more.
+// For f32: a double that is rounded once more.
 using emulator::add_rounded;
 using emulator::finish;
 using emulator::fma_rounded;
@@ -180,10 +180,10 @@ Bits<T> bits_of(T value) {
 template <class T>
 inline constexpr Bits<T> kSignBit = Bits<T>{1} << (sizeof(T) * 8 - 1);
 
-/// -0 is less than +0. One NaN gives the other operand, or NaN where kNan.
+/// -0 is less than +0. If one operand is NaN, the result is the other operand, or NaN with kNan.
 template <class T, bool kMax, bool kNan>
 T extremum(T a, T b) {
-  const T zeros = std::bit_cast<T>(kMax ? bits_of(a) & bits_of(b) : bits_of(a) | bits_of(b));  // of two equal numbers
+  const T zeros = std::bit_cast<T>(kMax ? bits_of(a) & bits_of(b) : bits_of(a) | bits_of(b));  // for two equal numbers
   const T less = kMax ? b : a, greater = kMax ? a : b;
   const T ordered = a < b ? less : b < a ? greater : zeros;
   const T of_nan = kNan ? std::numeric_limits<T>::quiet_NaN() : (a != a ? b : a);
@@ -193,7 +193,7 @@ template <bool kMax, bool kNan, bool kFtz>
 float extremum_f32(float a, float b) {
   return extremum<float, kMax, kNan>(flush_if<kFtz>(a), flush_if<kFtz>(b));
 }
-/// Of the magnitudes, with the product's sign.
+/// Minimum or maximum of the magnitudes, with the product's sign.
 template <bool kMax, bool kNan, bool kFtz>
 float extremum_xorsign(float a, float b) {
   const U32 sign = (bits_of(a) ^ bits_of(b)) & kSignBit<float>;
@@ -217,7 +217,7 @@ T copy_sign(T a, T b) {
 
 // ---- approximations -----------------------------------------------------------------------------------------------
 
-/// 2^x: 2^n times a polynomial in the rest, in double, so that the one rounding that counts is the last.
+/// 2^x: 2^n times a polynomial in the remainder, in double, so that only the last rounding counts.
 template <bool kFtz>
 float exp2_approx(float x) {
   constexpr double kMagic = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer, in the low bits
@@ -250,7 +250,7 @@ float rsqrt_approx(float x) {
   return flush_if<kFtz>(one_nan(static_cast<float>(1.0 / __builtin_sqrt(double{flush_if<kFtz>(x)}))));
 }
 double rsqrt_approx_f64(double x) { return 1.0 / std::sqrt(x); }
-/// div.approx is a * (1 / b), and 1 / b underflows for large b.
+/// div.approx is a * (1 / b); 1 / b underflows for large b.
 template <bool kFtz>
 float div_approx(float a, float b) {
   const float magnitude = std::fabs(b);
@@ -259,7 +259,7 @@ float div_approx(float a, float b) {
   const bool large = magnitude > 0x1p126f && magnitude < std::numeric_limits<float>::infinity();
   return large ? one_nan(a * sign) : quotient;
 }
-// The .ftz forms of f64 read and give the upper half of a double; the lower half is zero.
+// The .ftz forms of f64 read and write the upper half of a double; the lower half is zero.
 double upper_half(double x) { return std::bit_cast<double>(std::bit_cast<U64>(x) & 0xffffffff00000000u); }
 double flush_f64(double x) {
   const U64 bits = std::bit_cast<U64>(x);
@@ -288,7 +288,7 @@ bool is_nan(T x) {
 }
 template <class T>
 bool is_normal(T x) {
-  return std::isfinite(x) && std::fpclassify(x) != FP_SUBNORMAL;  // zero is normal: so says the H100
+  return std::isfinite(x) && std::fpclassify(x) != FP_SUBNORMAL;  // zero counts as normal: the H100 says so
 }
 template <class T>
 bool is_subnormal(T x) {

@@ -1,4 +1,4 @@
-/// PTX ISA "Floating Point Instructions" that came with sm_100: pairs of f32 in one register (add, sub, mul, fma
+/// PTX ISA "Floating Point Instructions" that sm_100 introduced: pairs of f32 in one register (add, sub, mul, fma
 /// .f32x2), sums of f32 with f16 or bf16, and minima and maxima of three.
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr LaneMask kNone = 0;
 
-/// A warp's pairs lie one after another, the lower half first: 64 floats.
+/// A warp's pairs lie one after another, lower half first: 64 floats.
 template <float (*kCompute)(float, float, float)>
 KERNELWRIGHT_TARGET_CLONES_FLATTEN Step run_pairs(Warp& warp, const Op& op, LaneMask lanes) {
   const float *a = warp.lanes<float>(op.a), *b = warp.lanes<float>(op.b), *c = warp.lanes<float>(op.c);
@@ -72,9 +72,9 @@ constexpr auto kFma =
 
 // ---- f32 with f16 or bf16 -----------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kBf16Operands = 32;  // beside Modifiers
+constexpr std::uint64_t kBf16Operands = 32;  // a bit beside those of Modifiers
 
-/// a (and b, of fma) are f16 or bf16; the last source is f32.
+/// a (and, for fma, b) is f16 or bf16; the last source is f32.
 template <double (*kCompute)(float, float, float, Rounding), bool kFma>
 Step run_mixed(Warp& warp, const Op& op, LaneMask lanes) {
   const Modifiers modifiers = Modifiers::unpack(op.imm & (kBf16Operands - 1));
@@ -109,7 +109,7 @@ void mixed(Decoder& decoder, Op& op) {
 
 constexpr std::uint64_t kMaximum = 1, kNaN = 2, kFlush = 4, kAbsolute = 8;
 
-/// NaN operands are left out, unless .NaN asks for NaN; +0 is above -0.
+/// NaN operands are ignored, unless .NaN makes the result NaN; +0 is above -0.
 float extremum(float a, float b, std::uint64_t imm) {
   if (std::isnan(a) || std::isnan(b))
     return (imm & kNaN) || (std::isnan(a) && std::isnan(b)) ? one_nan(NAN) : std::isnan(a) ? b : a;
@@ -149,7 +149,7 @@ void decode_extremum_of_three(Decoder& decoder, Op& op) {
   op.a = decoder.source(1, RegisterClass::k32);
   op.b = decoder.source(2, RegisterClass::k32);
   op.c = decoder.source(3, RegisterClass::k32);
-  // The rows of two operands spell their modifiers out, so that they are no choices.
+  // The rows for two operands spell their modifiers out, so their modifiers are no choices.
   const auto& parts = decoder.instruction().parts;
   const auto says = [&](std::string_view part) { return std::find(parts.begin(), parts.end(), part) != parts.end(); };
   op.imm = (says("max") ? kMaximum : 0) | (says("NaN") ? kNaN : 0) | (says("ftz") ? kFlush : 0) |

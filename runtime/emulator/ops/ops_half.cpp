@@ -1,7 +1,7 @@
 /// PTX ISA "Half Precision Floating-Point Instructions": f16, bf16 and pairs of them.
 ///
-/// A number is widened to float (exact), computed with, and rounded once: a sum in float is exact enough for that, a
-/// product and an fma go through a double whose last bit says that it is inexact (round_to_odd).
+/// A number is widened to float (exact), computed with, and rounded once. A sum in float is exact enough for one
+/// rounding. A product or an fma goes through a double whose last bit says whether it is inexact (round_to_odd).
 #include <type_traits>
 
 #include "kernelwright/runtime/emulator/numbers/float_parts.h"
@@ -22,14 +22,14 @@ struct Bf16 {
   static constexpr U16 kNan = 0x7fff, kInfinity = 0x7f80;
   static float widen(U16 code) { return bf16_to_f32(code); }
   static U16 round(float value) { return f32_to_bf16(value); }
-  static float product(float a, float b) { return round_to_odd_f32(double{a} * b); }  // it may underflow
+  static float product(float a, float b) { return round_to_odd_f32(double{a} * b); }  // a float product may underflow
 };
 
 template <class F>
 bool is_nan(U16 code) {
   return (code & 0x7fff) > F::kInfinity;
 }
-/// Subnormal numbers become zeros of their sign.
+/// Subnormal numbers become zeros with their sign.
 template <class F>
 U16 flush_half(U16 code) {
   constexpr U16 kSmallestNormal = (F::kInfinity & (0u - F::kInfinity)) & 0x7fff;  // the exponent's lowest bit
@@ -61,8 +61,9 @@ template <class F, unsigned kFlags>
 U16 sub(U16 a, U16 b) {
   return finish<F>(F::round(read<F, kFlags>(a) - read<F, kFlags>(b)), kFlags);
 }
-/// A product or an fma, not yet rounded. Too small to be normal is what is so when it is rounded as a normal number:
-/// what only subnormal rounding would lift to the smallest normal number is flushed too (measured on an H100).
+/// A product or an fma, not yet rounded. A result is too small to be normal if it is so when rounded as a normal
+/// number. This also flushes a result that only subnormal rounding would lift to the smallest normal number (measured
+/// on an H100).
 template <class F, unsigned kFlags>
 U16 finish_product(float exact) {
   const U16 code = F::round(exact);
@@ -86,7 +87,7 @@ U16 extremum(U16 a, U16 b) {
     if (kNan || (is_nan<F>(a) && is_nan<F>(b))) return F::kNan;
     return is_nan<F>(a) ? b : a;
   }
-  // As integers that order as the numbers do, -0 below +0.
+  // As integers in the order of the numbers, -0 below +0.
   const auto key = [](U16 code) { return code & 0x8000 ? -1 - (code & 0x7fff) : int{code}; };
   return (key(a) < key(b)) != kMax ? a : b;
 }

@@ -1,6 +1,6 @@
 /// PTX ISA "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic Instructions".
 ///
-/// Arithmetic is done on unsigned numbers, which wrap; signed ones differ where their sign does.
+/// Arithmetic uses unsigned numbers, which wrap. Signed instructions differ only where the sign matters.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -24,7 +24,7 @@ using Signed = std::make_signed_t<T>;
 template <class T>
 inline constexpr int kBits = static_cast<int>(sizeof(T)) * 8;
 
-/// Twice as wide, of the same sign.
+/// Twice as wide, with the same signedness.
 template <class T>
 struct Twice;
 template <>
@@ -95,7 +95,7 @@ S32 add_saturated(S32 a, S32 b) { return saturate(S64{a} + b); }
 S32 subtract_saturated(S32 a, S32 b) { return saturate(S64{a} - b); }
 S32 mad_high_saturated(S32 a, S32 b, S32 c) { return saturate(S64{mul_high(a, b)} + c); }
 
-// 24-bit factors; a product of 48 bits. Bits 24 to 31 of a factor are ignored.
+// 24-bit factors, a product of 48 bits. Bits 24 to 31 of a factor are ignored.
 U64 product24(U32 a, U32 b) { return U64{a & 0xffffffu} * (b & 0xffffffu); }
 S64 product24(S32 a, S32 b) {
   const auto low24 = [](S32 x) { return static_cast<S32>(static_cast<U32>(x) << 8) >> 8; };
@@ -125,7 +125,7 @@ T abs_difference_sum(T a, T b, T c) {
   const U difference = a < b ? static_cast<U>(U(b) - U(a)) : static_cast<U>(U(a) - U(b));
   return static_cast<T>(static_cast<U>(U(c) + difference));
 }
-// A zero divisor gives what the ISA calls unspecified; sm_80 to sm_90 give all ones and the dividend.
+// For a zero divisor the ISA leaves the result unspecified; sm_80 to sm_90 give all ones and the dividend.
 template <class T>
 T divide(T a, T b) {
   if (b == 0) return static_cast<T>(~T{0});
@@ -191,7 +191,7 @@ T reverse(T a) {
   for (int i = 0; i < kBits<T>; ++i) reversed = static_cast<T>(reversed << 1 | (a >> i & 1));
   return reversed;
 }
-/// The highest bit that is not a copy of the sign; ~0 if there is none.
+/// The position of the highest bit that is no copy of the sign; ~0 if there is none.
 template <class T>
 U32 find_leading(T a) {
   const auto bits = static_cast<Unsigned<T>>(std::is_signed_v<T> && a < 0 ? ~a : a);
@@ -202,7 +202,7 @@ U32 find_leading_shift(T a) {
   const U32 found = find_leading(a);
   return found == ~U32{0} ? found : static_cast<U32>(kBits<T> - 1) - found;
 }
-/// The offset-th set bit from `base`, upward or downward; `base` itself counts as the first.
+/// The offset-th set bit from `base` on, upward or downward; `base` itself counts as the first.
 U32 find_nth_set(U32 mask, U32 base, S32 offset) {
   if (offset == 0) return base < 32 && (mask >> base & 1) ? base : ~U32{0};
   S64 position = base;
@@ -211,8 +211,8 @@ U32 find_nth_set(U32 mask, U32 base, S32 offset) {
   return ~U32{0};
 }
 
-/// Of 32 bits, the instructions read the low byte of a position or a length; of 64 bits all of it (measured on an
-/// H100).
+/// In the 32-bit forms, the instructions read the low byte of a position or length; in the 64-bit forms they read all
+/// of it (measured on an H100).
 template <class T>
 int field_operand(U32 value) {
   return static_cast<int>(sizeof(T) == 8 ? std::min<U32>(value, 64) : value & 0xff);
@@ -226,7 +226,7 @@ T extract_field(T a, U32 position, U32 length) {
   const U field = bits >= kBits<T> ? ~U{0} : static_cast<U>((U{1} << bits) - 1);
   const int sign_at = std::min(at + bits - 1, kBits<T> - 1);
   const bool negative = std::is_signed_v<T> && (static_cast<U>(a) >> sign_at & 1);
-  // Bits above the field, and those of the field that lie beyond a's end, are copies of the sign.
+  // Bits above the field, and bits of the field past a's end, are copies of the sign.
   const int kept = std::clamp(kBits<T> - at, 0, bits);
   const U real = kept >= kBits<T> ? ~U{0} : static_cast<U>((U{1} << kept) - 1);
   return static_cast<T>((shifted & field & real) | (negative ? static_cast<U>(~real) : U{0}));
@@ -271,7 +271,7 @@ U32 dot_halves(U32 a, U32 b, U32 c) {
 
 constexpr std::uint64_t kReadsCarry = 1, kWritesCarry = 2;
 
-/// `compute(lane, carry_in, carry_out)` for each lane.
+/// Calls `compute(lane, carry_in, carry_out)` for each lane.
 template <class T, class Compute>
 Step with_carry(Warp& warp, const Op& op, LaneMask lanes, Compute&& compute) {
   T* d = warp.lanes<T>(op.d);
@@ -311,7 +311,7 @@ struct SubtractBorrow {
     });
   }
 };
-/// `T` has the factors' sign.
+/// `T` has the signedness of the factors.
 template <class T, bool kHigh>
 struct MadCarry {
   static Step run(Warp& warp, const Op& op, LaneMask lanes) {

@@ -35,7 +35,7 @@ T is_zero(T a) {
   return a == 0 ? 1 : 0;
 }
 
-// Shift counts beyond the width act as the width.
+// A shift count beyond the width counts as the width.
 template <class T>
 T shift_left(T a, U32 by) {
   return by >= kBits<T> ? T{0} : static_cast<T>(a << by);
@@ -90,7 +90,7 @@ void not_predicate(Decoder& decoder, Op& op) {
 
 // ---- lop3 ---------------------------------------------------------------------------------------------------------
 
-/// Bit i of the table is the result where a, b and c are bits 2, 1 and 0 of i.
+/// Bit i of the table is the result if a, b and c are bits 2, 1 and 0 of i.
 inline U32 lookup3(U32 a, U32 b, U32 c, const std::array<U32, 8>& table) {
   const U32 na = ~a, nb = ~b, nc = ~c;
   return (table[0] & na & nb & nc) | (table[1] & na & nb & c) | (table[2] & na & b & nc) | (table[3] & na & b & c) |
@@ -155,7 +155,7 @@ void lop3_predicate(Decoder& decoder, Op& op) {
 
 // ---- prmt ---------------------------------------------------------------------------------------------------------
 
-/// Byte i of the result is byte (selector >> 4i & 7) of b:a, or eight copies of its sign where bit 3 is set.
+/// Byte i of the result is byte (selector >> 4i & 7) of b:a, or eight copies of that byte's sign if bit 3 is set.
 U32 permute(U32 a, U32 b, U32 selector) {
   const U64 bytes = U64{b} << 32 | a;
   U32 d = 0;
@@ -167,7 +167,7 @@ U32 permute(U32 a, U32 b, U32 selector) {
   }
   return d;
 }
-/// The modes are four selectors each, one for each value of the low two bits of c.
+/// A mode is four selectors, one for each value of the low two bits of c.
 enum Mode : std::size_t { kForward4, kBackward4, kReplicate8, kEdgeLeft, kEdgeRight, kReplicate16 };
 constexpr U32 kSelectors[][4] = {
     {0x3210, 0x4321, 0x5432, 0x6543}, {0x5670, 0x6701, 0x7012, 0x0123}, {0x0000, 0x1111, 0x2222, 0x3333},

@@ -1,4 +1,4 @@
-/// mbarrier.*: what lanes do with mbarriers. What copies do with them goes through mbarrier.h directly.
+/// mbarrier.*: what lanes do with mbarriers. Copies use mbarrier.h directly.
 #include <cstdint>
 #include <span>
 
@@ -14,7 +14,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-// Op::imm of this family.
+// Op::imm of this file's instructions.
 enum Flag : std::uint64_t {
   kGenericAddress = 1,
   kRelaxed = 2,
@@ -77,7 +77,7 @@ Step run_arrive(Warp& warp, const Op& op, LaneMask lanes) {
 
 std::uint32_t asked_parity(const Warp& warp, const Op& op, int lane) {
   if (op.imm & kParity) return warp.lanes<std::uint32_t>(op.b)[lane] & 1;
-  return static_cast<std::uint32_t>(warp.lanes<std::uint64_t>(op.b)[lane] >> 63);  // of the state that arrive returned
+  return static_cast<std::uint32_t>(warp.lanes<std::uint64_t>(op.b)[lane] >> 63);  // parity in arrive's result
 }
 
 /// The lanes whose phase has completed.
@@ -103,8 +103,8 @@ Step run_test_wait(Warp& warp, const Op& op, LaneMask lanes) {
   return completed == lanes ? Step::kNext : Step::kYield;
 }
 
-/// Lanes that wait for different mbarriers: `address` has the lanes, `value` the Op. Their registers do not change
-/// while they wait.
+/// A wait by lanes for different mbarriers: `address` has the lanes, `value` the Op. The lanes' registers do not change
+/// during the wait.
 bool any_lane_holds(const Warp& warp, const Wait& wait) {
   const Op& op = *reinterpret_cast<const Op*>(wait.value);
   bool any = false;
@@ -127,8 +127,8 @@ std::string describe_lanes(const Warp& warp, const Wait& wait) {
   return text;
 }
 
-/// Waits until at least one lane's phase has completed. The others then get false, as they do on hardware once the
-/// time limit has passed, and come back by their own loop.
+/// Waits until the phase of at least one lane has completed. The other lanes then get false, as on hardware after the
+/// time limit, and their own loop waits again.
 Step run_try_wait(Warp& warp, const Op& op, LaneMask lanes) {
   const LaneMask completed = test(warp, op, lanes);
   if (completed != 0) {
@@ -160,7 +160,7 @@ Step run_pending_count(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// The address, and the flags that the choices set. Choices that are absent are "".
+/// The address, and the flags that the choices set. A choice that is absent is "".
 void decode_common(Decoder& decoder, Op& op, std::size_t address_operand) {
   bool generic = true;
   for (const std::string_view space : {"shared", "shared::cta", "shared::cluster"})
@@ -207,8 +207,8 @@ void decode_arrive(Decoder& decoder, Op& op) {
   op.run = run_arrive;
 }
 
-/// test_wait and try_wait; the fourth operand of try_wait, a time in nanoseconds, only bounds a wait that may end
-/// early anyway.
+/// test_wait and try_wait. The fourth operand of try_wait, a time in nanoseconds, only limits a wait that may end early
+/// anyway.
 template <Handler kRun>
 void decode_wait(Decoder& decoder, Op& op) {
   decoder.expect_operands(3, kRun == run_try_wait ? 4 : 3);

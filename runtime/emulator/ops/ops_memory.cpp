@@ -17,14 +17,14 @@ struct Wide128 {
   std::uint64_t low = 0, high = 0;
 };
 
-/// op.imm: GlobalUse.
+/// op.imm: GlobalUse flags.
 void tell_global(Hazards& hazards, Warp& warp, const Op& op, int lane, Access access, std::uint64_t address,
                  std::uint64_t bytes) {
   hazards.access_global(warp, lane, access, address, bytes);
   hazards.exchange_global(warp, lane, access, address, bytes, static_cast<std::uint8_t>(op.imm));
 }
 
-/// Where `bytes` at the address of one lane are; tells the checker.
+/// Where `bytes` bytes at the address of one lane are. Tells the checker.
 template <StateSpace kSpace>
 inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes, Access access, Hazards* hazards) {
   const std::uint64_t address = lane_address(warp, op, lane);
@@ -46,21 +46,21 @@ inline std::byte* place(Warp& warp, const Op& op, int lane, std::uint32_t bytes,
   }
 }
 
-/// Where a warp's accesses are, found all at once: the fast path of loads and stores. Empty (`found` false) unless
-/// every lane's bytes are aligned and lie in the CTA's own shared memory, or in the allocation that the warp used last;
-/// the slow path then finds each lane's place, or says what is wrong with it.
+/// The places of a warp's accesses, found all at once: the fast path of loads and stores. `found` is true if every
+/// lane's bytes are aligned and lie in the CTA's own shared memory, or in the allocation that the warp used last.
+/// Otherwise the slow path finds each lane's place, or reports what is wrong with it.
 struct WarpPlaces {
   bool found = false;
-  bool contiguous = false;     // lane after lane without a gap, all 32 of them
-  std::byte* first = nullptr;  // of lane 0, where contiguous
-  std::uint64_t offsets[32];   // from `base`, elsewhere
+  bool contiguous = false;     // the bytes of all 32 lanes follow each other without a gap
+  std::byte* first = nullptr;  // of lane 0, if contiguous
+  std::uint64_t offsets[32];   // from `base`, if not contiguous
   std::byte* base = nullptr;
 };
 
 template <class Address>
 inline void find_places(WarpPlaces& places, const Address* base, Address to_offset, LaneMask lanes, std::uint32_t bytes,
                         Address low, Address size) {
-  // Offsets are taken from `low`, modulo the address's width: what lies below wraps around to something large.
+  // Offsets are counted from `low`, modulo the address's width: an address below wraps around to a large offset.
   const Address shift = to_offset - low;
   if (lanes == kAllLanes) {
     const Address start = base[0];
@@ -192,7 +192,8 @@ Handler pick_direction(bool stores) {
   return stores ? store<kSpace, Memory, Register> : load<kSpace, Memory, Register>;
 }
 
-/// A register may be wider than what is moved: loads extend it, by sign for s types, and stores take its low part.
+/// A register may be wider than the moved value. Loads extend the value, by sign for s types; stores take the
+/// register's low part.
 template <StateSpace kSpace, class Memory>
 Handler pick_register(bool stores, RegisterClass size) {
   constexpr bool kSigned = std::is_signed_v<Memory>;
@@ -232,7 +233,7 @@ StateSpace space_of(std::string_view name) {
   return name.empty() ? StateSpace::kGeneric : StateSpace::kGlobal;
 }
 
-/// Patterns below agree on the order of their choices: semantics, scope, space, then hints, vector, type.
+/// The patterns below have their choices in the same order: semantics, scope, space, then hints, vector, type.
 void decode_move(Decoder& decoder, Op& op, bool stores, std::string_view semantics, std::string_view space_name,
                  std::string_view vector, std::string_view type) {
   decoder.expect_operands(2, 2);
@@ -269,7 +270,7 @@ void decode_move(Decoder& decoder, Op& op, bool stores, std::string_view semanti
     default: op.run = pick_type<StateSpace::kGeneric>(type, stores, size); break;
   }
   if (!op.run) decoder.refuse("has a register of a size that the type does not take");
-  // Whoever acquires, or polls, waits for another CTA's word.
+  // A load that acquires, or polls, waits for another CTA's word.
   if (!semantics.empty() && semantics != "weak" && space != StateSpace::kShared && space != StateSpace::kLocal) {
     decoder.communicates();
     op.imm = kStrongUse;
@@ -322,7 +323,9 @@ Step is_space(Warp& warp, const Op& op, LaneMask lanes) {
   LaneMask result = 0;
   for_each_lane(lanes, [&](int lane) {
     if (a[lane] >> kWindowShift != op.imm) return;
-    if (op.offset && (static_cast<std::uint32_t>(a[lane]) >> kRankShift) != warp.cta->rank) return;  // shared::cta
+    if (op.offset && (static_cast<std::uint32_t>(a[lane]) >> kRankShift) != warp.cta->rank)
+      return;  // the shared::cta
+               // space
     result |= LaneMask{1} << lane;
   });
   warp.set_predicate(op.d, result, lanes);

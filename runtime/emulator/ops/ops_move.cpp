@@ -1,4 +1,5 @@
-/// PTX ISA "mov": registers, constants, addresses, special registers; packing several registers into one and unpacking.
+/// PTX ISA "mov": registers, constants, addresses, special registers; packing several registers into one, and
+/// unpacking.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -61,7 +62,7 @@ template <class D, class E, int kBits>
 Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   constexpr D kMask = static_cast<D>((U64{1} << kBits) - 1);
   constexpr std::size_t kCount = sizeof(D) * 8 / kBits;
-  // Copied first: an element may be the register that is taken apart, or share its place.
+  // Copied first: a destination may be the source register, or share its place.
   std::array<D, 32> source;
   std::memcpy(source.data(), warp.lanes<D>(op.a), sizeof source);
   for (std::size_t i = 0; i < kCount; ++i) {
@@ -71,7 +72,7 @@ Step run_unpack(Warp& warp, const Op& op, LaneMask lanes) {
   }
   return Step::kNext;
 }
-// 128 bits are two arrays of 64, the low halves first.
+// 128 bits are two arrays of 64-bit halves, low halves first.
 Step run_pack128(Warp& warp, const Op& op, LaneMask lanes) {
   const U64 *low = warp.lanes<U64>(op.list[0]), *high = warp.lanes<U64>(op.list[1]);
   U64* d = warp.lanes<U64>(op.d);

@@ -1,8 +1,9 @@
-/// Lanes of a warp talk to each other (PTX ISA shfl.sync, vote.sync, match.sync, redux.sync, elect.sync, activemask).
+/// Communication between the lanes of a warp (PTX ISA shfl.sync, vote.sync, match.sync, redux.sync, elect.sync,
+/// activemask).
 ///
-/// The machine brings together the lanes that one member mask names before a handler runs, takes exited ones as
-/// present, and faults an executing lane that its mask does not name; so `lanes` are here those who take part, all with
-/// one mask.
+/// Before a handler runs, the machine brings together the lanes that one member mask names, counts exited lanes as
+/// present, and faults an executing lane that its mask does not name. So `lanes` here are the lanes that take part, all
+/// with one mask.
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -21,7 +22,7 @@ LaneMask bit(int lane) { return LaneMask{1} << lane; }
 
 enum class Shuffle { kUp, kDown, kButterfly, kIndex };
 
-/// Some lanes read from lanes that do not take part: undefined in PTX. They get what the register holds.
+/// Some lanes read from lanes that do not take part, which PTX leaves undefined. They get what the register holds.
 void report_absent_sources(Warp& warp, LaneMask lanes, LaneMask readers) {
   if (Hazards* hazards = warp.cta->cluster->hazards)
     hazards->report(
@@ -85,7 +86,7 @@ Step vote(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// The lowest lane is elected, as on the hardware there is.
+/// Elects the lowest lane, as existing hardware does.
 Step elect(Warp& warp, const Op& op, LaneMask lanes) {
   const int leader = first_lane(lanes);
   if (op.d != kNoSlot)

@@ -16,13 +16,13 @@ SignalledPlace signalled_place(Warp& warp, std::uint64_t to, std::uint64_t mbarr
   SignalledPlace place{.to = shared_place(warp, static_cast<std::uint32_t>(to), static_cast<std::uint32_t>(reach)),
                        .mbarrier = shared_place(warp, static_cast<std::uint32_t>(mbarrier), 8)};
   require_multiple("the destination in shared memory", place.to.offset, alignment);
-  const std::uint32_t far = pair ? ~1u : ~0u;  // bits of the ranks that must agree
+  const std::uint32_t far = pair ? ~1u : ~0u;  // rank bits in which the two CTAs must agree
   if ((place.to.cta->rank & far) != (place.mbarrier.cta->rank & far))
     throw Fault(
         fmt::format("a copy into the CTA of rank {} is to complete on an mbarrier of the CTA of rank {}; they "
                     "must be in one {}",
                     place.to.cta->rank, place.mbarrier.cta->rank, pair ? "pair of CTAs" : "CTA"));
-  mbarrier_state(*place.mbarrier.cta, place.mbarrier.offset);  // there must be one
+  mbarrier_state(*place.mbarrier.cta, place.mbarrier.offset);  // throws if there is no mbarrier
   return place;
 }
 

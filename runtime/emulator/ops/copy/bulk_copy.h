@@ -1,4 +1,4 @@
-/// What the bulk copies and the tensor copies share: destinations in a cluster, and what their completion signals.
+/// Shared by bulk copies and tensor copies: destinations in a cluster, and the signals of their completion.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,29 @@
 
 namespace kernelwright::emulator {
 
-/// Throws Fault unless `value` is a multiple of `alignment`; `what` is "the destination in shared memory".
+/// Throws Fault unless `value` is a multiple of `alignment`. `what` names the value: "the destination in shared
+/// memory".
 void require_multiple(const char* what, std::uint64_t value, std::uint32_t alignment);
 
 /// The two ends of a copy that completes on an mbarrier.
 struct SignalledPlace {
   SharedPlace to, mbarrier;
 };
-/// Resolves both and checks them. `reach` bytes from the destination on must be there, a multiple of `alignment`. They
-/// are in one CTA, or for `pair` (cta_group::2) in one pair of CTAs.
+/// Resolves both ends and checks them. `reach` bytes from the destination on must exist; `reach` is a multiple of
+/// `alignment`. Both ends are in one CTA, or for `pair` (cta_group::2) in one pair of CTAs.
 SignalledPlace signalled_place(Warp& warp, std::uint64_t to, std::uint64_t mbarrier, std::uint64_t reach,
                                std::uint32_t alignment, bool pair = false);
 
-/// Calls `body(cta)` for each CTA that `mask` names (.multicast::cluster). Throws Fault for one that is not there.
+/// Calls `body(cta)` for each CTA that `mask` names (.multicast::cluster). Throws Fault for a CTA that does not exist.
 template <class Body>
 void for_each_destination(Warp& warp, std::uint32_t mask, Body&& body);
 
-/// Tells the checker of a write by a copy that `lane` issues now and that will complete on the mbarrier, in `cta` or
-/// `signalled`.
+/// Tells the checker about a write by a copy that `lane` issues now. The copy will complete on the mbarrier, in `cta`
+/// or `signalled`.
 void check_signalled_write(Warp& warp, int lane, Cta& cta, std::uint32_t offset, std::uint32_t mbarrier,
                            std::uint32_t bytes, Cta* signalled = nullptr);
 
-/// Issues a copy out of shared memory that belongs to the bulk group that `lane` has open.
+/// Issues a copy out of shared memory. It belongs to the open bulk group of `lane`.
 template <class Work>
 void issue_in_bulk_group(Warp& warp, int lane, Work&& work) {
   AsyncQueue& async = warp.cta->cluster->async;

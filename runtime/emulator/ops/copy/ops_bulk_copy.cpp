@@ -13,7 +13,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-// Op::list: three addresses, of kSlotsPerAddress entries each. Op::b is the size, Op::c the mask of a multicast.
+// Op::list: three addresses with kSlotsPerAddress entries each. Op::b is the size, Op::c the mask of a multicast.
 constexpr std::size_t kTo = 0, kFrom = kSlotsPerAddress, kMbarrier = 2 * kSlotsPerAddress;
 
 std::uint32_t size_of_copy(const Warp& warp, const Op& op, int lane) {
@@ -61,7 +61,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// Into another CTA of the cluster: a copy, or a reduction if Op::imm has one.
+/// A copy, or a reduction if Op::imm names one, into another CTA of the cluster.
 Step run_to_cluster(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   const auto reduce = reinterpret_cast<ReduceBytes>(op.imm);
@@ -96,7 +96,7 @@ Step run_to_cluster(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// To global memory: a copy, or a reduction if Op::imm has one.
+/// A copy to global memory, or a reduction if Op::imm names one.
 Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   const auto reduce = reinterpret_cast<ReduceBytes>(op.imm);
@@ -131,7 +131,8 @@ Step run_commit_group(Warp& warp, const Op&, LaneMask lanes) {
   return Step::kNext;
 }
 
-// A wait for bulk groups: Wait::address has the lanes, Wait::value the number of groups that may be pending and kRead.
+// A wait for bulk groups: Wait::address has the lanes. Wait::value has the number of groups that may be pending, and
+// kRead.
 constexpr std::uint64_t kRead = std::uint64_t{1} << 32;
 
 bool groups_complete(const Warp& warp, LaneMask lanes, std::uint64_t value) {
@@ -185,7 +186,7 @@ void decode_store(Decoder& decoder, Op& op) {
   op.run = run_store;
 }
 
-/// The operation and the type are the first two choices, whichever order the opcode has them in.
+/// The operation and the type are the first two choices, in whichever order the opcode has them.
 void decode_reduction(Decoder& decoder, Op& op) {
   const ReduceBytes reduce = bulk_reduction(decoder.choice(0), decoder.choice(1));
   if (!reduce) decoder.refuse("this operation does not take this type");

@@ -1,9 +1,9 @@
-/// cp.async (PTX ISA "Non-bulk copy"): 4, 8 or 16 bytes a lane from global to shared memory, completed in groups or on
-/// an mbarrier.
+/// cp.async (PTX ISA "Non-bulk copy"): 4, 8 or 16 bytes per lane from global to shared memory, completed in groups or
+/// on an mbarrier.
 ///
-/// Copies of one warp are one chain of its cluster's AsyncQueue: they are performed in the order of issue, so that an
-/// arrival on an mbarrier, put on the same chain, follows the copies that it waits for. Where the queue performs at
-/// once nothing is kept: the copy is done when the instruction ends, and every wait holds.
+/// Copies of one warp are one chain of their cluster's AsyncQueue and are performed in the order of issue. An arrival
+/// on an mbarrier goes to the same chain, so it follows the copies for which it waits. If the queue performs at once,
+/// nothing is kept: the copy is done when the instruction ends, and no wait blocks.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,12 +19,12 @@ namespace kernelwright::emulator {
 
 namespace {
 
-// The destination is the Op's own address; the source's base is in op.b, and what else there is in op.imm: the low 32
-// bits are the source's offset.
+// The destination is the Op's own address. op.b is the source's base, and the low 32 bits of op.imm its offset. The
+// flags are the other bits of op.imm.
 constexpr std::uint64_t kWideSource = 1ull << 32;
 constexpr std::uint64_t kIgnoreSource = 1ull << 33;   // op.c is a predicate: copy zeros
-constexpr std::uint64_t kIgnoreUnless = 1ull << 34;   // … where it is false
-constexpr std::uint64_t kHasSourceSize = 1ull << 35;  // op.c says how many bytes to read; the others are zeros
+constexpr std::uint64_t kIgnoreUnless = 1ull << 34;   // … if the predicate is false
+constexpr std::uint64_t kHasSourceSize = 1ull << 35;  // op.c: bytes to read; the others become zeros
 constexpr std::uint64_t kGenericMbarrier = 1ull << 36;
 constexpr std::uint64_t kNoIncrement = 1ull << 37;
 
@@ -34,7 +34,7 @@ std::uint64_t source_address(const Warp& warp, const Op& op, int lane) {
   return base + static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(static_cast<std::uint32_t>(op.imm))});
 }
 
-/// How many bytes a lane reads.
+/// The number of bytes that a lane reads.
 std::uint32_t source_bytes(const Warp& warp, const Op& op, int lane, std::uint32_t bytes) {
   if (op.imm & kIgnoreSource) {
     const bool set = (warp.predicate(op.c) >> lane & 1) != 0;
@@ -57,7 +57,8 @@ void perform(const Copy& copy) {
   std::memcpy(copy.to, bytes, kBytes);
 }
 
-/// A full warp, performed at once and unchecked: true if all its lanes were in bounds, with whole sources or none.
+/// The path for a full warp whose copies are performed at once and unchecked. True if all lanes were in bounds, with
+/// whole sources or none.
 template <std::uint32_t kBytes>
 bool copy_warp(Warp& warp, const Op& op) {
   std::uint32_t to[32];
@@ -163,7 +164,7 @@ Step commit_group(Warp& warp, const Op&, LaneMask lanes) {
   return Step::kNext;
 }
 
-// Wait::value: the lanes that wait, above the number of groups that may be incomplete.
+// Wait::value: the waiting lanes, above the number of groups that may be incomplete.
 LaneMask waiting_lanes(const Wait& wait) { return static_cast<LaneMask>(wait.value >> 32); }
 std::uint32_t allowed_groups(const Wait& wait) { return static_cast<std::uint32_t>(wait.value); }
 
@@ -205,7 +206,7 @@ Step wait_all(Warp& warp, const Op&, LaneMask lanes) {
 }
 
 /// cp.async.mbarrier.arrive: an arrival by each lane once the copies that it has issued are performed. Without .noinc
-/// the phase expects that arrival from now on, so that nobody needs to count it at init.
+/// the current phase expects one more arrival, so init need not count it.
 Step arrive(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   for_each_lane(lanes, [&](int lane) {

@@ -21,22 +21,21 @@ namespace {
 // Op::list: the addresses of the box in shared memory, of the map and of the mbarrier, then the coordinates.
 constexpr std::size_t kBox = 0, kMap = kSlotsPerAddress, kMbarrier = 2 * kSlotsPerAddress,
                       kCoordinates = 3 * kSlotsPerAddress;
-constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: of the shared memory address of a tensor copy
+constexpr std::uint32_t kBoxAlignment = 128;  // PTX ISA: alignment of the shared memory address of a tensor copy
 
 // Op::imm of loads.
 enum LoadFlag : std::uint64_t { kPair = 1, kGather = 2 };
 constexpr int kGatheredRows = 4;  // tile::gather4 and ::scatter4: a column and four rows of a 2-dimensional tensor
 
-/// One copy, with all that its instruction says read: a box, or four boxes of one row each, one after another in shared
-/// memory.
+/// One copy with all its operands read: a box, or four boxes of one row each, one after another in shared memory.
 struct TensorCopy {
   TensorMapDescription map;
   int boxes = 1;
-  std::int32_t at[5] = {};  // of the box; of four, the column alone
+  std::int32_t at[5] = {};  // of the box; for four rows, only the column
   std::int32_t rows[kGatheredRows] = {};
 
   std::uint32_t bytes() const { return static_cast<std::uint32_t>(boxes) * map.box_bytes(); }
-  /// From one box to the next in shared memory, and what of it a copy may touch.
+  /// Bytes from one box to the next in shared memory, and the bytes of a box that a copy may touch.
   std::uint32_t step() const { return map.pitch_bytes() * map.num_rows(); }
   std::uint32_t extent() const { return static_cast<std::uint32_t>(boxes) * step(); }
   /// Calls `visit(coordinates, offset)` for each box.
@@ -75,21 +74,22 @@ TensorCopy read_copy(Warp& warp, const Op& op, int lane, bool gather = false) {
   return copy;
 }
 
-/// What an H100 stops at with "illegal instruction": an innermost coordinate that is no multiple of 16 bytes, and for
-/// stores a negative one in any dimension. Boxes may hang over the far edges, and loads over the near ones. (Measured:
-/// the PTX ISA does not say.)
+/// Checks coordinates at which an H100 stops with "illegal instruction": an innermost coordinate that is no multiple of
+/// 16 bytes, and for stores a negative coordinate in any dimension. Boxes may extend past the far edges, and boxes of
+/// loads past the near ones. (Measured; the PTX ISA does not say so.)
 void check_coordinates(const TensorCopy& copy, Access access) {
   const std::int64_t first = static_cast<std::int64_t>(copy.at[0]) * bytes_of(copy.map.element);
   if (first % 16 != 0)
     throw Fault(fmt::format("a box from element {} of a row, byte {}: not a multiple of 16", copy.at[0], first));
-  // Of four rows, those that are not in the tensor are skipped.
+  // With four rows, rows outside the tensor are skipped.
   for (std::uint32_t d = 0; access == Access::kWrite && d < static_cast<std::uint32_t>(copy.map.rank); ++d)
     if (copy.at[d] < 0)
       throw Fault(
           fmt::format("a store at coordinate {} of dimension {}: it has to begin inside the tensor", copy.at[d], d));
 }
 
-/// Throws Fault unless all that the box covers of the tensor is in one allocation; tells the checker of each row.
+/// Throws Fault unless the part of the tensor that the box covers lies in one allocation. Tells the checker about each
+/// row.
 void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
   check_coordinates(copy, access);
   std::uint64_t low = ~std::uint64_t{0}, high = 0;
@@ -112,7 +112,7 @@ void check_tensor(Warp& warp, int lane, const TensorCopy& copy, Access access) {
     throw Fault(memory.describe(low, high - low), HazardKind::kOutOfBounds);
 }
 
-/// What a box may touch of shared memory: a swizzle keeps to blocks of 128 bytes.
+/// The bytes of shared memory that a box may touch: a swizzle stays within blocks of 128 bytes.
 std::uint32_t reach(const TensorCopy& copy) {
   const std::uint32_t bytes = copy.extent();
   return copy.map.swizzle == Swizzle::kNone ? bytes : (bytes + kBoxAlignment - 1) / kBoxAlignment * kBoxAlignment;
@@ -130,7 +130,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
     check_tensor(warp, lane, copy, Access::kRead);
     const std::uint32_t to = place.to.offset, mbarrier = place.mbarrier.offset;
     const auto load = [&](Cta& cta) {
-      // Of a pair, the CTA whose rank is as even or odd as that of the mbarrier's address.
+      // In a pair: the CTA whose rank has the same lowest bit as the rank in the mbarrier's address.
       Cta& signalled =
           pair && ((cta.rank ^ place.mbarrier.cta->rank) & 1) != 0 ? peer_cta(cta, "cp.async.bulk.tensor") : cta;
       check_signalled_write(warp, lane, cta, to, mbarrier, copy.extent(), &signalled);
@@ -154,7 +154,7 @@ Step run_load(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-/// A store; a reduction if Op::imm has the name of one.
+/// A store, or a reduction if Op::imm names one.
 template <bool kGathers>
 Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
@@ -197,7 +197,7 @@ Step run_store(Warp& warp, const Op& op, LaneMask lanes) {
 
 Step run_prefetch(Warp&, const Op&, LaneMask) { return Step::kNext; }
 
-/// [map, {c0, c1, …}] as the operand `tensor`; `box` and `mbarrier` are operands too, or -1.
+/// Decodes [map, {c0, c1, …}], the operand `tensor`. `box` and `mbarrier` are operands too, or -1.
 void decode_copy(Decoder& decoder, Op& op, int tensor, int box, int mbarrier) {
   const bool gather = decoder.has("tile::gather4") || decoder.has("tile::scatter4");
   const auto rank = gather ? 1 + kGatheredRows : static_cast<std::size_t>(decoder.choice(0).front() - '0');

@@ -1,13 +1,12 @@
 /// ldmatrix, stmatrix, movmatrix (PTX ISA "Warp-level matrix load", "… store", "… transpose"): 8x8 matrices of 16-bit
 /// elements between shared memory and a warp's registers.
 ///
-/// Row r of a matrix is 16 bytes of shared memory; lane 8i + r supplies the address of row r of matrix i. In registers
-/// lane 4r + t holds elements 2t and 2t + 1 of row r. As a register is an array over lanes, its 128 bytes *are* the
-/// matrix, row by row: moving one is eight copies of 16 bytes, and `.trans` is a transpose in place.
+/// Row r of a matrix is 16 bytes of shared memory; lane 8i + r supplies the address of row r of matrix i. In registers,
+/// lane 4r + t holds elements 2t and 2t + 1 of row r. A register is an array over lanes, so its 128 bytes *are* the
+/// matrix, row by row. Moving a matrix is eight copies of 16 bytes, and `.trans` is a transpose in place.
 ///
-/// For the checker each row is one access by the lane that supplies its address, although other lanes hold the values:
-/// an aligned instruction cannot run unless the lanes have met, so that the difference cannot hide a race between
-/// warps.
+/// For the checker each row is one access by the lane that supplies its address, although other lanes hold the values.
+/// This cannot hide a race between warps, because an aligned instruction runs only once its lanes have met.
 #include <cstring>
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
@@ -56,7 +55,7 @@ void find_rows(Warp& warp, const Op& op, Access access, std::byte* (&rows)[kCoun
   }
 }
 
-/// The rows of the matrix that a register holds.
+/// The rows of the matrix that one register holds.
 void rows_of_register(std::byte* matrix, const std::byte* (&rows)[kRows]) {
   for (int r = 0; r < kRows; ++r) rows[r] = matrix + r * kRowBytes;
 }
@@ -65,7 +64,7 @@ template <int kCount, bool kTranspose>
 Step ldmatrix(Warp& warp, const Op& op, LaneMask lanes) {
   require_whole_warp("ldmatrix", lanes);
   std::byte* rows[kCount][kRows];
-  find_rows<kCount>(warp, op, Access::kRead, rows);  // all of them first: a destination may be the address register
+  find_rows<kCount>(warp, op, Access::kRead, rows);  // all rows first: a destination may be the address register
   for (int i = 0; i < kCount; ++i) {
     auto* matrix = warp.lanes<std::byte>(op.list[i]);
     if constexpr (kTranspose) {
@@ -106,7 +105,7 @@ Step movmatrix(Warp& warp, const Op& op, LaneMask lanes) {
   return Step::kNext;
 }
 
-// Choices of both patterns: 0 count, 1 trans, 2 state space.
+// The choices of both patterns: 0 count, 1 trans, 2 state space.
 template <template <int, bool> class Handlers>
 Handler handler_of(const Decoder& decoder) {
   const bool transpose = decoder.has("trans");

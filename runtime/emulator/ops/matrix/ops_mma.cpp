@@ -1,9 +1,8 @@
 /// mma.sync (PTX ISA "Warp-level matrix multiply-accumulate"): D = A * B + C by one warp, with fragments in registers.
 ///
-/// mma_block.h says how fragments lie in registers, and does the arithmetic; here are the instruction's forms. One
-/// handler serves all types but f64: op.imm holds a Plan, which names the functions to unpack and to store with.
-/// op.list holds the registers of D, op.list2 those of A, B and C, one after the other. int4, b1 and sparse forms have
-/// no row.
+/// mma_block.h says how fragments lie in registers, and does the arithmetic. This file has the instruction's forms. One
+/// handler serves all types except f64: op.imm holds a Plan, which names the functions that unpack and store. op.list
+/// holds the registers of D, op.list2 those of A, B and C, one after the other. int4, b1 and sparse forms have no row.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -33,12 +32,12 @@ constexpr std::pair<std::string_view, Type> kTypeNames[] = {
 /// Bytes along k of one fragment register's row, and bits of an element, by Type.
 constexpr int kElementBits[kNumTypes] = {16, 16, 32, 8, 8, 8, 8, 32, 32, 64};
 
-/// What the handler must know; fits in op.imm.
+/// What the handler needs; it fits into op.imm.
 struct Plan {
   Type a = kF16, b = kF16, accumulator = kF32;
   std::uint8_t halves = 2;        // of 8 rows
-  std::uint8_t chunks = 1;        // of k, one register each
-  std::uint8_t row_elements = 8;  // along k, in one of them
+  std::uint8_t chunks = 1;        // chunks of k, one register each
+  std::uint8_t row_elements = 8;  // elements along k in one chunk
   bool saturate = false;
   int accumulator_registers() const { return accumulator == kF16 ? halves : 2 * halves; }
   std::uint64_t operations() const { return std::uint64_t{2} * 8 * kMmaColumns * halves * chunks * row_elements; }
@@ -102,7 +101,7 @@ Step mma_f64(Warp& warp, const Op& op, LaneMask lanes) {
   const Plan plan = plan_of(op);
   const Fragments fragments(warp, op, plan);
   warp.cta->cluster->mma_operations += plan.operations();
-  double results[2 * kMaxMmaRows / 8][32];  // all before any is stored: D may be the registers of A or B
+  double results[2 * kMaxMmaRows / 8][32];  // all results first: D may share the registers of A or B
   for (int half = 0; half < plan.halves; ++half)
     for (int odd = 0; odd < 2; ++odd) {
       double* result = results[2 * half + odd];

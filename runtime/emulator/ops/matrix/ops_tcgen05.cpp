@@ -1,4 +1,4 @@
-/// tcgen05: who has which columns of tensor memory (alloc, dealloc, relinquish_alloc_permit), what says that operations
+/// tcgen05: allocation of tensor-memory columns (alloc, dealloc, relinquish_alloc_permit), the signal that operations
 /// are done (commit), and fences (PTX ISA "TensorCore 5th Generation Family Instructions").
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ enum Flag : std::uint64_t { kPair = 1, kGenericAddress = 2, kMulticast = 4 };
 
 constexpr std::uint32_t kLeastColumns = 32;
 
-/// A value that all lanes must agree on.
+/// A value in which all lanes must agree.
 std::uint32_t uniform(const Warp& warp, Slot slot, const char* what) {
   const auto* values = warp.lanes<std::uint32_t>(slot);
   for (int lane = 1; lane < 32; ++lane)
@@ -51,7 +51,8 @@ SharedPlace shared_operand(Warp& warp, const Op& op, int lane, std::uint32_t byt
 
 // ---------------------------------------------------------------------------------------------- allocation
 
-/// The first column for a request of `cta`, if it can be granted now: free, and for a pair asked for by both.
+/// The first column for a request of `cta`, if the request can be granted now: the columns are free, and for a pair
+/// both CTAs have asked.
 std::optional<std::uint32_t> grantable(Cta& cta, std::uint32_t columns, bool pair) {
   TensorMemory& own = tensor_memory(cta);
   if (!pair) return own.find_free(columns, nullptr);
@@ -143,7 +144,8 @@ Step run_relinquish(Warp& warp, const Op& op, LaneMask lanes) {
 
 // ---------------------------------------------------------------------------------------------- commit and fences
 
-/// All tcgen05 instructions of a kernel are of one cta_group: a commit of the other follows nothing that was issued.
+/// All tcgen05 instructions of a kernel must have one cta_group: a commit with the other cta_group follows no issued
+/// operation.
 void check_group(Cta& cta, int group) {
   for (const TensorMemory::Allocation& allocation : tensor_memory(cta).allocations())
     if (allocation.cta_group != group)
@@ -151,7 +153,7 @@ void check_group(Cta& cta, int group) {
                               group, allocation.cta_group));
 }
 
-/// An arrival that follows all tcgen05.mma, .cp and .shift that the lane has issued: the last of their chain.
+/// An arrival after all tcgen05.mma, .cp and .shift that the lane has issued. It is the last of their chain.
 Step run_commit(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   check_group(*warp.cta, op.imm & kPair ? 2 : 1);
@@ -161,7 +163,7 @@ Step run_commit(Warp& warp, const Op& op, LaneMask lanes) {
     if (hazards) hazards->tensor_commit(warp, lane);
     if (op.imm & kPair) peer_cta(*warp.cta, "tcgen05.commit");
     const auto arrive = [&](Cta& cta) {
-      mbarrier_state(cta, at.offset);  // there must be one
+      mbarrier_state(cta, at.offset);  // throws if there is no mbarrier
       if (hazards) hazards->tensor_commit_arrives(warp, lane, cta, at.offset);
       if (cluster.timeline) cluster.timeline->arrive(warp, mbarrier_at(cta, at.offset));
       cluster.async.issue(tensor_chain(warp, lane), [&cta, offset = at.offset] { mbarrier_arrive_async(cta, offset); });

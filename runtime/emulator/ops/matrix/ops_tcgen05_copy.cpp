@@ -1,5 +1,5 @@
 /// tcgen05.cp, from shared memory into tensor memory, and tcgen05.shift (PTX ISA "Tensor Memory Data Movement
-/// Instructions"). One thread issues them; with cta_group::2 each CTA of the pair does the same with memory of its own.
+/// Instructions"). One thread issues them. With cta_group::2, each CTA of the pair does the same with its own memory.
 #include <fmt/format.h>
 
 #include <bit>
@@ -24,10 +24,10 @@ enum class Spread : std::uint8_t {
 };
 enum class Unpack : std::uint8_t { kNone, kB4, kB6 };
 
-/// What an opcode says; travels in Op::imm.
+/// What an opcode says; Op::imm carries it.
 struct Copy {
   std::uint8_t rows = 128;
-  std::uint8_t units = 1;  // of 16 bytes, in each row
+  std::uint8_t units = 1;  // units of 16 bytes, per row
   Spread spread = Spread::kRows;
   Unpack unpack = Unpack::kNone;
   std::uint8_t pair = 0;
@@ -39,7 +39,7 @@ struct Copy {
 };
 static_assert(sizeof(Copy) == sizeof(std::uint64_t));
 
-/// Calls `visit(row, lane)` for each lane that a row goes to.
+/// Calls `visit(row, lane)` for each lane into which a row is copied.
 template <class Visit>
 void visit_lanes(const Copy& copy, Visit&& visit) {
   for (std::uint32_t row = 0; row < copy.rows; ++row) switch (copy.spread) {
@@ -61,8 +61,8 @@ void visit_lanes(const Copy& copy, Visit&& visit) {
     }
 }
 
-/// 16 elements of 4 bits (in the first 8 bytes of a unit) or 6 bits (in the first 12) become 16 bytes: bits 5-2 and 5-0
-/// of each, where tcgen05.mma looks for them.
+/// 16 elements of 4 bits (in the first 8 bytes of a unit) or 6 bits (in the first 12) become 16 bytes. An element takes
+/// bits 5-2 or 5-0 of its byte, where tcgen05.mma reads it.
 void unpack_unit(Unpack unpack, std::byte* unit) {
   if (unpack == Unpack::kNone) return;
   std::uint8_t from[17] = {}, to[16];
@@ -77,7 +77,7 @@ void unpack_unit(Unpack unpack, std::byte* unit) {
   std::memcpy(unit, to, 16);
 }
 
-/// The lanes from which the first row goes; the base lane of an address is added to every one.
+/// The block of tensor memory that the copy covers.
 TensorBlock block_of(const Copy& copy, const TensorAddress& at) {
   const std::uint32_t lanes = copy.spread == Spread::kQuarter ? 3 * 32 + 1 : kTensorLanes;
   return {at.lane, lanes, at.column, copy.columns()};
@@ -95,7 +95,7 @@ void perform_copy(Cta& cta, const Copy& copy, const TensorUnits& units, const Te
   });
 }
 
-/// Calls `body(cta)` for the CTA of the warp, and for its peer if the instruction is of a pair.
+/// Calls `body(cta)` for the warp's CTA, and for its peer if the instruction is for a pair.
 template <class Body>
 void for_each_of_group(Warp& warp, bool pair, const char* instruction, Body&& body) {
   body(*warp.cta);
@@ -115,7 +115,9 @@ Step run_copy(Warp& warp, const Op& op, LaneMask lanes) {
       if (Hazards* hazards = cluster.hazards) {
         const AsyncAgent agent = hazards->of_group(warp, AsyncGroup::kTensor);
         visit_unit_pieces(units, [&](std::uint32_t offset, std::uint32_t bytes) {
-          if (offset < kSharedBase || offset + bytes > cta.shared.size()) return;  // a fault when it is performed
+          if (offset < kSharedBase || offset + bytes > cta.shared.size())
+            return;  // becomes a fault when the copy is
+                     // performed
           hazards->access_async(warp, lane, Access::kRead, Proxy::kAsync, agent, cta, offset, bytes);
         });
         const auto writes = [&](std::uint32_t first, std::uint32_t count) {
@@ -139,7 +141,8 @@ Step run_copy(Warp& warp, const Op& op, LaneMask lanes) {
 
 constexpr std::uint32_t kShiftColumns = 8;  // 32 bytes
 
-/// Lanes l to l + 30 take what the lane after them holds; the last of the 32 stays, for a tcgen05.cp.4x256b to fill.
+/// Lanes l to l + 30 take the value of the next lane. The last of the 32 lanes keeps its value, so that a
+/// tcgen05.cp.4x256b can fill it.
 Step run_shift(Warp& warp, const Op& op, LaneMask lanes) {
   Cluster& cluster = *warp.cta->cluster;
   const bool pair = op.imm != 0;
@@ -221,7 +224,7 @@ std::span<const Form> tcgen05_copy_forms() {
        decode_copy},
       {"tcgen05.cp.(cta_group::1|cta_group::2).(32x128b).(warpx4)", decode_copy},
       {"tcgen05.cp.(cta_group::1|cta_group::2).(32x128b).(warpx4).b8x16.(b4x16_p64|b6x16_p32)", decode_copy},
-      // The order in which some compilers write it.
+      // Some compilers write the modifiers in this order.
       {"tcgen05.cp.(cta_group::1|cta_group::2).(warpx4).(32x128b)", decode_copy},
       {"tcgen05.cp.(cta_group::1|cta_group::2).(warpx2::02_13|warpx2::01_23).(64x128b)", decode_copy},
       {"tcgen05.shift.(cta_group::1|cta_group::2).down", decode_shift},

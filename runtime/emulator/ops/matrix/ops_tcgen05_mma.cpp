@@ -1,4 +1,4 @@
-/// tcgen05.mma: decoding, and what the thread that comes to one does. The multiplication is tcgen05_mma.cpp's.
+/// tcgen05.mma: decoding, and the work of the thread that executes it. tcgen05_mma.cpp multiplies.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace kernelwright::emulator {
 
-/// What the collector buffers hold, as the program's .collector qualifiers say: A, and the four of B. They only give
-/// permission to reuse an operand, so that nothing is kept but which operand it was.
+/// The operands in the collector buffers, as the program's .collector qualifiers say: A, and the four of B. The
+/// qualifiers only permit the hardware to reuse an operand, so only the operand's identity is kept.
 struct TensorCollectors {
   using Operand = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::uint8_t>;  // where, idesc, size, form
   std::optional<Operand> a, b[4];
@@ -25,7 +25,7 @@ struct TensorCollectors {
 
 namespace {
 
-/// Places in Op::list: slots, and the offsets of addresses.
+/// Positions in Op::list: slots, and the offsets of addresses.
 enum ListPlace : std::size_t {
   kD,
   kDOffset,
@@ -55,12 +55,12 @@ void check_zero_columns(const Warp& warp, const Op& op, int lane) {
                     bits));
 }
 
-/// Checks and follows the .collector qualifier: `use` needs a `fill` of the same operand before it.
+/// Checks the .collector qualifier and updates the buffer: `use` needs a `fill` of the same operand before it.
 void follow_collector(Cta& cta, const Tcgen05Mma& mma, std::uint64_t a, std::uint64_t b, std::uint32_t idesc) {
   if (!cta.collectors) cta.collectors = std::make_shared<TensorCollectors>();
   const bool of_b = mma.form.has(Tcgen05Form::kWeightStationary);
   auto& buffer = of_b ? cta.collectors->b[mma.form.collector_buffer] : cta.collectors->a;
-  // Types, majorness, negation, and the size that concerns the operand.
+  // Types, majorness, negation, and the size that belongs to the operand.
   constexpr std::uint32_t kOfA = 7u << 7 | 1u << 13 | 1u << 15, kOfB = 7u << 10 | 1u << 14 | 1u << 16;
   const TensorCollectors::Operand operand{of_b ? b : a, idesc & (of_b ? kOfB : kOfA), of_b ? mma.shape.n : mma.shape.m,
                                           static_cast<std::uint8_t>(mma.form.flags & Tcgen05Form::kATensor)};
@@ -83,7 +83,9 @@ void check(Warp& warp, int lane, const Tcgen05Mma& mma, Hazards& hazards) {
   for (std::uint32_t i = 0; i < mma.num_ctas; ++i) {
     Cta& cta = *mma.ctas[i];
     const auto read_shared = [&](std::uint32_t offset, std::uint32_t bytes) {
-      if (offset < kSharedBase || offset + bytes > cta.shared.size()) return;  // a fault when it is performed
+      if (offset < kSharedBase || offset + bytes > cta.shared.size())
+        return;  // becomes a fault when the operation is
+                 // performed
       hazards.access_async(warp, lane, Access::kRead, Proxy::kAsync, agent, cta, offset, bytes);
     };
     const auto read = [&](const TensorBlock& block) {
@@ -94,7 +96,7 @@ void check(Warp& warp, int lane, const Tcgen05Mma& mma, Hazards& hazards) {
     mma.visit_a(read);
     mma.visit_scales(read);
     mma.visit_d([&](TensorBlock block) {
-      // Runs of lanes that disable-output-lane leaves.
+      // Runs of lanes that disable-output-lane leaves enabled.
       const std::uint32_t end = block.lane + block.lanes;
       for (std::uint32_t lane_begin = block.lane; lane_begin < end;) {
         std::uint32_t lane_end = lane_begin;
@@ -130,7 +132,7 @@ void issue(Warp& warp, const Op& op, int lane) {
   } else {
     a = warp.lanes<std::uint64_t>(op.list[kA])[lane];
     mma.a_shared = decode_tensor_descriptor(a, "A", sm103);
-    static_cast<void>(mma.a_units());  // throws if the swizzle does not go with the elements
+    static_cast<void>(mma.a_units());  // throws if the swizzle does not fit the elements
   }
   const std::uint64_t b = warp.lanes<std::uint64_t>(op.list[kB])[lane];
   mma.b_shared = decode_tensor_descriptor(b, "B", sm103);
@@ -227,7 +229,7 @@ std::span<Slot> decode_common(Decoder& decoder, Op& op, Tcgen05Form& form) {
     address(5, kScaleB);
   }
   op.list = list.data();
-  op.list_size = 0;  // it holds offsets too: nobody else may take it for registers
+  op.list_size = 0;  // the list holds offsets too: no other code may take it for registers
   op.run = run_mma;
   return list;
 }
@@ -309,7 +311,7 @@ std::string collectors_of_b() {
 }  // namespace
 
 std::span<const Form> tcgen05_mma_forms() {
-  // Never destroyed, as the decoder's table, which points to them.
+  // Never destroyed, because the decoder's table, which points to it, is not destroyed either.
   static const std::string& kCollectors = *new std::string(collectors_of_b());
   static const std::string& kWeights =
       *new std::string("tcgen05.mma.ws.cta_group::1." KERNELWRIGHT_PLAIN "." + kCollectors);

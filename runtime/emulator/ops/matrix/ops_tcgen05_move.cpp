@@ -1,8 +1,8 @@
 /// tcgen05.ld, .st and their waits: between tensor memory and the registers of a warp (PTX ISA "Tensor Memory Data
-/// Movement Instructions"). Which register of which lane is which cell: see visit_cells().
+/// Movement Instructions"). visit_cells() says which register of which lane is which cell.
 ///
-/// Both are asynchronous: a load writes its registers, and a store its cells, at some time until the wait. A store has
-/// taken its registers when it is issued.
+/// Both are asynchronous: a load writes its registers, and a store its cells, at some time before the wait ends. A
+/// store reads its registers when it is issued.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,14 +23,15 @@ namespace {
 
 enum class Shape : std::uint8_t { k32x32b, k16x32bx2, k16x64b, k16x128b, k16x256b };
 constexpr std::string_view kShapes[] = {"32x32b", "16x32bx2", "16x64b", "16x128b", "16x256b"};
-constexpr std::uint32_t kRegistersEach[] = {1, 1, 1, 2, 4};  // by shape, of a lane, for .x1
-constexpr std::uint32_t kColumnsEach[] = {1, 1, 2, 4, 8};    // cells of a tensor-memory lane (of each half), for .x1
+constexpr std::uint32_t kRegistersEach[] = {1, 1, 1, 2, 4};  // registers of a lane, by shape, for .x1
+constexpr std::uint32_t kColumnsEach[] = {1, 1, 2, 4, 8};    // cells of a tensor-memory lane (in each half), by shape,
+                                                             // for .x1
 
-/// What an opcode and its constants say; travels in Op::imm.
+/// What an opcode and its constants say; Op::imm carries it.
 struct Move {
   enum Flag : std::uint8_t {
-    kPacked = 1,  // .pack::16b, .unpack::16b: a register is the low halves of two cells side by side
-    kMax = 2,     // ld.red; else min
+    kPacked = 1,  // .pack::16b, .unpack::16b: a register holds the low halves of two neighbouring cells
+    kMax = 2,     // ld.red with max; without it min
     kAbsolute = 4,
     kNan = 8,
   };
@@ -39,19 +40,19 @@ struct Move {
   std::uint8_t num = 1;
   std::uint8_t flags = 0;
   Reduce reduce = Reduce::kNone;
-  std::uint32_t half_offset = 0;  // columns from the first half to the second of .16x32bx2
+  std::uint32_t half_offset = 0;  // columns from the first half to the second half of .16x32bx2
 
   bool has(Flag flag) const { return (flags & flag) != 0; }
   std::uint32_t registers() const { return kRegistersEach[static_cast<int>(shape)] * num; }
-  std::uint32_t width() const { return has(kPacked) ? 2 : 1; }  // cells of a register
+  std::uint32_t width() const { return has(kPacked) ? 2 : 1; }  // cells that one register holds
   std::uint32_t columns() const { return kColumnsEach[static_cast<int>(shape)] * num * width(); }
   static Move of(std::uint64_t imm) { return std::bit_cast<Move>(imm); }
   std::uint64_t imm() const { return std::bit_cast<std::uint64_t>(*this); }
 };
 static_assert(sizeof(Move) == sizeof(std::uint64_t));
 
-/// Calls `visit(lane, i, row, column)` for register i of each lane of the warp: which lane and column of the block it
-/// is. PTX ISA, the figures "Matrix Fragment for shape …"; columns count registers, before .pack::16b.
+/// Calls `visit(lane, i, row, column)` for register i of each lane of the warp, with its lane and column in the block.
+/// PTX ISA, the figures "Matrix Fragment for shape …"; columns count registers, before .pack::16b.
 template <class Visit>
 void visit_cells(const Move& move, Visit&& visit) {
   const std::uint32_t registers = move.registers();
@@ -80,10 +81,10 @@ void visit_cells(const Move& move, Visit&& visit) {
   }
 }
 
-/// Where a warp's instruction works, checked.
+/// The checked place on which a warp's instruction works.
 struct MovePlace {
   TensorMemory* memory = nullptr;
-  TensorBlock blocks[2];  // the second is .16x32bx2's
+  TensorBlock blocks[2];  // the second block is for .16x32bx2
   int count = 1;
   std::uint32_t* cell(const Move& move, std::uint32_t lane, std::uint32_t row, std::uint32_t column) const {
     const TensorBlock& block = blocks[count == 2 && lane >= 16 ? 1 : 0];
@@ -108,7 +109,7 @@ MovePlace place_of(Warp& warp, const Op& op, const Move& move, Access access, As
     throw Fault(fmt::format("{}.{} from lane {} of tensor memory; it begins at a multiple of {} below {}", instruction,
                             kShapes[static_cast<int>(move.shape)], at.lane, lanes, kTensorLanes),
                 HazardKind::kTensorMemory);
-  // The hardware does not look at these two bits of the address: a warp gets its own lanes, whatever they say.
+  // The hardware ignores these two bits of the address: a warp always accesses its own lanes.
   if (hazards && at.lane / kTensorQuadrant != own)
     hazards->report(HazardKind::kTensorMemory, warp, kAllLanes,
                     fmt::format("{} names lane {} of tensor memory, and warp {} reaches lanes {} to {} only",
@@ -129,7 +130,7 @@ MovePlace place_of(Warp& warp, const Op& op, const Move& move, Access access, As
 
 // ---------------------------------------------------------------------------------------------- load
 
-/// min or max of two floats as PTX has them: -0 is less than +0, and a NaN loses unless .NaN.
+/// min or max of two floats by PTX's rules: -0 is less than +0, and a number wins over a NaN unless .NaN.
 float reduce_floats(float a, float b, bool max, bool nan) {
   if (std::isnan(a) || std::isnan(b)) {
     if (nan || (std::isnan(a) && std::isnan(b))) return std::bit_cast<float>(0x7fffffffu);
@@ -261,8 +262,8 @@ Step run_wait(Warp& warp, const Op&, LaneMask lanes) {
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-/// Choices: the shape, .xN. Operands: the registers at `registers`, the address at `address`, then for .16x32bx2 the
-/// offset of the second half: before the registers of a store, and last of a load.
+/// Choices: the shape, .xN. Operands: the registers at `registers`, the address at `address`. .16x32bx2 also has the
+/// offset of the second half: before the registers of a store, and as the last operand of a load.
 void decode_move(Decoder& decoder, Op& op, Move& move, std::size_t registers, std::size_t address, bool is_load) {
   decoder.require_tensor_memory();
   move.shape =
@@ -294,7 +295,7 @@ void decode_load(Decoder& decoder, Op& op) {
   op.run = run_load;
 }
 
-/// d, the reduced value, the address. Choices: shape, .xN, operation, .abs, .NaN, type.
+/// Operands: d, the reduced value, the address. Choices: shape, .xN, operation, .abs, .NaN, type.
 void decode_load_reduce(Decoder& decoder, Op& op) {
   Move move;
   if (decoder.has("max")) move.flags |= Move::kMax;

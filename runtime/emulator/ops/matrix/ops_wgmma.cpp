@@ -1,4 +1,4 @@
-/// wgmma: decoding, and what each of the four warps does when it comes to one. The multiplication is warpgroup.cpp's.
+/// wgmma: decoding, and the work of each of the four warps that execute it. warpgroup.cpp multiplies.
 #include <fmt/format.h>
 
 #include <span>
@@ -21,7 +21,7 @@ void require_all_lanes(const Warp& warp, LaneMask lanes) {
                 HazardKind::kDivergence);
 }
 
-/// A value that all lanes must agree on.
+/// A value in which all lanes must agree.
 std::uint64_t uniform(const Warp& warp, Slot slot, const char* what) {
   const auto* value = warp.lanes<std::uint64_t>(slot);
   for (int lane = 1; lane < 32; ++lane)
@@ -40,15 +40,17 @@ bool reads_d(const Warp& warp, const Op& op, WgmmaShape shape) {
   return (mask != 0) != shape.has(WgmmaShape::kScaleValue);
 }
 
-/// Tells the checker. Each warp answers for its own rows of A and a quarter of B: a stage is written as a whole, so
-/// that a warp which has not waited for it is found all the same.
+/// Tells the checker. Each warp accounts for its own rows of A and a quarter of B. A stage is written as a whole, so
+/// the checker still finds a warp that has not waited for it.
 void check(Warp& warp, const Op& op, WgmmaShape shape, const WgmmaOperands& operands, Hazards& hazards) {
   const AsyncAgent agent = hazards.of_group(warp, AsyncGroup::kWgmma);
   const std::uint32_t part = warp.index % 4;
   const auto read = [&](std::uint64_t descriptor, bool mn_major, std::uint32_t size) {
     const OperandUnits units(decode_matrix_descriptor(descriptor), mn_major, size);
     visit_unit_pieces(units, part, 4, [&](std::uint32_t offset, std::uint32_t bytes) {
-      if (offset < kSharedBase || offset + bytes > warp.cta->shared.size()) return;  // a fault when it is performed
+      if (offset < kSharedBase || offset + bytes > warp.cta->shared.size())
+        return;  // becomes a fault when the
+                 // operation is performed
       hazards.access_async(warp, 0, Access::kRead, Proxy::kAsync, agent, *warp.cta, offset, bytes);
     });
   };
@@ -133,8 +135,8 @@ void decode_scale_d(Decoder& decoder, Op& op, WgmmaShape& shape) {
   op.c = decoder.source(kOperand, RegisterClass::kPredicate);
 }
 
-/// d, a, b, scale-d; then, but for integers, imm-scale-a and -b; then, for 16-bit types, imm-trans-a (if A is in shared
-/// memory) and imm-trans-b. Choices: the shape, D's type, A's and B's types, .satfinite.
+/// d, a, b, scale-d; then, except for integers, imm-scale-a and -b; then, for 16-bit types, imm-trans-a (if A is in
+/// shared memory) and imm-trans-b. Choices: the shape, D's type, A's and B's types, .satfinite.
 void decode_mma(Decoder& decoder, Op& op) {
   WgmmaShape shape;
   const std::string_view text = decoder.choice(0);  // m64n128k16
@@ -214,7 +216,7 @@ std::string shapes(int depth, bool integers) {
 }  // namespace
 
 std::span<const Form> wgmma_forms() {
-  // Never destroyed, as the decoder's table, which points to them.
+  // Never destroyed, because the decoder's table, which points to it, is not destroyed either.
   static const std::string& kMma = *new std::string("wgmma.mma_async.sync.aligned.");
   static const std::string& kSparse = *new std::string("wgmma.mma_async.sp.sync.aligned.");
   static const std::string& kHalf = *new std::string(kMma + shapes(16, false) + ".(f16|f32).(f16|bf16).(f16|bf16)");

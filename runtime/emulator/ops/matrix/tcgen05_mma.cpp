@@ -26,7 +26,7 @@ struct alignas(64) Workspace {
   float values[kMaxTensorColumns * kMaxTensorDepth];
   float a[kMaxTensorRows * kMaxTensorDepth];                          // [row or lane][k]
   float b[kMaxTensorDepth * kMaxTensorColumns];                       // [k][n]
-  float tile[kMaxTensorRows * kMaxTensorColumns];                     // [lane][n], where D cannot be summed in place
+  float tile[kMaxTensorRows * kMaxTensorColumns];                     // [lane][n], if D cannot be summed in place
   float scale_a[6 * kMaxTensorRows], scale_b[6 * kMaxTensorColumns];  // [block][row], [block][n]
 };
 
@@ -35,7 +35,7 @@ void negate_if(bool negate, float* values, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) values[i] = -values[i];
 }
 
-/// B, of all CTAs, into `space.b`.
+/// Loads B, from all CTAs, into `space.b`.
 void load_b(const Tcgen05Mma& mma, Workspace& space) {
   const Tcgen05Shape& shape = mma.shape;
   const std::uint32_t columns = mma.columns_per_cta(), k = shape.k;
@@ -52,7 +52,7 @@ void load_b(const Tcgen05Mma& mma, Workspace& space) {
   negate_if(shape.negate_b, space.b, std::size_t{k} * shape.n);
 }
 
-/// A of one CTA into `space.a`: by row from shared memory, by lane from tensor memory.
+/// Loads A of one CTA into `space.a`: by row from shared memory, by lane from tensor memory.
 void load_a(const Tcgen05Mma& mma, Cta& cta, Workspace& space) {
   const Tcgen05Shape& shape = mma.shape;
   const std::uint32_t k = shape.k;
@@ -77,12 +77,12 @@ void load_a(const Tcgen05Mma& mma, Cta& cta, Workspace& space) {
   negate_if(shape.negate_a, space.a, std::size_t{rows} * k);
 }
 
-/// The scales of `size` rows of A or columns of B, as [block][size]. The four quarters must agree.
+/// The scales of `size` rows of A or columns of B, as [block][size]. The copies in the four lane quarters must agree.
 void load_scales(const Tcgen05Mma& mma, Cta& cta, std::uint32_t column, std::uint32_t id, std::uint32_t size,
                  const char* operand, float* out) {
   const TensorMemory& memory = tensor_memory(cta);
-  // Scale j of row r is byte id + j of the cell in lane r % 32 and column r / 32; beyond the cell's four bytes, the
-  // next group of columns goes on.
+  // Scale j of row r is byte id + j of the cell in lane r % 32 and column r / 32. Past the cell's four bytes, it is in
+  // the next group of columns.
   const std::uint32_t group = Tcgen05Mma::scale_group(size);
   const bool bytes_are_e4m3 = mma.shape.scale_ue4m3;
   for (std::uint32_t block = 0; block < mma.num_scales(); ++block)
@@ -104,8 +104,8 @@ void load_scales(const Tcgen05Mma& mma, Cta& cta, std::uint32_t column, std::uin
     }
 }
 
-/// d += tile * scale * scales, in double: a product of scales may lie beyond the exponents of f32 though the result
-/// does not.
+/// d += tile * scale * scales, computed in double: a product of scales may lie beyond the exponents of f32 even if the
+/// result does not.
 KERNELWRIGHT_TARGET_CLONES void add_scaled(float* __restrict d, const float* __restrict tile, float scale,
                                            const float* __restrict scales, std::uint32_t count, bool accumulate) {
   const double row_scale = scale;
@@ -134,7 +134,7 @@ KERNELWRIGHT_TARGET_CLONES void add_integers(std::uint32_t* __restrict d, const 
   }
 }
 
-/// The rows of D in one CTA that are to be written, those of one fold.
+/// The rows of D in one CTA and one fold that are written.
 struct Rows {
   std::uint32_t* cells[kMaxTensorRows];
   float* d[kMaxTensorRows];
@@ -177,7 +177,7 @@ void multiply_fold(const Tcgen05Mma& mma, Rows& rows, std::uint32_t fold, Worksp
         for (std::uint32_t i = 0; i < rows.count; ++i)
           for (std::uint32_t n = 0; n < columns; ++n) rows.d[i][n] *= scale;
       return multiply_rows(product);
-    case TensorOutput::kF16:  // one to a cell, in its low half
+    case TensorOutput::kF16:  // one result per cell, in its low half
       if (mma.accumulate)
         for (std::uint32_t i = 0; i < rows.count; ++i)
           for (std::uint32_t n = 0; n < columns; ++n)

@@ -1,4 +1,4 @@
-/// One tcgen05.mma: what the issuing thread gave, where it reads and writes, and the multiplication itself.
+/// One tcgen05.mma: the operands of the issuing thread, where it reads and writes, and the multiplication itself.
 #pragma once
 
 #include <array>
@@ -15,21 +15,21 @@ struct Tcgen05Mma {
   Tcgen05Form form;
   Tcgen05Shape shape;
   Tcgen05Layout layout;
-  /// The CTAs that take part: one, or the pair in the order of their ranks (rows and columns are in that order).
+  /// The CTAs that take part: one, or the pair in the order of their ranks. Rows and columns are in the same order.
   std::array<Cta*, 2> ctas{};
   std::uint32_t num_ctas = 1;
-  TensorAddress d, a, scale_a, scale_b;  // `a` if A is in tensor memory
+  TensorAddress d, a, scale_a, scale_b;  // `a` is used if A is in tensor memory
   TensorDescriptor a_shared, b_shared;
   bool accumulate = false;
-  std::array<std::uint32_t, 8> disabled{};  // disable-output-lane, of one CTA after the other
+  std::array<std::uint32_t, 8> disabled{};  // disable-output-lane, for one CTA after the other
 
-  std::uint32_t k_cells() const { return shape.packed_4bit ? shape.k / 8 : 8; }  // of A, in a lane
+  std::uint32_t k_cells() const { return shape.packed_4bit ? shape.k / 8 : 8; }  // cells of A, per lane
   std::uint32_t num_scales() const { return form.block_scaled() ? shape.k / form.scale_block : 0; }
   /// Units of A and B in one CTA's shared memory.
   TensorUnits a_units() const;
   TensorUnits b_units() const;
-  std::uint32_t columns_per_cta() const { return shape.n / num_ctas; }       // of B, in one CTA's shared memory
-  std::uint32_t columns_per_fold() const { return shape.n / layout.folds; }  // of D, in a lane
+  std::uint32_t columns_per_cta() const { return shape.n / num_ctas; }       // columns of B in one CTA's shared memory
+  std::uint32_t columns_per_fold() const { return shape.n / layout.folds; }  // columns of D, per lane
   bool lane_disabled(std::uint32_t cta, std::uint32_t lane) const {
     return (disabled[cta * 4 + lane / 32] >> (lane % 32) & 1) != 0;
   }
@@ -49,7 +49,8 @@ struct Tcgen05Mma {
     visit_scales_of(scale_a, layout.rows, shape.scale_a_id, visit);
     visit_scales_of(scale_b, shape.n, shape.scale_b_id, visit);
   }
-  /// From a cell with four scales of a row of A, or column of B, to that with the next four; `size` rows or columns.
+  /// Columns from a cell with four scales of a row of A (or column of B) to the cell with its next four, for `size`
+  /// rows or columns.
   static std::uint32_t scale_group(std::uint32_t size) { return size <= 4 * kTensorQuadrant ? 4 : 8; }
 
  private:
@@ -75,8 +76,8 @@ struct Tcgen05Mma {
   }
 };
 
-/// Throws Fault for an operand whose place is not allowed: a lane that the layout does not begin at, columns that are
-/// not allocated in one of the CTAs.
+/// Throws Fault for an operand at a place that is not allowed: a lane at which the layout does not begin, or columns
+/// that are not allocated in one of the CTAs.
 void check_places(const Tcgen05Mma& mma);
 
 /// Reads the operands and updates D. Throws Fault for operands outside shared memory, and for scale factors that differ

@@ -33,11 +33,11 @@ KERNELWRIGHT_TARGET_CLONES_FLATTEN void tf32_to_f32(const std::uint32_t* from, s
   for (std::size_t i = 0; i < count; ++i) out[i] = std::bit_cast<float>(from[i] & 0xffffe000u);  // 10 mantissa bits
 }
 
-/// `count` elements of 4 or 6 bits that lie side by side, from the lowest bit of the first byte on.
+/// Reads `count` elements of 4 or 6 bits that lie side by side, from the lowest bit of the first byte on.
 void unpack_bits(const std::uint8_t* from, std::uint32_t count, std::uint32_t bits, const float* values, float* out) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t at = i * bits;
-    // An element of 6 bits may reach into the next byte, of 4 it never does.
+    // An element of 6 bits may reach into the next byte; an element of 4 bits never does.
     const std::uint32_t low = from[at / 8], high = at % 8 + bits > 8 ? from[at / 8 + 1] : 0u;
     out[i] = values[(low | high << 8) >> at % 8 & ((1u << bits) - 1)];
   }
@@ -49,7 +49,7 @@ const float* small_values(MatrixElement element) {
                                            : kE2m1Values.data();
 }
 
-/// Elements that take whole bytes.
+/// For elements that take whole bytes.
 void widen_bytes(const std::byte* from, std::size_t bytes, MatrixElement element, float* out) {
   const auto* octets = reinterpret_cast<const std::uint8_t*>(from);
   const auto* halves = reinterpret_cast<const std::uint16_t*>(from);
@@ -129,14 +129,14 @@ TensorUnits::TensorUnits(const TensorDescriptor& descriptor, MatrixElement eleme
   row_group_ = descriptor.stride;
   column_group_ = descriptor.leading;
   if (!mn_major) {
-    // K goes on within the atom: 32 bytes of it are within the swizzle's width, 48 may cross to the next atom.
+    // K continues within the atom: 32 bytes of K stay within the swizzle's width, 48 bytes may cross to the next atom.
     first_ = (start_ - base_) / kUnitBytes & atom_mask_;
     start_ -= first_ * kUnitBytes;
   }
 }
 
 void gather_units(const Cta& cta, const TensorUnits& operand, std::byte* out) {
-  const TensorUnits units = operand;  // its own: what is written to `out` cannot change it
+  const TensorUnits units = operand;  // a copy, so that writes to `out` cannot change it
   const std::size_t size = cta.shared.size();
   const std::byte* shared = cta.shared.data();
   const std::uint32_t rows = units.rows(), columns = units.columns();

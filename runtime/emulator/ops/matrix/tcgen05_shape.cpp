@@ -9,7 +9,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// One descriptor under examination: fields by their bits, refusals by their names.
+/// Reads one descriptor: fields by their bits, with the field's name in errors.
 class Reader {
  public:
   Reader(std::uint32_t bits, const Tcgen05Form& form) : bits_(bits), form_(form) {}
@@ -118,7 +118,7 @@ void decode_scaled(const Reader& reader, const Tcgen05Form& form, Tcgen05Shape& 
     if (!form.has(Tcgen05Form::kSm103)) reader.refuse(31, 1, "the K dimension", 1, "(K = 96) exists from sm_103a on");
     shape.k = 96;
   }
-  // With K = 64, two scales are half a cell and four are a whole one.
+  // With K = 64, two scales are half a cell, and four are a whole cell.
   const auto require = [&](int low, const char* name, std::uint32_t id) {
     if (shape.k == 64 && form.scale_block == 16 && id != 0)
       reader.refuse(low, 2, name, id, "must be 0 with four scales");
@@ -128,7 +128,7 @@ void decode_scaled(const Reader& reader, const Tcgen05Form& form, Tcgen05Shape& 
   require(4, "the scale factor id of B", shape.scale_b_id);
 }
 
-/// Throws unless the ISA's table of shapes has this one.
+/// Throws unless the ISA's table of shapes contains this shape.
 void check_shape(const Reader& reader, const Tcgen05Form& form, const Tcgen05Shape& shape) {
   const std::uint32_t m = shape.m, n = shape.n;
   if (form.has(Tcgen05Form::kWeightStationary)) {

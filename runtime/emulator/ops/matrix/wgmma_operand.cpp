@@ -23,8 +23,8 @@ std::uint32_t span_bytes(Swizzle swizzle) {
 }  // namespace
 
 MatrixDescriptor decode_matrix_descriptor(std::uint64_t bits) {
-  // Bits 0-13 start, 16-29 leading byte offset, 32-45 stride byte offset, all in units of 16; 49-51 base offset; 62-63
-  // swizzle.
+  // Bits 0-13 start, 16-29 leading byte offset, 32-45 stride byte offset, all in units of 16 bytes; 49-51 base offset;
+  // 62-63 swizzle.
   static constexpr Swizzle kSwizzles[] = {Swizzle::kNone, Swizzle::k128B, Swizzle::k64B, Swizzle::k32B};
   const auto field = [bits](int at) { return static_cast<std::uint32_t>(bits >> at & 0x3fff) << 4; };
   MatrixDescriptor descriptor{field(0), field(16), field(32), kSwizzles[bits >> 62]};
@@ -48,14 +48,14 @@ OperandUnits::OperandUnits(const MatrixDescriptor& descriptor, bool mn_major, st
     row_group_ = mn_major ? descriptor.leading : descriptor.stride;
     column_group_ = mn_major ? descriptor.stride : descriptor.leading;
   } else {
-    // K-major atoms are side by side in K only by moving the start; the leading byte offset is not read.
+    // To reach the next K-major atom along K, a kernel moves the start: the leading byte offset is not read.
     row_group_ = descriptor.stride;
     column_group_ = descriptor.leading;
   }
 }
 
 void gather_units(const Cta& cta, const OperandUnits& operand, std::byte* out) {
-  const OperandUnits units = operand;  // its own: what is written to `out` cannot change it
+  const OperandUnits units = operand;  // a copy, so that writes to `out` cannot change it
   const std::size_t size = cta.shared.size();
   const std::byte* shared = cta.shared.data();
   const std::uint32_t rows = units.rows(), columns = units.columns();

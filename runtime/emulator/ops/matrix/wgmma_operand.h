@@ -1,9 +1,9 @@
-/// Operands of wgmma in shared memory: what a matrix descriptor says (PTX ISA "Asynchronous Warpgroup Level Matrix
-/// Multiply-Accumulate", "Matrix Descriptor Format", "Strides"), as addresses of 16-byte units.
+/// Operands of wgmma in shared memory: the fields of a matrix descriptor as addresses of 16-byte units (PTX ISA
+/// "Asynchronous Warpgroup Level Matrix Multiply-Accumulate", "Matrix Descriptor Format", "Strides").
 ///
-/// One wgmma takes 32 bytes of K of every row. K-major: a unit holds consecutive k of one row; 8 rows make an atom.
+/// One wgmma takes 32 bytes of K from every row. K-major: a unit holds consecutive k of one row; 8 rows make an atom.
 /// MN-major (16-bit types only): a unit holds 8 consecutive rows (of A) or columns (of B) for one k; 8 k make an atom.
-/// Swizzled atoms are as wide as the swizzle; without a swizzle they are 8 units of 16 bytes, one after another.
+/// Swizzled atoms are as wide as the swizzle. Without a swizzle they are 8 units of 16 bytes, one after another.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct MatrixDescriptor {
 /// Throws Fault for a base offset, which is not modelled.
 MatrixDescriptor decode_matrix_descriptor(std::uint64_t bits);
 
-/// The units of an operand, by `row` and `column` of units: K-major, rows of the matrix and two units each; MN-major,
-/// 16 k and `size` / 8 units each.
+/// The units of an operand, by `row` and `column` of units. K-major: a row is a row of the matrix, with two units.
+/// MN-major: a row is one of 16 k, with `size` / 8 units.
 class OperandUnits {
  public:
   /// `size`: 64 for A, n for B.
@@ -40,21 +40,22 @@ class OperandUnits {
 
  private:
   std::uint32_t start_, row_group_, row_, column_group_, swizzle_mask_, size_;
-  std::uint32_t atom_shift_, atom_mask_;  // of units across an atom, a power of two
+  std::uint32_t atom_shift_, atom_mask_;  // number of units across an atom, a power of two
   bool mn_major_;
 };
 
-/// Copies the units to `out`, row after row. Throws Fault if one is outside the CTA's shared memory.
+/// Copies the units to `out`, row after row. Throws Fault if a unit is outside the CTA's shared memory.
 void gather_units(const Cta& cta, const OperandUnits& units, std::byte* out);
 
-/// Calls `visit(offset, bytes)` for contiguous pieces that together are the units, those with number % `parts` ==
-/// `part`.
+/// Calls `visit(offset, bytes)` for contiguous pieces that together are the units. Visits the pieces whose number %
+/// `parts` == `part`.
 template <class Visit>
 void visit_unit_pieces(const OperandUnits& units, std::uint32_t part, std::uint32_t parts, Visit&& visit) {
   std::uint32_t number = 0;
   for (std::uint32_t row = 0; row < units.rows(); ++row)
     for (std::uint32_t column = 0; column < units.columns();) {
-      // A swizzle permutes the units of a piece but leaves the piece where it is: lowest and highest tell.
+      // A swizzle permutes the units of a piece but not the piece itself, so the lowest and the highest unit determine
+      // it.
       std::uint32_t low = units.address(row, column), high = low, count = 1;
       while (column + count < units.columns() && count < 8) {
         const std::uint32_t next = units.address(row, column + count);
