@@ -58,8 +58,7 @@ int run_verb(Options& options, int argc, char** argv, std::string& lost) {
 void keep_standard_descriptors() {
   for (const int descriptor : {0, 1, 2})
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
-      ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // open() takes the lowest free descriptor, which is
-                                                                   // this one; using it is an error
+      ::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY);  // open() takes the lowest free one
 }
 
 int main(int argc, char** argv) {

@@ -79,8 +79,7 @@ class TimedShape {
   Flusher& flusher_;
   typename Of::Case call_;
   typename Of::OnDevice on_device_;
-  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // destroyed before the memory with which it was
-                                                                   // captured
+  std::map<std::size_t, std::unique_ptr<ColdLaunches>> launches_;  // freed before the captured memory
 };
 
 /// Adds what identifies a candidate's machine code and its launch.

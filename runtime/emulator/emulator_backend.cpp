@@ -94,8 +94,7 @@ std::string words(const std::string& entry, const LaunchConfig& config) {
 struct EmulatedKernel final : LoadedKernel {
   std::size_t loaded_bytes() const override { return bytes; }
 
-  std::shared_ptr<emulator::Emulator> machine;  // declared first: the module's variables are in the memory of this
-                                                // machine
+  std::shared_ptr<emulator::Emulator> machine;  // first: its memory has the module's variables
   std::shared_ptr<const emulator::LoadedModule> module;
   std::string entry;
   KernelNotes notes;

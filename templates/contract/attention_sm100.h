@@ -71,11 +71,9 @@ constexpr int32_t v_slabs(const BlackwellShape& shape) {
   return slabs_of(blackwell_output_columns(shape) / shape.ctas, shape.element_bytes, shape.swizzle_bytes);
 }
 
-constexpr int32_t kPartColumns = 32, kPartRowBytes = kPartColumns * 4;  // columns and bytes of a row in a slab of a
-                                                                        // part's output (split keys), f32
+constexpr int32_t kPartColumns = 32, kPartRowBytes = kPartColumns * 4;  // of a part's output (split keys), f32
 constexpr int32_t kPartSlabBytes = kQueryTileRows * kPartRowBytes;
-constexpr int32_t kOutputBatchBytes = 16 * 4;  // bytes of a row that leave tensor memory at a time, for the widest
-                                               // output
+constexpr int32_t kOutputBatchBytes = 16 * 4;  // of a row, that leave tensor memory at a time
 
 /// Bytes of a row of queries in shared memory. These are the row's slabs, but at least what the output needs that
 /// leaves through them: an output batch, or a slab of a part.

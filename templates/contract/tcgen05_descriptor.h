@@ -46,9 +46,8 @@ struct InstructionDescriptor {
   bool negate_a = false, negate_b = false;                // 13, 14: floats
   bool saturate = false;                                  // 3: integers
   MmaScale scale = MmaScale::kUe8m0;                      // 23, with block scaling
-  uint32_t scale_a_id = 0, scale_b_id = 0;  // 29-30, 4-5, with block scaling: the byte of a cell at which the scales
-                                            // begin
-  bool k96 = false;                         // 31: K = 96 instead of 64 (mxf4, mxf4nvf4, from sm_103a on)
+  uint32_t scale_a_id = 0, scale_b_id = 0;                // 29-30, 4-5, block scaling: first byte of a cell
+  bool k96 = false;                                       // 31: K = 96 instead of 64 (mxf4, mxf4nvf4, from sm_103a on)
 
   constexpr uint32_t bits() const {
     const uint32_t common = mma_element_code(kind, a) << 7 | mma_element_code(kind, b) << 10 |

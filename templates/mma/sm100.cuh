@@ -34,8 +34,7 @@ struct Operand {
   static constexpr int step = contract::kStepBytes * 8 / bits;  // elements of an instruction's K
   static constexpr int scale_block = kType == DType::kNvfp4 ? 16 : is_block_scaled ? 32 : 0;  // elements of k per scale
   static constexpr int scale_bytes_per_step = is_block_scaled ? step / scale_block : 0;
-  static constexpr int scale_atoms = scale_bytes_per_step;  // atoms of 4 scales per row: what the 4 steps of a slab
-                                                            // need
+  static constexpr int scale_atoms = scale_bytes_per_step;  // atoms of 4 scales per row in a slab
 
   template <int kCtas>
   static constexpr uint32_t instruction(uint32_t n, bool b_mn_major) {

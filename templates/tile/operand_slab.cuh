@@ -45,8 +45,7 @@ class OperandSlab {
         depth_left_ = k - piece * (16 / kElementBytes);
       } else {
         const int column = origin + piece * 8;
-        from_ += first * stride_bytes + int64_t{column} * kElementBytes;  // the bytes of 2^30 columns do not fit into
-                                                                          // 32 bits
+        from_ += first * stride_bytes + int64_t{column} * kElementBytes;  // 2^30 columns exceed 32 bits
         piece_bytes_ = min(8, max(0, extent - column)) * kElementBytes;
         rows_left_ = kRows;
         depth_left_ = k - first;

@@ -276,8 +276,7 @@ class Chunk {
         sums->resize(static_cast<std::size_t>(stride));
       const int from = std::max(first, state.range.first), to = std::min(last, state.range.last);
       if (from >= to) continue;
-      row.max_abs_v = std::max(row.max_abs_v, largest);  // may count a key that only a neighbouring row sees: an upper
-                                                         // bound
+      row.max_abs_v = std::max(row.max_abs_v, largest);  // an upper bound: may count a neighbour's key
       const std::ptrdiff_t shift = first - state.range.first;
       add_values(state.score.data() + shift, state.error.data() + shift, values.data(), stride, from - first,
                  to - first, row.o.data(), row.abs_pv.data(), row.score_shift.data(), row.square_pv.data());

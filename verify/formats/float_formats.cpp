@@ -200,8 +200,7 @@ void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
                                                                  : pattern_of(0xff, 0x7f);
   std::size_t done = std::min(bytes.size(), pattern.size());
   std::copy_n(pattern.begin(), done, bytes.begin());
-  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // gigabytes of pools are filled at the
-                                                                            // speed of memcpy
+  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // doubling: as fast as memcpy
     std::memcpy(bytes.data() + done, bytes.data(), std::min(done, bytes.size() - done));
 }
 

@@ -53,8 +53,7 @@ struct GemmCase {
   HostMatrix b;                         // [n, k], or [k, n]
   HostMatrix c;                         // [m, n], where the epilogue has c
   HostMatrix bias;                      // one row of n, where the epilogue has bias
-  std::vector<float> scale_a, scale_b;  // f32 scales, as GemmProblem defines them; rows of per_block scales are strides
-                                        // apart
+  std::vector<float> scale_a, scale_b;  // f32, as GemmProblem says; per_block rows are strides apart
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   std::int64_t d_stride = 0;  // elements
   float alpha = 1, beta = 1;

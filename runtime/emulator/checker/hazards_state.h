@@ -84,8 +84,7 @@ struct Hazards::State {
     };
     static constexpr std::size_t kWitnesses = 64;
     std::deque<Witness> witnesses;
-    std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // the last use by a warp and lane
-                                                                                     // of another CTA
+    std::map<std::pair<std::uint16_t, std::uint8_t>, AccessRecord> remote_arrivals;  // by other CTAs
   };
   struct Barrier {
     Clock gathering, done;

@@ -81,8 +81,7 @@ struct Launch {
   const Program* program = nullptr;
   std::uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
   std::uint32_t dynamic_shared_bytes = 0;
-  std::span<const std::byte> parameters;  // 64-byte aligned, valid for the whole launch; generic addresses may point
-                                          // into it
+  std::span<const std::byte> parameters;  // 64-byte aligned, lives for the launch; generic addresses may point into it
   const GlobalMemory::View* memory = nullptr;
   std::uint32_t registers_per_thread = 0;  // allocated to every warp at the beginning, in eights; setmaxnreg needs it
   bool registers_known = false;            // false: registers_per_thread is the most that fits

@@ -33,8 +33,7 @@ struct GlobalMemory::State {
   std::map<std::uint64_t, std::shared_ptr<Allocation>> allocations;  // by begin; includes freed ones in quarantine
   std::vector<std::uint64_t> quarantine;                             // oldest first
   std::size_t live_bytes = 0, quarantined_bytes = 0;
-  mutable std::shared_ptr<const View> view;  // `allocations` as they are now; null if they have changed since it was
-                                             // made
+  mutable std::shared_ptr<const View> view;  // current `allocations`; null once they change
 };
 
 GlobalMemory::GlobalMemory() : state_(std::make_unique<State>()) {}

@@ -17,8 +17,7 @@ struct Launch;
 
 /// Why lanes cannot go on. Each family of instructions brings its own functions, so no file lists all of them.
 struct Wait {
-  bool (*holds)(const Warp& warp, const Wait& wait) = nullptr;  // whether the lanes can go on; null: they wait for
-                                                                // nothing
+  bool (*holds)(const Warp& warp, const Wait& wait) = nullptr;  // whether lanes can go on; null: no wait
   /// Runs in place of the instruction once holds() is true. Null: the instruction runs again.
   Step (*wake)(Warp& warp, const Op& op, LaneMask lanes, const Wait& wait) = nullptr;
   /// "phase 3 of the mbarrier at shared 1040 (2 of 3 arrivals, 0 of 16384 bytes missing)"

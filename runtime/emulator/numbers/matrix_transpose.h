@@ -27,8 +27,7 @@ inline void transpose_8x8_b16(const std::byte* const (&from)[8], void* to) {
   }
   auto* result = static_cast<__m128i*>(to);
   for (int i = 0; i < 4; ++i) {
-    const int low = (i / 2) * 4 + i % 2;  // columns 2i and 2i + 1 of rows 0-3; those of rows 4-7 are two places further
-                                          // on
+    const int low = (i / 2) * 4 + i % 2;  // columns 2i and 2i + 1 of rows 0-3; rows 4-7: two further
     _mm_storeu_si128(result + 2 * i, _mm_unpacklo_epi64(quads[low], quads[low + 2]));
     _mm_storeu_si128(result + 2 * i + 1, _mm_unpackhi_epi64(quads[low], quads[low + 2]));
   }

@@ -25,8 +25,7 @@ struct NumberFormat {
   bool has_nan = false;
 };
 inline constexpr NumberFormat kF32{8, 23, 127, 0x7f7fffff, true, 0x7fffffff, true};
-inline constexpr NumberFormat kTf32{8, 10, 127, 0x3fbff, true, 0x3ffff, true};  // its 19 bits, not the 32 bits that
-                                                                                // hold it
+inline constexpr NumberFormat kTf32{8, 10, 127, 0x3fbff, true, 0x3ffff, true};  // 19 bits, not 32
 inline constexpr NumberFormat kBf16{8, 7, 127, 0x7f7f, true, 0x7fff, true};
 inline constexpr NumberFormat kF16{5, 10, 15, 0x7bff, true, 0x7fff, true};
 inline constexpr NumberFormat kE5m2{5, 2, 15, 0x7b, true, 0x7f, true};
