@@ -100,7 +100,7 @@ void unpack(Decoder& decoder, Op& op) {
 
 // ---- stochastic rounding ------------------------------------------------------------------------------------------
 
-/// The magnitude plus `random`, whose kBits bits begin right below the result's last place, then cut off there.
+/// Adds `random` to the magnitude and truncates. The kBits bits of `random` begin right below the result's last place.
 template <const NumberFormat& kFormat, int kBits>
 U32 encode_stochastic(float value, U32 random, U64 imm) {
   if (value != value) return kFormat.nan_code;
@@ -112,7 +112,7 @@ U32 encode_stochastic(float value, U32 random, U64 imm) {
   constexpr int kDropped = 23 - kFormat.mantissa_bits, kLowest = 127 + 1 - kFormat.bias;
   const int exponent = std::max(static_cast<int>(magnitude >> 23), 1);
   const U64 significand = (magnitude & 0x7fffffu) | (magnitude >> 23 != 0 ? 0x800000u : 0u);
-  // Below the smallest normal number the last place stays where it is; what is far below it is lost but for the carry.
+  // Below the smallest normal number, the last place does not move. Bits far below it count only through the carry.
   const int shift = kDropped + std::max(kLowest - exponent, 0);
   if (shift > 60) return sign;
   const U64 rounded = (significand + (U64{random & ((1u << kBits) - 1)} << (shift - kBits))) >> shift;
@@ -120,7 +120,7 @@ U32 encode_stochastic(float value, U32 random, U64 imm) {
   const U64 code = (static_cast<U64>(binade) << kFormat.mantissa_bits) + rounded;
   return sign | static_cast<U32>(std::min<U64>(code, infinity));
 }
-/// a takes the random bits from bit 16 on, b those from bit 0 on.
+/// a uses the random bits from bit 16 on, b those from bit 0 on.
 template <const NumberFormat& kFormat, int kBits>
 Step run_stochastic(Warp& warp, const Op& op, LaneMask lanes) {
   const float *a = warp.lanes<float>(op.a), *b = warp.lanes<float>(op.b);

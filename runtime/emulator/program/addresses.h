@@ -1,5 +1,5 @@
-/// For instructions with more than one address: an Op has room for one. Each address operand becomes three entries of
-/// a list of Slots: base, offset in bytes, whether the base has 64 bits.
+/// Operands for instructions with more than one address. An Op has room for one address only, so each address operand
+/// becomes three entries of a list of Slots: base, offset in bytes, and whether the base has 64 bits.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ bool is_hint(std::string_view part) {
   return std::find(std::begin(kIgnoredHints), std::end(kIgnoredHints), part) != std::end(kIgnoredHints);
 }
 
-/// The whole table, indexed by the opcode's first part.
+/// The whole decode table, indexed by the opcode's first part.
 class Table {
  public:
   Table() {
@@ -57,7 +57,8 @@ class Table {
         if (auto choices = row->pattern.match(parts)) return {row->form, std::move(*choices)};
     return {};
   }
-  /// `parts` as some row spells them, if they differ from it in the order of their modifiers alone; else empty.
+  /// `parts` in the spelling of a row, if they differ from the row only in the order of their modifiers; otherwise
+  /// empty.
   std::vector<std::string_view> respell(std::span<const std::string_view> parts) const {
     if (const auto rows = rows_.find(parts.front()); rows != rows_.end())
       for (const auto& row : rows->second)
@@ -75,7 +76,7 @@ class Table {
 };
 
 const Table& table() {
-  static const Table& made = *new Table;  // never destroyed: threads decode while the process exits
+  static const Table& made = *new Table;  // never destroyed: threads may decode while the process exits
   return made;
 }
 
@@ -126,7 +127,7 @@ constexpr SpecialName kSpecials[] = {
     {"%gridid", Special::kGridId},
 };
 
-/// Bytes of one register over the warp.
+/// Bytes of one register for the whole warp.
 std::uint32_t slot_bytes(RegisterClass size) {
   switch (size) {
     case RegisterClass::kPredicate: return 4;
@@ -159,7 +160,7 @@ RegisterClass class_of_type(std::string_view type) {
 }
 
 std::uint32_t bytes_of_type(std::string_view type) {
-  // Never destroyed, as the table above.
+  // Never destroyed, like the table above.
   static const auto& kBytes = *new std::map<std::string_view, std::uint32_t>{
       {"b8", 1},    {"u8", 1},  {"s8", 1},   {"e4m3", 1},   {"e5m2", 1},   {"b16", 2},     {"u16", 2},
       {"s16", 2},   {"f16", 2}, {"bf16", 2}, {"e4m3x2", 2}, {"e5m2x2", 2}, {"ue8m0x2", 2}, {"b32", 4},
@@ -168,7 +169,7 @@ std::uint32_t bytes_of_type(std::string_view type) {
   return kBytes.at(type);
 }
 
-/// One decode() at work.
+/// The state of one decode().
 struct Decoder::State {
   const Module& module;
   const Entry& entry;
@@ -179,9 +180,9 @@ struct Decoder::State {
   std::vector<bool> pinned;
   std::map<std::pair<int, std::uint64_t>, Slot> constants;
   std::map<std::tuple<Special, bool, std::uint64_t>, Slot> specials;
-  std::uint32_t next_constant = 0;  // Slot of the next constant or special
+  std::uint32_t next_constant = 0;  // slot of the next constant or special register
   std::unordered_map<std::string_view, Table::Match> memo;
-  std::vector<bool> consumed, negation_seen;  // by operand of the instruction under way
+  std::vector<bool> consumed, negation_seen;  // by operand of the current instruction
 
   Slot place(RegisterClass size) {
     const std::uint32_t bytes = slot_bytes(size), align = std::min<std::uint32_t>(bytes, 64);
@@ -203,7 +204,8 @@ struct Decoder::State {
       const LaneMask mask = value ? kAllLanes : 0;
       std::memcpy(bytes, &mask, sizeof mask);
     } else {
-      const std::uint32_t each = std::min<std::uint32_t>(slot_bytes(size) / 32, 8);  // b128: low halves; high are zero
+      const std::uint32_t each =
+          std::min<std::uint32_t>(slot_bytes(size) / 32, 8);  // b128: low halves; high halves are zero
       for (std::uint32_t lane = 0; lane < 32; ++lane) std::memcpy(bytes + lane * each, &value, each);
     }
     return slot;
@@ -260,7 +262,7 @@ std::string_view Decoder::target() const { return state_.module.target; }
 void Decoder::communicates() { state_.program.clusters_communicate = true; }
 
 namespace {
-/// 100 of "sm_100a".
+/// The number in a target: 100 for "sm_100a".
 int number_of_target(const std::string& target) { return std::atoi(target.c_str() + std::strlen("sm_")); }
 }  // namespace
 
@@ -462,14 +464,14 @@ bool is_asynchronous_load(const Instruction& instruction) {
   return instruction.parts.size() > 1 && instruction.parts[0] == "tcgen05" && instruction.parts[1] == "ld";
 }
 
-/// Its registers are in use after it: the checker hears of them from its handler.
+/// Whether the instruction's registers are in use after it. Its handler then tells the checker about them.
 bool is_asynchronous(const Instruction& instruction) {
   return is_asynchronous_load(instruction) ||
          (instruction.parts.size() > 1 && instruction.parts[0] == "wgmma" && instruction.parts[1] == "mma_async");
 }
 
-/// The registers that a wgmma or tcgen05.ld reads or writes while later instructions run: accumulators, and A
-/// fragments; what is loaded, and what it is reduced to.
+/// The registers that a wgmma or tcgen05.ld reads or writes while later instructions run. For wgmma these are
+/// accumulators and fragments of A; for tcgen05.ld, the loaded registers and those of the reduced value.
 std::vector<bool> find_pinned(const Entry& entry) {
   std::vector<bool> pinned(entry.registers.size());
   for (const Instruction& instruction : entry.instructions)
@@ -485,8 +487,8 @@ std::vector<bool> find_pinned(const Entry& entry) {
 
 namespace {
 
-/// The parts of an opcode in an order that a row of the table has, hints last; empty if they stand so, or no row has
-/// them.
+/// The parts of an opcode in an order that a row of the table has, hints last. Empty if they have this order already,
+/// or no row has them.
 std::vector<std::string_view> respelt(const std::vector<std::string_view>& parts) {
   std::vector<std::string_view> plain, hints;
   for (const std::string_view part : parts) (is_hint(part) ? hints : plain).push_back(part);
@@ -496,7 +498,8 @@ std::vector<std::string_view> respelt(const std::vector<std::string_view>& parts
   return spelt;
 }
 
-/// Whether `{%r1}` is to this operand what `%r1` is. ptxas takes neither for the other in any other instruction.
+/// Whether `{%r1}` means the same as `%r1` for this operand. In all other instructions, ptxas does not accept one for
+/// the other.
 bool takes_vector_of_one(const Instruction& instruction, std::size_t operand) {
   const std::string_view root = instruction.parts[0];
   if (root == "ld" || root == "st" || root == "mov") return true;

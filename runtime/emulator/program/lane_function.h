@@ -1,9 +1,9 @@
-/// Instructions that are one function of one lane: a row's decode function made from that function.
+/// Instructions that are one function of one lane: makes a row's decode function from that function.
 ///
 ///   std::uint32_t add(std::uint32_t a, std::uint32_t b) { return a + b; }
 ///   constexpr Form kForms[] = {{"add.(u32|s32)", lane_function<add>}, …
 ///
-/// Operands are d, a, b, c, … in order, each a register of the size of the function's result and parameters.
+/// Operands are d, a, b, c, … in order. Each is a register of the size of the function's result or parameter.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace kernelwright::emulator {
 
-/// Bit l is lane l: loops over a predicate's bits vectorise with a table, and not with shifts.
+/// Bit l is lane l. With this table, loops over a predicate's bits vectorise; with shifts they do not.
 inline constexpr auto kLaneBit = [] {
   struct {
     LaneMask bit[32];
@@ -135,7 +135,7 @@ constexpr auto rare_lane_function_of(D (*)(S...)) {
 
 template <auto kFunction>
 inline constexpr void (*lane_function)(Decoder&, Op&) = detail::lane_function_of<kFunction>(kFunction);
-/// For what kernels hardly use: not compiled several times over.
+/// For functions that kernels rarely use: they are not compiled several times.
 template <auto kFunction>
 inline constexpr void (*rare_lane_function)(Decoder&, Op&) = detail::rare_lane_function_of<kFunction>(kFunction);
 

@@ -68,7 +68,7 @@ std::string text_of(const HazardSide& side) {
 
 namespace {
 
-/// The named range that an offset of a CTA's shared memory is in, and where in it; null where nothing is named.
+/// The named range that contains an offset of a CTA's shared memory, and the offset in it; null if no range does.
 const LaunchNotes::Range* find_range(const LaunchNotes* notes, const Program& program, std::uint32_t offset,
                                      std::uint32_t& within) {
   const std::uint32_t base = kSharedBase + program.dynamic_shared_at;

@@ -5,7 +5,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-// Names of several words; every other instruction's name is its first word.
+// Names of several words. The name of every other instruction is its first word.
 constexpr std::string_view kNames[] = {
     "bar.arrive",
     "bar.cta.arrive",
@@ -104,7 +104,7 @@ constexpr std::string_view kNames[] = {
     "wgmma.wait_group",
 };
 
-/// How many parts `name` has if `parts` begin with it; else 0.
+/// The number of parts of `name` if `parts` begin with it; otherwise 0.
 std::size_t words_at_front(std::string_view name, std::span<const std::string_view> parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::size_t dot = name.find('.');
@@ -115,7 +115,8 @@ std::size_t words_at_front(std::string_view name, std::span<const std::string_vi
   return 0;
 }
 
-// b32, f16x2, b4x16_p64, e4m3x2, pred. b1024 is always beside the type of the value and tells nothing apart.
+// Types such as b32, f16x2, b4x16_p64, e4m3x2, pred. b1024 always stands beside the type of the value and distinguishes
+// nothing.
 bool is_type(std::string_view modifier) {
   static constexpr std::string_view kNamed[] = {"bf16", "tf32", "e4m3",  "e5m2", "e2m1",
                                                 "e2m3", "e3m2", "ue8m0", "pred"};

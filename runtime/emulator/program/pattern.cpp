@@ -52,7 +52,7 @@ bool Pattern::match_from(std::size_t part, std::span<const std::string_view> par
   return false;
 }
 
-/// `named`: how many of `rest` are still of the instruction's name, and so have to come in turn.
+/// `named`: how many of `rest` still belong to the instruction's name, and so must come in order.
 bool Pattern::arrange_from(std::size_t part, std::size_t named, std::vector<std::string_view>& rest,
                            std::vector<std::string_view>& arranged) const {
   if (part == parts_.size()) return rest.empty();
@@ -78,7 +78,7 @@ bool Pattern::arrange_from(std::size_t part, std::size_t named, std::vector<std:
 std::optional<std::vector<std::string_view>> Pattern::arrange(std::span<const std::string_view> parts) const {
   std::vector<std::string_view> rest(parts.begin(), parts.end()), arranged;
   const std::size_t named = name_length(parts);
-  // A modifier that would make the name longer has to stand in it.
+  // A modifier that would make the name longer must be a part of the name.
   if (!arrange_from(0, named, rest, arranged) || name_length(arranged) != named) return std::nullopt;
   return arranged;
 }

@@ -13,12 +13,13 @@ namespace kernelwright::emulator {
 class Pattern {
  public:
   explicit Pattern(std::string_view text);
-  /// What each choice matched ("" where an optional one is absent), or nothing if `parts` are not spelt so.
+  /// The word that each choice matched ("" for an optional choice that is absent), or nothing if `parts` have another
+  /// spelling.
   std::optional<std::vector<std::string_view>> match(std::span<const std::string_view> parts) const;
-  /// `parts` in the order that match() takes, if another order of their modifiers (modifier_order.h) is all that keeps
-  /// match() from taking them; else nothing.
+  /// `parts` in the order that match() accepts, if only the order of their modifiers (modifier_order.h) keeps match()
+  /// from accepting them; otherwise nothing.
   std::optional<std::vector<std::string_view>> arrange(std::span<const std::string_view> parts) const;
-  /// What the first part may be: "ld".
+  /// The words that may be the first part: "ld".
   const std::vector<std::string_view>& roots() const { return parts_.front().alternatives; }
 
  private:

@@ -1,4 +1,4 @@
-/// An entry, decoded: its Ops, and what a warp's register file holds at the beginning.
+/// A decoded entry: its Ops, and the initial contents of a warp's register file.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace kernelwright::emulator {
 
-/// A source that depends on where the warp is, and has a slot of its own in the register file.
+/// A source whose value depends on the warp's position, with its own slot in the register file.
 enum class Special : std::uint8_t {
   kTidX,
   kTidY,
@@ -70,27 +70,27 @@ struct Program {
   const Module* module = nullptr;
   const Entry* entry = nullptr;
   std::vector<Op> ops;               // one per instruction, and a final exit
-  std::uint32_t register_bytes = 0;  // of one warp, constants and special registers included
-  std::uint32_t pinned_bytes = 0;    // at its beginning: registers that asynchronous instructions may own
-  std::uint32_t constants_at = 0;    // where `constants` go
+  std::uint32_t register_bytes = 0;  // of one warp, including constants and special registers
+  std::uint32_t pinned_bytes = 0;    // at the start of the file: registers that asynchronous instructions may use
+  std::uint32_t constants_at = 0;    // offset at which `constants` are placed
   std::vector<std::byte> constants;
   std::vector<SpecialSlot> specials;
-  std::uint32_t static_shared_bytes = 0;  // where the launch's dynamic shared memory begins
-  std::uint32_t dynamic_shared_at = 0;    // where the entry's first dynamic variable begins
-  /// Clusters talk to each other through global memory (atomics, acquires, volatile): they run on one thread, so that
-  /// what they see depends on the seed alone.
+  std::uint32_t static_shared_bytes = 0;  // offset at which the launch's dynamic shared memory begins
+  std::uint32_t dynamic_shared_at = 0;    // offset at which the entry's first dynamic variable begins
+  /// Clusters communicate through global memory (atomics, acquires, volatile). They then run on one host thread, so
+  /// that what they see depends on the seed alone.
   bool clusters_communicate = false;
-  std::deque<std::vector<Slot>> slot_lists;             // what Op::list points into
-  std::deque<std::vector<std::uint32_t>> target_lists;  // what Op::targets points into
+  std::deque<std::vector<Slot>> slot_lists;             // targets of Op::list
+  std::deque<std::vector<std::uint32_t>> target_lists;  // targets of Op::targets
 };
 
-/// Puts what may be spelt in several ways into the spelling of the decoder's table, so that whoever reads parts and
-/// operands meets one: modifiers in another order that means the same (modifier_order.h), and vectors of one register
-/// where a register would do (`ld.global.b32 {%r1}, [%rd1]`). `opcode` stays as it was written.
+/// Rewrites what may be spelt in several ways into the spelling of the decoder's table, so that later code meets one
+/// spelling of parts and operands. This concerns modifiers in another order with the same meaning (modifier_order.h),
+/// and vectors of one register in place of a register (`ld.global.b32 {%r1}, [%rd1]`). `opcode` keeps its spelling.
 void respell(Module& module);
 
-/// Decodes `entry` of `module`, which respell() has gone over and which must outlive the program. `globals` is where
-/// module.global_image was put. Throws PtxError, naming the line, for what is not modelled.
+/// Decodes `entry` of `module`. respell() must have processed the module, and the module must outlive the program.
+/// `globals` is the address of module.global_image. Throws PtxError, naming the line, for what is not modelled.
 std::unique_ptr<Program> decode(const Module& module, const Entry& entry, std::uint64_t globals);
 
 }  // namespace kernelwright::emulator

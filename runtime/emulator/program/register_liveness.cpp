@@ -1,6 +1,6 @@
-// Two bit-vector dataflow problems over basic blocks. Backwards: which registers may yet be read. Forwards: which may
-// have been written; without it a register first written under a guard would seem to be in use from the entry's
-// beginning. Registers that live within one block, most of them, take no part in either.
+// Two bit-vector dataflow problems over basic blocks. Backwards: which registers may still be read. Forwards: which
+// registers may have been written; without this, a register first written under a guard would seem to be in use from
+// the entry's beginning. Most registers live within one block and take no part in either problem.
 #include "kernelwright/runtime/emulator/program/register_liveness.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-constexpr std::size_t kMaxWords = std::size_t{1} << 21;  // of one bit matrix: 16 MiB
+constexpr std::size_t kMaxWords = std::size_t{1} << 21;  // limit of one bit matrix: 16 MiB
 
 using Word = std::uint64_t;
 
@@ -35,9 +35,9 @@ struct Edges {
 };
 
 struct Graph {
-  std::vector<int> begin;  // by block, and one past the last: its first instruction
+  std::vector<int> begin;  // the first instruction of each block, and one past the last
   Edges next, previous;
-  std::vector<int> order;  // reverse postorder; blocks that cannot be reached follow
+  std::vector<int> order;  // reverse postorder; unreachable blocks come last
 
   std::size_t size() const { return begin.size() - 1; }
 };
@@ -107,8 +107,8 @@ Graph graph_of(const Entry& entry) {
   return graph;
 }
 
-/// Runs `update` on every block in `order`, and again on those that `to` leads to where it says that something changed,
-/// until nothing does.
+/// Runs `update` on every block in `order`. When it reports a change, runs it again on the blocks to which `to` leads,
+/// until nothing changes.
 template <class Update>
 void settle(const std::vector<int>& order, const Edges& to, Update&& update) {
   std::vector<std::uint8_t> stale(order.size(), 1);
@@ -127,7 +127,7 @@ void settle(const std::vector<int>& order, const Edges& to, Update&& update) {
   }
 }
 
-/// Calls visit(register, written, read) for each register that an instruction names, its guard among them.
+/// Calls visit(register, written, read) for each register that an instruction names, including its guard.
 template <class Visit>
 void visit_registers(const Instruction& instruction, Visit&& visit) {
   if (instruction.guard >= 0) visit(static_cast<std::size_t>(instruction.guard), false, true);
@@ -140,7 +140,9 @@ void visit_registers(const Instruction& instruction, Visit&& visit) {
     one(instruction.operands[i]);
     for (const Operand& element : instruction.operands[i].elements) {
       one(element);
-      for (const Operand& coordinate : element.elements) one(coordinate);  // of an address; no operand nests deeper
+      for (const Operand& coordinate : element.elements)
+        one(coordinate);  // elements of an address; no operand nests
+                          // deeper
     }
   }
 }
@@ -160,11 +162,11 @@ std::vector<LiveRange> live_ranges(const Entry& entry) {
 
   // A register whose value may enter some block gets a bit.
   std::vector<int> bit(entry.registers.size(), -1), killed_in(entry.registers.size(), -1);
-  std::vector<std::size_t> crossing;  // registers by bit
+  std::vector<std::size_t> crossing;  // the register of each bit
   const auto each = [&](std::size_t b, auto&& visit) {
     for (int i = graph.begin[b]; i < graph.begin[b + 1]; ++i) visit(entry.instructions[static_cast<std::size_t>(i)], i);
   };
-  /// Reads of an instruction come before its writes, whatever the order of its operands.
+  /// The reads of an instruction come before its writes, whatever the order of its operands.
   const auto scan = [&](std::size_t b, auto&& on_exposed_read, auto&& on_write) {
     each(b, [&](const Instruction& instruction, int i) {
       visit_registers(instruction, [&](std::size_t reg, bool, bool read) {

@@ -1,4 +1,4 @@
-/// Over which stretch of an entry's instructions each register is in use. For register_slots.cpp alone.
+/// The range of an entry's instructions in which each register is in use. Only register_slots.cpp includes this file.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,14 @@
 
 namespace kernelwright::emulator {
 
-/// Instructions [first, last], or first > last where no instruction names the register. It holds every instruction at
-/// which some lane may have a value in the register that it may yet read, and all that name it.
+/// Instructions [first, last], or first > last if no instruction names the register. The range contains all
+/// instructions that name the register, and all at which the register may hold a value that some lane may still read.
 struct LiveRange {
   int first = 1, last = 0;
 };
 
-/// By register. Empty if the entry is so large that finding out would take seconds: no compiler emits it.
+/// Ranges by register. Empty if the entry is so large that the analysis would take seconds; no compiler emits such an
+/// entry.
 std::vector<LiveRange> live_ranges(const Entry& entry);
 
 }  // namespace kernelwright::emulator

@@ -1,4 +1,4 @@
-// Linear scan over live ranges, a class at a time.
+// Linear scan over live ranges, one class at a time.
 #include "kernelwright/runtime/emulator/program/register_slots.h"
 
 #include <algorithm>
@@ -18,15 +18,15 @@ bool has_part(const Instruction& instruction, std::string_view text) {
   return std::find(instruction.parts.begin(), instruction.parts.end(), text) != instruction.parts.end();
 }
 
-/// The alignment of everything but predicates, and where areas begin.
+/// Rounds up to the alignment of areas, and of all registers except predicates.
 std::uint32_t rounded(std::uint32_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Gives the registers of one class that are named and not pinned their places from `base` on; returns the end.
+/// Assigns places from `base` on to the registers of one class that are named and not pinned. Returns the end.
 std::uint32_t share_places(const std::vector<int>& by_first, const std::vector<LiveRange>& ranges, std::uint32_t each,
                            std::uint32_t base, std::vector<Slot>& slot) {
-  using Busy = std::pair<int, Slot>;  // until which instruction, and which place
+  using Busy = std::pair<int, Slot>;  // last instruction, and place
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy;
-  std::priority_queue<Slot, std::vector<Slot>, std::greater<>> free;  // the lowest first: a small file stays in cache
+  std::priority_queue<Slot, std::vector<Slot>, std::greater<>> free;  // lowest first: a small file stays in cache
   std::uint32_t end = base;
   for (const int reg : by_first) {
     const LiveRange& range = ranges[static_cast<std::size_t>(reg)];
@@ -46,8 +46,8 @@ std::uint32_t share_places(const std::vector<int>& by_first, const std::vector<L
 
 }  // namespace
 
-// PTX ISA, "Instruction Set": the destination comes first, and what writes to memory names it by an address, so that
-// the list is of those whose first operand is a register that they read.
+// PTX ISA, "Instruction Set": the destination comes first. An instruction that writes to memory names it by an address.
+// So this lists the instructions whose first operand is a register that they read.
 bool defines(const Instruction& instruction, std::size_t operand) {
   if (operand >= instruction.operands.size()) return false;
   const Operand::Kind kind = instruction.operands[operand].kind;
@@ -105,7 +105,7 @@ SlotMap assign_slots(const Entry& entry, const std::vector<bool>& pinned, Sharin
   SlotMap map;
   map.slot.assign(count, kNoSlot);
   std::vector<LiveRange> ranges = live_ranges(entry);
-  // In use throughout, which is what "shares with none" comes to.
+  // In use throughout the entry, so that it shares with none.
   const LiveRange throughout{0, static_cast<int>(entry.instructions.size())};
   if (ranges.size() != count) ranges.assign(count, throughout);
   if (sharing == Sharing::kNo)

@@ -1,5 +1,5 @@
-// An entry's body: scopes, registers, labels and instructions. Labels may be used before they are declared, so that
-// branches are noted and resolved at the end of the body; a label is seen from its own scope and those inside it.
+// An entry's body: scopes, registers, labels and instructions. Labels may be used before they are declared, so branches
+// are recorded and resolved at the end of the body. A label is visible in its own scope and in the scopes inside it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<std::string_view> split_at_dots(std::string_view opcode) {
 void Reader::read_body() {
   open_.clear();
   parents_.clear();
-  labels_ = {};  // and not clear(), which keeps the buckets that a large entry needed
+  labels_ = {};  // not clear(), which would keep the buckets of a large entry
   jumps_.clear();
   tables_.clear();
   open_scope(lexer_.expect('{', "before an entry's body"));
@@ -78,7 +78,7 @@ void Reader::read_body_directive() {
     read_variables(StateSpace::kGlobal, false);
   } else if (directive.is(".const")) {
     read_variables(StateSpace::kConst, false);
-  } else if (directive.is(".param")) {  // what a call gets or gives
+  } else if (directive.is(".param")) {  // arguments and result of a call
     read_declaration(/*parameter=*/true);
     declare(lexer_.expect(Token::Kind::kWord, "a name"), {Binding::Kind::kCallArgument});
     bool open = false;
@@ -190,8 +190,8 @@ Token Reader::read_label_operand(Instruction& instruction) {
   return name;
 }
 
-// call[.uni] [(result),] name [, (arguments)]; — only a failed assertion calls anything here, and what it would print
-// is not modelled, so that neither are its arguments.
+// call[.uni] [(result),] name [, (arguments)]; — only failed assertions are called here. Their message is not modelled,
+// so neither are the arguments.
 void Reader::read_call(Instruction& instruction) {
   const auto arguments = [&] {
     if (lexer_.take(')')) return;
@@ -268,7 +268,7 @@ void Reader::resolve_jumps() {
   }
 }
 
-// So that whoever runs the entry need not ask at each step whether it is over.
+// A final return, so that a running warp need not check at each step whether the entry is over.
 void Reader::end_with_return(int line) {
   auto& instructions = entry_->instructions;
   bool needed = instructions.empty();

@@ -1,4 +1,4 @@
-// Characters are judged by value and not through <cctype>: the text may hold any byte, and a locale must not matter.
+// Characters are compared by value, not through <cctype>: the text may hold any byte, and the locale must not matter.
 #include "kernelwright/runtime/emulator/ptx/lexer.h"
 
 #include <fmt/core.h>
@@ -25,7 +25,7 @@ unsigned digit_value(char c) {
   return 99;
 }
 
-/// `digits` in `base`, or nothing where one is no digit of it or the value leaves 64 bits.
+/// The value of `digits` in `base`. Nothing if a character is no digit of the base or the value exceeds 64 bits.
 bool read_digits(std::string_view digits, unsigned base, std::uint64_t& value) {
   if (digits.empty()) return false;
   value = 0;
@@ -117,7 +117,7 @@ void Lexer::skip_blanks() {
 void Lexer::skip_definition() {
   at_ = static_cast<std::size_t>(ahead_.text.data() - text_.data());
   line_ = ahead_.line;
-  bool pragma = false;  // a .pragma before the body ends in a ';' of its own
+  bool pragma = false;  // a .pragma before the body has its own ';'
   for (int open = 0;;) {
     skip_blanks();
     if (at_ == text_.size()) refuse_token({Token::Kind::kEnd, {}, line_}, "the '}' that ends a body");

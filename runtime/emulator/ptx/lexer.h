@@ -1,7 +1,7 @@
-/// PTX text as words, directives, numbers, strings and signs, with the line of each. One token of lookahead.
+/// PTX text as words, directives, numbers, strings and signs, each with its line. One token of lookahead.
 ///
-/// A word takes the dots and double colons that touch it, so that an opcode with its modifiers is one token
-/// ("mbarrier.init.shared::cta.b64"), as is "%tid.x". A directive is one ".name": ".reg.b32" is two.
+/// A word includes the dots and double colons that touch it. So an opcode with its modifiers is one token
+/// ("mbarrier.init.shared::cta.b64"), and so is "%tid.x". A directive is one ".name": ".reg.b32" is two directives.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Token {
   bool is(std::string_view directive) const { return kind == Kind::kDirective && text == directive; }
 };
 
-/// A number as spelt. An integer fits 64 bits; its sign is a token of its own.
+/// A number as spelt. An integer fits into 64 bits; its sign is a separate token.
 struct Number {
   enum class Kind : std::uint8_t { kInteger, kFloat32, kFloat64 };
   Kind kind = Kind::kInteger;
@@ -33,26 +33,26 @@ std::string shown(std::string_view text);
 
 class Lexer {
  public:
-  /// Throws PtxError if the first token is none.
+  /// Throws PtxError if the text does not begin with a token.
   explicit Lexer(std::string_view text) : text_(text) { scan(); }
 
   const Token& peek() const { return ahead_; }
-  /// These throw PtxError where the token that becomes the lookahead is none: a stray character, a string or comment
-  /// without an end.
+  /// These throw PtxError if the text after the token is no token: a stray character, or a string or comment without an
+  /// end.
   Token next();
   /// Takes the lookahead if it is `sign`.
   bool take(char sign);
 
-  /// The next token, which must be of this kind; `what` says in the message what was looked for.
+  /// The next token, which must be of this kind. `what` tells the message what was expected.
   Token expect(char sign, std::string_view what);
   Token expect(Token::Kind kind, std::string_view what);
 
-  /// From the lookahead, somewhere behind an entry's or a function's name, to behind its body, or behind the ';' of one
-  /// that has none. What is passed over need not be tokens, so that what this parser does not know is no obstacle; only
-  /// comments, strings and braces are looked at. Throws PtxError if the text ends first.
+  /// Skips from the lookahead, somewhere after the name of an entry or function, to the end of its body, or past the
+  /// ';' if it has no body. The skipped text need not be tokens, so it may contain what this parser does not know. Only
+  /// comments, strings and braces are read. Throws PtxError if the text ends first.
   void skip_definition();
 
-  /// An unsigned integer of at most `limit`; `what` names it.
+  /// An unsigned integer of at most `limit`; messages call it `what`.
   std::uint64_t integer(std::uint64_t limit, std::string_view what);
   /// An integer with an optional minus, in 64 bits.
   std::int64_t signed_integer(std::string_view what);
@@ -67,10 +67,10 @@ class Lexer {
   Token ahead_;
 };
 
-/// The value of a number token. Throws PtxError on one that is none, does not fit, or is a float in decimals.
+/// The value of a number token. Throws PtxError for another token, a number that does not fit, or a decimal float.
 Number number_of(const Token& token);
 
-/// "found X where Y was expected", thrown.
+/// Throws "found X where Y was expected".
 [[noreturn]] void refuse_token(const Token& found, std::string_view expected);
 
 }  // namespace kernelwright::emulator

@@ -1,5 +1,5 @@
-/// A PTX module as text says it: what the parser leaves and the decoder reads. Nothing here knows what an instruction
-/// does. Names are views into the module's own text, which it keeps.
+/// A PTX module as its text says: the parser writes it, and the decoder reads it. This file knows nothing of what
+/// instructions do. Names are views into the module's own text, which the module keeps.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace kernelwright::emulator {
 
-/// How much of a warp's register file one register takes. b8 registers live in 16 bits.
+/// The size of one register in a warp's register file. b8 registers take 16 bits.
 enum class RegisterClass : std::uint8_t { kPredicate, k16, k32, k64, k128 };
 
 enum class StateSpace : std::uint8_t { kGeneric, kParam, kConst, kGlobal, kShared, kLocal };
@@ -22,25 +22,26 @@ struct Operand {
     kRegister,         // %r1
     kImmediate,        // 42, -1, 0f3F800000
     kVector,           // {%r1, %r2}
-    kAddress,          // [%rd1+16], [%rd1, {%r1, %r2}]: elements[0] is the base, the others follow it
-    kSymbol,           // a variable, with its offset; also a label
+    kAddress,          // [%rd1+16], [%rd1, {%r1, %r2}]: elements[0] is the base, the others come after it
+    kSymbol,           // a variable with its offset; also a label
     kSpecialRegister,  // %tid.x
   };
   Kind kind = Kind::kSink;
-  bool negated = false;         // !%p1, or -%f1 where the grammar takes it
+  bool negated = false;         // !%p1, or -%f1 where the grammar allows it
   bool floating = false;        // the immediate was spelt 0f or 0d: `immediate` has its bits
   int reg = -1;                 // index into Entry::registers
-  int paired = -1;              // the register after '|' (d|p, also _|p): index; -1 where there is none or it is _
+  int paired = -1;              // index of the register after '|' (d|p, also _|p); -1 if there is none or it is _
   std::uint64_t immediate = 0;  // two's complement; the bits of an 0f (32) or 0d (64) constant
-  std::int64_t offset = 0;      // of an address or a symbol, bytes
+  std::int64_t offset = 0;      // bytes; of an address or a symbol
   std::string_view name;        // of a symbol or a special register
   std::vector<Operand> elements;
 };
 
-/// Where NVRTC's -lineinfo says an instruction comes from: of inlined code, the innermost place. File -1: unknown.
+/// Where an instruction comes from, according to NVRTC's -lineinfo; for inlined code the innermost place. File -1:
+/// unknown.
 struct SourceLine {
   int file = -1;  // index into Module::files
-  int line = 0;   // 0: the compiler's own, of no line
+  int line = 0;   // 0: the compiler's own code, which has no line
   bool operator==(const SourceLine&) const = default;
 };
 
@@ -50,35 +51,35 @@ struct Instruction {
   int guard = -1;                       // predicate register, or -1
   bool guard_negated = false;           // @!%p
   std::vector<Operand> operands;
-  std::vector<int> targets;  // bra: the one instruction it goes to; brx.idx: the table; always valid
-  int line = 0;              // of the PTX text, from 1
+  std::vector<int> targets;  // bra: its one target instruction; brx.idx: the table; the indexes are always valid
+  int line = 0;              // line in the PTX text, from 1
   SourceLine source;
 };
 
-/// A named piece of memory. `offset` is within its space: of the entry's parameters, its local memory, or the module's
-/// global and constant memory. A shared variable has no offset of its own: each entry has another layout, which
+/// A named piece of memory. `offset` is within its space: the entry's parameters, its local memory, or the module's
+/// global and constant memory. A shared variable has no fixed offset: each entry has its own layout, which
 /// lay_out_shared() makes.
 struct Variable {
   StateSpace space = StateSpace::kGeneric;
   std::uint64_t offset = 0, bytes = 0, alignment = 1;
-  bool dynamic = false;  // extern .shared x[]: its size is what the launch asks for
+  bool dynamic = false;  // extern .shared x[]: the launch decides its size
 };
 
 struct Entry {
   std::string_view name;
-  int line = 0;         // of its name
-  std::string refusal;  // why it cannot be run; then it has nothing but its name. "": it can be read
+  int line = 0;         // of the entry's name
+  std::string refusal;  // why the entry cannot be run; it then has only its name. "": it was read
   int refusal_line = 0;
-  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order
+  std::vector<std::pair<std::string_view, Variable>> parameters;  // in order of declaration
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t local_bytes = 0;  // of one thread
+  std::uint64_t local_bytes = 0;  // for one thread
   std::vector<RegisterClass> registers;
-  std::vector<Instruction> instructions;           // the last one never falls through: a "ret" is added where it would
-  std::map<std::string_view, Variable> variables;  // declared in its body; no name is the module's or a parameter's
-  std::vector<std::string_view> shared;            // those of `variables` that are shared, in order
-  int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not said
-  int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not said
-  int max_registers = 0;                           // .maxnreg; 0: not said
+  std::vector<Instruction> instructions;  // the last one never falls through: the parser adds a "ret" if it would
+  std::map<std::string_view, Variable> variables;  // declared in the body; no name is the module's or a parameter's
+  std::vector<std::string_view> shared;            // the names of shared `variables`, in order
+  int max_threads = 0;                             // .maxntid or .reqntid, product of all dimensions; 0: not given
+  int required_cluster[3] = {0, 0, 0};             // .reqnctapercluster; 0: not given
+  int max_registers = 0;                           // .maxnreg; 0: not given
   bool explicit_cluster = false;                   // .explicitcluster: the launch or the entry must give a cluster
   bool blocks_are_clusters = false;                // .blocksareclusters: the launch's grid counts clusters
 };
@@ -86,17 +87,17 @@ struct Entry {
 struct Module {
   std::string text;
   std::string version, target;     // "8.8", "sm_90a"
-  std::vector<std::string> files;  // of .file, by index; gaps are empty
+  std::vector<std::string> files;  // from .file, by index; gaps are empty
   std::map<std::string_view, Variable> variables;
-  std::vector<std::string_view> shared;  // those of `variables` that are shared, in order
-  std::vector<std::byte> global_image;   // .global and .const variables with their initial values, zero elsewhere
+  std::vector<std::string_view> shared;  // the names of shared `variables`, in order
+  std::vector<std::byte> global_image;   // initial values of .global and .const variables; zero elsewhere
   std::vector<Entry> entries;
 
   /// The entry called `name`, or null.
   const Entry* find(std::string_view name) const;
 
   Module() = default;
-  Module(const Module&) = delete;  // names view into `text`
+  Module(const Module&) = delete;  // names are views into `text`
   Module& operator=(const Module&) = delete;
 };
 

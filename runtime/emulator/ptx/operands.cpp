@@ -1,4 +1,4 @@
-// Operands, in every form of the PTX ISA's chapter on them that the modelled instructions use.
+// Operands, in every form of the PTX ISA's chapter on operands that the modelled instructions use.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-// PTX ISA, "Special Registers". Those of four components are named with one.
+// PTX ISA, "Special Registers". Those with four components are named with a component.
 constexpr std::string_view kOfComponents[] = {"%tid",       "%ntid",       "%ctaid",         "%nctaid",
                                               "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid"};
 constexpr std::string_view kPlain[] = {"%laneid",
@@ -155,7 +155,7 @@ Operand Reader::read_address() {
   operand.kind = Operand::Kind::kAddress;
   Operand base = read_scalar();
   if (base.kind == Operand::Kind::kSymbol) {
-    operand.offset = base.offset;  // where the reader of an address looks for it
+    operand.offset = base.offset;  // the reader of an address expects it there
     base.offset = 0;
   } else if (base.kind == Operand::Kind::kRegister && !base.negated) {
     operand.offset = read_offset();

@@ -1,5 +1,5 @@
-// The module: its directives in the order of the PTX ISA's chapter on them, and an entry up to its body. A state
-// machine of few states: each read_x() begins behind the directive's own name and ends behind its last token.
+// The module: its directives in the order of the PTX ISA's chapter on directives, and an entry up to its body. A state
+// machine with few states: each read_x() begins after the directive's name and ends after its last token.
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 
 #include <fmt/core.h>
@@ -32,7 +32,7 @@ void Reader::read() {
     if (token.kind == Token::Kind::kEnd) break;
     if (token.is(';')) continue;
     if (token.kind != Token::Kind::kDirective) refuse_token(token, "a directive of the module");
-    // What may stand before a variable, an entry or a function says how it is linked; here nothing is.
+    // These words before a variable, an entry or a function say how it is linked. The emulator links nothing.
     const bool links = token.is(".visible") || token.is(".weak") || token.is(".common");
     const bool external = token.is(".extern");
     if (links || external) read_leading_alignment();
@@ -127,7 +127,7 @@ void Reader::read_location() {
   position();
 }
 
-// .file follows the entries, so that a .loc can be held against it only at the end.
+// .file directives follow the entries, so a .loc can be checked against them only at the end.
 void Reader::check_files() const {
   for (std::size_t file = 0; file < file_lines_.size(); ++file) {
     const bool named = file < module_.files.size() && !module_.files[file].empty();
@@ -136,7 +136,7 @@ void Reader::check_files() const {
   }
 }
 
-// Debug data: names that .loc refers to. It is read through, and not kept.
+// Debug data: names to which .loc refers. It is read but not kept.
 void Reader::read_section() {
   lexer_.expect(Token::Kind::kDirective, "a section's name");
   lexer_.expect('{', "before a section's data");
@@ -169,7 +169,7 @@ void Reader::read_section() {
 }
 
 void Reader::read_pragma() {
-  // Hints to ptxas. Anything else might mean something.
+  // Hints to ptxas. Other pragmas might have a meaning, and are refused.
   static constexpr std::string_view kHints[] = {"nounroll", "used_bytes_mask", "enable_smem_spilling", "frequency"};
   do {
     const Token pragma = lexer_.expect(Token::Kind::kString, "a pragma in quotes");
@@ -180,8 +180,8 @@ void Reader::read_pragma() {
   lexer_.expect(';', "behind .pragma");
 }
 
-// .extern .func (.param .b32 result) name (.param .b64 x, …) [.noreturn] ; — vprintf and __assertfail, declared by
-// whatever includes <cassert>. Who calls one is refused there.
+// .extern .func (.param .b32 result) name (.param .b64 x, …) [.noreturn] ; — vprintf and __assertfail, declared by code
+// that includes <cassert>. An entry that calls vprintf is refused there.
 void Reader::read_external_function() {
   const auto parameters = [&] {
     lexer_.expect('(', "before a function's parameters");
@@ -205,8 +205,8 @@ void Reader::read_external_function() {
   declare(name, {Binding::Kind::kFunction});
 }
 
-// .func (.reg .b32 result) name (.param .b64 x, …) { … } or, declared ahead of that, ;. Functions are not run: whoever
-// calls one is refused there, and what stands in it is not looked at.
+// .func (.reg .b32 result) name (.param .b64 x, …) { … } or, as a declaration, ending in ;. Functions are not run: an
+// entry that calls one is refused there, and the function's body is not read.
 void Reader::read_function() {
   if (lexer_.take('('))
     while (!lexer_.take(')'))
@@ -218,7 +218,7 @@ void Reader::read_function() {
   lexer_.skip_definition();
 }
 
-// What is wrong with one entry concerns nobody who runs another one.
+// An error in one entry does not affect launches of another entry.
 void Reader::read_entry() {
   const Token name = lexer_.expect(Token::Kind::kWord, "an entry's name");
   declare(name, {Binding::Kind::kFunction});
@@ -232,7 +232,7 @@ void Reader::read_entry() {
     try {
       lexer_.skip_definition();
     } catch (const PtxError&) {
-      throw error;  // nothing says where the next entry begins
+      throw error;  // the start of the next entry is unknown
     }
     *entry_ = {};
     entry_->refusal = error.message();

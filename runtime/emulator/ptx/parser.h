@@ -1,4 +1,4 @@
-/// Reads PTX. Total for what NVRTC 12.8 to 13.x emits and for what a person writes in the same subset: every token is
+/// Reads PTX, completely: what NVRTC 12.8 to 13.x emit, and what a person writes in the same subset. Every token is
 /// understood or refused; nothing is skipped to the next semicolon.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace kernelwright::emulator {
 
 /// PTX that cannot be read or that the emulator does not model. what() is "line 12: …", then what was found and what
-/// would do.
+/// would be accepted.
 class PtxError : public Error {
  public:
   PtxError(int line, const std::string& message)
@@ -25,10 +25,11 @@ class PtxError : public Error {
   std::string message_;
 };
 
-/// Registers and labels are scoped by braces; branch targets are resolved; .loc lines are attached to the instructions
-/// that follow them. Throws PtxError for what is wrong outside the entries and where an entry has no end. An entry that
-/// cannot be read, for what stands in it or for a function that it calls, keeps the reason (Entry::refusal) and nothing
-/// else; the others are as good as without it. Never recurses deeper than the text nests, which is limited.
+/// Reads a module. Registers and labels are scoped by braces, branch targets are resolved, and .loc lines are attached
+/// to the instructions that follow them.
+/// Throws PtxError for an error outside the entries, and for an entry without an end. If an entry cannot be read,
+/// because of its contents or of a function that it calls, it keeps only the reason (Entry::refusal). The other entries
+/// are not affected. The recursion is never deeper than the text nests, which is limited.
 std::unique_ptr<Module> parse_ptx(std::string text);
 
 }  // namespace kernelwright::emulator

@@ -1,5 +1,5 @@
-/// What the parts of the parser share; only parser.cpp, variables.cpp, body.cpp and operands.cpp
-/// include it. One Reader reads one text, once.
+/// Shared by the parts of the parser: only parser.cpp, variables.cpp, body.cpp and operands.cpp include it. One Reader
+/// reads one text, once.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace kernelwright::emulator {
 
-/// Bounds on what a text may ask for: each far above what a GPU has or a compiler emits, and low enough that a hostile
-/// text of a few bytes cannot take the machine's memory.
+/// Limits on what a text may ask for. Each is far above what a GPU has or a compiler emits. Each is low enough that a
+/// hostile text of a few bytes cannot use up the machine's memory.
 inline constexpr int kMaxNesting = 64;
-inline constexpr std::uint64_t kMaxRegisters = 1'000'000;      // of the whole module
-inline constexpr std::uint64_t kMaxBranchTargets = 1'000'000;  // of an entry's brx.idx, all together
+inline constexpr std::uint64_t kMaxRegisters = 1'000'000;      // in the whole module
+inline constexpr std::uint64_t kMaxBranchTargets = 1'000'000;  // of all brx.idx of an entry together
 inline constexpr std::uint64_t kMaxParameterBytes = 32764;     // PTX ISA, kernel function parameters, sm_70+
 inline constexpr std::uint64_t kMaxSharedBytes = std::uint64_t{1} << 24;
 inline constexpr std::uint64_t kMaxLocalBytes = std::uint64_t{1} << 24;  // 512 KiB on every GPU so far
@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 16;
 inline constexpr int kMaxFiles = 1 << 16;
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 28;
 
-/// A fundamental type, as far as its bits go.
+/// The parts of a fundamental type that concern its bits.
 struct Type {
   std::string_view name;  // "f32"
   int bits = 0;           // 1 for pred
@@ -40,7 +40,7 @@ class Reader {
   void read();
 
  private:
-  // parser.cpp: the module and what stands before a body.
+  // parser.cpp: the module, and what comes before a body.
   void read_preamble();
   void read_file();
   void read_section();
@@ -55,7 +55,7 @@ class Reader {
   void check_files() const;
 
   // variables.cpp: declarations.
-  struct Declaration {  // what stands between the state space and the name
+  struct Declaration {  // what comes between the state space and the name
     Type type;
     int vector = 1;
     std::uint64_t alignment = 0;  // at least the type's own
@@ -76,7 +76,7 @@ class Reader {
   // body.cpp: an entry's statements, its labels and branches.
   struct Label {
     int instruction = 0;
-    int table = -1;  // of .branchtargets: index into tables_
+    int table = -1;  // for .branchtargets: index into tables_
   };
   struct ScopedName {
     int scope = 0;
@@ -125,23 +125,23 @@ class Reader {
   Module& module_;
   Lexer lexer_;
   SymbolTable symbols_;
-  Entry* entry_ = nullptr;  // whose header or body is being read
+  Entry* entry_ = nullptr;  // the entry whose header or body is being read
   SourceLine source_;
-  std::vector<int> file_lines_;          // by file: the first line of the text that names it in a .loc, or 0
-  std::uint64_t leading_alignment_ = 0;  // of the declaration that follows; 0: none was said
+  std::vector<int> file_lines_;          // by file: the first line of the text whose .loc names it, or 0
+  std::uint64_t leading_alignment_ = 0;  // for the next declaration; 0: none was given
   std::uint64_t global_bytes_ = 0;
-  std::uint64_t registers_ = 0;  // of all entries so far
+  std::uint64_t registers_ = 0;  // in all entries so far
 
-  // Of the body being read.
+  // The state of the body that is being read.
   std::vector<int> open_;     // scopes, outermost first
   std::vector<int> parents_;  // by scope
   std::unordered_map<ScopedName, Label, ScopedNameHash> labels_;
   std::vector<Jump> jumps_;
   std::vector<BranchTable> tables_;
-  bool passes_argument_ = false;  // the instruction being read names a .param of the body
+  bool passes_argument_ = false;  // the current instruction names a .param of the body
 };
 
-/// The type that a directive such as ".f32" names, or one with no bits.
+/// The type that a directive such as ".f32" names, or a type without bits.
 Type type_of(std::string_view directive);
 
 }  // namespace kernelwright::emulator

@@ -1,5 +1,5 @@
-/// What a name means where it stands: the declarations in force while PTX is read, innermost first. A range such as
-/// %r<5000> is one entry, and every look-up takes constant time, however many scopes are open.
+/// What a name means at its place: the declarations in force while PTX is read, innermost first. A range such as
+/// %r<5000> is one entry. Every look-up takes constant time, however many scopes are open.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@ struct Binding {
     kRegister,      // index: into Entry::registers
     kVariable,      // a parameter or a variable
     kFunction,      // an entry, or a function declared elsewhere
-    kCallArgument,  // a .param of a body: what a call gets or gives
+    kCallArgument,  // a .param of a body: an argument or the result of a call
   };
   Kind kind = Kind::kVariable;
   int index = -1;  // of a register; of a function, the line that defines it, or -1 if it is declared elsewhere
-  int depth = 0;   // of the scope that declares it; set by the table
+  int depth = 0;   // depth of the declaring scope; the table sets it
 };
 
 class SymbolTable {
  public:
   void enter() { starts_.push_back(undo_.size()); }
-  /// Forgets what was declared since the matching enter().
+  /// Removes the declarations since the matching enter().
   void leave();
   int depth() const { return static_cast<int>(starts_.size()); }
 
-  /// False, and nothing declared, if this very scope has the name already.
+  /// Returns false, and declares nothing, if this same scope already has the name.
   bool declare(std::string_view name, Binding binding);
-  /// prefix0 … prefix(count-1), as registers from index `first`.
+  /// Declares prefix0 … prefix(count-1), as registers from index `first` on.
   bool declare_range(std::string_view prefix, int first, int count);
 
-  /// The innermost declaration; kind, index and depth are those of the register where a range has it.
+  /// The innermost declaration. If a range has the name, kind, index and depth are those of the register.
   bool find(std::string_view name, Binding& found) const;
 
  private:
@@ -42,7 +42,7 @@ class SymbolTable {
   };
   struct Undo {
     std::string_view name;
-    bool range = false, had = false;  // `had`: an outer declaration comes back
+    bool range = false, had = false;  // `had`: leaving the scope restores an outer declaration
     Binding binding;
     Range outer;
   };
@@ -50,7 +50,7 @@ class SymbolTable {
 
   std::unordered_map<std::string_view, Binding> names_;
   std::unordered_map<std::string_view, Range> ranges_;
-  bool digit_ended_prefix_ = false;  // seldom: then %r12 may be %r1<...>'s 2 as well as %r<...>'s 12
+  bool digit_ended_prefix_ = false;  // rare: then %r12 may be register 2 of %r1<...> or register 12 of %r<...>
   std::vector<Undo> undo_;
   std::vector<std::size_t> starts_;
 };

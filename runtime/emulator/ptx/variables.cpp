@@ -11,7 +11,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// In one array. Two such numbers and an element's bytes multiply without overflow.
+/// Of one array. Two such numbers and an element's bytes can be multiplied without overflow.
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 29;
 constexpr std::size_t kMaxDimensions = 8;
 
@@ -34,7 +34,7 @@ std::uint64_t Reader::read_alignment() {
   return alignment;
 }
 
-// .align may stand before the state space too: .align 16 .shared .b8 x[4]
+// .align may also stand before the state space: .align 16 .shared .b8 x[4]
 void Reader::read_leading_alignment() {
   leading_alignment_ = 0;
   if (!lexer_.peek().is(".align")) return;
@@ -54,7 +54,7 @@ Reader::Declaration Reader::read_declaration(bool parameter) {
     const Token token = lexer_.next();
     if (token.is(".align")) {
       const std::uint64_t alignment = read_alignment();
-      // Behind .ptr it is that of the memory pointed to.
+      // After .ptr, it is the alignment of the memory to which the parameter points.
       if (!pointer) declaration.alignment = std::max(declaration.alignment, alignment);
     } else if (token.is(".v2") || token.is(".v4")) {
       declaration.vector = token.is(".v2") ? 2 : 4;
@@ -72,7 +72,7 @@ Reader::Declaration Reader::read_declaration(bool parameter) {
   if (declaration.type.bits * declaration.vector > 128)
     throw PtxError(first.line, fmt::format("a vector of {} x .{} has more than 128 bits", declaration.vector,
                                            declaration.type.name));
-  // ptxas takes the largest of those said and the type's own.
+  // ptxas takes the largest of the given alignments and the type's own.
   declaration.alignment =
       std::max(declaration.alignment, declaration.element_bytes() * static_cast<std::uint64_t>(declaration.vector));
   return declaration;
@@ -124,7 +124,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
   bool open = false;
   std::vector<std::uint64_t> dimensions = read_dimensions(open);
   if (declaration.vector > 1) dimensions.push_back(static_cast<std::uint64_t>(declaration.vector));
-  std::uint64_t inner = declaration.element_bytes();  // bytes of one step of the first dimension
+  std::uint64_t inner = declaration.element_bytes();  // bytes per step in the first dimension
   for (std::size_t i = open ? 1 : 0; i < dimensions.size(); ++i) inner *= dimensions[i];
 
   Variable variable{space, 0, inner, declaration.alignment};
@@ -150,7 +150,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
   if (space == StateSpace::kShared) {
     variable.dynamic = external;
     if (external) variable.bytes = 0;
-    std::uint64_t alone = 0;  // where it lies is for each entry to say
+    std::uint64_t alone = 0;  // each entry decides where it lies
     place(variable, alone, kMaxSharedBytes, name);
   } else if (space == StateSpace::kLocal) {
     place(variable, entry_->local_bytes, kMaxLocalBytes, name);
@@ -162,7 +162,7 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
                 module_.global_image.begin() + static_cast<std::ptrdiff_t>(variable.offset));
     }
   }
-  // Operands name variables without a scope, so that a name has one meaning in the whole of an entry.
+  // Operands name variables without a scope, so a name must have one meaning in a whole entry.
   Binding outer;
   const bool shadows = entry_ && symbols_.find(name.text, outer) && outer.kind == Binding::Kind::kVariable;
   declare(name, {Binding::Kind::kVariable});
@@ -173,7 +173,8 @@ void Reader::read_variable(StateSpace space, bool external, const Declaration& d
                                           shown(name)));
 }
 
-// Fewer values than elements leave zeros. `level` counts braces, and so is bounded by the dimensions.
+// If there are fewer values than elements, the rest is zero. `level` counts braces, and so is limited by the
+// dimensions.
 void Reader::read_initialiser(const Declaration& declaration, const std::vector<std::uint64_t>& dimensions,
                               std::size_t level, std::vector<std::byte>& bytes) {
   if (level == dimensions.size()) return read_element(declaration.type, bytes);

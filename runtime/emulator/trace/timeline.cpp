@@ -13,8 +13,8 @@ namespace kernelwright::emulator {
 
 namespace {
 
-constexpr std::size_t kMostRecords = 2'000'000;  // of a cluster: 64 MB, and a picture that nobody can read
-constexpr std::uint32_t kMmaGap = 48;            // issue cycles between mma.sync that still belong to one run
+constexpr std::size_t kMostRecords = 2'000'000;  // per cluster: 64 MB, and more than a picture can show
+constexpr std::uint32_t kMmaGap = 48;  // issue cycles between mma.sync instructions that still belong to one run
 
 }  // namespace
 
@@ -22,15 +22,15 @@ struct Timeline::Open {
   WarpLog* log = nullptr;
   std::uint32_t gap = 0, gap_alone = 0;  // issue cycles since the last mma.sync of a run
   // cp.async
-  GateId copy_gate = kNoGate;  // of the group that is open
+  GateId copy_gate = kNoGate;  // of the open group
   std::uint32_t copy_bytes = 0, copies = 0;
   LabelId copy_label = 0;
-  std::vector<GateId> copy_groups, bulk_groups, multiply_groups;  // committed; an empty one repeats the one before
+  std::vector<GateId> copy_groups, bulk_groups, multiply_groups;  // committed; an empty one repeats the last
   GateId bulk_gate = kNoGate;
   // wgmma
   std::uint32_t multiply_cycles = 0, multiplies = 0;
   LabelId multiply_label = 0;
-  // the bulk copy issued last, for multicasts
+  // the last bulk copy, for multicasts
   const Op* copied_by = nullptr;
   std::uint32_t copied_to = 0, copied_cta = 0;
 };
@@ -106,7 +106,7 @@ void Timeline::add_work(Open& log, std::uint32_t issue, std::uint32_t alone) {
   }
 }
 
-/// What was issued since the last mma.sync of a run comes after the run.
+/// Instructions issued since the last mma.sync of a run come after the run.
 void Timeline::end_mma(Open& log) {
   const std::uint32_t alone = std::exchange(log.gap_alone, 0);
   if (const std::uint32_t gap = std::exchange(log.gap, 0)) write(log, {.cycles = gap, .alone = alone});
@@ -128,14 +128,14 @@ void Timeline::add_mma(Open& log, const InstructionCost& cost) {
 }
 
 void Timeline::executed(const Warp& warp, const Op& op, LaneMask lanes) {
-  if (op.index >= costs_.size()) return;  // the exit that decoding adds
+  if (op.index >= costs_.size()) return;  // the exit that the decoder adds
   const InstructionCost& cost = costs_[op.index];
   Open& log = open(warp);
   const auto wait_for = [&](const std::vector<GateId>& groups) {
     if (groups.size() > cost.number) wait(log, groups[groups.size() - 1 - cost.number]);
   };
   const auto commit = [](std::vector<GateId>& groups, GateId& gate) {
-    // Groups complete in order: one without work is complete when the one before it is.
+    // Groups complete in order, so a group without work is complete when the one before it is.
     groups.push_back(gate != kNoGate ? gate : groups.empty() ? kNoGate : groups.back());
     gate = kNoGate;
   };
@@ -306,7 +306,7 @@ void Timeline::complete(const BarrierAt& at) {
 void Timeline::observe(const Warp& warp, const BarrierAt& at) { wait(open(warp), phases(at).last); }
 
 void Timeline::wait(Open& log, GateId gate) {
-  if (gate == kNoGate) return;  // nothing to wait for: a fresh mbarrier, no groups yet
+  if (gate == kNoGate) return;  // nothing to wait for: a fresh mbarrier, or no groups yet
   const std::vector<Record>& records = log.log->records;
   // The lanes of a warp wait together.
   if (!records.empty() && records.back().kind == RecordKind::kWait && records.back().gate == gate) return;

@@ -7,8 +7,9 @@ namespace kernelwright::emulator {
 
 namespace {
 
-// mma.sync reaches about 60 % of wgmma's rate on sm_90 (microbenchmarks); GeForce-like parts have a quarter of A100's
-// tensor cores' width per SM and half its rate. Copies: L2's measured bandwidth over SMs and clock.
+// mma.sync reaches about 60 % of wgmma's rate on sm_90 (microbenchmarks). GeForce-like parts have a quarter of the
+// width of A100's tensor cores per SM and half of its rate. Copies use L2's measured bandwidth, divided by SMs and
+// clock.
 constexpr MachineCosts kMachines[] = {
     {"sm_80", 0, 1024, 32, 500, 100},     {"sm_86", 0, 512, 24, 500, 100},    {"sm_89", 0, 512, 24, 500, 100},
     {"sm_90a", 2048, 1280, 32, 600, 100}, {"sm_100a", 0, 1024, 32, 600, 100}, {"sm_103a", 0, 1024, 32, 600, 100},
@@ -37,7 +38,7 @@ std::uint32_t type_bits(std::string_view part) {
   return leading_number(part.substr(digit)) * (part.ends_with("x2") ? 2 : 1);
 }
 
-/// Bytes that a lane of ld, st or atom moves.
+/// Bytes per lane of an ld, st or atom.
 std::uint32_t access_bytes(const Instruction& instruction) {
   std::uint32_t bits = 32, count = 1;
   for (const std::string_view part : instruction.parts) {
@@ -48,15 +49,15 @@ std::uint32_t access_bytes(const Instruction& instruction) {
   return std::max(1u, bits * count / 8);
 }
 
-/// Rows, columns and depth of "m16n8k32" as a product.
+/// The product of rows, columns and depth in "m16n8k32".
 std::uint32_t multiply_adds(std::string_view shape) {
   const std::size_t n = shape.find('n'), k = shape.find('k');
   if (n == shape.npos || k == shape.npos) return 0;
   return leading_number(shape.substr(1)) * leading_number(shape.substr(n + 1)) * leading_number(shape.substr(k + 1));
 }
 
-/// 16-bit multiply-adds that one of this instruction's costs, in quarters: a tensor core is twice as fast for bytes,
-/// half as fast for tf32.
+/// How many quarters of a 16-bit multiply-add one multiply-add of this instruction costs. A tensor core is twice as
+/// fast for bytes and half as fast for tf32.
 std::uint32_t quarters_per_multiply_add(const Instruction& instruction) {
   for (const std::string_view part : instruction.parts) {
     if (part == "e4m3" || part == "e5m2" || part == "s8" || part == "u8") return 2;
@@ -81,7 +82,7 @@ InstructionCost matrix_cost(const Instruction& instruction, const MachineCosts& 
   return cost;
 }
 
-/// Words of cp.async.*, which a warp or the copy engine performs.
+/// The instructions named cp.async.*, which a warp or the copy engine performs.
 InstructionCost copy_cost(const Instruction& instruction) {
   const bool bulk = has(instruction, "bulk");
   InstructionCost cost;
@@ -101,7 +102,7 @@ InstructionCost copy_cost(const Instruction& instruction) {
     cost.kind = CostKind::kCopyWaitAll;
     cost.issue = 1;
   } else if (has(instruction, "mbarrier")) {
-    cost.issue = 0;  // kArriveCycles
+    cost.issue = 0;  // kArriveCycles accounts for it
   } else if (!bulk) {
     cost.kind = CostKind::kCopy;
     cost.number = immediate(2);
@@ -109,7 +110,7 @@ InstructionCost copy_cost(const Instruction& instruction) {
   return cost;
 }
 
-/// Issue cycles by the first word of the opcode, where they are not 1.
+/// Issue cycles by the first word of the opcode, if they are not 1.
 struct Row {
   std::string_view word;
   std::uint32_t cycles;
@@ -118,7 +119,7 @@ constexpr Row kRows[] = {
     // ptxas folds these into the instructions that use them.
     {"mov", 0},
     {"cvta", 0},
-    // The special function unit takes 4 lanes a cycle.
+    // The special function unit takes 4 lanes per cycle.
     {"ex2", 8},
     {"lg2", 8},
     {"sin", 8},
@@ -129,15 +130,15 @@ constexpr Row kRows[] = {
     {"tanh", 8},
     {"div", 16},
     {"cvt", 2},
-    // Between lanes: 8 a cycle.
+    // Between lanes: 8 lanes per cycle.
     {"shfl", 4},
     {"redux", 4},
     {"match", 4},
     {"vote", 2},
-    // 32 bytes a cycle and scheduler of shared memory's 128.
+    // Per scheduler, 32 bytes per cycle of shared memory's 128.
     {"ldmatrix", 4},
     {"stmatrix", 4},
-    // kArriveCycles and kWakeCycles stand for these.
+    // kArriveCycles and kWakeCycles account for these.
     {"mbarrier", 0},
     {"bar", 0},
     {"barrier", 0},
@@ -147,8 +148,8 @@ constexpr Row kRows[] = {
     {"setmaxnreg", 16},
 };
 
-constexpr std::uint32_t kGlobalAccess = 32;  // about 500 cycles of latency, of which kernels hide all but a sixteenth
-constexpr std::uint32_t kSharedBytes = 32;   // a cycle and scheduler
+constexpr std::uint32_t kGlobalAccess = 32;  // a latency of about 500 cycles, of which kernels hide all but a sixteenth
+constexpr std::uint32_t kSharedBytes = 32;   // per cycle and scheduler
 
 std::uint32_t access_cycles(const Instruction& instruction) {
   if (has(instruction, "param") || has(instruction, "const")) return 1;
@@ -188,7 +189,9 @@ InstructionCost instruction_cost(const Instruction& instruction, const MachineCo
     cost.issue = row->cycles;
     if (word == "ldmatrix" || word == "stmatrix")
       cost.issue *= has(instruction, "x4") ? 4u : has(instruction, "x2") ? 2u : 1u;
-    if (has(instruction, "rn") && cost.issue == 8) cost.issue = 32;  // rcp.rn and its like are short programs
+    if (has(instruction, "rn") && cost.issue == 8)
+      cost.issue = 32;  // rcp.rn and similar instructions are short
+                        // programs
     if (word == "bar" && has(instruction, "warp")) cost.issue = 2;
   } else if ((word == "mul" || word == "mad") && !has(instruction, "f32") && !has(instruction, "f16") &&
              !has(instruction, "f16x2") && !has(instruction, "bf16x2")) {

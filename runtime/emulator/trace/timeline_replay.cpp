@@ -36,23 +36,23 @@ class Replay {
  private:
   struct WarpState {
     Time time = 0;
-    std::size_t next = 0;           // record
-    std::uint32_t done = 0;         // cycles of it
-    Time landed = 0;                // the last of its copies
-    std::uint32_t copy = kNoSlice;  // that copy
-    Time last_landed = 0;           // the copy before this record
+    std::size_t next = 0;           // index of the current record
+    std::uint32_t done = 0;         // cycles of that record that are done
+    Time landed = 0;                // when the last of the warp's copies lands
+    std::uint32_t copy = kNoSlice;  // the slice of that copy
+    Time last_landed = 0;           // when the copy before this record lands
     std::uint32_t last_copy = kNoSlice;
   };
   struct GateState {
     std::uint32_t missing = 0;
     Time time = 0;  // of the latest contribution
     std::uint32_t source = kNoSlice;
-    std::vector<std::uint32_t> waiting;  // warps
+    std::vector<std::uint32_t> waiting;  // waiting warps
   };
   struct Sm {
     Time scheduler[kNumSchedulers] = {}, tensor[kNumSchedulers] = {};
     Time copies = 0;
-    Time core_cycles = 0;  // of its four tensor cores together
+    Time core_cycles = 0;  // cycles of the CTA's four tensor cores together
     std::uint32_t tensor_track = kNoSlice;
     std::map<std::string, std::vector<std::uint32_t>> copy_tracks;  // by engine
   };
@@ -99,13 +99,13 @@ class Replay {
                              .name = name});
     return last_slice_[track] = static_cast<std::uint32_t>(trace_.slices.size() - 1);
   }
-  /// The same, or the slice before it made longer where it is of one piece with it.
+  /// Adds a slice, or extends the slice before it if both belong together.
   std::uint32_t extend_slice(SliceKind kind, std::uint32_t track, Time begin, Time end, std::uint64_t amount,
                              const std::string& name, bool same_record) {
     const std::uint32_t last = last_slice_[track];
     if (last != kNoSlice) {
       TraceSlice& slice = trace_.slices[last];
-      // A warp that takes turns with others is still at it.
+      // A warp that takes turns with others continues its slice.
       if (slice.kind == kind && slice.name == name && (same_record || slice.end >= begin)) {
         slice.end = std::max(slice.end, end);
         slice.amount += amount;
@@ -123,7 +123,7 @@ class Replay {
 
   // ---- gates
 
-  /// By a warp of `cta`, for which a group of wgmma is performed.
+  /// A contribution by a warp of `cta`; the last one starts a group of wgmma.
   void contribute(GateId id, std::uint32_t cta, Time time, std::uint32_t source) {
     if (id == kNoGate) return;
     GateState& gate = gates_[id];
@@ -137,7 +137,7 @@ class Replay {
     gate.waiting.clear();
   }
 
-  /// A gate that is open, for a warp that has waited since `since`.
+  /// Wakes a warp that has waited since `since` for a gate that is open.
   void wake(std::uint32_t warp, GateId id, Time since) {
     const GateState& gate = gates_[id];
     Time now = since;
@@ -151,7 +151,7 @@ class Replay {
     ready_.push({now, warp});
   }
 
-  /// A group of wgmma that all four warps have issued.
+  /// Performs a group of wgmma that all four warps have issued.
   void multiply(GateId id, std::uint32_t cta) {
     const Gate& job = recording_.gates[id];
     GateState& gate = gates_[id];
@@ -187,7 +187,7 @@ class Replay {
     contribute(record.gate, cta, warp.last_landed, warp.last_copy);
   }
 
-  /// On the first track of its engine that is free; warps that fill one place together share a slice.
+  /// Draws a copy on the first free track of its engine. Warps that fill one place together share a slice.
   std::uint32_t show_copy(std::uint32_t cta, const char* engine, SliceKind kind, Time begin, Time end,
                           const Record& record) {
     std::vector<std::uint32_t>& tracks = sms_[cta].copy_tracks[engine];
@@ -253,7 +253,7 @@ class Replay {
     warp.done = 0;
   }
 
-  /// One piece of a record; true at its end.
+  /// Performs one piece of a record; true at the record's end.
   bool work(std::uint32_t index, const Record& record) {
     WarpState& warp = warps_[index];
     const WarpLog& log = recording_.warps[index];
@@ -261,7 +261,7 @@ class Replay {
     Sm& sm = sms_[log.cta];
     Time& unit = (mma ? sm.tensor : sm.scheduler)[log.warp % kNumSchedulers];
     const std::uint32_t cycles = std::min(kPiece, record.cycles - warp.done);
-    // Of a run of mma.sync, what is issued in between hides behind it where it is shorter.
+    // Instructions issued between the mma.sync of a run hide behind them if they are shorter.
     const Time alone = std::max<Time>(cycles, Time{record.alone} * cycles / std::max(1u, record.cycles));
     const Time start = std::max(warp.time, unit);
     unit = start + cycles;

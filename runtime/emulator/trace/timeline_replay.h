@@ -1,7 +1,7 @@
-/// Gives a recording its times: a discrete-event simulation of the SMs that its CTAs are on.
+/// Gives a recording its times: a discrete-event simulation of the SMs on which its CTAs run.
 ///
-/// The warp whose time is lowest goes first, so that units serve requests in the order of virtual time and the result
-/// depends on nothing but the recording. Long work is cut into pieces, between which warps of one scheduler take turns.
+/// The warp with the lowest time goes first. So units serve requests in the order of virtual time, and the result
+/// depends only on the recording. Long work is cut into pieces, between which warps of one scheduler take turns.
 #pragma once
 
 #include "kernelwright/runtime/emulator/trace/timeline.h"
@@ -9,7 +9,7 @@
 
 namespace kernelwright::emulator {
 
-/// `machine` is machine_costs(recording.target) but in tests.
+/// `machine` is machine_costs(recording.target), except in tests.
 Trace replay(const Recording& recording, const MachineCosts& machine);
 
 }  // namespace kernelwright::emulator

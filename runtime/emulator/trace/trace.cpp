@@ -1,4 +1,4 @@
-// What a trace says in words: its slices, and who waits for what.
+// A trace in words: its slices, and which role waits for what.
 #include "kernelwright/runtime/emulator/trace/trace.h"
 
 #include <fmt/format.h>

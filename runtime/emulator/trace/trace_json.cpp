@@ -1,5 +1,5 @@
 // Chrome's trace event format, as Perfetto reads it: complete events (X) on threads, flows (s, f) that bind to the
-// slices around their times, metadata (M) for names and order.
+// slices around their times, and metadata (M) for names and order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-/// Timestamps count microseconds: a cycle is drawn as a nanosecond.
+/// Timestamps count microseconds; a cycle is drawn as a nanosecond.
 std::string stamp(std::uint64_t cycles) { return fmt::format("{}.{:03}", cycles / 1000, cycles % 1000); }
 
 const char* category(SliceKind kind) {
@@ -75,7 +75,7 @@ class Writer {
       events.push_back({trace.flows[i].to_time, 't', i});
     }
     std::ranges::stable_sort(events, [](const Event& a, const Event& b) {
-      return std::pair(a.time, a.phase) < std::pair(b.time, b.phase);  // slices before what binds to them, s before f
+      return std::pair(a.time, a.phase) < std::pair(b.time, b.phase);  // slices before their flows, s before f
     });
     for (const Event& event : events) event.phase == 'X' ? slice(trace, event.index) : flow(trace, event);
     start_ += trace.cycles + kBetweenLaunches;

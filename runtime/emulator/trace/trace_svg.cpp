@@ -1,4 +1,5 @@
-// One CTA's pipeline as a picture: a lane for each role and unit, waits pale, a thin curve from what ends a wait.
+// One CTA's pipeline as a picture: a lane for each role and unit, pale waits, and a thin curve from what ends a wait to
+// the wait.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,9 +15,9 @@ constexpr double kWidth = 960, kLeft = 104, kRight = 16, kTop = 78;
 constexpr double kRoleHeight = 30, kUnitHeight = 24, kCopyHeight = 15, kGap = 12, kCopyGap = 3;
 constexpr double kPlot = kWidth - kLeft - kRight;
 constexpr std::size_t kMostCopyRows = 8, kMostWarps = 4;
-constexpr double kCharacter = 6.0;            // of the labels on slices, about
+constexpr double kCharacter = 6.0;            // approximate width of a character of the labels
 constexpr std::uint64_t kLeastWindow = 8000;  // cycles
-constexpr double kLegibleMultiply = 34;       // pixels of a group of multiplications in a window that is not given
+constexpr double kLegibleMultiply = 34;       // pixels of a group of multiplications, if the window is chosen
 
 constexpr const char* kStyle = R"(
     svg { --ink: #1f2933; --soft: #5c6b7a; --line: #8a98a6; --edge: #b8c2cc; --lane: #f5f7fa; --work: #cfd7df; --copy: #c3d4fb; --copyink: #1e3a8a;
@@ -67,7 +68,7 @@ const char* class_of(SliceKind kind) {
   return "";
 }
 
-/// What fits on a slice; "" if nothing does.
+/// The label that fits on a slice; "" if none fits.
 std::string fitting_label(const TraceSlice& slice, double width) {
   std::vector<std::string> candidates;
   if (slice.kind == SliceKind::kWait) candidates = {"wait " + slice.name, slice.name};
@@ -80,7 +81,7 @@ std::string fitting_label(const TraceSlice& slice, double width) {
   return "";
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that gives at most ten ticks.
+/// The smallest number of the form 1, 2 or 5 times a power of ten that gives at most ten ticks.
 std::uint64_t tick_step(std::uint64_t cycles) {
   for (std::uint64_t power = 1;; power *= 10)
     for (const std::uint64_t factor : {1, 2, 5})
@@ -118,7 +119,7 @@ class Picture {
  private:
   struct Lane {
     double y, height;
-    std::string name;  // "" but for the first row of several
+    std::string name;  // "" except for the first of several rows
   };
 
   // ---- what is shown
@@ -134,7 +135,7 @@ class Picture {
     if (!lengths.empty()) {
       std::ranges::nth_element(lengths, lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2));
       const double median = static_cast<double>(lengths[lengths.size() / 2]);
-      // A run of mma.sync is short; then some more of the loop around it is shown.
+      // A run of mma.sync is short, so some more of the loop around it is shown.
       window = std::min(window,
                         std::max(kLeastWindow, static_cast<std::uint64_t>(kPlot / kLegibleMultiply * median) + 1000));
     }
@@ -144,17 +145,17 @@ class Picture {
   void choose_lanes() {
     std::vector<std::uint32_t> warps = role_tracks(trace_, options_.cta);
     const bool alike = warps.size() == 1;
-    if (alike) {  // then the warps themselves are what there is to see
+    if (alike) {  // then the warps themselves are shown
       warps.clear();
       for (std::uint32_t i = 0; i < trace_.tracks.size() && warps.size() < kMostWarps; ++i)
         if (trace_.tracks[i].kind == TraceTrack::Kind::kWarp && trace_.tracks[i].cta == options_.cta)
           warps.push_back(i);
     }
-    // Data goes down: who loads, the copies, who computes, the tensor cores.
+    // Data flows down: the loading warps, the copies, the computing warps, the tensor cores.
     for (std::size_t i = 0; i < warps.size(); ++i) {
       const TraceTrack& track = trace_.tracks[warps[i]];
       add_lane(warps[i], kRoleHeight, track.role.empty() || alike ? track.name : track.role, kGap);
-      if (!alike)  // siblings share the lane, for flows
+      if (!alike)  // flows to a sibling end on the same lane
         for (std::uint32_t other = 0; other < trace_.tracks.size(); ++other)
           if (trace_.tracks[other].kind == TraceTrack::Kind::kWarp && trace_.tracks[other].cta == options_.cta &&
               trace_.tracks[other].role == track.role)
@@ -293,7 +294,7 @@ class Picture {
     for (const TraceFlow& flow : trace_.flows) {
       const TraceSlice &from = trace_.slices[flow.from], &to = trace_.slices[flow.to];
       const int source = lane_of_[from.track], target = lane_of_[to.track];
-      const bool drawn = std::ranges::find(shown_, to.track) != shown_.end();  // one of a role stands for its siblings
+      const bool drawn = std::ranges::find(shown_, to.track) != shown_.end();  // one warp stands for its role
       if (source < 0 || !drawn || source == target || flow.from_time < begin_ || flow.to_time >= end_) continue;
       const Lane &a = lanes_[static_cast<std::size_t>(source)], &b = lanes_[static_cast<std::size_t>(target)];
       const bool down = a.y < b.y;
@@ -322,7 +323,7 @@ class Picture {
   std::uint64_t begin_ = 0, end_ = 0;
   double bottom_ = kTop;
   std::vector<Lane> lanes_;
-  std::vector<int> lane_of_;          // of each track; -1: not shown
+  std::vector<int> lane_of_;          // for each track; -1: not shown
   std::vector<std::uint32_t> shown_;  // tracks whose slices are drawn
 };
 
