@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Runs every attention config on the GPU and on the emulator, same PTX and same inputs, and compares the outputs.
+"""Runs every attention config on the GPU and on the emulator, with the same PTX and the same inputs, and compares the
+outputs.
 
     bench/compare_devices.py KERNELWRIGHT CONFIG_DIR TABLE.csv
 
-Each shipped config runs at its shapes marked "check", and once more with f16 and bf16 exchanged: other kernels, so that
-there are enough of them. A row per shape: how many outputs are the same number, and the largest difference, as a number
-and in units of the last place of the output's type at that value's size (bf16 8 bits, f16 11 bits).
+Each shipped config runs at its shapes marked "check", and once more with f16 and bf16 exchanged, which gives further
+kernels. The table has a row per shape: how many outputs are the same number, and the largest difference. The
+difference is given as a number and in units of the last place of the output's type at that value's size (bf16 8 bits,
+f16 11 bits).
 Exit status 1 if a run fails or a difference exceeds LIMIT_ULP.
 """
 import csv, json, math, pathlib, subprocess, sys, tempfile
 import numpy as np
 
-# Sums of the tensor core are rounded otherwise than the emulator's fma chains, and ex2.approx by up to two places: the
-# last place of an output may turn over. The LSE is f32: its last places hold the rounding of the whole sum.
+# The tensor core rounds sums in another way than the emulator's fma chains, and ex2.approx differs by up to two places.
+# So the last place of an output may differ. The LSE is f32: its last places hold the rounding of the whole sum.
 LIMIT_ULP = {"o": 1.0, "lse": 16.0}
 BITS = {"bf16": 8, "f16": 11, "f32": 24, "e4m3": 4, "e5m2": 3}
 
@@ -41,7 +43,7 @@ def compare(gpu, cpu, bits):
     finite = np.isfinite(gpu) & np.isfinite(cpu)
     same = (gpu == cpu) | (np.isnan(gpu) & np.isnan(cpu))
     difference = np.where(finite, np.abs(gpu.astype(np.float64) - cpu.astype(np.float64)), np.where(same, 0, np.inf))
-    # A row's outputs are sums of values of one size: places are counted at the size of the row's largest.
+    # A row's outputs are sums of values of one size, so places are counted at the size of the row's largest output.
     size = np.max(np.abs(np.where(finite, gpu, 0)), axis=-1, keepdims=True) if gpu.ndim > 1 else np.abs(gpu)
     place = np.exp2(np.floor(np.log2(np.maximum(size, 1e-30))) - (bits - 1))
     return same.mean() if same.size else 1.0, float(difference.max(initial=0)), float((difference / place).max(initial=0))

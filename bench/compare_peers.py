@@ -62,7 +62,7 @@ def parse_arguments():
 
 
 def former_module(folder):
-    """The Python module of another build, beside ours: with its own structs, for its own library."""
+    """The Python module of another build, beside this one: it has its own structs, for its own library."""
     package = pathlib.Path(folder, "python", "kernelwright")
     spec = importlib.util.spec_from_file_location("kernelwright_former", package / "__init__.py",
                                                   submodule_search_locations=[str(package)])
@@ -73,7 +73,7 @@ def former_module(folder):
 
 
 def prepare_all(engine, chosen, arms, arms_of):
-    """{(row name, arm name): Kernel or the error that refused it}: compiled on all cores, and done before anything is timed."""
+    """{(row name, arm name): Kernel, or the error that refused it}. Compiles on all cores, before anything is timed."""
     begin = time.monotonic()
     kernels = {}
     for row in chosen:
@@ -95,7 +95,7 @@ def prepare_all(engine, chosen, arms, arms_of):
 
 
 class Run:
-    """One run: what all rows share, and the report that they write to."""
+    """One run: what all rows share, and the report to which they write."""
 
     def __init__(self, args, out):
         import torch
@@ -163,8 +163,8 @@ class Run:
         return arms.ours(name, kernel, case)
 
     def add(self, row, arm_name, peer, make, truth, graphs, made):
-        """Makes an arm, compares its output, and captures it. What goes wrong with one arm is a row of the report, unless it
-        has broken the device."""
+        """Makes an arm, compares its output, and captures it. An error in one arm becomes a row of the report, unless
+        it has broken the device."""
         try:
             arm = make()
             out = arm.call()
@@ -179,7 +179,7 @@ class Run:
         except self.timing.Hang as hang:
             self.out.failure(row, arm_name, peer, "hangs", str(hang))
             raise
-        except Exception as error:  # noqa: BLE001: a peer raises what it likes
+        except Exception as error:  # noqa: BLE001: a peer may raise anything
             self.out.failure(row, arm_name, peer, "failed", f"{type(error).__name__}: {error}")
             self.torch.cuda.synchronize()  # raises if the device is broken
 
@@ -210,7 +210,7 @@ def main():
         for row in chosen:
             try:
                 run.row(row, kernels)
-            except Exception as error:  # noqa: BLE001: whatever came through add() has broken the device
+            except Exception as error:  # noqa: BLE001: an error that passed through add() has broken the device
                 broken = f"{row.name}: {type(error).__name__}: {error}"
                 break
             torch.cuda.empty_cache()
@@ -220,7 +220,7 @@ def main():
     if broken:
         report.complain(broken, 4)
         sys.stderr.flush()
-        os._exit(4)  # a hung kernel would hold an orderly exit too
+        os._exit(4)  # a hung kernel would block an orderly exit too
     return 1 if out.wrong or (args.strict and missed) else 0
 
 

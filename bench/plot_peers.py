@@ -46,7 +46,7 @@ def draw(lines, path, about=()):
         axes.barh(y, ratio, color=COLOURS.get(line["peer"], "#999999"), alpha=0.55 if anchored else 0.9,
                   xerr=[[ratio - low], [high - ratio]], error_kw={"elinewidth": 1}, label=None if name in seen else name)
         seen.add(name)
-        beyond = max(high, float(line["target"] or 0))  # the words stand clear of the target's mark
+        beyond = max(high, float(line["target"] or 0))  # the words keep clear of the target's mark
         axes.text(beyond + 0.015, y, f"{ratio:.3f}   {float(line['ours_rate']):.0f} {line['unit']}", va="center", fontsize=7)
         if line["target"]:
             axes.plot([float(line["target"])] * 2, [y - 0.4, y + 0.4], color="black", linewidth=1.5)

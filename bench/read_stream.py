@@ -1,6 +1,7 @@
-"""A kernel that reads and does nothing else: the bandwidth that a decode is held to. NVRTC and the driver through ctypes.
+"""A kernel that reads and does nothing else: the bandwidth with which a decode is compared. It uses NVRTC and the
+driver through ctypes.
 
-Two CTAs an SM and 16-byte loads were the fastest of 1, 2, 4 and 8 CTAs: 3094 GB/s over 8 GiB on an H100 80GB HBM3.
+Two CTAs per SM and 16-byte loads were the fastest of 1, 2, 4 and 8 CTAs: 3094 GB/s over 8 GiB on an H100 80GB HBM3.
 """
 import ctypes
 import glob

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The measured rows that the timeline (generator/attention/predicted.h) is fitted to and held to, as one table with configs.
+"""The measured rows for the timeline (generator/attention/predicted.h), as one table with configs. Some rows
+fit the timeline's constants; the others check them.
 
     python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench --spell | grep peers.csv > tests/generator/attention/predicted_h100.tsv
     python3 bench/timeline_table.py | build/bench/kernelwright_timeline_bench
 
-A line, with tabs: fit or held-out, file, row, arm, milliseconds, MHz, config. The rule, fixed before anything was fitted:
-the shapes of bench/peers/rows.py in their order, the first to fit, the second held out, and so on; a shape takes all of its
-arms along. Arms with clusters are left out: the timeline has no model of them.
+A line has tabs between its fields: fit or held-out, file, row, arm, milliseconds, MHz, config. The rule was fixed
+before anything was fitted. The shapes of bench/peers/rows.py alternate in their order: the first is to fit, the
+second is held out, and so on. A shape takes all of its arms along. Arms with clusters are left out: the timeline has
+no model of them.
 """
 import csv
 import json
@@ -19,8 +21,8 @@ from peers import rows  # noqa: E402
 
 RESULTS = FOLDER / "results"
 FILES = ["attention/2026-11-21-h100-peers.csv", "attention/steps/hopper-multicast-and-queue.csv"]
-# Measured before the queue was there, with the schedule that the planner then had: the arms whose schedules say enough, and
-# without masks: causal items came in another order then.
+# Measured before the queue existed, with the planner's schedule of that time. Only arms whose schedules say enough are
+# kept, and only without masks, because causal items came in another order then.
 OLDER = {"attention/2026-11-21-h100-query-slots.csv": ["two", "twoq3", "twoq4", "twoq1", "threeq3", "two80q3", "two64q3", "gqapack-two"],
          "attention/2026-11-21-h100-decode-arms.csv": ["tma", "tma8w", "tma8w2", "tma4w128", "tma4s3", "tma4s2", "tma-sp16", "tma-sp33",
                                              "tma8-sp16", "tma-comb"]}

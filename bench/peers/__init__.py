@@ -1,2 +1,2 @@
-"""The parts of bench/compare_peers.py: rows, anchors and statistics need nothing but Python; arms, reference and timing need
+"""The parts of bench/compare_peers.py. Rows, anchors and statistics need only Python; arms, reference and timing need
 torch and a GPU."""

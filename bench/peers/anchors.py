@@ -1,9 +1,10 @@
-"""Peers that the machine lacks, through one that it has: ours / FA3 = (ours / cuDNN of this run) / (FA3 / cuDNN as recorded).
+"""Peers that the machine lacks, compared through a peer that it has: ours / FA3 = (ours / cuDNN of this run) / (FA3 /
+cuDNN as recorded).
 """
 import csv
 import pathlib
 
-# What the peer on the left stands in for.
+# The peer on the left stands in for the peers on the right.
 THROUGH = {"cudnn": ["fa3"], "cublas": ["deepgemm"], "cublaslt_tensor": ["deepgemm"], "cublas_bf16": ["deepgemm"]}
 
 RECORDED = pathlib.Path(__file__).parent / "2026-11-20-h100-anchors.csv"
@@ -19,7 +20,8 @@ def read(path=RECORDED):
 
 
 def through(recorded, row, ratio, anchor, peer):
-    """`ratio`, a (median, low, high) against the anchor in this run, as one against `peer`; None if no rate is recorded."""
+    """Converts `ratio`, a (median, low, high) against the anchor in this run, to a ratio against `peer`. None if no
+    rate is recorded."""
     rates = recorded.get(row, {})
     if anchor not in rates or peer not in rates:
         return None

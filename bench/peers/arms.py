@@ -1,6 +1,6 @@
 """What is timed: our kernels, PyTorch's backends, FlashAttention-3 from a shared object, a copy, a read-only stream.
 
-An arm's call queues its work on the current stream and returns the output; its `work` is what its rate counts.
+Calling an arm queues its work on the current stream and returns the output. An arm's rate counts its `work`.
 """
 import ctypes
 import math
@@ -29,7 +29,7 @@ class Case:
         self.q_lens = row.q_lens()
         tokens = sum(self.q_lens)
         self.q = normal(tokens, row.heads, row.head_dim)
-        # One allocation for K and V, so that a stream over the same bytes is one range.
+        # One allocation for K and V, so that a stream over the same bytes reads one range.
         if row.page:
             pages = row.batch * row.kv_len // row.page
             self.kv = normal(2, pages, row.page, row.kv_heads, row.head_dim)
@@ -70,7 +70,7 @@ def config(row, schedule, part="all"):
 
 
 def _bound(kernel, tensors):
-    """The Launch of `tensors` with the workspace that it needs."""
+    """The Launch of `tensors`, with the workspace that it needs."""
     need = kernel.workspace_bytes(**tensors)
     if need:
         tensors["workspace"] = torch.empty(need, dtype=torch.uint8, device=tensors["q"].device)
@@ -107,7 +107,7 @@ def _keys(case, first, last):
 
 
 def separate(engine, case):
-    """A mixed row as two launches of ours, one after the other: the chunks, then the decodes."""
+    """A mixed row as two of our launches, one after the other: the chunks, then the decodes."""
     row, out = case.row, torch.full_like(case.q, math.nan)
     tokens = row.chunks * row.chunk_len
     offsets = torch.arange(0, tokens + 1, row.chunk_len, dtype=torch.int32, device=case.device)
@@ -126,12 +126,12 @@ def separate(engine, case):
 
 def sdpa(peer, case):
     row = case.row
-    # [batch, heads, len, d] views of [batch, len, heads, d] tensors: what a server has.
+    # [batch, heads, len, d] views of [batch, len, heads, d] tensors, the layout of a server.
     q, k, v = (x.transpose(1, 2) for x in (case.padded_q(), case.k, case.v))
 
     def call():
         with sdpa_kernel(BACKENDS[peer]):
-            # One query at the end of its keys: its causal mask hides nothing.
+            # One query at the end of its keys: its causal mask hides no key.
             out = F.scaled_dot_product_attention(q, k, v, is_causal=row.causal and row.q_len > 1,
                                                  enable_gqa=row.heads != row.kv_heads)
         return out.transpose(1, 2)
@@ -140,8 +140,8 @@ def sdpa(peer, case):
 
 
 def fa3(path, case):
-    """FlashAttention-3's forward behind fa3_fwd(q, k, v, o, lse, B, Sq, Sk, H, Hk, D, causal, fp8, scale, semaphore, SMs,
-    stream), 0 if it could."""
+    """FlashAttention-3's forward behind fa3_fwd(q, k, v, o, lse, B, Sq, Sk, H, Hk, D, causal, fp8, scale, semaphore,
+    SMs, stream), which returns 0 on success."""
     lib = ctypes.CDLL(path)
     lib.fa3_fwd.argtypes = ([ctypes.c_void_p] * 5 + [ctypes.c_int] * 8
                             + [ctypes.c_float, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p])
@@ -162,14 +162,14 @@ def fa3(path, case):
 
 
 def copy(case):
-    """A large device copy, reads and writes counted: bandwidth with nothing to start or drain."""
+    """A large device copy, with reads and writes counted: bandwidth without start or end effects."""
     source, target = (torch.empty(COPIED_BYTES, dtype=torch.int8, device=case.device) for _ in range(2))
     source.random_(-128, 127)
     return Arm("copy", lambda: target.copy_(source), 2 * COPIED_BYTES, (source, target))
 
 
 def read_stream(case):
-    """A kernel that only reads, over the very bytes of the row's K and V."""
+    """A kernel that only reads, over the same bytes as the row's K and V."""
     from read_stream import ReadStream
     stream = ReadStream()
     data = case.kv.flatten()

@@ -1,6 +1,7 @@
-"""GEMM: what is timed, and the truth. Ours; PyTorch's cuBLAS and cuBLASLt; a read-only stream over the weights.
+"""GEMM: what is timed, and the reference. Arms: ours; PyTorch's cuBLAS and cuBLASLt; a read-only stream over the
+weights.
 
-An arm's call queues its work on the current stream and returns d; its `work` is what its rate counts.
+Calling an arm queues its work on the current stream and returns d. An arm's rate counts its `work`.
 """
 import math
 
@@ -11,7 +12,7 @@ from .arms import Arm, kernelwright
 TORCH = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn}
 COMPARED = ("cublas", "cublaslt")  # peers whose output is the row's product
 BF16_ROUNDING = 2.0**-8
-# Hopper's tensor cores keep some 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
+# Hopper's tensor cores keep about 14 bits of a sum of fp8 products: each of k / 32 steps may lose 2^-13 of the largest.
 FP8_STEP = 2.0**-13
 BLOCK = 128
 
@@ -25,7 +26,7 @@ class Case:
         self.b, self.scale_b = self.operand(row.n, (BLOCK, BLOCK))
 
     def operand(self, rows, block):
-        """Elements, and their scales: None, [1], or of each block."""
+        """Elements, and their scales: None, [1], or one for each block."""
         values = torch.randn(rows, self.row.k, device=self.device)
         if self.row.scales == "none":
             return values.to(TORCH[self.row.dtype]), None
@@ -39,7 +40,7 @@ class Case:
         return values.to(torch.float8_e4m3fn), scale
 
     def full(self, values, scale, block):
-        """The operand that the elements and scales stand for, f32."""
+        """The operand's values, f32: the elements times their scales."""
         values = values.float()
         if scale is None:
             return values
@@ -55,8 +56,8 @@ class Case:
 
 
 class Truth:
-    """fp32 products (without TF32) and a bound on what an output may be off: rounding to bf16, and of fp8 what the tensor cores
-    drop of sums that stay in them."""
+    """fp32 products (without TF32), and a bound on the error of an output: the rounding to bf16, and for fp8 what the
+    tensor cores drop from sums inside them."""
 
     def __init__(self, case):
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -67,7 +68,7 @@ class Truth:
         self.bound = self.out.abs().mul_(BF16_ROUNDING).add_(size, alpha=2.0**-20 + FP8_STEP * math.sqrt(steps)).add_(1e-6)
 
     def error(self, out):
-        """The largest error of an output over its bound; infinite if one is not finite. Above 1 is wrong."""
+        """The largest error of an output over its bound; infinite if an output is not finite. Above 1 is wrong."""
         worst = 0.0
         for begin in range(0, len(self.out), 4096):
             some = slice(begin, begin + 4096)
@@ -100,7 +101,7 @@ def ours(name, kernel, case):
 
 
 def library(name, case):
-    """PyTorch's product by the library of that name."""
+    """PyTorch's product, computed by the library of that name."""
     row, b = case.row, case.b.t()
 
     if row.scales == "none":
@@ -109,7 +110,7 @@ def library(name, case):
             return torch.mm(case.a, b)
     else:
         scale_a, scale_b = case.scale_a, case.scale_b
-        if row.scales == "per_block":  # scale_a column after column, scale_b row after row of its transpose
+        if row.scales == "per_block":  # scale_a column by column; scale_b row by row, transposed
             scale_a, scale_b = scale_a.t().contiguous().t(), scale_b.t()
 
         def call():
@@ -118,8 +119,8 @@ def library(name, case):
 
 
 def tensor_scales(case):
-    """cuBLASLt on the same elements with a scale of each tensor and fast accumulation: no peer of block scales, but the anchor that
-    DeepGEMM's recorded rates are compared through."""
+    """cuBLASLt on the same elements, with one scale per tensor and fast accumulation. It is no peer of block scales,
+    but the anchor through which DeepGEMM's recorded rates are compared."""
     one = torch.ones(1, device=case.device)
 
     def call():
@@ -128,13 +129,13 @@ def tensor_scales(case):
 
 
 def bf16(case):
-    """cuBLAS on as many bf16 elements: the anchor of block scales for few rows."""
+    """cuBLAS on the same number of bf16 elements: the anchor of block scales for few rows."""
     a, b = (torch.randn(x.shape, device=case.device, dtype=torch.bfloat16) for x in (case.a, case.b))
     return Arm("cublas_bf16", lambda: torch.mm(a, b.t()), case.row.work()[0], (a, b))
 
 
 def read_stream(case):
-    """A kernel that only reads, over the very bytes of both operands."""
+    """A kernel that only reads, over the same bytes as both operands."""
     from read_stream import ReadStream
     stream = ReadStream()
     data = torch.cat([case.a.flatten().view(torch.uint8), case.b.flatten().view(torch.uint8)])

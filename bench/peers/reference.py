@@ -1,8 +1,10 @@
-"""The truth on the GPU: fp32 attention in chunks of queries, with a bound on what bf16 arithmetic may add to it.
+"""The reference on the GPU: fp32 attention in chunks of queries, with a bound on the error that bf16 arithmetic may
+add.
 
-A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value: the error of an output is at most
-2^-8 sum_j p_j |v_j| for the first and 2^-8 |o| <= the same for the second. Sums are fp32 and exponentials good to 2^-20, far
-below; a third such term is their room. fp32 without TF32 here is 2^-23 a step, and needs none.
+A kernel rounds the probabilities and the output to bf16, each by at most 2^-8 of the value. So the error of an output
+is at most 2^-8 sum_j p_j |v_j| for the probabilities, and 2^-8 |o| <= the same for the output. Errors of sums (fp32)
+and of exponentials (2^-20) are far below; a third term of the same size leaves room for them. The fp32 here, without
+TF32, errs by 2^-23 a step, and needs no term.
 """
 import torch
 
@@ -11,7 +13,8 @@ SCORE_BYTES = 512 << 20  # of one chunk of scores
 
 
 def attention(q, k, v, causal=False, window=-1, sinks=None):
-    """q [n, H, D], k and v [S, Hk, D], the last query at the last key: (o, sum p |v|), both [n, H, D] fp32."""
+    """q [n, H, D], k and v [S, Hk, D], with the last query at the last key. Returns (o, sum p |v|), both [n, H, D]
+    fp32."""
     n, heads, dim = q.shape
     length, kv_heads, _ = k.shape
     group = heads // kv_heads
@@ -47,7 +50,7 @@ def attention(q, k, v, causal=False, window=-1, sinks=None):
 
 
 class Truth:
-    """The reference of a case, and what an output is off by."""
+    """The reference of a case, and the error of an output against it."""
 
     def __init__(self, case):
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -56,7 +59,7 @@ class Truth:
         self.bound = torch.cat([size for _, size in parts]).mul_(3 * BF16_ROUNDING).add_(1e-6)
 
     def error(self, out):
-        """The largest error of an output over its bound; infinite if one is not finite. Above 1 is wrong."""
+        """The largest error of an output over its bound; infinite if an output is not finite. Above 1 is wrong."""
         worst = 0.0
         for begin in range(0, len(self.out), 4096):  # tokens at a time: the differences are as large as the output
             some = slice(begin, begin + 4096)

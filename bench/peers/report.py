@@ -1,4 +1,4 @@
-"""What a run says: the CSV, a table for the person who waits, and the schedules that they gave."""
+"""The output of a run: the CSV, a table for the waiting person, and the schedules that the person gave."""
 import contextlib
 import csv
 import dataclasses
@@ -22,14 +22,14 @@ class Schedule:
 
 
 def name_of(schedule):
-    """A short name that tells schedules apart: their fields."""
+    """A short name that distinguishes schedules: their fields."""
     if not isinstance(schedule, dict):
         return str(schedule)
     return " ".join(f"{key}={json.dumps(value).strip(chr(34))}" for key, value in schedule.items()) or "auto"
 
 
 def read_schedules(given, path):
-    """The arms that --schedule and --schedules ask for; "auto" if neither does. Names are made unique."""
+    """The arms that --schedule and --schedules ask for; "auto" without these options. Makes names unique."""
     texts = [(f"--schedule {i + 1}", text) for i, text in enumerate(given)]
     if path:
         with open(path, encoding="utf-8") as file:
@@ -53,7 +53,8 @@ def read_schedules(given, path):
 
 @dataclasses.dataclass
 class Timed:
-    """An arm's times. error: its worst over the bound; None where there is no output to compare. No times: an anchor."""
+    """An arm's times. error: its largest error over the bound; None if there is no output to compare. An anchor has
+    no times."""
 
     name: str
     times: list
@@ -94,7 +95,7 @@ class Report:
         print(f"  {text}", file=sys.stderr, flush=True)
 
     def failure(self, row, arm, peer, status, note, error=None):
-        """status: "cannot" (a peer's limit), "failed" (an exception), "wrong" (its output is), "hangs"."""
+        """status: "cannot" (a peer's limit), "failed" (an exception), "wrong" (a wrong output), "hangs"."""
         self.wrong |= status == "wrong" and not peer
         note = " ".join(note.split())
         self.write(row=row.name, arm=arm, peer=peer, status=status, note=note[:600],
@@ -102,7 +103,7 @@ class Report:
         self.say(row.name, f"{arm or peer}: {status}: {note[:300]}")
 
     def result(self, row, mine, theirs, ratio, clocks, note=""):
-        """Our arm against one peer; theirs and ratio are None where the row has no peer left."""
+        """Our arm against one peer. theirs and ratio are None if the row has no peer left."""
         _, unit, per = row.work()
         rate = mine.work / mine.ms / per
         target = dict(row.targets).get(theirs.name) if theirs else None
@@ -126,7 +127,8 @@ class Report:
         self.say(row.name, f"{words}, {clocks[0]}-{clocks[1]} MHz")
 
     def summary(self):
-        """The best arm of each row against each target, on standard error. Returns how many targets are missed."""
+        """Prints the best arm of each row against each target on standard error. Returns how many targets are missed.
+        """
         best = {}
         for line in self.lines:
             if line["target"]:

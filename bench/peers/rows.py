@@ -1,4 +1,4 @@
-"""The rows that attention and GEMM are held to: shapes, the config's problem, the work of a launch, and the targets.
+"""The rows of attention and GEMM: shapes, the config's problem, the work of a launch, and the targets.
 
 Shapes follow the recorded peers: 16k tokens in all, and 2048 q_heads * head_dim, unless a row says otherwise.
 """
@@ -18,13 +18,13 @@ class Row:
     kv_heads: int
     head_dim: int
     causal: bool = False
-    window: int = -1  # keys left of the diagonal: a window of 128 is 127; -1: no window
+    window: int = -1  # keys left of the diagonal: 127 for a window of 128; -1: no window
     sinks: bool = False
     page: int = 0  # keys of a page; 0: padded
-    chunks: int = 0  # mixed: so many sequences have chunk_len queries, the rest one
+    chunks: int = 0  # mixed: this many sequences have chunk_len queries, the others one
     chunk_len: int = 0
     targets: tuple = ()  # (peer, least ratio of rates)
-    smoke: bool = False  # a small shape that shows that an arm works
+    smoke: bool = False  # a small shape that shows whether an arm works
 
     def q_lens(self):
         """Queries of each sequence; all have kv_len keys."""
@@ -37,7 +37,7 @@ class Row:
         return self.q_len == 1 and self.chunks == 0
 
     def problem(self, part="all"):
-        """The config's problem. part: "all", or of a mixed row "chunks" or "decodes", each a launch of its own."""
+        """The config's problem. part: "all", or for a mixed row "chunks" or "decodes", each as a separate launch."""
         mask = {"kind": "causal"} if self.causal else {"kind": "none"}
         if self.window >= 0:
             mask = {"kind": "sliding_window", "window": {"left": self.window, "right": 0}}
@@ -47,17 +47,17 @@ class Row:
                    "kv_layout": {"kind": "paged", "page_size": self.page} if self.page else {"kind": "padded"},
                    "mask": mask, "sinks": self.sinks}
         if self.is_decode or part == "decodes":
-            # One query at the end of its keys sees them all: the mask would cost and change nothing.
+            # One query at the end of its keys sees them all, so a mask would cost time and change nothing.
             problem |= {"max_q_len": 1, "mask": {"kind": "none"}}
         elif self.chunks == 0:
-            problem["max_q_len"] = self.q_len  # who prepares a kernel for a shape knows it
+            problem["max_q_len"] = self.q_len  # code that prepares a kernel for a shape knows it
         return problem
 
     def kv_bytes(self):
         return 2 * BF16_BYTES * self.batch * self.kv_len * self.kv_heads * self.head_dim
 
     def work(self):
-        """(amount, unit, what amount per millisecond is divided by)."""
+        """(amount, unit, the divisor for amount per millisecond)."""
         if self.set == "window":
             q_and_o = 2 * BF16_BYTES * self.batch * self.q_len * self.heads * self.head_dim
             return q_and_o + self.kv_bytes(), "GB/s of QKVO", 1e6
@@ -111,7 +111,7 @@ def _block(m, n, k, target):
 
 
 def _gemm_decode(m, n, k, dtype="bf16", scales="none"):
-    # 1.25 times the time of a stream over the same bytes at most.
+    # At most 1.25 times the time of a stream over the same bytes.
     targets = (("read_stream", 1 / 1.25),) + ((("deepgemm", 1.2),) if scales == "per_block" else ())
     name = f"gemm-decode-{'block' if scales == 'per_block' else dtype}-{m}x{n}x{k}"
     return GemmRow(name, "gemm-decode", m, n, k, dtype, scales, targets)
@@ -201,7 +201,7 @@ SETS = ("prefill", "decode", "paged", "mixed", "window", "gemm", "gemm-decode", 
 
 
 def selected(sets, pattern):
-    """The rows of the sets whose names match the compiled `pattern`. "all" leaves the smoke rows out."""
+    """The rows of the sets whose names match the compiled `pattern`. "all" excludes the smoke rows."""
     for row in ROWS:
         named = "smoke" in sets if row.smoke else "all" in sets or row.set in sets
         if named and pattern.search(row.name):
@@ -209,7 +209,7 @@ def selected(sets, pattern):
 
 
 def peers_of(row, asked):
-    """(peer, None) for each peer that can do the row, and (peer, why not) for those asked for that cannot."""
+    """(peer, None) for each peer that supports the row, and (peer, why not) for each requested peer that does not."""
     if row.kind == "gemm":
         names = ["cublas", "cublaslt"] if row.scales == "none" else ["cublaslt"]
         if row.scales == "per_block":

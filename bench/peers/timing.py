@@ -1,4 +1,4 @@
-"""Arms as CUDA graphs, interleaved rounds, the SM clock, and a watch over kernels that do not come back."""
+"""Arms as CUDA graphs, interleaved rounds, the SM clock, and a time limit for kernels that hang."""
 import ctypes
 import subprocess
 import time
@@ -9,11 +9,12 @@ from .stats import order
 
 
 class Hang(Exception):
-    """A kernel did not finish in time. Nothing can be done with the device after that."""
+    """A kernel did not finish in time. The device cannot be used after that."""
 
 
 def wait(seconds):
-    """Until the work queued on the current stream is done; Hang after `seconds`. It spins: rounds are short."""
+    """Waits until the work queued on the current stream is done; raises Hang after `seconds`. It spins, because
+    rounds are short."""
     done = torch.cuda.Event()
     done.record()
     end = time.monotonic() + seconds
@@ -26,8 +27,8 @@ class Graph:
     """One arm as a graph: flush the L2, event, the call, event."""
 
     def __init__(self, call, flush, hang_seconds):
-        # The graph holds addresses only. What they lead to (a workspace, say) lives with the call: whoever captures the next
-        # graph hands memory that nobody holds back to the driver.
+        # The graph holds only addresses. The call owns the memory (a workspace, for example). Capturing the next graph
+        # returns memory without an owner to the driver.
         self.call, self.hang_seconds = call, hang_seconds
         self.start, self.end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
         side = torch.cuda.Stream()
@@ -37,7 +38,7 @@ class Graph:
                 call()
             wait(hang_seconds)
         self.graph = torch.cuda.CUDAGraph()
-        # thread_local: what the engine's own threads ask of the driver does not break the capture.
+        # thread_local: calls by the engine's own threads do not break the capture.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             flush.zero_()
             self.start.record()
@@ -52,8 +53,8 @@ class Graph:
 
 
 def measure(graphs, seconds, clock, min_rounds=7, max_rounds=300):
-    """Times of each arm of `graphs`, {name: Graph}, round by round: {name: [ms]}. Rounds go on for `seconds`, but there are at
-    least min_rounds. Second: the SM clock in MHz while the first and the last round ran."""
+    """Times of each arm of `graphs`, {name: Graph}, round by round: {name: [ms]}. Rounds continue for `seconds`, but
+    there are at least min_rounds. Also returns the SM clock in MHz during the first and the last round."""
     for _ in range(2):
         for graph in graphs.values():
             graph.run()
