@@ -1,7 +1,7 @@
-"""Kernelwright from Python: attention and GEMM kernels specialised and compiled while the program runs.
+"""Kernelwright from Python: attention and GEMM kernels, specialised and compiled while the program runs.
 
-A thin module over the C ABI (runtime/c/c_api.h): ctypes and DLPack alone, no framework at build or import. Tensors of PyTorch,
-CuPy, JAX or anything else with DLPack go in as they are.
+A thin module over the C ABI (runtime/c/c_api.h). It uses ctypes and DLPack, and needs no framework at build or
+import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be passed as they are.
 
     engine = kernelwright.Engine()
     kernel = engine.prepare({"problem": {"head_dim": {"qk": 128, "v": 128}, "heads": {"q": 32, "kv": 8},
@@ -17,5 +17,5 @@ __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "Gem
 
 
 def version(library=None):
-    """The version of the library that is found, or of the one at `library`: "0.1.0"."""
+    """The version of the library that is found, or of the library at `library`: "0.1.0"."""
     return load(library).version()

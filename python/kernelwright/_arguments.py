@@ -1,7 +1,7 @@
-"""The arguments of a launch, checked against the problem: which shapes, dtypes and strides its operands have.
+"""The arguments of a launch, checked against the problem: the shapes, dtypes and strides of its operands.
 
-What the library checks itself (alignment, extents that a stride allows, the workspace's size) is left to it; here is what only
-a tensor that knows its shape can get wrong.
+The library itself checks alignment, the extents that a stride allows, and the workspace's size. This module checks
+what only a tensor with a known shape can get wrong.
 """
 from . import _library as lib
 from ._library import ConfigError
@@ -11,7 +11,8 @@ DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
 
 
 def check_place(name, view, device, own_memory):
-    """Whether an operand lies where the kernel of `device` can read it; own_memory: where only the engine's memory will do."""
+    """Checks that an operand lies where the kernel of `device` can read it. own_memory: only the engine's memory is
+    allowed."""
     if view.where == "address":
         return
     if view.where == "engine" or (view.where == "cuda" and not own_memory):
@@ -24,7 +25,7 @@ def check_place(name, view, device, own_memory):
 
 
 def set_workspace_bytes(c, view, given):
-    """The size of a workspace, by the tensor that it is or by what is given beside an address."""
+    """The size of a workspace: that of the tensor, or the size given beside an address."""
     if view is None:
         return
     if view.shape is None and given is None:
@@ -33,7 +34,8 @@ def set_workspace_bytes(c, view, given):
 
 
 def score_tensors(problem):
-    """Of mask and bias, where the problem has them: whether batch, heads and queries have elements of their own, and dtypes."""
+    """For mask and bias, if the problem has them: whether batch, heads and queries have their own elements, and the
+    dtypes."""
     def own(tensor):
         return tuple(tensor.get(name, True) for name in ("batch", "heads", "q"))
 
@@ -62,7 +64,7 @@ class Problem:
                       "v": problem["heads"]["kv"]}
         rope = problem.get("rope", {})
         self.rope_width, self.token_scales = rope.get("width", 0), problem.get("scales", "none") == "per_token"
-        for name in ("q", "k"):  # a rotary part is an operand of its own
+        for name in ("q", "k"):  # a rotary part is a separate operand
             self.head_dims[name] -= self.rope_width
             self.head_dims[name + "_rope"] = self.rope_width
             self.dtypes[name + "_rope"] = rope.get("dtype", "bf16")
@@ -73,7 +75,8 @@ class Problem:
 
 
 class Arguments:
-    """Builds the C struct of one launch. `device` is the kernel's; `own_memory` says that only the engine's memory will do."""
+    """Builds the C struct of one launch. `device` is the kernel's device; `own_memory` says that only the engine's
+    memory is allowed."""
 
     def __init__(self, problem, device, own_memory):
         self.problem, self.device, self.own_memory = problem, device, own_memory
@@ -103,7 +106,7 @@ class Arguments:
         return c
 
     def settle(self, known, name, found, by):
-        """A size that a tensor has must be what was given, or what another tensor has."""
+        """Settles a size: the size of a tensor must equal the given size, or that of another tensor."""
         if known[name] is None:
             known[name] = found
         elif known[name] != found:
@@ -114,7 +117,7 @@ class Arguments:
             raise ConfigError(f"{name}: is {view.dtype}, and the problem has {wanted}")
 
     def operand(self, name, view, known):
-        """The strides of q, k, v or o, and the sizes that its shape tells."""
+        """The strides of q, k, v or o, and the sizes that its shape gives."""
         problem, is_q = self.problem, name in ("q", "o", "q_rope")
         self.dtype(name, view, problem.dtypes[name])
         heads, head_dim = problem.heads[name], problem.head_dims[name]
@@ -137,7 +140,8 @@ class Arguments:
             self.settle(known, "kv_tokens", shape[0], name)
         else:
             self.settle(known, "num_pages", shape[0], name)
-        # Of an extent of one a framework may say any stride; the library wants a sound one. Zero of all: contiguous.
+        # For an extent of one, a framework may give any stride, but the library needs a valid one. All zero:
+        # contiguous.
         if is_contiguous(view):
             return lib.Strides()
         batch = 0 if kind == "ragged" else strides[0]
@@ -185,7 +189,8 @@ class Arguments:
         return view.strides[0] if view.shape[0] > 1 else view.shape[1]
 
     def small_operands(self, known):
-        """Offsets, lengths, sinks, slopes, scales, the LSE and the workspace: contiguous, of one dtype and one shape."""
+        """Offsets, lengths, sinks, slopes, scales, the LSE and the workspace: contiguous, each of one dtype and one
+        shape."""
         problem = self.problem
         for name in ("q_offsets", "kv_offsets", "kv_lengths"):
             view = self.views.get(name)

@@ -1,4 +1,5 @@
-"""Engine, Kernel and Array: the handles of runtime/c/c_api.h with Python's manners. docs/embedding.md has the life of a kernel."""
+"""Engine, Kernel and Array: the handles of runtime/c/c_api.h as Python objects. docs/embedding.md describes the life
+of a kernel."""
 import atexit
 import ctypes
 import json
@@ -25,7 +26,8 @@ def _encoded(text):
 
 
 def _config_text(config):
-    """The text of a config that is given as a dict, as JSON or as a path. A dict may leave out what says that it is one."""
+    """The text of a config that is given as a dict, as JSON or as a path. A dict may omit
+    version, kind and name."""
     if isinstance(config, dict):
         return json.dumps({"version": 1, "kind": "attention", "name": "python", **config})
     if isinstance(config, (bytes, bytearray)):
@@ -44,7 +46,7 @@ _MOST_HEADER_BYTES = 65536
 def _header(folder, name, field):
     path = os.path.join(folder, name)
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # one that is no file may wait for ever to be opened
+        if os.path.exists(path) and not os.path.isfile(path):  # opening anything but a file may block for ever
             raise ConfigError(f'{field}: "{name}": is no regular file; a header is a text')
         with open(path, encoding="utf-8", newline="") as file:
             if os.fstat(file.fileno()).st_size > _MOST_HEADER_BYTES:
@@ -57,7 +59,8 @@ def _header(folder, name, field):
 
 
 def _with_headers(text, folder):
-    """The config with the texts of the headers that it names by files of its folder: the library is given no files."""
+    """The config with the texts of the headers that it names by files of its folder, because the library gets no
+    files."""
     if '"source"' not in text:
         return text
 
@@ -69,7 +72,7 @@ def _with_headers(text, folder):
     try:
         config = json.loads(text, object_pairs_hook=without_doubles)
     except (ValueError, RecursionError):
-        return text  # for the library to say what is wrong with it
+        return text  # the library reports what is wrong with it
 
     def read(policy, field):
         if not isinstance(policy, dict):
@@ -89,12 +92,13 @@ def _with_headers(text, folder):
 
 
 class Engine:
-    """Prepares and owns kernels. Everything may be called from any number of threads, but close(), which comes last.
+    """Prepares and owns kernels. Any number of threads may call its methods, except close(), which must come last.
 
-    backend: "cuda", "emulator" or "auto" (cuda where a GPU is). The options are those of kernelwright_engine_options;
-    on_event is called with a dict per event, on whichever thread it happens, and must not call back into the engine;
-    event_level is the least level that it is told of: debug, info, warning or error. About one launch in launch_sampling is
-    timed for latencies(); none if it is 0.
+    backend: "cuda", "emulator" or "auto" (cuda if there is a GPU). The options are those of
+    kernelwright_engine_options.
+    on_event is called with a dict per event, on the thread on which the event happens. It must not call back into the
+    engine. event_level is the lowest level that on_event receives: debug, info, warning or error.
+    About one launch in launch_sampling is timed for latencies(); none if it is 0.
     """
 
     _leaving = False  # the interpreter's exit has begun
@@ -125,14 +129,14 @@ class Engine:
         handle = c_void_p()
         self._lib.engine_create(byref(options), byref(handle))
         self._handle = handle
-        self._callback = options.event_callback  # the library calls it until the engine is gone
+        self._callback = options.event_callback  # the library calls it until the engine is freed
         self._close = weakref.finalize(self, _destroy, self._lib, handle, options.event_callback)
-        # At the interpreter's end other threads may still be in calls of this engine: it is stopped, and not freed.
+        # At the interpreter's end, other threads may still be in calls of this engine, so it is stopped and not freed.
         self._close.atexit = False
         _engines.add(self)
 
     def close(self):
-        """Frees the engine, its kernels and nothing else; they must not be running, and are not to be used again."""
+        """Frees the engine and its kernels. The kernels must not be running and must not be used again."""
         self._close()
 
     def __enter__(self):
@@ -147,8 +151,8 @@ class Engine:
         return self._handle
 
     def prepare(self, config, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
-        """The Kernel for a config, or the GemmKernel for one of kind "gemm": a dict, JSON text or the path of a config file
-        (docs/config.md)."""
+        """The Kernel for a config, or the GemmKernel for a config of kind "gemm". config: a dict, JSON text or the
+        path of a config file (docs/config.md)."""
         text = _config_text(config)
         options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle, data = c_void_p(), text.encode()
@@ -157,30 +161,31 @@ class Engine:
         return (GemmKernel if config["kind"] == "gemm" else Kernel)(self, handle, config["problem"], device)
 
     def prepare_quantize(self, from_dtype, to, *, device=0, on_miss="block", background=False, allow_when_sealed=False):
-        """The QuantizeKernel from f16, bf16 or f32 to mxfp8, mxfp4 or nvfp4: elements and scales as a GEMM's operand has them."""
+        """The QuantizeKernel from f16, bf16 or f32 to mxfp8, mxfp4 or nvfp4. Its elements and scales have the layout
+        of a GEMM's operand."""
         options = _prepare_options(device, on_miss, background, allow_when_sealed)
         handle = c_void_p()
         self._lib.prepare_quantize(self._live(), from_dtype.encode(), to.encode(), byref(options), byref(handle))
         return QuantizeKernel(self, handle, (from_dtype, to), device)
 
     def seal(self):
-        """From here on nothing compiles: a kernel that was not prepared is a NotReadyError."""
+        """From here on nothing compiles: using a kernel that was not prepared raises NotReadyError."""
         self._lib.engine_seal(self._live())
 
     def stop(self):
-        """Ends preparing for good: once it returns, on_event is called by no thread of the engine's. Ready kernels go on
-        launching; others have failed. Python's exit does this by itself."""
+        """Ends preparing for good. Once it returns, no thread of the engine calls on_event. Ready kernels can still
+        be launched; the others have failed. Python calls this when it exits."""
         self._lib.engine_stop(self._live())
 
     def wait_until_ready(self, timeout_ms=-1):
-        """Whether every prepared kernel is ready; False if one has failed or time is over."""
+        """Whether every prepared kernel is ready; False if one has failed or the time is over."""
         ready = c_int32()
         self._lib.engine_wait_until_ready(self._live(), timeout_ms, byref(ready))
         return bool(ready.value)
 
     @property
     def ready(self):
-        """Whether every prepared kernel is ready now: what wait_until_ready() says, without waiting."""
+        """Whether every prepared kernel is ready now: as wait_until_ready(), without waiting."""
         ready = c_int32()
         self._lib.engine_is_ready(self._live(), byref(ready))
         return bool(ready.value)
@@ -193,7 +198,7 @@ class Engine:
         return bool(sealed.value)
 
     def promote(self):
-        """Lets ready kernels take over from their fallbacks, and says how many did."""
+        """Replaces fallbacks by the kernels that are ready, and returns how many were replaced."""
         count = c_int32()
         self._lib.engine_promote(self._live(), byref(count))
         return count.value
@@ -204,7 +209,7 @@ class Engine:
         return {name: getattr(counters, name) for name, _ in lib.Counters._fields_ if name != "struct_size"}
 
     def kernels(self):
-        """Every binary of every prepared kernel, a dict each: the fields of kernelwright_kernel_row."""
+        """Every binary of every prepared kernel, as a dict with the fields of kernelwright_kernel_row."""
         rows = []
 
         def take(row, _):
@@ -217,8 +222,9 @@ class Engine:
         return rows
 
     def latencies(self):
-        """Histograms of the steps prepare, compile, load and launch: a dict each of count, sum_seconds, bounds_seconds and
-        buckets. Bucket i counts what took at most bounds_seconds[i], and more than the bound before it; the last one the rest."""
+        """Histograms of the steps prepare, compile, load and launch. Each is a dict of count, sum_seconds,
+        bounds_seconds and buckets. Bucket i counts steps that took at most bounds_seconds[i] and more than the bound
+        before it. The last bucket counts the rest."""
         told = {}
         for step, name in enumerate(LATENCIES):
             latency = lib.Latency()
@@ -235,7 +241,8 @@ class Engine:
         return texts[0].decode(errors="replace")
 
     def take_hazards(self):
-        """What the emulator found wrong since the last call, a dict each; nothing on a GPU or without hazards=True."""
+        """What the emulator found wrong since the last call, a dict per report; empty on a GPU or without
+        hazards=True."""
         found = []
 
         def take(hazard, _):
@@ -254,11 +261,11 @@ class Engine:
         return self.device_name(device).startswith("emulated ")
 
     def empty(self, shape, dtype, *, device=0):
-        """An Array of the device's memory, not initialised. dtype: f16, bf16, f32, e4m3, e5m2, i32 or u8."""
+        """An uninitialised Array in the device's memory. dtype: f16, bf16, f32, e4m3, e5m2, i32 or u8."""
         return Array(self, tuple(shape), dtype, device)
 
     def from_numpy(self, values, dtype=None, *, device=0):
-        """An Array with `values`, a NumPy array; bf16 is rounded to from float32."""
+        """An Array with `values`, a NumPy array; float32 values are rounded for bf16."""
         import numpy
         names = {numpy.dtype(numpy.float16): "f16", numpy.dtype(numpy.float32): "f32", numpy.dtype(numpy.int32): "i32",
                  numpy.dtype(numpy.uint8): "u8"}
@@ -293,7 +300,8 @@ _engines = weakref.WeakSet()
 
 @atexit.register
 def _stop_engines():
-    """Once this has run, no thread of an engine calls on_event: such a thread would meet an interpreter that is gone."""
+    """Once this has run, no thread of an engine calls on_event: such a thread would use an interpreter that has
+    ended."""
     Engine._leaving = True
     for engine in list(_engines):
         if engine._close.alive:
@@ -307,7 +315,7 @@ MOST_BYTES = 1 << 56  # kMostBytes of generator/checked.h
 
 
 class Array:
-    """Contiguous device memory of an engine: what the emulator computes on, and enough for scripts on a GPU."""
+    """Contiguous device memory of an engine: the emulator computes on it, and it is enough for scripts on a GPU."""
 
     def __init__(self, engine, shape, dtype, device):
         if dtype not in ITEM_BYTES:
@@ -327,20 +335,20 @@ class Array:
         return View(self.address, self.shape, None, self.dtype, "engine", self.device)
 
     def write(self, data):
-        """Fills the array with `data`: bytes, exactly as many as it has."""
+        """Fills the array with `data`: exactly as many bytes as the array has."""
         data = bytes(data)
         if len(data) != self.bytes:
             raise ConfigError(f"data: has {len(data)} bytes, and the array {self.bytes}")
         self.engine._lib.device_write(self.engine._live(), self.device, self.address, data, self.bytes)
 
     def read(self):
-        """Its bytes, once the default stream is done."""
+        """The array's bytes, once the default stream is done."""
         buffer = ctypes.create_string_buffer(self.bytes)
         self.engine._lib.device_read(self.engine._live(), self.device, buffer, self.address, self.bytes)
         return buffer.raw
 
     def numpy(self):
-        """A NumPy copy; bf16 comes as float32."""
+        """A NumPy copy; bf16 is returned as float32."""
         import numpy
         if self.dtype == "bf16":
             bits = numpy.frombuffer(self.read(), numpy.uint16).astype(numpy.uint32) << 16
@@ -349,13 +357,13 @@ class Array:
         return numpy.frombuffer(self.read(), types.get(self.dtype, numpy.uint8)).reshape(self.shape).copy()
 
     def __del__(self):
-        # A closed engine has taken its memory with it, and so does the process.
+        # A closed engine has freed its memory already; the end of the process frees it too.
         if getattr(self, "address", 0) and self.engine._close.alive and not self.engine._leaving:
             self.engine._lib.device_free(self.engine._handle, self.device, self.address)
 
 
 class _Handle:
-    """A kernel of an engine, which it keeps alive. Made by Engine.prepare()."""
+    """A kernel of an engine; it keeps the engine alive. Engine.prepare() makes it."""
 
     def __init__(self, engine, handle, problem, device):
         self.engine, self.device, self._handle = engine, device, handle
@@ -363,7 +371,7 @@ class _Handle:
         self._own_memory = engine.is_emulated(device)
 
     def wait(self):
-        """Until the kernel is ready. Raises what stopped it if it has failed."""
+        """Waits until the kernel is ready. If it has failed, raises the reason."""
         self.engine._live()
         self.engine._lib.kernel_wait(self._handle)
 
@@ -402,17 +410,24 @@ class Kernel(_Handle):
              mask=None, bias=None):
         """A Launch of these tensors: read and checked once, launched any number of times.
 
-        Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses. Shapes, as in
-        runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads, head_dim]; k, v [batch, kv_len,
-        kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...]. What shapes do not tell must be given: q_len
-        (the longest) of ragged queries, kv_len (the longest, or a bound) of ragged keys, and all of them beside addresses
-        (kv_tokens too, the rows of ragged k and v, unless they share the offsets of q, and num_pages, the pages of k and v,
-        past which no entry of page_table is followed). sm_budget bounds the SMs that a persistent kernel takes; 0: all. pdl,
-        programmatic dependent launch, lets it start while the kernel ahead of it in the stream ends. q_rope and k_rope are a
-        head's rotary part, where the problem has one; q_scale and k_scale go with scales per_token, as q and k without their
-        last dimension. zero_padding makes rows of ragged o that are no sequence's zeros; else they are left alone. mask (u8 or
-        bool) and bias, where the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys contiguous; a
-        dimension of one, or one that is broadcast, is one for all.
+        Tensors are objects with __dlpack__ or __cuda_array_interface__, Arrays, or device addresses.
+
+        Shapes, as in runtime/attention/kernel.h: q, o [batch, q_len, q_heads, head_dim], ragged [tokens, q_heads,
+        head_dim]; k, v [batch, kv_len, kv_heads, head_dim], ragged [tokens, ...], paged [pages, page_size, ...].
+
+        Sizes that shapes do not tell must be given: q_len (the longest) for ragged queries, and kv_len (the longest,
+        or a bound) for ragged keys. Beside addresses, all sizes must be given. These include kv_tokens, the rows of
+        ragged k and v, unless k and v share the offsets of q. They also include num_pages, the pages of k and v:
+        entries of page_table past it are not followed.
+
+        sm_budget limits the SMs that a persistent kernel takes; 0: all. pdl, programmatic dependent launch, lets the
+        kernel start while the kernel ahead of it in the stream ends. q_rope and k_rope are a head's rotary part, if
+        the problem has one. q_scale and k_scale go with scales per_token, in the shapes of q and k without their last
+        dimension. zero_padding sets rows of ragged o that belong to no sequence to zero; otherwise they are not
+        written.
+
+        mask (u8 or bool) and bias, if the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys
+        contiguous. A dimension of one, or a broadcast one, means one element for all.
         """
         tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
                        page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
@@ -424,17 +439,18 @@ class Kernel(_Handle):
         return Launch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):
-        """Queues the attention of the tensors, as bind() takes them, on `stream`: an address, an object with __cuda_stream__ or
-        cuda_stream (torch) or ptr (CuPy), or None, the default stream. Legal while the stream captures."""
+        """Queues the attention of the tensors, given as for bind(), on `stream`: an address, an object with
+        __cuda_stream__ or cuda_stream (torch) or ptr (CuPy), or None, the default stream. Allowed while the stream
+        captures."""
         self.bind(**tensors)(stream)
 
     def workspace_bytes(self, **tensors):
-        """Bytes of workspace that a launch of these tensors needs; what matters is their sizes."""
+        """Bytes of workspace that a launch of these tensors needs; only their sizes matter."""
         return self.bind(**tensors).needed_workspace_bytes()
 
 
 class GemmKernel(_Handle):
-    """The kernels of a GEMM, for any number of rows. info() speaks of the one for many."""
+    """The kernels of a GEMM, for any number of rows. info() describes the kernel for many rows."""
 
     def __init__(self, engine, handle, problem, device):
         super().__init__(engine, handle, GemmProblem(problem), device)
@@ -443,11 +459,13 @@ class GemmKernel(_Handle):
              workspace=None, workspace_bytes=None, sm_budget=0, pdl=False, constant_b=False):
         """A GemmLaunch of these tensors: read and checked once, launched any number of times.
 
-        Tensors as Kernel.bind() takes them: a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m, n], bias [n],
-        rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m] and [n / 128, k / 128].
-        Block-scaled operands and their atoms of scales are given as addresses. workspace: workspace_bytes() of any dtype.
-        m is needed beside addresses alone; alpha and beta are 1 unless given. With pdl, constant_b says that no kernel ahead that
-        may still run writes b, whose first tiles are then loaded before that one has ended.
+        Tensors are given as for Kernel.bind(): a [m, k] or [k, m] as the layout says, b [n, k] or [k, n], c and d [m,
+        n], bias [n], rows contiguous. Scales are f32: per_tensor [1], per_token [m] and [n], per_block [k / 128, m]
+        and [n / 128, k / 128]. Block-scaled operands and their atoms of scales are given as addresses. workspace:
+        workspace_bytes() bytes of any dtype.
+
+        m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
+        earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended.
         """
         tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, workspace=workspace)
         built = self._problem.arguments(tensors, m, alpha, beta, workspace_bytes, self.device, self._own_memory)
@@ -455,11 +473,12 @@ class GemmKernel(_Handle):
         return GemmLaunch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):
-        """Queues the product of the tensors, as bind() takes them, on `stream`, as Kernel.launch() does."""
+        """Queues the product of the tensors, given as for bind(), on `stream`, as Kernel.launch() does."""
         self.bind(**tensors)(stream)
 
     def workspace_bytes(self, **tensors):
-        """Bytes of workspace that a launch of these tensors needs: 0 but for kernels whose parts of k take turns."""
+        """Bytes of workspace that a launch of these tensors needs: 0, except for kernels whose parts of k take turns.
+        """
         return self.bind(**tensors).needed_workspace_bytes()
 
 
@@ -467,7 +486,7 @@ class QuantizeKernel(_Handle):
     """Quantises rows of floats to a block-scaled format."""
 
     def scale_bytes(self, rows, k):
-        """Bytes of the scales of [rows, k] elements, those of whole atoms."""
+        """Bytes of the scales of [rows, k] elements, in whole atoms."""
         check_sizes(rows, k)
         count = c_uint64()
         self.engine._lib.quantize_scale_bytes(self._problem[1].encode(), rows, k, byref(count))
@@ -476,8 +495,9 @@ class QuantizeKernel(_Handle):
     def launch(self, *, x, elements, scales, rows=None, k=None, tensor_scale=1.0, pdl=False, stream=None):
         """Queues elements, scales = quantised x / tensor_scale on `stream`, as Kernel.launch() does.
 
-        Tensors as Kernel.bind() takes them: x [rows, k], k a multiple of 32 and rows contiguous; elements and scales u8, or any dtype of
-        8 bits that is known here, contiguous, of rows * k bytes (mxfp8) or half as many, and scale_bytes(rows, k). rows and k are needed where x is an address.
+        Tensors are given as for Kernel.bind(): x [rows, k], k a multiple of 32 and rows contiguous. elements and
+        scales are contiguous, of dtype u8 or any known dtype of 8 bits. elements have rows * k bytes (mxfp8) or half
+        as many; scales have scale_bytes(rows, k) bytes. rows and k are needed if x is an address.
         """
         self.engine._live()
         if not tensor_scale > 0:
@@ -488,7 +508,7 @@ class QuantizeKernel(_Handle):
 
 
 class Launch:
-    """A kernel with its tensors, which it keeps alive: calling it queues the work."""
+    """A kernel with its tensors, which it keeps alive. Calling it queues the work."""
 
     def __init__(self, kernel, tensors, arguments):
         self.kernel, self.tensors, self._arguments = kernel, tensors, arguments
@@ -505,7 +525,7 @@ class Launch:
 
 
 class GemmLaunch:
-    """A GemmKernel with its tensors, which it keeps alive: calling it queues the work."""
+    """A GemmKernel with its tensors, which it keeps alive. Calling it queues the work."""
 
     def __init__(self, kernel, tensors, arguments):
         self.kernel, self.tensors, self._arguments = kernel, tensors, arguments

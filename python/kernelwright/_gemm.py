@@ -6,7 +6,7 @@ from ._tensors import read
 
 
 def no_stride_of_zero(name, view):
-    """Of a tensor of rows, as expand() makes one."""
+    """Refuses a tensor of rows with a stride of zero, as expand() makes one."""
     if view.shape[0] > 1 and view.shape[1] > 0 and view.strides[0] == 0:
         raise ConfigError(f"{name}: its rows have stride 0, which the C ABI reads as contiguous; make it contiguous")
 
@@ -21,7 +21,7 @@ class GemmProblem:
         self.layout, self.scales = problem.get("layout", "nt"), problem.get("scales", "none")
 
     def shape(self, name, m):
-        """Rows and columns of a matrix; None: any."""
+        """Rows and columns of a matrix; None: any number."""
         n, k = self.n, self.k
         blocks = [-(-x // 128) for x in (k, n)]
         return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (n, k) if self.layout[1] == "t" else (k, n), "c": (m, n),
@@ -33,7 +33,7 @@ class GemmProblem:
         for name, view in views.items():
             check_place(name, view, device, own_memory)
         c = lib.GemmTensors(**{name: view.address for name, view in views.items()})
-        for name in ("d", "a", "b", "c"):  # d first: it says how many rows there are
+        for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
                 stride, m = self.matrix(name, views[name], m)
                 setattr(c, name + "_stride", stride)
@@ -45,7 +45,7 @@ class GemmProblem:
         set_workspace_bytes(c, views.get("workspace"), workspace_bytes)
         if m is None:
             raise ConfigError("m: is missing; addresses do not tell it")
-        if not 0 <= m < 2**31:  # which the struct would cut
+        if not 0 <= m < 2**31:  # values that the struct would truncate
             raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
         if alpha is not None:

@@ -1,6 +1,7 @@
-"""The shared library: where it is looked for, the structs and functions of runtime/c/c_api.h, statuses as exceptions.
+"""The shared library: where it is searched, the structs and functions of runtime/c/c_api.h, and statuses as
+exceptions.
 
-Every struct starts with struct_size, so this file goes on working with a newer library, and an older library refuses only
+Every struct starts with struct_size. So this file still works with a newer library, and an older library refuses only
 fields that are set (docs/embedding.md, "The C ABI").
 """
 import ctypes
@@ -13,11 +14,11 @@ NAMES = ("libkernelwright_c.so", "libkernelwright_c.so.0")
 
 
 class KernelwrightError(RuntimeError):
-    """What a call of the library said went wrong. The subclasses are the statuses of the C ABI."""
+    """An error that a call of the library reported. The subclasses are the statuses of the C ABI."""
 
 
 class ConfigError(KernelwrightError, ValueError):
-    """A config, an option or a tensor that cannot be used; a retry gives the same."""
+    """A config, an option or a tensor that cannot be used. A retry gives the same error."""
 
 
 class CompileError(KernelwrightError):
@@ -29,22 +30,22 @@ class MissingError(KernelwrightError):
 
 
 class DeviceError(KernelwrightError):
-    """A driver call failed, or a launch on the emulator did."""
+    """A driver call failed, or a launch on the emulator failed."""
 
 
 class NotReadyError(KernelwrightError):
-    """A kernel that is not prepared while sealed, while capturing, or where waiting is not wanted."""
+    """A kernel is not prepared, and the engine is sealed, the stream captures, or the caller does not want to wait."""
 
 
 class InternalError(KernelwrightError):
-    """Out of memory, or a bug of the library's."""
+    """Out of memory, or a bug in the library."""
 
 
 BY_STATUS = {1: ConfigError, 2: CompileError, 3: MissingError, 4: DeviceError, 5: NotReadyError, 6: InternalError}
 
 
 def _limits(kind):
-    """The least and the largest number of an integer field; None for other fields."""
+    """The smallest and the largest value of an integer field; None for other fields."""
     signed = kind in (c_int32, c_int64)
     if not signed and kind not in (c_uint32, c_uint64, c_size_t):
         return None
@@ -53,7 +54,7 @@ def _limits(kind):
 
 
 class Checked(ctypes.Structure):
-    """A struct whose integers are refused where the field would cut them, as ctypes does without a word."""
+    """A struct that refuses integers which do not fit into their field; ctypes truncates them silently."""
 
     def __init__(self, **fields):
         super().__init__()
@@ -73,7 +74,7 @@ class Checked(ctypes.Structure):
 
 
 class Struct(Checked):
-    """A sized struct of the C ABI: zero, but for its size and what is given."""
+    """A sized struct of the C ABI: zero, except its size and the given fields."""
 
     _fields_ = []
 
@@ -115,7 +116,7 @@ class Latency(Struct):
                 ("bounds_seconds", c_double * LATENCY_BOUNDS), ("buckets", c_uint64 * (LATENCY_BOUNDS + 1))]
 
 
-TextCallback = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)  # the text as an address: it may hold a zero
+TextCallback = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)  # the text as an address, because it may contain a zero
 
 
 class KernelRow(Struct):
@@ -192,7 +193,7 @@ class QuantizeTensors(Struct):
 
 
 ENGINE, KERNEL = c_void_p, c_void_p
-# name: what follows the status in the call. Every one of them returns a kernelwright_status.
+# name: the parameters of the call after the status. Every function returns a kernelwright_status.
 FUNCTIONS = {
     "engine_create": (POINTER(EngineOptions), POINTER(ENGINE)),
     "engine_seal": (ENGINE,),
@@ -225,7 +226,7 @@ FUNCTIONS = {
 
 
 def candidates():
-    """Where the library may lie, best first, while KERNELWRIGHT_LIBRARY is not set: beside the package or in one of the
+    """Where the library may lie, best first, if KERNELWRIGHT_LIBRARY is not set: beside the package or in one of the
     three folders above it (an installed tree), then in the build folders of the source tree, the newest first."""
     package = pathlib.Path(__file__).resolve().parent
     for folder in (package, *list(package.parents)[:3]):
@@ -237,7 +238,7 @@ def candidates():
 
 
 def find():
-    """The library's path. KERNELWRIGHT_LIBRARY names it, or its folder, and then nothing else is tried."""
+    """The library's path. If KERNELWRIGHT_LIBRARY names the library or its folder, no other place is searched."""
     named = os.environ.get("KERNELWRIGHT_LIBRARY")
     if named:
         path = pathlib.Path(named)
@@ -256,7 +257,7 @@ def find():
 
 
 class Library:
-    """The loaded library. Calls raise the exception of their status, with the library's words."""
+    """The loaded library. Calls raise the exception of their status, with the library's message."""
 
     def __init__(self, path):
         self.path = path
@@ -271,7 +272,7 @@ class Library:
         for name, argtypes in FUNCTIONS.items():
             try:
                 function = getattr(self.dll, "kernelwright_" + name)
-            except AttributeError:  # an older library: what does not need the function works
+            except AttributeError:  # an older library: calls that do not need the function work
                 setattr(self, name, functools.partial(self.absent, name))
                 continue
             function.restype, function.argtypes = c_int32, argtypes
@@ -291,5 +292,5 @@ class Library:
 
 @functools.lru_cache(maxsize=None)
 def load(path=None):
-    """The library at `path`, or where find() finds it; loaded once."""
+    """The library at `path`, or the one that find() finds; loaded once."""
     return Library(find() if path is None else str(path))

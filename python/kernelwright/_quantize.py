@@ -7,7 +7,7 @@ from ._tensors import is_contiguous, read
 
 
 def check_sizes(rows, k):
-    """What the C ABI's 32 bits would cut."""
+    """Refuses sizes that the C ABI's 32 bits would truncate."""
     for name, size in (("rows", rows), ("k", k)):
         if not 0 <= size < 2**31:
             raise ConfigError(f"{name}: {size} is more than 31 bits hold, or negative")

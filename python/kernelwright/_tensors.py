@@ -1,7 +1,7 @@
-"""What a launch takes as a tensor: DLPack, __cuda_array_interface__, the engine's own Array, or a plain address.
+"""What a launch accepts as a tensor: DLPack, __cuda_array_interface__, the engine's own Array, or a plain address.
 
-Only addresses, shapes and strides are read; nothing is copied, kept or synchronised. The caller keeps the tensors alive until
-the launch is done, as in C.
+Only addresses, shapes and strides are read; nothing is copied, kept or synchronised. The caller keeps the tensors
+alive until the launch is done, as in C.
 """
 import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint16, c_uint64, c_uint8, c_void_p
@@ -17,7 +17,7 @@ CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
 
 
 class _DLTensor(ctypes.Structure):
-    """DLTensor, which is also how DLManagedTensor begins."""
+    """DLTensor, which is also the first part of DLManagedTensor."""
 
     _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
                 ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
@@ -29,8 +29,8 @@ _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, (ctypes.py_objec
 
 
 class View:
-    """An address with what is known about it. shape is None for a plain address; strides count elements; where is "address"
-    (not said), "host", "cuda" or "engine"."""
+    """An address with what is known about it. shape is None for a plain address; strides count elements; where is
+    "address" (unknown), "host", "cuda" or "engine"."""
 
     __slots__ = ("address", "shape", "strides", "dtype", "where", "device")
 
@@ -60,7 +60,7 @@ def is_contiguous(view):
 
 
 def read(name, given):
-    """The View of what the argument `name` was given."""
+    """The View of the value given for the argument `name`."""
     if isinstance(given, int):
         return View(given)
     own = getattr(given, "_kernelwright_view", None)
@@ -78,9 +78,10 @@ def read(name, given):
 def _read_dlpack(name, given):
     kind, device = (int(part) for part in given.__dlpack_device__())
     try:
-        # -1: the producer need not wait for its own stream; the launch is ordered by the stream that it is given.
+        # -1: the producer need not wait for its own stream, because the launch is ordered by the stream that it is
+        # given.
         capsule = given.__dlpack__() if kind == CPU else given.__dlpack__(stream=-1)
-        # Never renamed to "used_dltensor": the capsule stays the owner, and frees its description when it goes.
+        # Never renamed to "used_dltensor": the capsule stays the owner, and frees its description when it is destroyed.
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     except Exception as error:
         raise ConfigError(f"{name}: its __dlpack__ refuses: {error}") from error
@@ -93,7 +94,7 @@ def _read_dlpack(name, given):
 
 
 def _read_cuda_array(described):
-    # The interface does not say which device; where there are several, the library's own address checks have to do.
+    # The interface does not name the device. If there are several, only the library's own address checks apply.
     typestr, shape = described["typestr"], tuple(described["shape"])
     dtype = CUDA_ARRAY_DTYPES.get(typestr, f"type {typestr}")
     strides = described.get("strides")
