@@ -1,7 +1,7 @@
-# Writes OUT: an array of {path, text, what its #include "..." lines name, a line each, SHA-256 of the text} with one entry
-# per file of FILES below ROOT. The last two are made here because reading the templates through would cost every process
-# that looks up its first kernel 0.1 to 0.2 ms.
-# Text goes out as raw string literals, cut at 12 kB because compilers limit one literal's length.
+# Writes OUT: an array of {path, text, what its #include "..." lines name, a line each, SHA-256 of the text} with one
+# entry per file of FILES below ROOT. The last two are computed at build time: reading all templates would cost every
+# process that looks up its first kernel 0.1 to 0.2 ms.
+# The text is written as raw string literals of at most 12 kB, because compilers limit one literal's length.
 set(body "// Generated from templates/ by cmake/EmbedTemplates.cmake.\n#include <cstddef>\n")
 string(APPEND body "namespace kernelwright::detail {\nstruct EmbeddedFile { const char* path; const char* text; const char* includes; unsigned char sha256[32]; };\n")
 string(APPEND body "extern const EmbeddedFile embedded_templates[];\nextern const std::size_t embedded_template_count;\n")
@@ -17,7 +17,7 @@ foreach(file IN LISTS FILES)
     string(APPEND literal "R\"__kw__(${piece})__kw__\"\n")
     math(EXPR at "${at} + 12000")
   endwhile()
-  # At the start of a line only. (A list of matches: no template has a semicolon in the name of an include.)
+  # Matches only at the start of a line. (The matches are a CMake list: no include's name has a semicolon.)
   string(REGEX MATCHALL "\n#include \"[^\"\n]+\"" includes "\n${text}")
   string(REGEX REPLACE "\n#include \"([^\"]+)\"" "\\1\\\\n" includes "${includes}")
   string(REPLACE ";" "" includes "${includes}")

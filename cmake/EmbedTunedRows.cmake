@@ -1,5 +1,5 @@
-# Writes OUT: an array of {name, arch, class, text} with one entry per file of FILES below ROOT. Architecture and class are
-# taken out here, so that a process reads through the rows of its own problem's class alone.
+# Writes OUT: an array of {name, arch, class, text} with one entry per file of FILES below ROOT. Architecture and class
+# are extracted at build time, so that a process reads only the rows of its own problem's class.
 set(body "// Generated from configs/tuned/ by cmake/EmbedTunedRows.cmake.\n#include <cstddef>\n")
 string(APPEND body "namespace kernelwright::detail {\nstruct EmbeddedRow { const char *name, *arch, *tuning_class, *text; };\n")
 string(APPEND body "extern const EmbeddedRow embedded_rows[];\nextern const std::size_t embedded_row_count;\n")
@@ -17,6 +17,6 @@ foreach(file IN LISTS FILES)
   string(APPEND body "{\"${name}\", \"${arch}\", R\"__kw__(${class})__kw__\",\nR\"__kw__(${text})__kw__\"},\n")
   math(EXPR count "${count} + 1")
 endforeach()
-# An array has at least one element; this one is not counted.
+# An array needs at least one element; the count excludes this one.
 string(APPEND body "{\"\", \"\", \"\", \"\"}};\nconst std::size_t embedded_row_count = ${count};\n}  // namespace kernelwright::detail\n")
 file(WRITE ${OUT} "${body}")

@@ -1,6 +1,6 @@
-# Everything the project builds against, found in one place. Libraries come from the distribution; the CUDA headers come
-# from an installed toolkit, else from the PyPI wheels that scripts/setup.sh unpacks into the build tree. Neither libcuda
-# nor libnvrtc is linked: both are opened at run time.
+# Everything the project builds against, found in one place. Libraries come from the distribution. The CUDA headers come
+# from an installed toolkit, else from the PyPI wheels that scripts/setup.sh unpacks into the build tree. Neither
+# libcuda nor libnvrtc is linked: both are opened at run time.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -9,7 +9,7 @@ find_package(CLI11 REQUIRED)
 include(${CMAKE_CURRENT_LIST_DIR}/KernelwrightZstd.cmake)
 
 if(KERNELWRIGHT_PORTABLE)
-  # One file that needs only the other machine's glibc, and in which no path of this machine is written.
+  # One file that needs only the other machine's glibc, and that contains no path of this machine.
   find_library(KERNELWRIGHT_ZSTD_STATIC libzstd.a REQUIRED)
   find_library(KERNELWRIGHT_CRYPTO_STATIC libcrypto.a REQUIRED)
   add_library(kernelwright_fmt ALIAS fmt::fmt-header-only)
@@ -25,7 +25,7 @@ else()
   set(KERNELWRIGHT_ZSTD_LIBRARY kernelwright::zstd)
 endif()
 
-# setup.sh names the folder itself; this search serves a bare `cmake`. A hidden toolkit stays hidden from it too.
+# setup.sh names the folder itself; this search serves a plain `cmake`. A hidden toolkit stays hidden here too.
 if("$ENV{KERNELWRIGHT_HIDE_TOOLKIT}" MATCHES "^0?$")
   find_path(KERNELWRIGHT_CUDA_INCLUDE cuda.h
             HINTS $ENV{CUDA_HOME}/include ${CMAKE_BINARY_DIR}/cuda/include
@@ -39,9 +39,9 @@ if(NOT KERNELWRIGHT_CUDA_INCLUDE)
   message(FATAL_ERROR "No cuda.h: set CUDA_HOME, or run scripts/setup.sh --build-dir ${CMAKE_BINARY_DIR} to fetch the headers")
 endif()
 
-# kernelwright_see_cuda(<file>...): lets these sources of the calling folder include cuda.h and nvrtc.h, through a link in
-# the build tree that is named by the version: a toolkit that comes, goes or moves then builds nothing anew, and one of
-# another version builds these files. GCC must not look through the link when it writes depfiles.
+# kernelwright_see_cuda(<file>...): lets these sources of the calling folder include cuda.h and nvrtc.h, through a link
+# in the build tree whose name has the version. If a toolkit of the same version comes, goes or moves, nothing is
+# rebuilt; with another version, these files are. GCC must not resolve the link when it writes depfiles.
 file(STRINGS ${KERNELWRIGHT_CUDA_INCLUDE}/cuda.h cuda_version REGEX "^#define CUDA_VERSION [0-9]+")
 string(REGEX REPLACE "[^0-9]" "" cuda_version "${cuda_version}")
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
@@ -62,7 +62,7 @@ if(KERNELWRIGHT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers)
-# GCC 12 sees overlapping copies in every "literal" + std::string (GCC bug 105651).
+# GCC 12 warns of overlapping copies in every "literal" + std::string (GCC bug 105651).
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(KERNELWRIGHT_SANITIZE)
   add_compile_options(-fsanitize=${KERNELWRIGHT_SANITIZE} -fno-omit-frame-pointer)

@@ -1,9 +1,10 @@
-# What `cmake --install` leaves: the command, the library's headers and archives, and a package so that
-# find_package(kernelwright) gives kernelwright::runtime. contract/ is compiled into the library and stays behind.
+# What `cmake --install` installs: the command, the library's headers and archives, and a package so that
+# find_package(kernelwright) gives kernelwright::runtime. contract/ is compiled into the library and is not installed.
 include(CMakePackageConfigHelpers)
 set(KERNELWRIGHT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kernelwright)
 
-# kernelwright_install_library(<target>): into the package, as kernelwright::<the target's name without its prefix>.
+# kernelwright_install_library(<target>): adds it to the package, as kernelwright::<the target's name without its
+# prefix>.
 function(kernelwright_install_library target)
   string(REGEX REPLACE "^kernelwright_" "" name ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
@@ -21,7 +22,8 @@ foreach(target kernelwright_contract kernelwright_template_data kernelwright_tun
   endif()
 endforeach()
 install(TARGETS kernelwright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# What the command has written of itself (cli/CMakeLists.txt), where man and the shells look.
+# The manual page and completions that the command has written (cli/CMakeLists.txt), installed where man and the shells
+# look.
 set(KERNELWRIGHT_COMMAND_DOCS ${CMAKE_BINARY_DIR}/command_docs)
 install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.bash RENAME kernelwright
@@ -38,16 +40,18 @@ foreach(folder generator runtime)
           PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
           PATTERN "cuda/driver.h" EXCLUDE)         # likewise: it needs cuda.h
 endforeach()
-# The Python module looks for the library in the folders above it: PYTHONPATH=<prefix>/<libdir>/kernelwright/python is all.
+# The Python module searches the folders above it for the library, so PYTHONPATH=<prefix>/<libdir>/kernelwright/python
+# is enough.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/kernelwright DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python
         FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 
-# What was agreed to by using it, and by the libraries that are linked or compiled in; the Python module travels alone.
+# The licences of the project and of the libraries that are linked or compiled in. The Python module carries its own
+# copy.
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_LIBDIR}/kernelwright/python/kernelwright)
 
-# pkg-config: kernelwright_c (the shared library) and kernelwright (C++, static). They find their prefix from where they
-# lie, so that a package which was moved still serves. A portable build names libraries of the machine that built it.
+# pkg-config: kernelwright_c (the shared library) and kernelwright (C++, static). The files find their prefix from their
+# own place, so a moved package still works. A portable build names libraries of the machine that built it.
 if(NOT KERNELWRIGHT_PORTABLE)
   file(RELATIVE_PATH KERNELWRIGHT_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
   foreach(name kernelwright kernelwright_c)

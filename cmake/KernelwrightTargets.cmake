@@ -1,5 +1,5 @@
-# kernelwright_include_root(<target> <folder>): lets <target>'s users write "kernelwright/<folder>/x.h" for this folder and
-# for no other, through a link in the build tree. An include drawn against the arrows of CONTRIBUTING.md finds no file.
+# kernelwright_include_root(<target> <folder>): lets <target>'s users write "kernelwright/<folder>/x.h" for this folder
+# and for no other, through a link in the build tree. An include against the arrows of CONTRIBUTING.md finds no file.
 function(kernelwright_include_root target folder)
   set(root ${CMAKE_BINARY_DIR}/include/${folder})
   file(MAKE_DIRECTORY ${root}/kernelwright)

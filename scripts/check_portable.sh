@@ -7,7 +7,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 newest_glibc=2.36
 
-# check <binary>: prints what is wrong with it; false if anything is.
+# check <binary>: prints what is wrong with the binary; false if anything is.
 check() {
   local binary=$1 foreign version paths wrong=0
   foreign=$(ldd "$binary" | awk '{print $1}' |
@@ -29,7 +29,7 @@ check() {
   return $wrong
 }
 
-# refuses <what> <binary>: a binary known to be bad must be called bad.
+# refuses <what> <binary>: checks that a binary known to be bad is reported as bad.
 refuses() {
   if check "$2" >/dev/null; then
     echo "the check let $1 through"

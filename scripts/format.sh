@@ -13,7 +13,7 @@ case ${1:-} in
   --check) mode=--check && shift ;;
 esac
 command -v clang-format >/dev/null || die "clang-format is not installed; run: apt-get install clang-format"
-# Golden files are what the generator emits, byte for byte.
+# Golden files are the exact bytes that the generator emits.
 if [ $# -eq 0 ]; then
   mapfile -t files < <(git ls-files -co --exclude-standard '*.h' '*.c' '*.cpp' '*.cuh' '*.cu' | grep -v '^tests/golden/')
   set -- "${files[@]}"

@@ -40,7 +40,7 @@ stage build "$logs/build-cli.log" cmake --build "$build_dir" --target kernelwrig
 command=$build_dir/cli/kernelwright
 shown=${config#"$root"/}
 
-# show <words...>: what is being run, as the reader could type it, and then its own output.
+# show <words...>: prints a command as the reader could type it, and then the command's own output.
 show() {
   title "kernelwright $*"
   "$command" "$@" </dev/null
@@ -57,7 +57,7 @@ if [ "$device" = cuda ] || { [ "$device" = auto ] && has_gpu; }; then
     note "next: ${command#"$root"/} explain $shown"
     exit 0
   fi
-  # 3: the machine lacks something after all, such as a driver that is new enough.
+  # 3: the machine lacks something that was not visible before, such as a new enough driver.
   if [ "$device" = cuda ] || [ "$status" -ne 3 ]; then
     die "kernelwright run ended with $status; '$command doctor' says what this machine has and lacks"
   fi

@@ -35,7 +35,7 @@ for binary in "$@"; do
   for ((index = 0; index < shards; ++index)); do printf '%s\0%s\0' "$binary" "$index"; done
 done | xargs -0 -n 2 -P "$jobs" bash -c 'run_shard "$1" "$2"' _ | tee "$logs/failed.txt"
 
-# of <pattern>: the sum of the numbers behind it in gtest's summaries.
+# of <pattern>: the sum of the numbers after the pattern in gtest's summaries.
 of() { cat "$logs"/*.log | sed -n "s/^\[  $1 *\] \([0-9]*\) tests\{0,1\}.*/\1/p" | awk '{sum += $1} END {print sum + 0}'; }
 echo "$(of PASSED) passed, $(of FAILED) failed, $(of SKIPPED) skipped, $(wc -l <"$logs/failed.txt") shards ended in an error; $((SECONDS - began)) s"
 [ ! -s "$logs/failed.txt" ]

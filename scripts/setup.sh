@@ -8,7 +8,7 @@
 # and hashed PyPI wheels, unpacked into DIR/cuda/{include,lib}: no nvcc and no driver is needed to build or to compile
 # kernels. --hide-toolkit, or KERNELWRIGHT_HIDE_TOOLKIT=1, acts as if no toolkit were installed.
 
-# In an empty environment bash has a PATH of its own that no child would see, and ccache ends with a crash without a HOME.
+# In an empty environment bash has a PATH that its children do not see, and ccache crashes without a HOME.
 export PATH HOME=${HOME:-~}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -20,7 +20,7 @@ oldest_nvrtc=12.8
 # True if version $1 is at least $2.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 
-# The names of the packages that this machine still lacks. What was installed by other means than apt counts as present.
+# The names of the packages that this machine still lacks. A tool that was installed without apt counts as present.
 missing_packages() {
   local cxx
   cxx=$(command -v "${CXX:-g++}" || command -v c++) || echo g++
@@ -45,7 +45,8 @@ missing_packages() {
   fi
 }
 
-# install_packages <package...>: with apt-get, as root or through sudo; else one sentence that says what to type.
+# install_packages <package...>: installs with apt-get, as root or through sudo. Otherwise prints one sentence that says
+# what to type.
 install_packages() {
   local as_root=()
   command -v apt-get >/dev/null ||
@@ -79,7 +80,7 @@ nvrtc_version() {
   return 1
 }
 
-# Sets cuda_include, cuda_lib and cuda_origin from an installed toolkit; false if there is none that will do.
+# Sets cuda_include, cuda_lib and cuda_origin from an installed toolkit; false if no suitable one is installed.
 find_toolkit() {
   local home lib version
   for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /opt/cuda /usr/lib/cuda /usr/local/cuda-1[23]*; do
@@ -98,8 +99,8 @@ find_toolkit() {
   return 1
 }
 
-# The environment of a machine without a toolkit, for this shell and all it starts: neither CMake, the linker nor the
-# loader may find one by chance.
+# Gives this shell and all its children the environment of a machine without a toolkit: neither CMake, the linker nor
+# the loader may find one by chance.
 hide_toolkit() {
   export KERNELWRIGHT_HIDE_TOOLKIT=1
   unset CUDA_HOME CUDA_PATH CUDA_ROOT CUDAToolkit_ROOT CUDACXX LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH
@@ -124,8 +125,8 @@ nvidia-cuda-runtime==13.0.96 --hash=sha256:7f82250d7782aa23b6cfe765ecc7db554bd3c
 PINS
 }
 
-# Sets cuda_include and cuda_lib from the wheels. The folder appears by one rename, so that an interrupted run leaves
-# nothing that looks whole; the stamp says which pins it was made of.
+# Sets cuda_include and cuda_lib from the wheels. A single rename creates the folder, so an interrupted run leaves
+# nothing that looks complete. The stamp names the pinned wheels.
 use_wheels() {
   local home=$build_dir/cuda stamp pins
   pins=$(wheel_requirements)
@@ -146,9 +147,10 @@ use_wheels() {
       python3 -m zipfile -e "$wheel" "$work/tree" || die "$wheel is damaged; remove it from pip's cache and run this again"
     done
     mv "$work/tree/nvidia/cu13/include" "$work/tree/nvidia/cu13/lib" "$work/"
-    # Older than anything that was built: a toolkit's headers of the same version say the same, and need no second build.
+    # Older than anything that was built: headers of a toolkit of the same version are equal, and need no rebuild.
     find "$work/include" -exec touch -d '2025-01-01' {} +
-    # The .alt libraries are the compiler with Windows' integer sizes, and libcudart is never linked: 120 MB of no use.
+    # The .alt libraries are the compiler with Windows' integer sizes, and libcudart is never linked: 120 MB without
+    # use.
     rm -rf "$work/tree" "$work/wheels" "$work"/lib/*.alt.* "$work"/lib/libcudart*
     [ -e "$work/include/cuda.h" ] && [ -e "$work/include/nvrtc.h" ] && nvrtc_version "$work/lib" >/dev/null ||
       die "The CUDA wheels lack cuda.h, nvrtc.h or libnvrtc under nvidia/cu13: their layout has changed"
@@ -158,7 +160,7 @@ use_wheels() {
   cuda_include=$home/include cuda_lib=$home/lib cuda_origin="PyPI wheels, NVRTC $(nvrtc_version "$home/lib")"
 }
 
-# Everything above for build_dir. Leaves cuda_include, cuda_lib and cuda_origin; prints one line.
+# Does everything above for build_dir. Sets cuda_include, cuda_lib and cuda_origin; prints one line.
 setup() {
   local began=$SECONDS packages
   mkdir -p "$build_dir"

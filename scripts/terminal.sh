@@ -1,4 +1,5 @@
-# How the scripts speak: one line a stage with its seconds, noise in a log, colours only for a person. Sourced.
+# The output of the scripts: one line per stage with its seconds, other output in a log, colours only on a terminal.
+# Sourced.
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
   bold=$'\e[1m' dim=$'\e[2m' red=$'\e[31m' green=$'\e[32m' yellow=$'\e[33m' plain=$'\e[0m'
@@ -14,7 +15,7 @@ die() {
   exit 1
 }
 
-# stage_done <name> <seconds> [detail]: the line that a finished stage leaves.
+# stage_done <name> <seconds> [detail]: prints the line of a finished stage.
 stage_done() { printf '  %s✓%s %-11s %s%4d s%s%s\n' "$green" "$plain" "$1" "$dim" "$2" "$plain" "${3:+  $3}"; }
 
 stage_failed() { printf '  %s✗%s %-11s %s%4d s%s\n' "$red" "$plain" "$1" "$dim" "$2" "$plain"; }

@@ -15,8 +15,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 cd "$root"
 
-# Of kernelwright_emulator_tests, what --sanitize-smoke runs: PTX that is hostile, addresses that a kernel computes, and
-# work that outlives the instruction that asked for it.
+# The tests of kernelwright_emulator_tests that --sanitize-smoke runs: hostile PTX, addresses that a kernel computes,
+# and work that continues after the instruction that started it.
 smoke_filter='^(PtxParser|EmulatorBackendTest|EmulatorAtomic|EmulatorCopyAsync|Mbarrier|TensorMap|Wgmma|WgmmaOperand|Tcgen05.*|(Small|Tensor)/Hazard)\.'
 smoke_filter+='|^Files/Conformance\..*/(bulk|tensor|mbarrier|matrix)_'
 
@@ -48,7 +48,7 @@ while [ $# -gt 0 ]; do
 done
 if [ -z "$build_dir" ]; then
   case $preset in ci) build_dir=$root/build ;; *) build_dir=$root/build/$preset ;; esac
-  # Next to the toolkit's build rather than over it: the two would configure each other away.
+  # Built beside the toolkit's build, not over it: the two would overwrite each other's configuration.
   if [ "${KERNELWRIGHT_HIDE_TOOLKIT:-0}" != 0 ]; then build_dir=$root/build/wheels${preset#ci}; fi
 fi
 logs=$build_dir/logs
@@ -59,18 +59,18 @@ cmake_options+=("-DKERNELWRIGHT_CUDA_INCLUDE=$cuda_include")
 stage configure "$logs/configure.log" cmake --preset "$preset" -B "$build_dir" "${cmake_options[@]}"
 stage build "$logs/build.log" cmake --build "$build_dir" -j "$jobs"
 
-# Kernels that a test compiles go to a cache of this run, never to the person's own.
+# Kernels that a test compiles go to a cache of this run, never to the user's own.
 export KERNELWRIGHT_CACHE_DIR=$build_dir/test-cache
 rm -rf "$KERNELWRIGHT_CACHE_DIR"
 mkdir -m 700 "$KERNELWRIGHT_CACHE_DIR"
-# detect_stack_use_after_return is off: built by GCC 13, the emulator's vectors of 64 bytes fault in the frames that it
-# puts on the heap (bench/results/tests/2026-11-22-solid-ground.md).
+# detect_stack_use_after_return is off: in GCC 13 builds, the emulator's vectors of 64 bytes fault in the frames that
+# this check puts on the heap (bench/results/tests/2026-11-22-solid-ground.md).
 export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0:detect_stack_use_after_return=0} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 total=0 passed=0 failed=0 skipped=0 status=0
 
-# run_tests <stage> <build folder> <ctest option...>: runs what the options select and adds it up. The log and the report
-# are $logs/<stage>s.{log,xml}; a failure is shown, and leaves 1 in status.
+# run_tests <stage> <build folder> <ctest option...>: runs the selected tests and adds up the results. The log and the
+# report are $logs/<stage>s.{log,xml}. After a failure, shows it and sets status to 1.
 run_tests() {
   local name=$1 folder=$2 began=$SECONDS code=0 log=$logs/${1// /-}s.log report=$logs/${1// /-}s.xml count seconds suite
   shift 2
@@ -83,11 +83,11 @@ run_tests() {
     die "ctest wrote no report; the whole log is $log"
   fi
   if [ "$code" -ne 0 ]; then
-    # What each failed test printed, without the hundreds that passed; then ctest's list of them.
+    # Prints the output of each failed test, without the hundreds that passed; then ctest's list of failures.
     grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test +#[0-9]+: .* (Passed|\*\*\*Skipped) )' "$log" | tail -n 150 >&2
   fi
 
-  # attribute <name>: of the report's one <testsuite>.
+  # attribute <name>: the value in the report's one <testsuite>.
   attribute() { grep -o "[[:space:]]$1=\"[0-9]*\"" "$report" | sed -n 1p | tr -dc 0-9; }
   local ran failures left_out
   ran=$(attribute tests) failures=$(attribute failures)
