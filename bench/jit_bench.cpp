@@ -1,7 +1,7 @@
-// Times the ways to a kernel: compiled cold with the library loaded, compiled cold in a fresh process, found on disk in
-// a fresh process with and without the driver's load, and 64 kernels on two cores. Also checks whether two builds of
-// one key are the same bytes. A case that needs a fresh process starts this program again with exec. A case that needs
-// a GPU is skipped by name if there is none. Prints a table, then the same rows as CSV.
+// Times the ways to a kernel: compiled cold with the library loaded, and compiled cold in a fresh process. Found on
+// disk in a fresh process, with and without the driver's load. 64 kernels on two cores. Also checks whether two builds
+// of one key are the same bytes. A case that needs a fresh process starts this program again with exec. A case that
+// needs a GPU is skipped by name if there is none. Prints a table, then the same rows as CSV.
 //
 //   kernelwright_jit_bench [--configs DIR] [--arch sm_90a] [--repeats 3] [--samples 31] [--skip-many]
 //

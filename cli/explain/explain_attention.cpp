@@ -1,5 +1,5 @@
-// explain for attention: the Spec and why it was chosen, the layout of shared and tensor memory, what ptxas reported,
-// how many CTAs an SM holds, and the best that a device could do.
+// explain for attention: the Spec and why it was chosen, the layout of shared and tensor memory, and what ptxas
+// reported. Then how many CTAs an SM holds, and the best that a device could do.
 #include <fmt/format.h>
 
 #include "cli/exit_code.h"

@@ -63,8 +63,8 @@ void require_names_apart(const Configs& configs) {
 }
 
 /// Configs that are skipped go to configs.skipped, by name. In a folder, a config is skipped if its schedule is for
-/// other architectures, or on one architecture if another one accepts it. Of architectures that the user did not name,
-/// each that does not accept the config is skipped. A config that no architecture accepts is refused.
+/// other architectures, or on one architecture if another one accepts it. If the user named no architecture, each one
+/// that does not accept the config is skipped. A config that no architecture accepts is refused.
 std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Job> jobs;
   std::vector<Violation> violations;

@@ -3,8 +3,8 @@
 ///
 /// A scale is a byte that 32 elements of k share (mxfp8, mxfp4), or 16 elements (nvfp4). An atom of 512 bytes holds the
 /// scales of 128 rows by 4 scales of k. Within an atom, the scales of rows r, r + 32, r + 64 and r + 96 are 16 bytes
-/// side by side, and those for r + 1 follow. This is the order in which tcgen05.cp spreads scales over tensor memory, so kernels copy
-/// atoms without reordering.
+/// side by side. Those for r + 1 come next. This is the order in which tcgen05.cp spreads scales over tensor memory, so
+/// kernels copy atoms without reordering.
 ///
 /// Atoms of the same rows lie side by side: [rows / 128][k scales / 4] atoms, both rounded up. Atoms also have bytes
 /// for rows and k past the end. In the last atom, bytes of k past the end are never NaN, because the products of zeros

@@ -1,8 +1,8 @@
 /// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on MMA accumulators.
 ///
-/// Of each of kRowTiles m16 tiles, a thread holds rows l/4 and l/4 + 8: the statistics of kRows = 2 kRowTiles rows,
-/// which the four lanes of a quad share. `maximum` is the same in all four; `sum` is the thread's own part until
-/// finish().
+/// A thread holds rows l/4 and l/4 + 8 of each of kRowTiles m16 tiles. It has the statistics of these kRows = 2
+/// kRowTiles rows, which the four lanes of a quad share. `maximum` is the same in all four; `sum` is the thread's own
+/// part until finish().
 ///
 /// The maximum is in score units and may be stale: with Rescale::kLazy it moves only when a score of some row of the
 /// warp exceeds it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact

@@ -1,9 +1,9 @@
 /// Programmatic dependent launch: a grid whose launch asks for it may start while the grid ahead of it in the stream
 /// ends. Cluster launch control: a CTA takes over the work of a CTA that has not begun.
 ///
-/// In a kernel that may be launched this way, every CTA must wait, whether or not it has work, or must synchronise with
-/// a CTA of its cluster that has waited. Only then does the end of this grid imply that the grids ahead of it have
-/// ended. The wait of the next grid relies on this.
+/// In a kernel that may be launched this way, every CTA must wait, even if it has no work. A CTA may instead
+/// synchronise with a CTA of its cluster that has waited. Only then does the end of this grid imply that the grids
+/// ahead of it have ended. The wait of the next grid relies on this.
 ///
 /// Within a CTA one waiting thread is enough, if a barrier stands before the other threads touch global memory: what
 /// the wait makes visible is visible to the whole grid. Reads after the wait must not be .nc (or __ldg). A .nc read

@@ -15,9 +15,9 @@ struct NpyArray {
   std::vector<T> values;  // C order
 };
 
-/// Reads a file. Throws ConfigError, with `path` as the place, for a missing file, a directory, a file that is no .npy
-/// file, one that is cut short or longer than its shape, another element type or byte order, Fortran order, or more
-/// than `max_bytes`.
+/// Reads a file. Throws ConfigError, with `path` as the place, for a missing file, a directory, or a file that is no
+/// .npy file. It also throws for a file that is cut short or longer than its shape, for another element type or byte
+/// order, for Fortran order, and for more than `max_bytes`.
 template <class T>
 NpyArray<T> read_npy(const std::string& path, std::int64_t max_bytes = std::int64_t{1} << 36);
 

@@ -50,8 +50,8 @@ void widen(Workspace& workspace, WgmmaInput input, std::uint32_t rows) {
   unpack_of(input)(registers, static_cast<int>(count), workspace.values);
 }
 
-/// A from registers: register i of lane 4r + t has bytes 4t to 4t + 3 of the 16 bytes of row r + 8 (i % 2), k half i /
-/// 2.
+/// A from registers. The 16 bytes of row r + 8 (i % 2), k half i / 2, are in register i: lane 4r + t has bytes 4t to 4t
+/// + 3.
 void gather_fragments(const Warp* warps, const Op* const* ops, std::byte* out) {
   for (int warp = 0; warp < 4; ++warp)
     for (int i = 0; i < 4; ++i) {

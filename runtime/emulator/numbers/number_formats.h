@@ -113,7 +113,7 @@ inline std::uint16_t f32_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded);
 }
 /// Rounds to nearest, ties away from zero; the 13 low bits of the result are zero. A NaN loses these bits too. If its
-/// whole payload is there, the result is no NaN any more: the H100 does the same.
+/// whole payload is in these bits, the result is no NaN any more: the H100 does the same.
 inline std::uint32_t f32_to_tf32_away(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   return ((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + 0x1000u) & ~0x1fffu;

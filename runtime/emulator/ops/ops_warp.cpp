@@ -1,8 +1,8 @@
 /// Communication between the lanes of a warp (PTX ISA shfl.sync, vote.sync, match.sync, redux.sync, elect.sync,
 /// activemask).
 ///
-/// Before a handler runs, the machine brings together the lanes that one member mask names, counts exited lanes as
-/// present, and faults an executing lane that its mask does not name. So `lanes` here are the lanes that take part, all
+/// Before a handler runs, the machine brings together the lanes that one member mask names; exited lanes count as
+/// present. It faults an executing lane that its mask does not name. So `lanes` here are the lanes that take part, all
 /// with one mask.
 #include <cstring>
 #include <string>

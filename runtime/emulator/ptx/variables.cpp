@@ -11,7 +11,7 @@
 namespace kernelwright::emulator {
 namespace {
 
-/// Of one array. Two such numbers and an element's bytes can be multiplied without overflow.
+/// Most elements of one array. Two such numbers and an element's bytes can be multiplied without overflow.
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 29;
 constexpr std::size_t kMaxDimensions = 8;
 

@@ -1,5 +1,5 @@
-/// Operands of tcgen05.mma: the fields of a matrix descriptor of sm_100 (PTX ISA "Shared Memory Descriptor", "Shared
-/// Memory Layout and Swizzling") as addresses of 16-byte units, and the elements in these units as floats.
+/// Operands of tcgen05.mma. Turns a matrix descriptor of sm_100 into addresses of 16-byte units, and the elements in
+/// these units into floats (PTX ISA "Shared Memory Descriptor", "Shared Memory Layout and Swizzling").
 ///
 /// K-major: a unit holds consecutive k of one row of A (column of B); 8 rows make an atom. MN-major: a unit holds
 /// consecutive rows (columns) for one k; 8 k make an atom, or 4 with atoms of 32 bytes. A swizzle permutes address
