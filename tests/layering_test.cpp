@@ -2,8 +2,9 @@
 //   host    templates/contract <- generator <- runtime <- verify <- cli, examples, bench
 //             and inside of generator/ folder by folder: layer_folders()
 //   device  contract, ptx <- tile <- mma, pipeline <- policy <- kernels; templates include nothing but templates
-// The build's include paths already stop most of these; this test also sees what a path cannot: who may use which
-// library, and where inline asm may stand. The rules are tried on made-up files first, so that they are known to bite.
+// The build's include paths already prevent most of these. This test also checks what an include path cannot: which
+// files may use which library, and where inline asm may stand. The rules are first tried on made-up files, to show that
+// they find faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

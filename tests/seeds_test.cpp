@@ -1,6 +1,7 @@
-// Holds docs/seeds.md to the repository. The page has a row for each part of five systems that are re-created here. The
-// checker reads its tables and says which row lacks a reason, names a symbol, a file or a test that does not exist, or
-// is missing. It is tried on a made-up page first, so that it is known to bite.
+// Compares docs/seeds.md with the repository. The page has a row for each part of five systems that this project
+// re-creates. The checker reads its tables and reports rows that are missing, that lack a reason, or that name a
+// symbol, a file or a test that does not exist. The checker is first tried on a made-up page, to show that it finds
+// faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

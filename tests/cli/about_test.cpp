@@ -1,5 +1,5 @@
-// What the command says of itself: version, help, the manual page and the shells' completions. The last two are made
-// from the option table, so that they are asked here, not read.
+// The command's texts about itself: version, help, the manual page and the shells' completions. The last two are made
+// from the option table, so their content is tested here.
 #include "cli/command_fixture.h"
 
 namespace kernelwright {

@@ -1,4 +1,4 @@
-// Whatever is wrong with the input: exit 2, a message that names the place, and nothing written.
+// Wrong input of any kind gives exit code 2 and a message that names the place, and nothing is written.
 #include <fmt/format.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-// kernelwright cache stats and cache --max-size, as a person types them.
+// kernelwright cache stats and cache --max-size, called as a person would.
 #include "cli/cache_stats.h"
 #include "command_fixture.h"
 #include "kernelwright/generator/error.h"

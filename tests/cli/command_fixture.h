@@ -1,4 +1,4 @@
-/// A folder of its own for each test of the command, with a cache in it.
+/// Gives each test of the command its own folder, with a cache in it.
 #pragma once
 
 #include <gmock/gmock.h>

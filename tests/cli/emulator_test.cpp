@@ -1,4 +1,4 @@
-// The command on the emulator: run, explain and emulate, what they refuse, and how a hazard is shown.
+// The command on the emulator: run, explain and emulate, what they refuse, and how they show a hazard.
 #include "command_fixture.h"
 #include "support/paths.h"
 

@@ -1,5 +1,4 @@
-// What the command does where a number is none, where the machine gives it too little, and where nobody takes its
-// output.
+// The command at its limits: a word that is no number, a machine with too few resources, and output that is not read.
 #include <sys/stat.h>
 
 #include "cli/command_fixture.h"

@@ -1,4 +1,4 @@
-// The command while another process compiles the same kernel: this process, which holds the key's lock.
+// The command while another process compiles the same kernel. Here the test's process holds the key's lock.
 #include <chrono>
 
 #include "command_fixture.h"

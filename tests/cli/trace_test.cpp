@@ -1,4 +1,4 @@
-// kernelwright trace: its files, its summary, what it refuses.
+// kernelwright trace: its files, its summary, and what it refuses.
 #include <fstream>
 #include <iterator>
 

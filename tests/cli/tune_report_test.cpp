@@ -1,4 +1,4 @@
-// What tune decides and prints, from made-up measurements.
+// What tune decides and prints, tested on made-up measurements.
 #include "cli/tune_report.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// kernelwright tune on the emulator, at a size that takes seconds: what it measures there means nothing, what it does
-// is the same.
+// kernelwright tune on the emulator, at a size that takes seconds. The times there mean nothing, but the steps are the
+// same.
 #include <signal.h>
 
 #include <thread>

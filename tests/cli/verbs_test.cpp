@@ -1,4 +1,4 @@
-// What the verbs print, with and without a GPU and a compiler.
+// The output of the verbs, with and without a GPU and a compiler.
 #include <sys/stat.h>
 
 #include <set>

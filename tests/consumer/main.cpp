@@ -1,4 +1,4 @@
-// Uses one thing of each library in the package, so that both are linked with all they need.
+// Uses one function of each library in the package, to check that both link with everything they need.
 #include <cstdio>
 #include <string_view>
 

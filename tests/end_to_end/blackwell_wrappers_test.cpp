@@ -1,5 +1,5 @@
-// The wrappers of templates/ptx/tcgen05.cuh: ptxas takes what they emit for sm_100a and sm_103a, and the emulator runs
-// it without a report.
+// The wrappers of templates/ptx/tcgen05.cuh: ptxas accepts their PTX for sm_100a and sm_103a, and the emulator runs it
+// without a report.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

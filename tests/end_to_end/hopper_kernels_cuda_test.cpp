@@ -1,5 +1,5 @@
-// The Hopper kernels that prove the emulator, first proved themselves: compiled without a warning where there is a
-// compiler, right on a GPU of compute capability 9.0 where there is one. Skipped by name elsewhere.
+// Tests of the Hopper kernels with which the emulator is tested. They must compile without a warning if there is a
+// compiler, and be right on a GPU of compute capability 9.0 if there is one. Skipped by name elsewhere.
 #include <gtest/gtest.h>
 
 #include <cstring>

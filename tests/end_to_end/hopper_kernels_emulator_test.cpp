@@ -1,5 +1,5 @@
-// The Hopper kernels on the emulator: TMA, mbarriers, clusters, wgmma and all that orders them, from the PTX that NVRTC
-// emits. Right against the fp64 reference and free of reports under every completion policy and many schedules, with
+// The Hopper kernels on the emulator: TMA, mbarriers, clusters, wgmma and their ordering, from the PTX that NVRTC
+// emits. They must match the fp64 reference, cause no report under every completion policy and many schedules, and give
 // the same bits each time.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Every wrapper of templates/ptx/ for Hopper and the pipelines on them: ptxas takes what they emit, and immediate
-// operands stand where they belong.
+// Every wrapper of templates/ptx/ for Hopper, and the pipelines built on them: ptxas accepts their PTX, and immediate
+// operands stand at the right places.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
-// Lengths, offsets and pages that lie: what is in device memory is not trusted. Every family, on the emulator with
-// every check on and on a GPU (run it under compute-sanitizer: --gtest_filter='*HostileDataOnCuda*'). Around what the
-// tensors are said to have lies NaN, and the reference has computed what docs/attention/portable.md promises in its
-// place.
+// Wrong lengths, offsets and pages: kernels must not trust what is in device memory. Every family, on the emulator with
+// every check on and on a GPU (run it under compute-sanitizer: --gtest_filter='*HostileDataOnCuda*'). NaN lies around
+// the memory that the tensors are said to have. The reference computes what docs/attention/portable.md promises for
+// such data.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

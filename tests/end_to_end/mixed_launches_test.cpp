@@ -1,10 +1,10 @@
-// A server's life in short: four threads launch attention and GEMM kernels of random valid shapes on two streams, one
-// by one and in CUDA graphs. Every call's first output is compared with the fp64 reference, later ones bit for bit with
-// the first. After each round all calls are dropped: device and host memory must not grow from round to round. Skipped
-// by name where no GPU is.
+// The life of a server in short: four threads launch attention and GEMM kernels of random valid shapes on two streams,
+// one by one and in CUDA graphs. Every call's first output is compared with the fp64 reference, later ones bit for bit
+// with the first. After each round all calls are dropped: device and host memory must not grow from round to round.
+// Skipped by name if there is no GPU.
 //
-//   KERNELWRIGHT_MIXED_LAUNCHES  how many launches; 4000
-//   KERNELWRIGHT_MIXED_SEED      of shapes and choices; 1
+//   KERNELWRIGHT_MIXED_LAUNCHES  number of launches; default 4000
+//   KERNELWRIGHT_MIXED_SEED      seed of shapes and choices; default 1
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

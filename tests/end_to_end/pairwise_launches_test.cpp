@@ -1,11 +1,11 @@
-// The pairwise lists, launched: each kernel with drawn calls, twice into poisoned outputs, compared bit for bit and
+// Launches of the pairwise lists: each kernel with random calls, twice into poisoned outputs, compared bit for bit and
 // with the fp64 reference. On a GPU the whole list or a shard of it; on the emulator of Hopper and of Blackwell, with
 // every check on, a few rows.
 //
-//   KERNELWRIGHT_PAIRWISE_SHARD   "i/n": every n-th row from row i on, so that n processes share the list; 0/1
-//   KERNELWRIGHT_PAIRWISE_CALLS   calls of each kernel; 2
-//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list, of which a shard takes its part;
-//                                 without it 1 row of a shorter list
+//   KERNELWRIGHT_PAIRWISE_SHARD   "i/n": every n-th row from row i on, so that n processes share the list; default 0/1
+//   KERNELWRIGHT_PAIRWISE_CALLS   calls of each kernel; default 2
+//   KERNELWRIGHT_PAIRWISE_ROWS    on the emulator, how many rows of each list; a shard takes its part of them.
+//                                 By default 1 row of a shorter list
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

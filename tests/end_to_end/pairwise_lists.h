@@ -1,6 +1,6 @@
-/// Every pair of values of every two fields of a problem and its schedule, as a list of configs that a kernel exists
-/// for: attention and GEMM. A fault that needs two unusual choices at once is met by such a list and by no shipped
-/// config.
+/// Lists of configs that have a kernel and that contain every pair of values of every two fields of a problem and its
+/// schedule, for attention and GEMM. Such a list meets a fault that needs two unusual choices at once; no shipped
+/// config does.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-/// Attention problems and calls drawn at random, from a number: what nobody thought of combining.
+/// Attention problems and calls drawn at random from a number, to find combinations that no person thought of.
 #pragma once
 
 #include <cstdint>

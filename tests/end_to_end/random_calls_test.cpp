@@ -1,4 +1,5 @@
-// Draws problems and calls. Every draw that no kernel takes is thrown away, so a feature joins as soon as it is built.
+// Draws problems and calls. A draw that no kernel supports is thrown away, so a new feature is drawn as soon as it
+// exists.
 #include "end_to_end/random_calls.h"
 
 #include <fmt/format.h>

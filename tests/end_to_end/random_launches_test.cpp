@@ -1,11 +1,13 @@
-// Random launches: drawn kernels with drawn calls, several in flight on two streams, each launched twice into poisoned
-// outputs, compared bit for bit and with the fp64 reference. A watchdog ends the process, naming the launch, if one
-// does not end. On a GPU and, with few launches, on the emulator. Needs no file of the repository.
+// Random launches: random kernels with random calls, several in flight on two streams. Each is launched twice into
+// poisoned outputs and compared bit for bit and with the fp64 reference. If a launch does not end, a watchdog names the
+// launch and ends the process. On a GPU and, with few launches, on the emulator. Needs no file of the repository.
 //
-//   KERNELWRIGHT_RANDOM_LAUNCHES  how many; 200 on a GPU, 40 on the emulator
-//   KERNELWRIGHT_RANDOM_SEED      of kernels and calls; 1
-//   KERNELWRIGHT_RANDOM_KERNELS   how many kernels to draw; 24, and 8
-//   KERNELWRIGHT_RANDOM_FIRST     the number of the first launch; 0. A failure names it, and then it runs alone
+//   KERNELWRIGHT_RANDOM_LAUNCHES  number of launches; default 200 on a GPU, 40 on the emulator
+//   KERNELWRIGHT_RANDOM_SEED      seed of kernels and calls; default 1
+//   KERNELWRIGHT_RANDOM_KERNELS   number of kernels; default 24 on a GPU, 8 on the emulator
+//   KERNELWRIGHT_RANDOM_FIRST index of the first launch; default 0. A failure names its launch; with this index the
+//   launch
+//                                 runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

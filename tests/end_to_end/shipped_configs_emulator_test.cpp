@@ -1,6 +1,6 @@
-// Every shipped config on the emulator, at its check shapes, with the hazard checks on: right against the fp64
-// reference, and not one report. Once through the command, as a person would; and in this process under every
-// completion policy and other schedules, with the same bits each time. Needs NVRTC and no GPU.
+// Every shipped config on the emulator, at its check shapes, with the hazard checks on. It must match the fp64
+// reference and cause no report. It runs once through the command, as a person would run it, and in this process under
+// every completion policy and other schedules, with the same bits each time. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

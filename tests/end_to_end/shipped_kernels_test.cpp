@@ -1,6 +1,6 @@
-// Every kernel that a shipped config asks for, and a matrix of what can be combined, compiled for real: right ELF,
-// entry in place, no spill, no local memory, no serialised wgmma. Needs NVRTC and no GPU; skipped by name where no
-// NVRTC is.
+// Every kernel that a shipped config needs, and a matrix of combined options, compiled to machine code: right ELF,
+// entry in place, no spill, no local memory, no serialised wgmma. Needs NVRTC and no GPU; skipped by name if there is
+// no NVRTC.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A payload of one's own that is no TilePayload (templates/pipeline/tile_payload.cuh): the compiler says which member
-// it misses, as a user's kernel would see it. Needs NVRTC.
+// A user's payload that is no TilePayload (templates/pipeline/tile_payload.cuh): the compiler names the missing member,
+// as in a user's kernel. Needs NVRTC.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

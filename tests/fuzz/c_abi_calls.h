@@ -1,10 +1,11 @@
-/// Sequences of calls of the C ABI, made of bytes: what c_abi_fuzz.cpp feeds to libFuzzer's, and c_abi_calls_main.cpp
-/// to those of a seed.
+/// Sequences of calls of the C ABI, made from bytes: c_abi_fuzz.cpp uses libFuzzer's bytes, and c_abi_calls_main.cpp
+/// those of a seed.
 ///
-/// Structs lie in memory of exactly struct_size bytes, so that a sanitizer sees every byte that is read behind them,
-/// and hold random bytes, or plausible ones of which some are extreme. Device addresses are any numbers: launches end
-/// in a device that takes them and reads nothing. What the ABI cannot check is sound: pointers to host memory are null
-/// or point to what the call says is there, handles are null or of a living engine, and no engine is destroyed in use.
+/// Structs lie in memory of exactly struct_size bytes, so that a sanitizer sees every byte that is read past their end.
+/// They hold random bytes, or plausible ones of which some are extreme. Device addresses are any numbers: launches end
+/// in a device that accepts them and reads nothing. What the ABI cannot check is valid: pointers to host memory are
+/// null or point to what the call says, handles are null or belong to a living engine, and no engine is destroyed in
+/// use.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Random sequences of calls of the C ABI from a seed: the same in every run. $KERNELWRIGHT_ABI_CALLS says how many
-// calls (20 000), $KERNELWRIGHT_ABI_SEED from where on (1).
+// Random sequences of calls of the C ABI from a seed, the same in every run. $KERNELWRIGHT_ABI_CALLS is the number of
+// calls (20 000), $KERNELWRIGHT_ABI_SEED the first seed (1).
 #include <cstdio>
 #include <cstdlib>
 #include <random>

@@ -1,5 +1,6 @@
-// Any bytes are an entry or are refused with a reason: no crash, no leak, no allocation beyond the input's due. The
-// first byte says whether the checksum guards; without it the parser itself is met.
+// Any bytes either are an entry or are refused with a reason, without a crash, a leak, or an allocation out of
+// proportion to the input. The first byte says whether the checksum is checked; without the check, the input reaches
+// the parser itself.
 #include <cstdint>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// libFuzzer over the config reader: any text gives a Config that survives being written and read, or a ConfigError of
+// libFuzzer over the config reader: any text gives a Config that survives writing and reading, or a ConfigError of
 // bounded size. Configs in configs/problems/ make a good first corpus.
 #include <cstddef>
 #include <cstdint>

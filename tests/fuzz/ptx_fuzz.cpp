@@ -1,5 +1,5 @@
-// Any text is a module or is refused with a line and a reason, and a module's registers find places: no crash, no
-// leak, no time or memory beyond the text's due. What a module promises its readers is held against it.
+// Any text is either a module, or is refused with a line and a reason. The registers of a module find places. No crash,
+// no leak, and no time or memory out of proportion to the text. A module must keep what promises.h says.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// contract/shared_slab.h against the ISA's own words: where a box of TMA puts an element, and where a descriptor looks
-// for it.
+// contract/shared_slab.h compared with the ISA's text: where a box of TMA puts an element, and where a descriptor reads
+// it.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // templates/tile/kv_buffer.cuh through the real NVRTC and the emulator, with every check on: keys and values from
 // device memory to fragments, by each form, trait, count of stages, swizzle and split of a tile among warps. A
-// fragment's elements are bits that only their row and column have, so a result is right or wrong. Then the same with
-// one mistake in the template or around it, which has to be found. Skips by name where NVRTC is not.
+// fragment's elements are bits that only their row and column have, so a result is either right or wrong. Then the same
+// with one mistake in the template or around it, which must be found. Skips by name if there is no NVRTC.
 #include "kernelwright/runtime/compile/compiler.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-/// Producer and consumers of K and V as a kernel writes them, recorded as threads of a Model.
+/// Producer and consumers of K and V, written as in a kernel, recorded as threads of a Model.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The output ring of templates/pipeline/output_tile_pipeline.cuh, compiled for the host against shadow/: the thread
-// that multiplies and the warps that store, as gemm_sm100 writes them, in every order in which they and the products
-// can run (pipeline_model.h). Products are copies that complete by an arrival of the thread that issued them: a commit.
+// The output ring of templates/pipeline/output_tile_pipeline.cuh, compiled for the host against shadow/. The
+// multiplying thread and the storing warps, written as in gemm_sm100, run in every order that is possible for them and
+// for the products (pipeline_model.h). Products are copies that complete by an arrival of the issuing thread: a commit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

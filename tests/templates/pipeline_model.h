@@ -1,8 +1,8 @@
 /// A small machine on which pipelines are tried in every order in which their threads and copies can run.
 ///
-/// Control flow of a pipeline does not depend on timing, so each thread's code is run once, alone, and leaves the list
-/// of its actions (Recorder). explore() then walks all states that the threads can reach together: a copy lands at any
-/// time after it was issued, a wait passes once its barrier is past the parity.
+/// The control flow of a pipeline does not depend on timing. So each thread's code runs once, alone, and leaves the
+/// list of its actions (Recorder). explore() then visits all states that the threads can reach together: a copy lands
+/// at any time after it was issued, and a wait passes once its barrier is past the parity.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The pipelines of templates/pipeline/, compiled for the host against shadow/: producer and consumers as a kernel
-// writes them, in every order in which they and their copies can run (pipeline_model.h). No order may hang, overwrite a
-// slot that is held, read bytes that have not landed, or leave a slot behind.
+// The pipelines of templates/pipeline/, compiled for the host against shadow/. Producer and consumers, written as in a
+// kernel, run in every order that is possible for them and their copies (pipeline_model.h). No order may hang,
+// overwrite a slot that is in use, read bytes that have not landed, or leave a slot unreleased.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The rings of templates/pipeline/ one by one: where barriers and parts of tiles lie, and what a call leaves behind.
+// The rings of templates/pipeline/ one by one: where barriers and parts of tiles lie, and the state after each call.
 #include <gtest/gtest.h>
 
 #include <string>

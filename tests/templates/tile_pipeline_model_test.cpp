@@ -1,5 +1,5 @@
-// The input ring of templates/pipeline/tile_pipeline.cuh, compiled for the host against shadow/: one producer and its
-// consumers as gemm_sm90 writes them, in every order in which they and their copies can run (pipeline_model.h).
+// The input ring of templates/pipeline/tile_pipeline.cuh, compiled for the host against shadow/. One producer and its
+// consumers, written as in gemm_sm90, run in every order that is possible for them and their copies (pipeline_model.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The blackwell family: the launch of a plan, and what the tuner tries.
+// The blackwell family: the launch of a plan, and the candidates of the tuner.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Split keys of the blackwell family: which plans have them, how a launch counts parts, and what they refuse.
+// Split keys of the blackwell family: which plans have them, how a launch counts parts, and which arguments are
+// refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

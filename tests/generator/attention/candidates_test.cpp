@@ -1,4 +1,4 @@
-// The schedules that the tuner measures: all feasible, no two alike, the model's own among them.
+// The schedules that the tuner measures: all feasible, all different, and the model's own among them.
 #include "kernelwright/generator/attention/candidates.h"
 
 #include <gmock/gmock.h>

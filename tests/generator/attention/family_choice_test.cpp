@@ -1,4 +1,4 @@
-// Which family a config gets that leaves it open.
+// The family of a config that does not name one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the stages of the portable family's KV buffer are, and how warps share a tile: planned, counted, refused.
+// The stages of the portable family's KV buffer, and how warps share a tile: planned, counted, refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The timeline against recorded times of an H100, and what must hold on any machine.
+// The timeline compared with recorded times of an H100, and properties that hold on any machine.
 #include "kernelwright/generator/attention/predicted.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The swizzle of attention's operands where TMA writes them: what each head gets, what a schedule may ask for, and what
-// follows from it.
+// The swizzle of attention's operands where TMA writes them: the swizzle of each head size, what a schedule may ask
+// for, and the consequences.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-/// What the blackwell family takes of a GEMM, how it is planned, and that every plan fits the machine's tables.
+/// Which GEMMs the blackwell family supports, how it plans them, and that every plan fits the machine's tables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The GEMM schedules that the tuner measures: legal, no two alike, the model's own among them, the same every time.
+// The GEMM schedules that the tuner measures: legal, all different, the model's own among them, and the same every
+// time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-/// What a GEMM is planned as, and what is refused.
+/// How a GEMM is planned, and what is refused.
 #include "kernelwright/generator/gemm/planner.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// How wide a product of gemm_sm90 is, where products have registers beside the sums.
+// The width of a product of gemm_sm90 if products have registers beside the sums.
 #include <gtest/gtest.h>
 
 #include "contract/gemm_params.h"

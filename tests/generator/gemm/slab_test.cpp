@@ -1,4 +1,4 @@
-// What a slot of a GEMM's ring has of k, and how it is swizzled: what is planned, said and refused, and where the parts
+// The part of k in a slot of a GEMM's ring, and its swizzle: what is planned, printed and refused, and where the parts
 // of a slab lie (contract/shared_slab.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

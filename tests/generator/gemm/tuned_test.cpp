@@ -1,4 +1,4 @@
-// Tuned rows of a GEMM: what is read and refused, which launches they speak for, and what a plan makes of them.
+// Tuned rows of a GEMM: which are read and refused, to which launches they apply, and how they change a plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Configs as files: what is shipped reads, and what is no config file is refused without harm.
+// Configs as files: shipped ones are read, and a file that is no config is refused without harm.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>

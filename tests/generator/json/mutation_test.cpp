@@ -1,5 +1,5 @@
-// The reader against damaged configs: whatever comes in, it answers with a Config or a ConfigError, and a Config that
-// it gives is whole. tests/fuzz/config_fuzz.cpp asks the same with coverage.
+// The reader on damaged configs: for any input it gives a Config or a ConfigError, and a Config that it gives is
+// complete. tests/fuzz/config_fuzz.cpp checks the same with coverage.
 #include <gtest/gtest.h>
 
 #include <chrono>

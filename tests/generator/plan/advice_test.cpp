@@ -1,4 +1,5 @@
-// Who would take a problem that the architecture asked for does not: what is advised is held to what is planned.
+// Advice for a problem that the requested architecture does not support: the advised architecture must be able to plan
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

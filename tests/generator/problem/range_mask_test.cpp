@@ -1,4 +1,4 @@
-// The folded form of a mask shows the same keys as the tree that it stands for.
+// The folded form of a mask shows the same keys as the mask's tree.
 #include "kernelwright/generator/problem/range_mask.h"
 
 #include <gtest/gtest.h>

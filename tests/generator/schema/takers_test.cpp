@@ -1,4 +1,4 @@
-// Every field of a config has a family that takes it, and every word of an enum a field and a family.
+// Some family supports every field of a config, and every word of an enum belongs to a field and a family.
 #include "kernelwright/generator/schema/takers.h"
 
 #include <gmock/gmock.h>

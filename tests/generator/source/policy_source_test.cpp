@@ -1,5 +1,5 @@
-// Policies that are a user's own source: read beside their config, refused with a reason, and part of what names a
-// kernel.
+// Policies that are a user's own source: they are read beside their config, refused with a reason, and are part of a
+// kernel's key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

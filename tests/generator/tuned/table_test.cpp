@@ -1,4 +1,4 @@
-// Which row serves which problem, what an overlay changes, and what a bad file does to a server: nothing.
+// Which row applies to which problem, what an overlay changes, and that a bad file does nothing to a server.
 #include "kernelwright/generator/tuned/table.h"
 
 #include <gmock/gmock.h>

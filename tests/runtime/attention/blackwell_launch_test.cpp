@@ -1,4 +1,4 @@
-/// What a launch of attention_sm100 hands to the device: its tensor maps, and numbers by value.
+/// What a launch of attention_sm100 passes to the device: its tensor maps, and numbers by value.
 #include "contract/attention_sm100.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"

@@ -1,4 +1,4 @@
-/// What a launch of attention_sm90 hands to the device: the tensor maps of every layout, and the arguments that only a
+/// What a launch of attention_sm90 passes to the device: the tensor maps of every layout. Also arguments that only a
 /// kernel with tensor maps refuses.
 #include <functional>
 #include <vector>

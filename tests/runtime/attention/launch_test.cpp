@@ -1,4 +1,4 @@
-/// What a launch hands to the device, and what it refuses before anything is queued.
+/// What a launch passes to the device, and what it refuses before anything is queued.
 #include <array>
 #include <cmath>
 #include <limits>

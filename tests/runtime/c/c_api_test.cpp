@@ -1,4 +1,4 @@
-/// The C ABI: the checks that are written in C, and what needs threads and exceptions to be seen.
+/// The C ABI: the checks written in C, and those that need threads and exceptions.
 #include "kernelwright/runtime/c/c_api.h"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// Disks that are damaged, full, read-only, somebody else's or a trap: never an error, never a wrong binary, said once.
+// Disks that are damaged, full, read-only, owned by another user or a trap: never an error, never a wrong binary, and
+// one report.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mount.h>

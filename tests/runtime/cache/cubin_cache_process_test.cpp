@@ -1,4 +1,4 @@
-// Several processes on one cache: one compilation per key, deaths at every step, forks at bad moments.
+// Several processes on one cache: one compilation per key, processes killed at every step, forks at bad moments.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
-// One process: what is found where, what is written, what threads see. Processes, deaths and forks:
-// cubin_cache_process_test; hostile and broken disks: cubin_cache_disk_test.
+// One process: what is found where, what is written, what threads see. cubin_cache_process_test tests processes, kills
+// and forks; cubin_cache_disk_test tests hostile and broken disks.
 #include "kernelwright/runtime/cache/cubin_cache.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What a cache directory keeps about itself over runs: statistics of all who use it, and its limit.
+// What a cache directory records about itself over several runs: statistics of all its users, and its limit.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>

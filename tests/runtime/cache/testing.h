@@ -1,4 +1,4 @@
-/// What the cache's tests share: keys and binaries with contents, a folder of its own per test, and processes.
+/// Shared by the cache's tests: keys and binaries with contents, a folder for each test, and processes.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The compiler against the real NVRTC ($KERNELWRIGHT_NVRTC, else the one that is found). Skips by name where none is.
+// The compiler with the real NVRTC ($KERNELWRIGHT_NVRTC, else the one that is found). Skips by name if there is none.
 #include "kernelwright/runtime/compile/compiler.h"
 
 #include <gmock/gmock.h>

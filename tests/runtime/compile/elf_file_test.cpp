@@ -1,4 +1,4 @@
-// Files that the loader would take to its death, on a small library of the build's own.
+// Files that would crash the loader, made from a small library of the build.
 #include "kernelwright/runtime/compile/elf_file.h"
 
 #include <elf.h>

@@ -1,4 +1,4 @@
-// Sources that a compiler rejected lie in one folder, which stays small.
+// Sources that a compiler rejected are kept in one folder, which stays small.
 #include "kernelwright/runtime/compile/failed_sources.h"
 
 #include <gmock/gmock.h>

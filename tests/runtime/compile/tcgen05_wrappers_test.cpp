@@ -1,6 +1,6 @@
 // templates/ptx/tcgen05_mma.cuh through the real NVRTC: small kernels compile for sm_100a and sm_103a without a
-// warning, have the products that their source has, and give the right numbers on the emulator. Skips by name where
-// NVRTC is not.
+// warning, contain the products of their source, and give the right numbers on the emulator. Skips by name if there is
+// no NVRTC.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

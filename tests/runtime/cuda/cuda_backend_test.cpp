@@ -1,4 +1,4 @@
-// The cuda backend on a real GPU, with kernels that NVRTC compiles for it. Skips by name where either is missing.
+// The cuda backend on a real GPU, with kernels that NVRTC compiles for it. Skips by name if either is missing.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The cuda backend over a stub driver: what reaches the driver, and what people read when it refuses.
+// The cuda backend over a stub driver: what reaches the driver, and the messages if the driver refuses.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

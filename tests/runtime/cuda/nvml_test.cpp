@@ -1,4 +1,4 @@
-// The SM clock, from a library that may not be there.
+// The SM clock, from a library that may be missing.
 #include "kernelwright/runtime/cuda/nvml.h"
 
 #include <gtest/gtest.h>

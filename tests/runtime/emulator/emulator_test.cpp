@@ -1,4 +1,4 @@
-// Loading and launching PTX that other tools wrote: entries beside refused ones, and registers as they are allocated.
+// Loading and launching PTX that other tools wrote: entries beside refused ones, and allocated registers.
 #include "kernelwright/runtime/emulator/emulator.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-/// The key tells every two problems apart, and the table finds while it grows.
+/// The dispatch key distinguishes any two problems, and the table answers while it grows.
 #include "kernelwright/runtime/engine/dispatch_table.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The engine on the emulator: what it loads, what it tells, and one attention from its problem to its numbers.
+// The engine on the emulator: what it loads, what it reports, and one attention from its problem to its numbers.
 #include <fmt/format.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-/// An Engine on a fake backend and a fake compiler, and the problems that its tests ask for.
+/// An Engine on a fake backend and a fake compiler, and the problems for its tests.
 #pragma once
 
 #include <gmock/gmock.h>

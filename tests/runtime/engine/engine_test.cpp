@@ -1,5 +1,5 @@
-/// prepare(), its policies, sealing, promotion, captures and devices, on a backend and a compiler that we hold by the
-/// hand.
+/// prepare(), its policies, sealing, promotion, captures and devices, on a backend and a compiler that the test
+/// controls.
 #include "kernelwright/runtime/engine/engine.h"
 
 #include <thread>

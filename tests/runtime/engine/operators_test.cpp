@@ -1,4 +1,5 @@
-// What operators are told: kernels one by one, latencies, text for Prometheus, events by level, sealed and ready.
+// The engine's reports for operators: kernels one by one, latencies, text for Prometheus, events by level, sealed and
+// ready.
 #include <utility>
 
 #include "kernelwright/runtime/c/c_api.h"

@@ -1,9 +1,8 @@
-// Programs that end while their kernels compile in the background: in C, C++ and Python, by every way out, after a
-// delay that is drawn at random. They end with the status that they asked for, soon, and with nothing on standard
-// error.
+// Programs that end while their kernels compile in the background: in C, C++ and Python, by every way to exit, after a
+// random delay. They must end with their own exit status, soon, and with nothing on standard error.
 //
-// KERNELWRIGHT_EXITS=400 makes so many exits of them (24 else), KERNELWRIGHT_EXIT_SEED draws others. The whole list
-// that was run once is in bench/results/tests/2026-11-22-solid-ground.md.
+// KERNELWRIGHT_EXITS sets the number of exits (default 24), KERNELWRIGHT_EXIT_SEED the random seed.
+// bench/results/tests/2026-11-22-solid-ground.md has one run of the whole list.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// What an engine says of itself when something else happens: misses after seal(), forks, stop().
+// What an engine reports in unusual situations: misses after seal(), forks, stop().
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// A caller whose thread has 64 KB of stack, as the threads of some servers have: compiles, plans, reads of the cache
-// and launches on the emulator take what they need from threads of ours.
+// A caller whose thread has 64 KB of stack, as the threads of some servers have. Compiles, plans, reads of the cache
+// and launches on the emulator then run on threads of the library.
 #include <gtest/gtest.h>
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/// What a launch of gemm_sm100 hands to the device: its tensor maps, and which arguments it refuses.
+/// What a launch of gemm_sm100 passes to the device: its tensor maps, and which arguments it refuses.
 #include "contract/gemm_sm100.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"

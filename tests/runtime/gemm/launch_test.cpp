@@ -1,4 +1,4 @@
-/// What a launch of a GEMM hands to the device, which arguments it refuses, and which of its kernels serves a row
+/// What a launch of a GEMM passes to the device, which arguments it refuses, and which of its kernels serves a row
 /// count.
 #include <fmt/format.h>
 

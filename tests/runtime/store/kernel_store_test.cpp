@@ -1,4 +1,4 @@
-/// Spec -> Binary without a device: cached, shared between stores, found where no compiler is.
+/// Spec -> Binary without a device: cached, shared between stores, found even without a compiler.
 #include "kernelwright/runtime/store/kernel_store.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// The race, timed by a clock and a stopwatch of the test's own.
+// The race, timed by the test's own clock and stopwatch.
 #include "kernelwright/runtime/tune/tuner.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The log of trials: what one process writes another reads, whole lines or none.
+// The log of trials: one process reads what another writes, whole lines or none.
 #include "kernelwright/runtime/tune/tuning_log.h"
 
 #include <gmock/gmock.h>

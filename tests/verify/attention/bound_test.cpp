@@ -1,4 +1,4 @@
-// The bound lets a kernel's arithmetic pass and catches a kernel's mistakes.
+// The bound accepts a kernel's arithmetic and catches a kernel's mistakes.
 #include "kernelwright/verify/attention/bound.h"
 
 #include <gmock/gmock.h>

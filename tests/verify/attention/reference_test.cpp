@@ -1,4 +1,4 @@
-// The reference against sums done by hand, and against itself where two problems must agree.
+// The reference compared with sums done by hand, and with itself where two problems must agree.
 #include "kernelwright/verify/attention/reference.h"
 
 #include <gmock/gmock.h>

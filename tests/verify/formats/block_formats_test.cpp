@@ -1,4 +1,5 @@
-// Quantisers of the block-scaled formats against their definition: in exact arithmetic, at every edge, and back again.
+// Quantisers of the block-scaled formats compared with their definition: in exact arithmetic, at every edge, and back
+// again.
 #include "kernelwright/verify/formats/block_formats.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The conversions against their definition: every code, every midpoint between two codes, and the edges of the range.
+// The conversions compared with their definition: every code, every midpoint between two codes, and the edges of the
+// range.
 #include "kernelwright/verify/formats/float_formats.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// GEMM operands from .npy files: what is read, and what is said of those that do not fit.
+// GEMM operands from .npy files: what is read, and the errors for those that do not fit.
 #include "kernelwright/verify/gemm/arrays.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The reference against sums done by hand, and what inputs and samples promise.
+// The reference compared with sums done by hand, and the promises of inputs and samples.
 #include "kernelwright/verify/gemm/reference.h"
 
 #include <gmock/gmock.h>

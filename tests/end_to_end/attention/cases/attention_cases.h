@@ -1,4 +1,4 @@
-/// The cases that every attention kernel is held to: awkward lengths, layouts, masks and values.
+/// The cases that every attention kernel must pass: awkward lengths, layouts, masks and values.
 #pragma once
 
 #include <functional>

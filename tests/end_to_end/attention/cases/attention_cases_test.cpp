@@ -1,4 +1,4 @@
-// The list of cases, and that it is well formed: each is planned and laid out without a GPU.
+// The list of cases is well formed: each case is planned and laid out without a GPU.
 #include "end_to_end/attention/cases/attention_cases.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-/// Problems in few words: the default one, and what changes it.
+/// Short ways to write problems: the default problem, and functions that change it.
 #pragma once
 
 #include <utility>

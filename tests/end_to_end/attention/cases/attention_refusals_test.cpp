@@ -1,4 +1,4 @@
-// What a family does not compute is refused, by path and with what would do. No GPU needed.
+// A family refuses what it does not compute, with the path and with what would be accepted. Needs no GPU.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

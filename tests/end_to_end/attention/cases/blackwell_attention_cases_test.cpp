@@ -1,5 +1,5 @@
-// What attention_sm100 is held to beside the list that all families share: every tile, ring and schedule, lengths
-// around its tiles of 128 rows, keys that come in pages, and what a rescaled output could get wrong.
+// Cases for attention_sm100 beside the list that all families share: every tile, ring and schedule, lengths around its
+// tiles of 128 rows, keys in pages, and errors that rescaling an output could cause.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

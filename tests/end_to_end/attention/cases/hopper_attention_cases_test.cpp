@@ -1,4 +1,4 @@
-// attention_sm90's own cases: small ones, for what its tiles, rings, roles and order of items could get wrong.
+// Cases for attention_sm90: small ones, for errors that its tiles, rings, roles and order of items could cause.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The portable family's own cases: small ones, for what the stages of its KV buffer and the split of a tile's keys
-// among warps could get wrong.
+// Cases for the portable family: small ones, for errors that the stages of its KV buffer and the split of a tile's keys
+// among warps could cause.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,5 +1,5 @@
-// Every case on the GPU, against the fp64 reference, twice, with poisoned outputs and guards around them. One Engine
-// serves all tests, and kernels come from the cache where it has them. Skipped by name where no GPU is.
+// Every case on the GPU, twice, compared with the fp64 reference, with poisoned outputs and guards around them. One
+// Engine serves all tests, and kernels come from the cache if it has them. Skipped by name if there is no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

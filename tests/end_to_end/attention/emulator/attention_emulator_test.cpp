@@ -1,6 +1,6 @@
-// attention_sm90 on the emulator, with every check on: each case right against the fp64 reference, without a report,
-// with nothing written beside its outputs, and with the same bits from two machines that differ in all that a kernel
-// must not depend on: SMs, the moment at which copies land, the order in which warps run. Needs NVRTC and no GPU.
+// attention_sm90 on the emulator, with every check on. Each case must match the fp64 reference, cause no report, and
+// write nothing beside its outputs. Two machines must give the same bits although they differ in everything on which a
+// kernel must not depend: the number of SMs, when copies land, and in which order warps run. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// What does not depend on what: a sequence's result on the rest of its batch, where batch_invariant asks for that; any
-// result on the SMs that a launch may take, and on the launch. Bit for bit, on the emulator. Needs NVRTC and no GPU.
+// Results that must not depend on something: with batch_invariant, a sequence's result on the rest of its batch; any
+// result on the number of SMs that a launch may take, and on the launch. Compared bit for bit, on the emulator. Needs
+// NVRTC and no GPU.
 #include <gtest/gtest.h>
 
 #include <cstring>

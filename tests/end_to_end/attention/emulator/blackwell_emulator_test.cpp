@@ -1,5 +1,5 @@
-// attention_sm100 on the emulator, with every check on: right against the fp64 reference, without a report, and with
-// the same bits however it is scheduled. Nothing else has run it: there is no such GPU here. Needs NVRTC.
+// attention_sm100 on the emulator, with every check on. Each case must match the fp64 reference, cause no report, and
+// give the same bits under every schedule. This is its only run: there is no such GPU here. Needs NVRTC.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,6 +1,6 @@
-// Pairs of CTAs that share each product (attention_sm100 with cta_group 2) on the emulator, with every check on: right
-// against the fp64 reference, without a report, the same bits however it is scheduled, and those of CTAs that multiply
-// for themselves where both walk the same key tiles. Needs NVRTC.
+// Pairs of CTAs that share each product (attention_sm100 with cta_group 2) on the emulator, with every check on. They
+// must match the fp64 reference, cause no report, and give the same bits under every schedule. Where single CTAs walk
+// the same key tiles, a pair must give their bits. Needs NVRTC.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,9 +1,10 @@
-// attention_sm100 in drawn forms: any operand, mask, tile, ring, scheduler, group of CTAs and split of keys that the
-// family takes, on lengths around its tiles. Each call runs on two emulated machines with all checks on, whose copies
-// and products complete in a different order: no report, the same bits, right against fp64.
+// attention_sm100 in random forms: any operand, mask, tile, ring, scheduler, group of CTAs and split of keys that the
+// family supports, on lengths around its tiles. Each call runs on two emulated machines with all checks on, whose
+// copies and products complete in a different order. It must cause no report, give the same bits, and match fp64.
 //
-//   KERNELWRIGHT_SWEEP        how many calls; 6
-//   KERNELWRIGHT_SWEEP_FIRST  the number of the first; 0. A failure names it, and then it runs alone
+//   KERNELWRIGHT_SWEEP        number of calls; default 6
+//   KERNELWRIGHT_SWEEP_FIRST index of the first call; default 0. A failure names its call; with this index the call
+//   runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

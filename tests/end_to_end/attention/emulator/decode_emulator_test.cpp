@@ -1,5 +1,5 @@
 // The decode kernels on the emulator, with every check on: attention_decode_sm90 on the cases that all families share,
-// and whoever merges the parts of split keys, on both families. Needs NVRTC and no GPU.
+// and the kernels that merge the parts of split keys, for both families. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
-// Programmatic dependent launch: chains of launches, each of which reads what the one ahead of it wrote and overwrites
-// what that one read, give the same bits with it as without. On the emulator, where nothing overlaps, the checker says
-// what would go wrong if it did; on a GPU launches do overlap. Skipped by name where there is no compiler, or no GPU.
+// Programmatic dependent launch. In a chain of launches, each reads what the one ahead of it wrote and overwrites what
+// that one read. The chain must give the same bits with PDL as without. On the emulator nothing overlaps, so the
+// checker reports what would go wrong; on a GPU, launches do overlap. Skipped by name if there is no compiler, or no
+// GPU.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The timelines of the Hopper kernels: roles, waits, copies, wgmma and what orders them.
+// The timelines of the Hopper kernels: roles, waits, copies, wgmma, and the barriers that order them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// Masks and biases that are tensors, in every form of attention: right against the fp64 reference, without a report of
-// the emulator, and with the same bits however a launch is scheduled. What no query may read of them is NaN or shows a
-// key; one row of eight of a mask hides all keys. And kernels with a deliberate mistake there, each of which is found.
+// Masks and biases that are tensors, in every form of attention. They must match the fp64 reference, cause no report of
+// the emulator, and give the same bits under every schedule. Elements that no query may read are NaN or show a key; one
+// row of eight of a mask hides all keys. Also kernels with a deliberate mistake there, each of which must be found.
 // Needs NVRTC and no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The portable attention kernels with each kind of stage, and with keys split among warps, on the emulator with every
-// check on: right against the fp64 reference, without a report, and with the same bits from two machines that differ in
-// when copies land and in which order warps run. Then the same kernels with one mistake in a template, which has to be
+// check on. They must match the fp64 reference and cause no report. Two machines that differ in when copies land and in
+// which order warps run must give the same bits. Then the same kernels with one mistake in a template, which must be
 // found. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 

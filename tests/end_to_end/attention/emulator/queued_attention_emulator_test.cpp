@@ -1,6 +1,6 @@
-// Work items from a queue ("scheduler": "queued") on the emulator, with every check on: the bits of a schedule that
-// deals items beforehand, whatever the queue's word held before and however many CTAs ask; and a word that is fit for
-// the next launch. Needs NVRTC and no GPU.
+// Work items from a queue ("scheduler": "queued") on the emulator, with every check on. They must give the bits of a
+// schedule that deals items in advance, whatever the queue's word held before and however many CTAs ask. The word must
+// be fit for the next launch. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Deliberate mistakes in what attention_sm100 loads, in its barriers, in the life of its tensor memory and in the
-// registers that its warps exchange. Each is found on the emulator. Needs NVRTC.
+// registers that its warps exchange. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

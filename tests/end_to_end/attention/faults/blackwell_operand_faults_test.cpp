@@ -1,5 +1,5 @@
-// Deliberate mistakes in what attention_sm100 does for operands of 8 bits, rotary parts and scales of tokens. Each is
-// found on the emulator. Needs NVRTC.
+// Deliberate mistakes in how attention_sm100 handles operands of 8 bits, rotary parts and scales of tokens. The
+// emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Deliberate mistakes in what a pair of CTAs of attention_sm100 shares: products, halves of operands, barriers of one
-// CTA on which both arrive, and the pair's own beginning and end. Each is found on the emulator. Needs NVRTC.
+// CTA on which both arrive, and the beginning and end of the pair. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Deliberate mistakes in how CTAs of attention_sm100 share the keys of an item: through the workspace, and through the
-// shared memory of a cluster. Each is found on the emulator. Needs NVRTC.
+// shared memory of a cluster. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

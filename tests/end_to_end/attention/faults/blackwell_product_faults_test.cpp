@@ -1,5 +1,5 @@
-// Deliberate mistakes in the products of attention_sm100: descriptors, steps, columns, commits, and what the
-// multiplying thread waits for. Each is found on the emulator. Needs NVRTC.
+// Deliberate mistakes in the products of attention_sm100: descriptors, steps, columns, commits, and the waits of the
+// multiplying thread. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Deliberate mistakes in the softmax and in the correction of attention_sm100: tensor memory's loads, stores, lanes and
-// fences, and what the warps tell each other. Each is found on the emulator. Needs NVRTC.
+// fences, and the signals between the warps. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

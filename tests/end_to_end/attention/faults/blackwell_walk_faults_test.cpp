@@ -1,5 +1,5 @@
-// Deliberate mistakes in how a CTA of attention_sm100 goes on from item to item, and in how it gathers rows of small
-// pages. Each is found on the emulator. Needs NVRTC.
+// Deliberate mistakes in how a CTA of attention_sm100 goes from item to item, and in how it gathers rows of small
+// pages. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
 namespace kernelwright {

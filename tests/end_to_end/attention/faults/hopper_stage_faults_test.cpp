@@ -1,4 +1,4 @@
-// Deliberate mistakes in how attention_sm90 takes tiles that come in sub-stages. Each is found on the emulator. Needs
+// Deliberate mistakes in how attention_sm90 takes tiles that come in sub-stages. The emulator must find each. Needs
 // NVRTC.
 #include <gmock/gmock.h>
 

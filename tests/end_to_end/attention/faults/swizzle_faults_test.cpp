@@ -1,6 +1,6 @@
-// Deliberate mistakes in where operands lie with swizzles narrower than 128B, or none: widths of slabs, their order,
-// strides and modes of descriptors, steps of products, rows that threads move. Each is found on the emulator. Needs
-// NVRTC.
+// Deliberate mistakes in where operands lie with swizzles narrower than 128B, or without one: widths of slabs, their
+// order, strides and modes of descriptors, steps of products, rows that threads move. The emulator must find each.
+// Needs NVRTC.
 #include <gmock/gmock.h>
 
 #include "end_to_end/attention/cases/attention_cases.h"

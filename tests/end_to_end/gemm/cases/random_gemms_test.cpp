@@ -1,6 +1,7 @@
-// GEMMs drawn at random, problem, schedule and rows, on the emulator with every check on: each is refused with reasons
-// or right, to the bit on exact data. A run takes more draws from KERNELWRIGHT_RANDOM_GEMMS, and another first seed
-// from KERNELWRIGHT_RANDOM_SEED; a failure prints the config, which `kernelwright run` takes. Needs NVRTC and no GPU.
+// GEMMs with random problem, schedule and rows, on the emulator with every check on. Each is either refused with
+// reasons, or right, and on exact data right to the bit. KERNELWRIGHT_RANDOM_GEMMS sets the number of draws,
+// KERNELWRIGHT_RANDOM_SEED the first seed. A failure prints the config, which `kernelwright run` accepts. Needs NVRTC
+// and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
-// What every shipped gemm_sm100 kernel is made of, counted in its PTX and derived from its Spec: products, copies of
-// scales, commits, boxes, the life of tensor memory, and nothing of older tensor cores. For sm_100a and sm_103a;
-// machine code of the latter, without spills, is made here, and that of the former by shipped_kernels_test.cpp. Needs
-// NVRTC.
+// The contents of every shipped gemm_sm100 kernel, counted in its PTX and derived from its Spec: products, copies of
+// scales, commits, boxes, the life of tensor memory, and no instruction of older tensor cores. For sm_100a and sm_103a.
+// This test makes the machine code of sm_103a and checks it for spills; shipped_kernels_test.cpp makes that of sm_100a.
+// Needs NVRTC.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
-// GEMMs on the GPU whose operands or results have more than 2^31 elements: whole numbers, of which there is one right
-// result, as planned, in the portable family, and in parts of k that take turns. Rows of a and b repeat, so that the
-// host knows every result from a small table. Checked are bands of rows: the first and last, those where 31 and 32 bits
-// of elements and of bytes end, and some between. Needs 25 GB of device memory. Skipped by name where no GPU is.
+// GEMMs on the GPU whose operands or results have more than 2^31 elements: as planned, in the portable family, and in
+// parts of k that take turns. The data are integers, so there is one right result. Rows of a and b repeat, so that the
+// host knows every result from a small table. The test checks bands of rows: the first and last, those where 31 and 32
+// bits of elements and of bytes end, and some between. Needs 25 GB of device memory. Skipped by name if there is no
+// GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

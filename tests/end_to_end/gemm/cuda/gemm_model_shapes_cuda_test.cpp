@@ -1,5 +1,5 @@
-// The dense GEMMs of DeepSeek and Llama models on the GPU, few rows and many: whole numbers, of which there is one
-// right result, and the same bits every time. Skipped by name where no GPU is.
+// The dense GEMMs of DeepSeek and Llama models on the GPU, with few rows and many. The data are integers, so there is
+// one right result, and every run must give the same bits. Skipped by name if there is no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Programmatic dependent launch of GEMMs: weights may be loaded before the kernel ahead has ended, and nothing else.
-// On the emulator, where nothing overlaps, the checker says what would go wrong if it did.
+// Programmatic dependent launch of GEMMs: a kernel may load weights before the kernel ahead has ended, and nothing
+// else. On the emulator nothing overlaps, so the checker reports what would go wrong if it did.
 #include <gtest/gtest.h>
 
 #include <vector>

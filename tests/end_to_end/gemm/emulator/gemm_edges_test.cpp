@@ -1,5 +1,5 @@
-// GEMM launches at the edges: no rows, no k, memory of odd shape, and arguments that a launch must refuse. On the
-// emulator, with every check on. Needs NVRTC and no GPU.
+// GEMM launches at the edges: no rows, no k, memory with unusual strides and alignment, and arguments that a launch
+// must refuse. On the emulator, with every check on. Needs NVRTC and no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// gemm_sm90 on the emulator, with every check on: each case right against the fp64 reference on random data, to the bit
-// on exact data, without a report, with nothing written beside d, and with the same bits from two machines that differ
-// in all that a kernel must not depend on. Needs NVRTC and no GPU.
+// gemm_sm90 on the emulator, with every check on. Each case must match the fp64 reference on random data, and to the
+// bit on exact data. It must cause no report and write nothing beside d. Two machines that differ in everything on
+// which a kernel must not depend must give the same bits. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 
 #include "support/emulated_gemm.h"

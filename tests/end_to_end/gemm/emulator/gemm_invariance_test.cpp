@@ -1,5 +1,5 @@
-// What a GEMM's result does not depend on: a row on the other rows, where batch_invariant asks for that; any result on
-// the SMs that a launch may take. Bit for bit, on the emulator. Needs NVRTC and no GPU.
+// What a GEMM's result must not depend on: with batch_invariant, a row on the other rows; any result on the number of
+// SMs that a launch may take. Compared bit for bit, on the emulator. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>

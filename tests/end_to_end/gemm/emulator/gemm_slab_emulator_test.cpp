@@ -1,6 +1,6 @@
-// Slots of every depth and swizzle of the three GEMM families on the emulator, with every check on: right to the bit on
-// exact data, without a report. A few of each by default, which meet every depth, swizzle, layout and width of
-// elements; KERNELWRIGHT_EVERY_SLAB=1 runs all there are. Needs NVRTC and no GPU.
+// Slots of every depth and swizzle of the three GEMM families on the emulator, with every check on. They must be right
+// to the bit on exact data and cause no report. By default a few of each run, which cover every depth, swizzle, layout
+// and width of elements; KERNELWRIGHT_EVERY_SLAB=1 runs all combinations. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-/// Deliberate mistakes in gemm_sm100: what each is called, what makes it, and what it must be found as.
+/// Deliberate mistakes in gemm_sm100: the name of each, the edit that makes it, and the finding that it must cause.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Deliberate mistakes in how gemm_sm100 loads its operands and comes to its tiles. Each is found on the
-// emulator. Needs NVRTC.
+// Deliberate mistakes in how gemm_sm100 loads its operands and gets its tiles. The emulator must find each. Needs
+// NVRTC.
 #include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
 
 namespace kernelwright {

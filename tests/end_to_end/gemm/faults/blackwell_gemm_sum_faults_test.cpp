@@ -1,5 +1,5 @@
-// Deliberate mistakes in the products of gemm_sm100, and in how its sums become results. Each is found on the
-// emulator. Needs NVRTC.
+// Deliberate mistakes in the products of gemm_sm100, and in how its sums become results. The emulator must find each.
+// Needs NVRTC.
 #include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
 
 namespace kernelwright {

@@ -1,5 +1,5 @@
 // Deliberate mistakes in gemm_sm90, one at a time: in its ring, its products, its clusters and parts of k, its stores,
-// and where it waits for a kernel ahead. Each is found on the emulator as what it is. Needs NVRTC.
+// and where it waits for a kernel ahead. The emulator must find each, under the right name. Needs NVRTC.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

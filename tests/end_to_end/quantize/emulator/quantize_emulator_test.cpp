@@ -1,4 +1,4 @@
-// The quantise kernel on the emulator: the very bits of the host's quantisers, whatever the values, rows and k.
+// The quantise kernel on the emulator must give the bits of the host's quantisers, for all values, rows and k.
 #include <gtest/gtest.h>
 
 #include <algorithm>

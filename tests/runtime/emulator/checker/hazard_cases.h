@@ -1,4 +1,4 @@
-/// Small kernels with the synchronisation that they need on lines that begin with '!', for the checker's tests.
+/// Small kernels for the checker's tests. Lines that begin with '!' are the synchronisation that a kernel needs.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Clusters that meet in global memory, as hazards_test.cpp has cases: a CTA writes a row, or both do, and says so by a
-// word; who has read the word reads the row.
+// Clusters that communicate through global memory, in cases like those of hazards_test.cpp: one CTA writes a row (or
+// both do) and signals it with a word; a CTA that has read the word reads the row.
 #include "runtime/emulator/checker/hazard_cases.h"
 
 namespace kernelwright::emulator {

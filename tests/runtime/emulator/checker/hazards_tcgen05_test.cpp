@@ -1,4 +1,4 @@
-// What the checker finds in tensor memory: cases of hazards_test.cpp, whose tests ask that each is clean as written and
+// What the checker finds in tensor memory. These cases use hazards_test.cpp's rule: each must be clean as written, and
 // reported without its lines that begin with '!'.
 #include <gtest/gtest.h>
 

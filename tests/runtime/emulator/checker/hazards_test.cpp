@@ -1,5 +1,5 @@
-// Each case is a small kernel whose lines that begin with '!' are the synchronisation it needs. With them it is clean
-// under every completion policy and several schedules; without them the checker names what is missing.
+// Each case is a small kernel whose lines that begin with '!' are the synchronisation that it needs. With these lines
+// it is clean under every completion policy and several schedules. Without them, the checker names what is missing.
 #include <gtest/gtest.h>
 
 #include "runtime/emulator/checker/hazard_cases.h"

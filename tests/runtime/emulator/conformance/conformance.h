@@ -1,7 +1,8 @@
-/// Conformance files: one small PTX module each, with comments that say what to run it on and how to compare what it
-/// writes. The same file runs on the emulator and on a GPU; what a GPU wrote is recorded beside it and is the truth.
+/// Conformance files. Each is one small PTX module, with comments that say on what inputs to run it and how to compare
+/// its outputs. The same file runs on the emulator and on a GPU. The outputs of a GPU are recorded beside the file, and
+/// are taken as right.
 ///
-/// The format is in README.md of the folder `ptx`, where the files are.
+/// README.md of the folder `ptx`, where the files are, describes the format.
 #pragma once
 
 #include <cstddef>

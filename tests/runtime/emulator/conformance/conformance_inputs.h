@@ -1,4 +1,4 @@
-/// The values that a conformance file's `in` lines ask for.
+/// The values for the `in` lines of a conformance file.
 #pragma once
 
 #include <string_view>

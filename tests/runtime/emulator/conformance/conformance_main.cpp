@@ -1,13 +1,13 @@
-/// kernelwright_conformance: runs conformance files on one device, and prints what agrees with the truth.
+/// kernelwright_conformance: runs conformance files on one device, and prints what agrees with the recorded outputs.
 ///
-///   kernelwright_conformance --device emulator DIR              the emulator against what is recorded
-///   kernelwright_conformance --device cuda DIR                  a GPU against what is recorded
+///   kernelwright_conformance --device emulator DIR              compares the emulator with the recordings
+///   kernelwright_conformance --device cuda DIR                  compares a GPU with the recordings
 ///   kernelwright_conformance --device cuda --record OUT DIR     records a GPU's outputs in OUT/<family>/recorded.txt,
-///                                                               and holds the emulator to them
+///                                                               and compares the emulator with them
 ///
-/// --table FILE writes the table to a file as well. --values FILE writes what went into each case and what came out,
-/// for `make_conformance.py --model FILE`. DIR is a folder of families or one .ptx file. Exit code: 0 all agrees, 1
-/// something does not, 2 the call was wrong.
+/// --table FILE writes the table to a file as well. --values FILE writes the inputs and outputs of each case, for
+/// `make_conformance.py --model FILE`. DIR is a folder of families or one .ptx file. Exit code: 0 all agree, 1 some do
+/// not, 2 the call was wrong.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-/// Every conformance file on the emulator, against what the GPU wrote.
+/// Every conformance file on the emulator, compared with the GPU's recorded outputs.
 #include "runtime/emulator/conformance/conformance.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// attention_sm90 against a softmax in fp64.
+// attention_sm90 compared with a softmax in fp64.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// copy_sm90 against what a plain loop does: every word must be equal.
+// copy_sm90 compared with a plain loop: every word must be equal.
 #include <fmt/format.h>
 
 #include <array>

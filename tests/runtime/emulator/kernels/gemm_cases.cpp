@@ -1,4 +1,4 @@
-// gemm_sm90 against sums in fp64.
+// gemm_sm90 compared with sums in fp64.
 #include <fmt/format.h>
 
 #include <cmath>

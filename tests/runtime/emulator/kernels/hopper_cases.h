@@ -1,5 +1,5 @@
 /// The kernels of this folder as cases that any device can run: seeded inputs, a launch, and a comparison with a host
-/// reference in fp64. The emulator proves itself on them, and the GPU proves them.
+/// reference in fp64. They test the emulator, and a GPU tests them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-/// What host and device agree on for the kernels beside this file: their parameters, the same bytes on both sides, and
-/// their shared memory. A kernel's variant comes as constants in a spec.h, as for the product's kernels.
+/// What host and device share for the kernels beside this file: their parameters, the same bytes on both sides, and
+/// their shared memory. A spec.h gives a kernel's variant as constants, as for the product's kernels.
 #pragma once
 
 #include "contract/integers.h"

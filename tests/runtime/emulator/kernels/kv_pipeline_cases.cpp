@@ -1,4 +1,4 @@
-// kv_pipeline_sm90 against sums of small integers: every one must be equal.
+// kv_pipeline_sm90 compared with sums of small integers: every sum must be equal.
 #include <fmt/format.h>
 
 #include "runtime/emulator/kernels/hopper_buffers.h"

@@ -1,4 +1,4 @@
-/// What cases of templates/kernels/gemm/sm90/gemm_sm90.cu share: a Spec, its text and notes, a launch.
+/// Shared by cases of templates/kernels/gemm/sm90/gemm_sm90.cu: a Spec, its text and notes, a launch.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// templates/kernels/gemm/sm90/gemm_sm90.cu on bf16 against sums in fp64.
+// templates/kernels/gemm/sm90/gemm_sm90.cu on bf16, compared with sums in fp64.
 #include "runtime/emulator/kernels/hopper_buffers.h"
 #include "runtime/emulator/kernels/tile_gemm.h"
 

@@ -1,4 +1,4 @@
-/// Cases of gemm_sm90 with all that happens at the end of a tile, and with operands where k is not innermost.
+/// Cases of gemm_sm90 with everything that happens at the end of a tile, and with operands where k is not innermost.
 #pragma once
 
 #include <string>

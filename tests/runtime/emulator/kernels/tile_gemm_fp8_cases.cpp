@@ -1,4 +1,4 @@
-// templates/kernels/gemm/sm90/gemm_sm90.cu on fp8 operands and their scales against sums in fp64.
+// templates/kernels/gemm/sm90/gemm_sm90.cu on fp8 operands and their scales, compared with sums in fp64.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// mbarriers as lanes use them; the recorded cases have their phases and counts.
+// mbarriers as lanes use them; the recorded cases test their phases and counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/// Kernels with one synchronisation instruction deleted or altered: what a checker must find. Works on the text of the
-/// PTX, so that everything else about the kernel stays as it was.
+/// Kernels with one synchronisation instruction deleted or altered, which a checker must find. The change is made in
+/// the text of the PTX, so that everything else about the kernel stays the same.
 #pragma once
 
 #include <cstddef>

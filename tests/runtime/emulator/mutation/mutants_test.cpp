@@ -1,4 +1,5 @@
-// What kernelwright_mutate changes: found where it is, named by the line it comes from, and nothing else touched.
+// The changes of kernelwright_mutate: each is found at its place, is named by its source line, and touches nothing
+// else.
 #include "runtime/emulator/mutation/mutants.h"
 
 #include <gmock/gmock.h>

@@ -1,11 +1,12 @@
-// kernelwright_mutate: how many missing or wrong synchronisation instructions does the checker find? Deletes or alters
-// each one of our kernels, one at a time, and runs the emulator with its checks.
+// kernelwright_mutate: how many missing or wrong synchronisation instructions does the checker find? It deletes or
+// alters each synchronisation instruction of our kernels, one at a time, and runs the emulator with its checks.
 //
 //   kernelwright_mutate [--kernel PART_OF_NAME] [--jobs N] [--equivalents FILE] [--markdown FILE] [--csv FILE]
 //                       [--minimum PERCENT] [--verbose]
 //
 // Exit status: 0; 1 if the adjusted score is below --minimum or an equivalent is stale; 2 for a wrong argument or a
-// kernel that fails unmutated; 77 where there is no NVRTC. The share that is claimed equivalent is printed.
+// kernel that fails unmutated; 77 if there is no NVRTC. The program prints the share of mutants that are claimed
+// equivalent.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -1,4 +1,4 @@
-/// Runs mutants until something finds them.
+/// Runs mutants until a check finds them.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-/// Calls through the engine whose kernels are mutated: attention and GEMM, of each family, in the forms whose
-/// synchronisation differs.
+/// Calls through the engine whose kernels are mutated: attention and GEMM of each family, in the forms that differ in
+/// synchronisation.
 #pragma once
 
 #include <string>

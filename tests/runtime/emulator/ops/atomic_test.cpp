@@ -1,4 +1,4 @@
-// atom and red: 32 lanes on one word, in every space; each operation against its definition.
+// atom and red: 32 lanes on one word, in every space; each operation compared with its definition.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,4 +1,4 @@
-// cvt.rs: what is below the last place plus random bits decides, so that the mean is the number itself.
+// cvt.rs: the bits below the last place plus random bits decide the rounding, so that the mean is the number itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// shfl, vote, match, redux, elect, activemask: against their definitions, lane by lane.
+// shfl, vote, match, redux, elect, activemask: compared with their definitions, lane by lane.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Opcodes with their modifiers in another order: each line is what ptxas 13.0 said of it.
+// Opcodes with their modifiers in another order: each line records whether ptxas 13.0 accepted it.
 #include "kernelwright/runtime/emulator/program/modifier_order.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
-// Where registers live. The strongest test runs random programs: 32 lanes wander through a random control flow, each on
-// its own, in a file laid out by assign_slots(), and every value read must be the one that this lane last wrote.
+// Where registers live. The strongest test runs random programs: 32 lanes walk through a random control flow, each on
+// its own, in a register file laid out by assign_slots(). Every value that a lane reads must be the one that it last
+// wrote.
 #include "kernelwright/runtime/emulator/program/register_slots.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Where shared variables lie, held to what ptxas 13.0 gave the same modules: sizes as `ptxas -v` prints them, addresses
-// as immediates of the cubin for sm_80, where shared memory begins at 0.
+// Where shared variables lie, compared with the layout of ptxas 13.0 for the same modules: sizes as `ptxas -v` prints
+// them, and addresses as immediates of the cubin for sm_80, where shared memory begins at 0.
 #include "kernelwright/runtime/emulator/program/shared_layout.h"
 
 #include <gmock/gmock.h>

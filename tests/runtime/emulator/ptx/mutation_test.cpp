@@ -1,5 +1,5 @@
-// The parser against damaged texts: whatever comes in, it answers with a whole module or a PtxError that names a line
-// of the text. tests/fuzz/ptx_fuzz.cpp asks the same with coverage.
+// The parser on damaged texts: for any input it gives a complete module, or a PtxError that names a line of the text.
+// tests/fuzz/ptx_fuzz.cpp checks the same with coverage.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The PTX parser on texts by hand: each construct gives what runtime/emulator/ptx/module.h says, and what is not
-// modelled is refused by name with its line. mutation_test.cpp damages whole ones.
+// The PTX parser on hand-written texts: each construct gives what runtime/emulator/ptx/module.h says, and what is not
+// modelled is refused by name with its line. mutation_test.cpp damages whole texts.
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-/// What the PTX parser and the slot assignment promise whoever reads a module, checked on one. For fuzzers and mutation
-/// tests, whose inputs have no other expected result.
+/// What the PTX parser and the slot assignment promise to readers of a module, checked on one module. For fuzzers and
+/// mutation tests, whose inputs have no other expected result.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The cost model on recordings whose times can be worked out by hand.
+// The cost model on recordings whose times can be computed by hand.
 #include "kernelwright/runtime/emulator/trace/timeline_replay.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What a launch leaves in its trace, and the files made of it.
+// The trace of a launch, and the files made from it.
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-/// What every trace and every file made of one must be, as sentences about what is wrong.
+/// Properties of every trace and every file made from one, as sentences about what is wrong.
 #pragma once
 
 #include <fmt/format.h>

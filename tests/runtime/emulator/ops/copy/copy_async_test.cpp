@@ -1,4 +1,4 @@
-// cp.async: what lands where, zero fill, groups and mbarriers, under each completion policy.
+// cp.async: where data lands, zero fill, groups and mbarriers, under each completion policy.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// ldmatrix, stmatrix, movmatrix: element by element, from what PTX says of which lane holds what.
+// ldmatrix, stmatrix, movmatrix: element by element, by PTX's rules for which lane holds what.
 #include <gtest/gtest.h>
 
 #include "kernelwright/runtime/emulator/ptx/parser.h"

@@ -1,4 +1,4 @@
-// mma.sync: fragments by PTX's own formulas, sums of small integers, which every type holds exactly.
+// mma.sync: fragments by PTX's own formulas, with sums of small integers, which every type holds exactly.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,4 +1,5 @@
-// tcgen05.mma against the model: every kind, shape, layout and swizzle; and against itself where two ways must agree.
+// tcgen05.mma compared with the model: every kind, shape, layout and swizzle. Also compared with itself where two ways
+// must agree.
 #include "kernelwright/runtime/emulator/ops/matrix/tcgen05_mma.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-/// tcgen05.mma by the book, for tests: where the ISA's figures put each element, one at a time, and the product in
-/// double. Written without the emulator's code but for its number formats.
+/// tcgen05.mma as the ISA describes it, for tests: it takes each element from its place in the ISA's figures, one at a
+/// time, and multiplies in double. It shares only the number formats with the emulator's code.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// tcgen05.mma as PTX: a kernel that fills shared and tensor memory, multiplies, waits and reads everything back. What
-// the product must be is tcgen05_mma_test.cpp's matter; here it is the way there: operands, order, completion, hazards.
+// tcgen05.mma as PTX: a kernel fills shared and tensor memory, multiplies, waits and reads everything back.
+// tcgen05_mma_test.cpp tests the product; this file tests the rest: operands, order, completion, hazards.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

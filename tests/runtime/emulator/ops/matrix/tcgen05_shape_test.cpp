@@ -1,5 +1,5 @@
-// The descriptors of tcgen05.mma, field by field: what a kernel encodes is what the emulator reads, and what the ISA
-// does not allow is refused by the field's name.
+// The descriptors of tcgen05.mma, field by field: the emulator reads what a kernel encodes, and refuses what the ISA
+// does not allow, with the field's name.
 #include "kernelwright/runtime/emulator/ops/matrix/tcgen05_shape.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // tcgen05 without its mma: allocation, loads and stores in every shape, copies, shift, commit. There is no recording of
-// hardware: what is expected is written down here from the ISA's figures, as strides of threads and registers.
+// hardware. The expected results come from the ISA's figures, written here as strides of threads and registers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the recorded cases do not show: warps that disagree, work that is deferred, sums element by element.
+// What the recorded cases do not test: warps that disagree, work that is deferred, sums element by element.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
