@@ -34,7 +34,7 @@ bool ends(const std::string& text, std::string_view suffix) {
   return text.size() >= suffix.size() && text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-/// `text` without comments and without what stands in quotes, except on lines that include: emitted source is not code.
+/// `text` without comments and without quoted text, except on lines that include: emitted source is not code.
 std::string code_only(const std::string& text) {
   std::string out;
   size_t at = 0;
@@ -86,8 +86,8 @@ Strings includes_of(const std::string& code) {
   return found;
 }
 
-/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" for what is a target of its own inside its folder,
-/// else the first folder.
+/// "templates/tile" for templates/tile/x.cuh, "runtime/emulator" for a folder that has its own target, else the first
+/// folder.
 std::string layer_of(const std::string& path) {
   const size_t slash = path.find('/');
   if (starts(path, "templates/")) return path.substr(0, path.find('/', slash + 1));
@@ -122,7 +122,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
   return table;
 }
 
-/// Who may see a library. `allowed` gets the includer's path.
+/// The files that may use a library. `allowed` gets the includer's path.
 struct Library {
   std::string prefix;  // of the included name
   std::string where;   // for people

@@ -29,7 +29,7 @@ using Strings = std::vector<std::string>;
 
 const std::string kNothing = "–";  // a cell that names no symbol, or no test
 
-/// What a page is held to.
+/// The repository with which a page is compared.
 struct Repository {
   std::set<std::string> files;  // paths from the root
   std::set<std::string> words;  // of the sources, outside of comments
@@ -37,7 +37,7 @@ struct Repository {
   std::map<std::string, std::set<std::pair<std::string, std::string>>> tests;
 };
 
-/// The names that the five systems' own descriptions give to parameters, fields, aliases, methods and structs, by the
+/// The names that the descriptions of the five systems give to parameters, fields, aliases, methods and structs, by the
 /// heading of docs/seeds.md that has them.
 using Names = std::map<std::string, std::string>;
 const Names& names_of_the_originals() {
@@ -104,7 +104,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 Strings quoted_in(const std::string& text) {
   Strings found;
   for (size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at)) {
@@ -132,7 +132,7 @@ Strings cells_of(const std::string& line) {
   return cells;
 }
 
-/// A table's columns. Those between `ours` and `tests` say what is the same, and why the rest is not.
+/// A table's columns. Those between `ours` and `tests` say what is the same, and why the rest differs.
 struct Columns {
   Strings names;
   size_t ours = 0, tests = 0;
@@ -250,7 +250,7 @@ class Checker {
   const Repository& repository_;
   std::map<std::string, std::set<std::string>> missing_;  // by heading: names that no row has had so far
   std::map<std::string, int> used_;                       // suites that rows name, with the first line that does
-  std::set<std::string> homes_;                           // suites whose file is told
+  std::set<std::string> homes_;                           // suites whose file is named
   std::string heading_;
   int line_ = 0;
   Strings found_;
@@ -347,7 +347,7 @@ TEST(SeedsChecker, FindsNothingInAPageThatIsTrue) { EXPECT_THAT(wrong_in(kPage),
 
 struct Change {
   const char *from, *to;  // of kPage
-  const char* found;      // what the checker says then
+  const char* found;      // what the checker must report
 };
 class SeedsCheckerChange : public testing::TestWithParam<Change> {};
 
@@ -383,7 +383,7 @@ INSTANTIATE_TEST_SUITE_P(
         Change{"different, and why | tests |", "different, and why | files |",
                "seeds.md:3: a table without a column for reasons, or for tests"}));
 
-/// A suite that does not exist is told by the row that names it, and by the one that says where it is.
+/// A suite that does not exist is reported for the row that names it, and for the row that says where it is.
 TEST(SeedsChecker, FindsSuitesInOtherFiles) {
   std::string page = kPage;
   page.replace(page.find("| `EachRing` |"), std::string("| `EachRing` |").size(), "| `Ring`, `Wheel` |");

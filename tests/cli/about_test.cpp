@@ -14,7 +14,7 @@ class About : public Command {
     return {"run",     "compile", "bench", "tune",   "explain", "source", "ptx",        "sass",
             "emulate", "trace",   "cache", "doctor", "version", "help",   "completion", "manual"};
   }
-  /// What bash offers behind `line`, whose last word is under way: a line each, sorted.
+  /// What bash offers to complete `line`, whose last word is incomplete: one offer per line, sorted.
   std::string completed(const std::vector<std::string>& line) const {
     std::string words;
     for (const std::string& word : line) words += " '" + word + "'";

@@ -55,7 +55,7 @@ class Command : public testing::Test {
     static const bool found = run_command({"doctor", "--json"}).out.find("\"can_compile\": true") != std::string::npos;
     return found;
   }
-  /// Exit 2, a message with `parts`, nothing on standard output and nothing written but what was there.
+  /// Expects exit code 2, a message with `parts`, nothing on standard output, and no file written.
   void expect_refused(const std::vector<std::string>& words, const std::vector<std::string>& parts) const {
     const auto before = files();
     const CommandResult result = run(words);

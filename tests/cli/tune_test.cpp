@@ -58,7 +58,7 @@ TEST_F(Tune, ResumeLeavesOutWhatTheLogHasSettled) {
   const CommandResult fresh = run(words());
   ASSERT_EQ(fresh.exit_code, 0) << fresh.err;
   EXPECT_EQ(json(run(words({"--resume"}))).at("/resumed").as_int(), 0) << "finalists race again";
-  // From now on the log says that one of the two is wrong.
+  // Change the log: it now says that one of the two is wrong.
   std::string schedule;
   const JsonValue object = json(fresh);
   for (const JsonValue& row : object.at("/trials").elements())
@@ -223,7 +223,7 @@ TEST_F(Tune, KeepsItsLogInTheCacheAndItsBudgetWithinAFifth) {
   using Clock = std::chrono::steady_clock;
   auto began = Clock::now();
   ASSERT_EQ(run({"compile", tiny(), "--arch", "sm_90a", "--cache-dir", path("other")}).exit_code, 0);
-  const std::chrono::duration<double> compile = Clock::now() - began;  // what is under way at the end is waited for
+  const std::chrono::duration<double> compile = Clock::now() - began;  // it waits for the last compile
   began = Clock::now();
   const CommandResult result =
       run({"tune", tiny(), "--device", "emulator", "--budget", "8s", "--candidates", "40", "--json"});

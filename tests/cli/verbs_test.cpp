@@ -111,7 +111,7 @@ TEST_F(Verbs, CompileDoesNotWriteTwoConfigsOfOneNameToOneFile) {
 TEST_F(Verbs, LongListsAreCappedForPeopleAndWholeAsJson) {
   std::filesystem::create_directories(path("cache/aa"));
   std::filesystem::permissions(path("cache"), std::filesystem::perms::owner_all);
-  const auto fill = [this] {  // what is no entry is listed, and set aside
+  const auto fill = [this] {  // a file that is no entry is listed and skipped
     for (int i = 0; i < 45; ++i)
       write("cache/aa/" + std::string(60, '0') + std::to_string(10 + i) + ".kw2", "no entry");
   };

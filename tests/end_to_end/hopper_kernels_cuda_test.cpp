@@ -145,7 +145,7 @@ class MemoryDevice final : public Device {
 
 const KernelImage kNoImage{std::string_view()};
 
-// Else a case that compares nothing would pass everywhere.
+// Otherwise a case that compares nothing would pass everywhere.
 class HopperCases : public testing::TestWithParam<HopperCase> {};
 
 TEST_P(HopperCases, NoticeADeviceThatWritesNothing) {

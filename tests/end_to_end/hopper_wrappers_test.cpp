@@ -125,7 +125,7 @@ TEST_F(HopperWrappers, MultiplyEveryNumberOfColumns) {
     const std::string word = std::string(type) == "kF16" ? "f16" : "bf16";
     for (int n = 8; n <= 256; n += 8) {
       const std::string start = fmt::format("wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {{", n, word, word);
-      // Its four forms by the immediates behind the predicate: signs of A and B, then which operand is MN-major.
+      // The four forms differ in the immediates after the predicate: signs of A and B, then which operand is MN-major.
       std::set<std::string> forms;
       for (size_t at = ptx.find(start); at != std::string::npos; at = ptx.find(start, at + 1)) {
         const size_t p = ptx.find(", p, ", at);

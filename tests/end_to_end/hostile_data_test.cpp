@@ -146,7 +146,7 @@ Lie lie(const HostileCase& test) {
   return made;
 }
 
-/// Launches what lies, and expects what is meant.
+/// Launches with wrong data, and expects the results of the intended data.
 void expect_read_as_meant(Engine& engine, const HostileCase& test) {
   const Lie made = lie(test);
   DeviceCase on_device(engine.device(0), made.told, engine.prepare(test.problem, test.schedule));
@@ -176,8 +176,8 @@ void expect_no_harm(Engine& engine, const HostileCase& test) {
   EXPECT_TRUE(on_device.guards_are_intact()) << "memory beside an output was written";
 }
 
-/// Queries as a padded batch has them: `front` rows ahead of the first sequence and `back` behind the last are no
-/// one's.
+/// Queries as in a padded batch: `front` rows before the first sequence and `back` rows after the last belong to no
+/// sequence.
 AttentionCase with_padding(const AttentionCase& call, int front, int back) {
   AttentionCase padded = call;
   const std::size_t row = static_cast<std::size_t>(call.q.strides.token) * bytes_of(call.q.dtype);
@@ -224,8 +224,8 @@ std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return ho
 class HostileDataOnTheEmulator : public test::OnTheEmulator<std::size_t> {
  protected:
   const HostileCase& test() const { return hostile_cases()[GetParam()]; }
-  /// What was found wrong with the data; all other reports are failures. Where `rows_may_be_shared`, offsets may give a
-  /// row to two sequences: their CTAs both write it, in no order.
+  /// The reports about wrong data; all other reports are failures. If `rows_may_be_shared`, offsets may give a row to
+  /// two sequences: then both CTAs write the row, in any order.
   std::vector<std::string> bad_data(bool rows_may_be_shared = false) {
     std::vector<std::string> found;
     for (const auto& [kernel, report] : dynamic_cast<EmulatorBackend&>(engine_.backend()).take_reports()) {
@@ -269,7 +269,7 @@ TEST_P(HostileDataOnCuda, IsReadAsTheNearestThatThereIs) {
 
 INSTANTIATE_TEST_SUITE_P(Families, HostileDataOnCuda, testing::Range<std::size_t>(0, 15), name_of);
 
-// ---- what is told of it ----
+// ---- reports ----
 
 TEST(HostileData, IsToldByRowAndValue) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
@@ -285,7 +285,7 @@ TEST(HostileData, IsToldByRowAndValue) {
   const AttentionProblem problem = windowed(paged(small(), 16), 20);
   AttentionCase call = make_inputs(problem, padded(2, {100, 64, 0}));
   call.kv_lengths = {101, 64, -3};
-  call.page_table[0] = -1;  // left of the window: nobody looks at it
+  call.page_table[0] = -1;  // left of the window: no query reads it
   call.page_table[6] = 99;
   call.page_table[static_cast<std::size_t>(call.page_table_stride) + 3] = -5;
   DeviceCase on_device(engine.device(0), call, engine.prepare(problem, on(Family::kPortable)));
@@ -345,7 +345,7 @@ TEST_P(HiddenValuesOnTheEmulator, ReachNoRowThatDoesNotSeeThem) {
       encode_row(call.v.dtype, spoilt, call.v_row(0, test.key, h));
     }
     const AttentionOutput output = run(call);
-    expect_right(call, output);  // who sees them has them
+    expect_right(call, output);  // the queries that see the keys get them
     const std::size_t bytes = static_cast<std::size_t>(test.problem.head_dim.v) * bytes_of(test.problem.dtype.out);
     for (int query = test.rows_from; query < test.rows_to; ++query)
       for (int h = 0; h < test.problem.heads.q; ++h) {

@@ -90,7 +90,7 @@ class Job {
         },
         call_);
   }
-  /// What is wrong with what the last launch left; "" if nothing is.
+  /// What is wrong with the result of the last launch; "" if nothing is.
   std::string fault() {
     std::visit(
         [&](auto& call) {
@@ -166,7 +166,7 @@ class MixedLaunchesOnCuda : public testing::Test {
       }
       of_stream[side].push_back(i);
     }
-    // A graph of some jobs of each stream, captured on a stream that nobody else uses.
+    // A graph of some jobs of each stream, captured on a stream of its own.
     std::unique_ptr<Device::Graph> graphs[2];
     const Stream capture = device.create_stream();
     for (int side = 0; side < 2; ++side) {
@@ -245,7 +245,7 @@ TEST_F(MixedLaunchesOnCuda, KeepMemoryFlatAndResultsRight) {
              kernels.attention.size() + kernels.gemm.size(), kThreads, samples.load());
   for (const auto& [host, gpu] : memory) fmt::print("  heap {} KiB, on the GPU {} MiB\n", host, gpu);
   ASSERT_EQ(memory.size(), static_cast<std::size_t>(kRounds));
-  // The first rounds fill what is kept on purpose: tensor maps, the driver's pools.
+  // The first rounds fill memory that is kept on purpose: tensor maps, the driver's pools.
   EXPECT_LE(memory.back().first, memory[2].first + 2048) << "host memory grows";
   EXPECT_LE(memory.back().second, memory[2].second + 32) << "device memory grows";
 }

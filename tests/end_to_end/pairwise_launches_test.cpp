@@ -182,7 +182,7 @@ class PairwiseOnTheEmulator : public testing::TestWithParam<Arch> {
       .attention = {.queries = 40, .keys = 150, .batch = 2, .tokens = 300}, .gemm_rows = 70, .calls = 1};
 };
 
-// What is proven by a row or two is that the lists themselves work; KERNELWRIGHT_PAIRWISE_ROWS=100000 launches all.
+// A row or two show that the lists themselves work; KERNELWRIGHT_PAIRWISE_ROWS=100000 launches all.
 TEST_P(PairwiseOnTheEmulator, AttentionIsRightWithoutAReport) {
   const AttentionPairs pairs = attention_pairs(GetParam(), attempts_);
   EXPECT_GE(pairs.kernels.size(), 70u) << "the product of the two longest lists of values bounds the rows from below";

@@ -36,7 +36,7 @@ Factor<Config> choice(std::string name, Auto<Value> Schedule::*field, std::vecto
   return made;
 }
 
-/// Both lists with what `arch` has: values that none of its families takes would only be drawn in vain.
+/// Both lists restricted to what `arch` has: values that none of its families supports would only be drawn in vain.
 template <class T>
 std::vector<T> and_if(bool more, std::vector<T> values, const std::vector<T>& others) {
   if (more) values.insert(values.end(), others.begin(), others.end());

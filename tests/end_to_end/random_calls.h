@@ -38,7 +38,7 @@ struct DrawnCall {
 DrawnCall draw_call(const AttentionProblem& problem, const CallLimits& limits, std::uint64_t seed,
                     std::uint64_t number);
 
-/// For people: the config that `kernelwright run` takes, and what a config cannot say.
+/// For people: the config, which `kernelwright run` accepts, and settings that a config cannot hold.
 std::string describe(const DrawnKernel& kernel, const DrawnCall& call);
 
 }  // namespace kernelwright

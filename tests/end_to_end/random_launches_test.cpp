@@ -5,9 +5,8 @@
 //   KERNELWRIGHT_RANDOM_LAUNCHES  number of launches; default 200 on a GPU, 40 on the emulator
 //   KERNELWRIGHT_RANDOM_SEED      seed of kernels and calls; default 1
 //   KERNELWRIGHT_RANDOM_KERNELS   number of kernels; default 24 on a GPU, 8 on the emulator
-//   KERNELWRIGHT_RANDOM_FIRST index of the first launch; default 0. A failure names its launch; with this index the
-//   launch
-//                                 runs alone
+//   KERNELWRIGHT_RANDOM_FIRST     index of the first launch; default 0. A failure names its launch; with this index that
+//                                 launch runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +72,7 @@ class RandomRun {
     AttentionOutput first;
   };
 
-  /// Compiles on all cores, and nothing later.
+  /// Compiles on all cores; nothing compiles later.
   void prepare() {
     for (const DrawnKernel& kernel : drawn_) {
       PrepareOptions background;
@@ -89,7 +88,7 @@ class RandomRun {
         options_.seed, job.number, describe(*job.kernel, job.drawn));
   }
 
-  /// A stream is waited for as a whole, so a launch that does not end is the one that is named or one behind it.
+  /// The test waits for a whole stream. So the launch that does not end is the named one or one behind it.
   std::string name_of(const std::vector<std::unique_ptr<Job>>& jobs, std::size_t from) const {
     std::string text = name_of(*jobs[from]);
     if (from + 1 < jobs.size())
@@ -155,7 +154,7 @@ class RandomRun {
   test::Watchdog watchdog_;
 };
 
-/// What the environment says, else `launches` of `kernels` kernels.
+/// The options of the environment, else `launches` of `kernels` kernels.
 RunOptions asked_for(std::uint64_t launches, int kernels) {
   RunOptions options;
   options.launches = from_environment("KERNELWRIGHT_RANDOM_LAUNCHES", launches);

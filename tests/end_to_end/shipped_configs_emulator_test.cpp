@@ -29,8 +29,8 @@ std::string path_of(const std::string& name) {
   return (test::source_dir() / "configs" / "problems" / (name + ".json")).string();
 }
 
-/// Names of the configs; of attention alone, or of all kinds. None where no repository is: a
-/// binary that was carried elsewhere still runs its other tests.
+/// Names of the configs; of attention only, or of all kinds. Empty without a repository: a carried binary can still run
+/// its other tests.
 std::vector<std::string> shipped_configs(bool attention_alone = false) {
   std::vector<std::string> names;
   std::filesystem::path folder;
@@ -86,7 +86,7 @@ TEST_P(ShippedAttentionOnEmulator, GivesTheSameBitsWithoutAReportHoweverItIsSche
   problem.heads.kv = std::min(problem.heads.kv, 2);
   problem.heads.q = problem.heads.kv * config.problem.group();
   const Arch arch = config.schedule.arch.value_or(Arch::kSm90a);
-  // One seed, the same inputs for all; a longer run takes more from the environment. Seed 0 shuffles nothing.
+  // One seed, with the same inputs for all; the environment may ask for more seeds. Seed 0 shuffles nothing.
   const char* asked = std::getenv("KERNELWRIGHT_EMULATOR_SEEDS");
   const std::uint64_t seeds = asked ? std::strtoull(asked, nullptr, 10) : 1;
   ASSERT_GT(seeds, 0u) << "KERNELWRIGHT_EMULATOR_SEEDS is no number of seeds: " << asked;

@@ -30,7 +30,7 @@
 namespace kernelwright {
 namespace {
 
-/// A kernel to build and whose it is, for messages.
+/// A kernel to build, and the config that needs it, for messages.
 struct Wanted {
   std::string name;
   Spec spec;
@@ -44,7 +44,7 @@ void add_kernels(const std::string& name, const AttentionProblem& problem, const
   if (plan.combine) wanted.push_back({name + " (combine)", *plan.combine});
 }
 
-/// A GEMM's, one for each range of rows; none where no family computes it yet.
+/// The kernels of a GEMM, one for each range of rows; none if no family computes the GEMM.
 void add_kernels(const GemmConfig& config, Arch arch, std::vector<Wanted>& wanted) {
   if (!validate(config, arch).empty()) return;
   for (const GemmVariant& variant : plan_gemm(config.problem, config.schedule, arch).variants)
@@ -63,7 +63,7 @@ int elf_sm(const std::vector<std::byte>& cubin) {
   return static_cast<int>(abi >= 8 ? flags >> 8 & 0xffff : flags & 0xff);
 }
 
-/// What is wrong with the kernel, one line a fault; "" if nothing is.
+/// What is wrong with the kernel, one line per fault; "" if nothing is.
 std::string faults(const SourceUnit& unit, const Binary& binary) {
   std::string found;
   const auto fault = [&](const std::string& text) { found += "\n    " + text; };
@@ -96,9 +96,9 @@ class ShippedKernels : public ::testing::Test {
     if (compiler.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
 
-  /// Compiles each Spec once, on all cores, and says which of them are at fault. Returns how many there were.
+  /// Compiles each Spec once, on all cores, and reports those that are at fault. Returns how many Specs there were.
   std::size_t expect_sound(const std::vector<Wanted>& wanted) {
-    std::map<std::string, std::pair<SourceUnit, std::string>> distinct;  // by entry: what to compile, whose it is
+    std::map<std::string, std::pair<SourceUnit, std::string>> distinct;  // by entry: what to compile, for which config
     for (const Wanted& one : wanted) {
       SourceUnit unit = specialize(one.spec);
       std::string& names = distinct.try_emplace(unit.entry, unit, "").first->second.second;
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(, ShippedKernelsOnArch,
                          ::testing::Values(Arch::kSm80, Arch::kSm90a, Arch::kSm100a, Arch::kSm120a),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
-/// What takes the most registers of gemm_portable: the shipped configs do not have it on all architectures.
+/// The gemm_portable kernel with the most registers: the shipped configs do not have it on all architectures.
 TEST_F(ShippedKernels, LargestPortableGemmsCompileWithoutSpills) {
   GemmProblem halves;
   halves.n = halves.k = 4096;
@@ -297,7 +297,7 @@ TEST_F(ShippedKernels, OfEveryPairOfFeaturesCompileWithoutSpills) {
     const AttentionProblem problem = problem_of(row);
     wanted.push_back({name_of(problem), plan_attention(problem, {}, Arch::kSm90a).main});
     if (std::get<AttentionSpec>(wanted.back().spec).family == Family::kPortable) {
-      // Pages whose rows hopper gathers, which it does where it is asked to.
+      // Pages whose rows hopper gathers when it is asked to.
       AttentionSchedule hopper;
       hopper.family = Family::kHopper;
       if (contract::hopper_gathers_kv(problem.kv_layout.page_size) && is_taken({"", problem, {}, hopper}, Arch::kSm90a))
@@ -330,7 +330,7 @@ TEST_F(ShippedKernels, OfEveryHopperTileCompileWithoutSpillsAndWithoutSerialised
     AttentionSchedule schedule;
     schedule.family = Family::kHopper;
     wanted.push_back({name_of(problem), plan_by_model(problem, schedule, Arch::kSm90a).main});
-    // And the form that gathers keys, whose warps have as few registers.
+    // Also the form that gathers keys, whose warps have equally few registers.
     problem.q_layout = i % 2 ? QLayout::kPadded : QLayout::kRagged;
     problem.kv_layout = {KvLayoutKind::kPaged, i % 3 ? 4 : 1};
     wanted.push_back({name_of(problem) + " gathered", plan_by_model(problem, schedule, Arch::kSm90a).main});

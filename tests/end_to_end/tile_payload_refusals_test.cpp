@@ -21,7 +21,7 @@ class TilePayloadOfOnesOwn : public testing::Test {
     if (compiler_.path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   }
 
-  /// What the compiler says of a kernel with a ring of two tiles, whose payload has `members`; "": nothing.
+  /// The compiler's errors for a kernel with a ring of two tiles whose payload has `members`; "" if there are none.
   std::string log_of(const std::string& members) {
     const std::string_view header = "pipeline/tile_pipeline.cuh";
     SourceUnit unit;

@@ -32,7 +32,7 @@ class Input {
     for (int i = 0; i < 8; ++i) value = value << 8 | byte();
     return value;
   }
-  /// What overflows are made of, more often than not.
+  /// Numbers that often cause overflows.
   std::uint64_t extreme() {
     const std::uint64_t power = std::uint64_t{1} << below(64);
     switch (below(8)) {
@@ -74,7 +74,7 @@ struct TakenKernel final : LoadedKernel {
   std::size_t loaded_bytes() const override { return 1000; }
 };
 
-/// Takes every launch and reads nothing; holds what reaches it to the sizes that a driver takes.
+/// Accepts every launch and reads nothing. Checks that launches keep to the sizes that a driver accepts.
 class TakingDevice final : public Device {
  public:
   explicit TakingDevice(Arch arch) {
@@ -177,7 +177,7 @@ constexpr const char* kConfigs[] = {
 };
 constexpr std::string_view kGemmKind = "\"kind\":\"gemm\"";
 
-/// Kernels that are prepared once, for three architectures: a launch is what most calls are.
+/// Kernels that are prepared once, for three architectures, because most calls are launches.
 const std::vector<Kernel>& ready_kernels() {
   static std::vector<std::unique_ptr<kernelwright_engine>> engines;
   static const std::vector<Kernel> kernels = [] {
@@ -201,12 +201,12 @@ const std::vector<Kernel>& ready_kernels() {
   return kernels;
 }
 
-/// A struct in as many bytes as it says that it has.
+/// A struct in exactly as many bytes as its struct_size says.
 template <class T>
 class Sized {
  public:
   Sized(Input& in, const T& value) {
-    constexpr std::size_t kMost = 4096;  // the library looks at no more
+    constexpr std::size_t kMost = 4096;  // the library reads no more than this
     std::size_t size = sizeof(T);
     switch (in.below(12)) {
       case 0: size = in.below(kMost / 8) * 8; break;
@@ -245,7 +245,7 @@ class Calls {
  private:
   static constexpr std::uint64_t kUntouched = 0x5ca1ab1e0ddba11;
 
-  /// What every call promises.
+  /// Checks what every call promises.
   kernelwright_status held(const char* call, kernelwright_status status) {
     ++counts_.calls;
     if (status < KERNELWRIGHT_OK || status > KERNELWRIGHT_INTERNAL_ERROR)
@@ -398,7 +398,7 @@ class Calls {
   int32_t device() { return in_.one_in(8) ? static_cast<int32_t>(in_.extreme()) : 0; }
 
   void memory() {
-    // Host memory on this side is as large as the largest allocation, so what the library takes it may read.
+    // Host memory is as large as the largest allocation, so the library may read whatever it accepts.
     static constexpr std::size_t kMost = 1 << 16;
     static std::array<unsigned char, kMost> host;
     const auto some_address = [&]() -> uint64_t {
@@ -474,7 +474,7 @@ class Calls {
     const std::vector<char> text(config.begin(), config.end());
     const auto status = kernelwright_prepare_json(engine(), in_.one_in(64) ? nullptr : text.data(), text.size(),
                                                   options.get(), &kernel);
-    // Whatever became of it, a launch looks at the handle's kind before anything else.
+    // A launch checks the handle's kind before anything else, whatever its state.
     keep("prepare_json", status, kernel, config.find(kGemmKind) != config.npos ? Kind::kGemm : Kind::kAttention);
   }
 

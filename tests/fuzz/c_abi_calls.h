@@ -19,9 +19,9 @@ struct CallCounts {
   std::uint64_t launched = 0;  // that reached the device
 };
 
-/// Makes the calls that `bytes` spell. Ends the process with a message where one breaks a promise: a status that the
-/// header does not have, an internal error, a failure without words or with a result, or a driver call that a driver
-/// would refuse for its sizes alone.
+/// Makes the calls that `bytes` spell. Ends the process with a message if a call breaks a promise. Such cases are a
+/// status that the header does not have, an internal error, and a failure without a message or with a result. Another
+/// is a driver call that a driver would refuse for its sizes alone.
 void make_calls(std::span<const std::uint8_t> bytes, CallCounts& counts);
 
 }  // namespace kernelwright::fuzz

@@ -13,13 +13,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Payload payload = data[0] & 4 ? Payload::kCubinOnly : data[0] & 2 ? Payload::kSkip : Payload::kUnpack;
   const DecodeResult result = data[0] & 1 ? decode_entry(bytes, payload) : decode_entry_unchecked(bytes, payload);
   if (result.entry.has_value() != result.reason.empty()) std::abort();
-  // From the bytes that it says it needs, in memory that the cubin takes over: the same verdict.
+  // Reading with the number of bytes that the entry says it needs, into memory that the cubin takes over, gives the
+  // same verdict.
   const std::size_t needed = entry_bytes_needed(bytes, bytes.size(), payload);
   if (needed > bytes.size()) std::abort();
   const auto moved = decode_entry(std::vector<std::byte>(bytes.begin(), bytes.begin() + static_cast<long>(needed)),
                                   bytes.size(), payload);
   if (data[0] & 1 && moved.reason != result.reason) std::abort();
-  if (result.entry && payload == Payload::kUnpack) {  // what was read can be written, and reads the same
+  if (result.entry && payload == Payload::kUnpack) {  // an entry that was read can be written, and reads the same
     const auto again = decode_entry(encode_entry(result.entry->key, result.entry->binary));
     if (!again.entry || !(again.entry->key == result.entry->key)) std::abort();
   }

@@ -119,8 +119,8 @@ struct KvCase {
   }
 };
 
-/// Every form with each count of stages and each swizzle, keys and values, whole and split tiles in turn; then what
-/// stands alone: the decode form, pages, heads whose rows end in narrower strips and do not divide among the threads.
+/// Every form with each count of stages and each swizzle, keys and values, whole and split tiles in turn. Then single
+/// cases: the decode form, pages, and heads whose rows end in narrower strips and do not divide among the threads.
 std::vector<KvCase> all_cases() {
   constexpr int kSwizzles[] = {0, 32, 64, 128};
   std::vector<KvCase> cases;
@@ -198,9 +198,9 @@ class KvBufferOnTheEmulator : public testing::Test {
             .max_instructions = 1'000'000};
   }
 
-  /// What is wrong with one launch: "", or hazards, a fault, and the first element that is another than it should be.
+  /// What is wrong with one launch: "", or hazards, a fault, and the first wrong element.
   static std::string run(emulator::Emulator& machine, const emulator::LoadedModule& module, const KvCase& test) {
-    // Rows end where keys do, so that a read past them faults; those below the first key hold what no key does.
+    // Rows end where keys do, so that a read past them faults. Rows before the first key hold bits that no key has.
     const int bytes = test.converts ? 1 : 2, page = test.page ? test.page : 1;
     const int rows = test.page ? (kHigh + page - 1) / page * page : kHigh;
     const std::int32_t num_pages = rows / page;

@@ -37,7 +37,7 @@ struct Item {
 };
 using Items = std::vector<Item>;
 
-/// Where things lie in a CTA's shared memory.
+/// Offsets in a CTA's shared memory.
 constexpr uint32_t kBarriers = 0, kKeys = 1024, kValues = 2048, kExtra = 3072, kExtraBytes = 3;
 
 inline uint32_t k_tag(int tile) { return 1 + static_cast<uint32_t>(tile) * 64; }
@@ -45,7 +45,7 @@ inline uint32_t v_tag(int tile) { return 17 + static_cast<uint32_t>(tile) * 64; 
 inline uint32_t extra_tag(size_t item) { return 20000 + static_cast<uint32_t>(item) * 4; }
 /// The last tile of an item is short by half of V's bytes where its number is odd.
 inline uint32_t v_bytes(const Item& item, int j) { return j + 1 == item.count && (item.first + j) % 2 == 1 ? 12 : 24; }
-/// What of them comes with a sub-stage: behind the tile's end, nothing.
+/// The bytes that come with a sub-stage: none past the tile's end.
 inline uint32_t v_bytes(const Item& item, int j, uint32_t stage, uint32_t stage_bytes) {
   const uint32_t bytes = v_bytes(item, j), from = stage * stage_bytes;
   return from < bytes ? std::min(stage_bytes, bytes - from) : 0;
@@ -60,8 +60,8 @@ void unrolled(const Work& work) {
   }
 }
 
-/// What a producer does: with the first keys of an item come bytes of something else, as Q does; V comes in two boxes.
-/// CTA `rank` of a cluster loads its share of each tile and sends it to all.
+/// The actions of a producer. With the first keys of an item, bytes of another kind come, as Q does; V comes in two
+/// boxes. CTA `rank` of a cluster loads its share of each tile and sends it to all.
 template <class T>
 void produce(const Items& items, bool drain, uint32_t rank) {
   const uint32_t base = rank * kCtaBytes;
@@ -110,7 +110,7 @@ void produce(const Items& items, bool drain, uint32_t rank) {
   if (drain) rings.drain();
 }
 
-/// What each of the threads does that copy by cp.async: all of every tile is written, and nothing else comes with it.
+/// The actions of each thread that copies by cp.async: all of every tile is written, and nothing else comes with it.
 template <class T>
 void gather(const Items& items, bool drain, uint32_t thread) {
   pipeline::KvProducer<T> rings(kBarriers, kKeys, kValues);
@@ -152,9 +152,9 @@ struct AllLanes {
   }
 };
 
-/// What a consumer does, in one order or the other. Sub-stages are read when they come, and again just before they go.
-/// Where keys run ahead, V of every other tile is waited for between the first sub-stage of K and the others: as a
-/// kernel does that has to look at V before it multiplies.
+/// The actions of a consumer, in one order or the other. It reads sub-stages when they come, and again just before it
+/// releases them. Where keys run ahead, it waits for V of every other tile between the first sub-stage of K and the
+/// others. A kernel that must read V before it multiplies does the same.
 template <class T, class Kv>
 void consume(Kv& kv, const Items& items, uint32_t rank) {
   const uint32_t base = rank * kCtaBytes;
@@ -247,7 +247,7 @@ void record(Model& model, const std::string& name, bool producer, const Run& run
   Recorder::thread = nullptr;
 }
 
-/// All threads of a CTA, or of a cluster. Tc: what the consumers believe, where that is not what the producer does.
+/// All threads of a CTA, or of a cluster. Tc: the traits that the consumers assume, if they differ from the producer's.
 template <class T, class Tc = T>
 Model model_of(const Items& items, int consumers, bool drain) {
   Model model;

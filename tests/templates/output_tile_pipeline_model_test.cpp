@@ -29,7 +29,8 @@ struct Mistake {
   bool lets_go_twice = false;
   bool never_lets_go = false;
 };
-/// How a storing warp lets go of an accumulator: at its stage's end, amid it, or with what release_later() gave.
+/// How a storing warp releases an accumulator: at its stage's end, in the middle of it, or with the result of
+/// release_later().
 enum class LettingGo { kAtTheEnd, kEarly, kLater };
 
 template <int kStages, int kCtas = 1>

@@ -34,7 +34,7 @@ void Recorder::copy_by_thread(uint32_t address, uint32_t bytes, uint32_t tag) {
   thread->actions.push_back({Action::kCopy, address, bytes, ~0u, tag, true, true});
 }
 void Recorder::arrive_with_copies(uint32_t barrier) {
-  // A copy that nobody made known keeps a barrier that is none, which explore() reports.
+  // A copy that was not registered keeps an invalid barrier, which explore() reports.
   Action& last = thread->actions.back();
   if (last.kind == Action::kCopy && last.arrives) last.barrier = barrier;
 }
@@ -50,7 +50,7 @@ namespace {
 constexpr uint16_t kInFlight = 0xffff;  // in place of a byte's tag; 0 was never written
 enum : uint16_t { kNotIssued, kIssued, kLanded };
 
-/// What a failed action leaves through.
+/// Thrown by a failed action.
 struct Failure {
   std::string text;
 };
@@ -209,7 +209,7 @@ class Explorer {
     }
   }
 
-  /// And what follows it at once.
+  /// Runs an action and those that follow it at once.
   void run_on(State& state, size_t thread) const {
     while (reduced_ && state[thread] < steps_[thread].size() && steps_[thread][state[thread]].action.at_once)
       run_one(state, thread);
@@ -313,7 +313,7 @@ class Explorer {
 Result explore(const Model& model, Search search) {
   try {
     return Explorer(model, search).run();
-  } catch (const Failure& failure) {  // a thread names a barrier that nobody made
+  } catch (const Failure& failure) {  // a thread names a barrier that was never initialised
     return {failure.text, 0};
   }
 }

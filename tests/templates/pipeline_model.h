@@ -16,14 +16,14 @@ namespace kernelwright::model {
 /// Shared memory of one CTA of a cluster.
 constexpr uint32_t kCtaBytes = 1u << 12;
 
-/// What one thread does, as far as others can tell.
+/// What one thread does, as far as other threads can observe.
 struct Action {
   enum Kind { kWait, kArrive, kArm, kCopy, kRead };
   Kind kind;
   uint32_t address;      // of the barrier, or of the shared memory that is written or read
   uint32_t value = 0;    // parity, or bytes
   uint32_t barrier = 0;  // that a copy completes on
-  uint32_t tag = 0;      // what a copy leaves in its first byte; the next bytes are tag + 1 ..
+  uint32_t tag = 0;      // the first byte that a copy writes; the next bytes are tag + 1 ..
   /// In the reduced search it follows the action before it at once: nothing goes wrong later that would not go wrong
   /// so.
   bool at_once = false;
@@ -33,7 +33,7 @@ struct Action {
 
 struct Thread {
   std::string name;
-  bool producer;  // its waits are for slots to be empty, which they are before anyone has let go of them
+  bool producer;  // it waits for slots to be empty, and they are empty before their first release
   std::vector<Action> actions;
   std::map<uint32_t, uint32_t> passed_over = {};  // laps by barrier
 };
@@ -42,11 +42,12 @@ struct Model {
   std::map<uint32_t, uint32_t> barriers;  // address -> arrivals of a phase
   std::vector<Thread> threads;
   std::vector<std::pair<uint32_t, uint32_t>> slots;  // full barrier, empty barrier
-  /// Another CTA's copy may land before this CTA's thread has armed the barrier, as long as its arrival is missing.
+  /// Another CTA's copy may land before this CTA's thread has armed the barrier, as long as that thread's arrival is
+  /// missing.
   bool bytes_may_come_early = false;
 };
 
-/// Where the code under test leaves its actions.
+/// Code under test records its actions here.
 class Recorder {
  public:
   static Model* model;    // takes init()
@@ -60,7 +61,7 @@ class Recorder {
   static void pass_over(uint32_t barrier);
   static void arrive(uint32_t barrier);
   static void arm(uint32_t barrier, uint32_t bytes);
-  /// An asynchronous copy: from now on the bytes at `address` are nobody's, until it lands.
+  /// An asynchronous copy: from now until it lands, no thread may read the bytes at `address`.
   static void copy(uint32_t address, uint32_t bytes, uint32_t barrier, uint32_t tag);
   /// One that completes by an arrival, which arrive_with_copies() makes known next.
   static void copy_by_thread(uint32_t address, uint32_t bytes, uint32_t tag);
@@ -75,16 +76,20 @@ struct Result {
   size_t states = 0;
 };
 
-/// What may be left out of the search.
+/// What the search may leave out.
 enum class Search {
   kAllOrders,  // nothing
-  kReduced,    // orders that differ only in actions that commute: a copy lands when someone is about to wait for it,
-               // and Action::at_once
+  kReduced,  // one of the orders that differ only in actions that commute: a copy lands when a thread is about to wait
+             // for it; Action::at_once
 };
 
-/// Fails where: a state is reached in which nobody can go on; a read finds bytes in flight, or others than its own; a
-/// copy is issued over one in flight; bytes land on a barrier that does not expect them; a wait passes in another lap
-/// than its own; at the end a barrier is amid a phase, or a slot that was filled has not been let go of.
+/// Fails in these cases:
+///   - a state is reached in which no thread can continue;
+///   - a read finds bytes in flight, or bytes other than its own;
+///   - a copy is issued over one in flight;
+///   - bytes land on a barrier that does not expect them;
+///   - a wait passes in another lap than its own;
+///   - at the end a barrier is in the middle of a phase, or a filled slot has not been released.
 Result explore(const Model& model, Search search);
 
 }  // namespace kernelwright::model

@@ -164,7 +164,7 @@ TEST(KvPipelines, AreRightInAClusterWhoseCtasLoadForEachOther) {
             "");
 }
 
-// ---- what is wrong is found ----
+// ---- mistakes are found ----
 
 /// The actions of thread `t` of one kind.
 std::vector<size_t> actions_of(const Model& model, size_t t, Action::Kind kind) {
@@ -215,7 +215,7 @@ TEST_P(BrokenPipeline, ThatReleasesBeforeItsLastReadIsOverwritten) {
     const size_t release = actions_of(model, 1, Action::kArrive)[1];
     ASSERT_EQ(actions[release - 1].kind, Action::kRead);
     std::swap(actions[release - 1], actions[release]);
-    // The other consumer's reads must not be what holds the slot.
+    // The slot must not be held by the other consumer's reads.
     EXPECT_THAT(failure_of(model), testing::AllOf(StartsWith("consumer 0.0"), HasSubstr("bytes in flight")));
   }
 }

@@ -50,7 +50,7 @@ TEST(TmaProducerPipeline, KnowsItsSizes) {
   EXPECT_EQ(V::elements, 8);
   EXPECT_EQ(V::elements_full, 24);
   EXPECT_EQ(V::tile_bytes, 8u);
-  // A slot of a shared ring holds either.
+  // A slot of a shared ring holds keys or values.
   EXPECT_EQ((pipeline::TmaProducerPipeline<true, Shared>::slot_bytes), 24u);
   EXPECT_EQ((pipeline::KvRings<Split>::bytes), 2u * 8 * (3 * 2 + 3 * 3));
   EXPECT_EQ((pipeline::KvRings<Shared>::bytes), 2u * 8 * 3);
@@ -111,7 +111,7 @@ TEST(KvConsumerPipeline, GivesDescriptorsAsItsPolicyMakesThem) {
   Recorder::thread = nullptr;
 }
 
-/// What a consumer's calls leave behind: waits and arrivals as barrier/parity, by number of the barrier.
+/// The trace of a consumer's calls: waits and arrivals as barrier/parity, by number of the barrier.
 std::string trace_of(const model::Thread& thread) {
   std::string trace;
   for (const Action& action : thread.actions)

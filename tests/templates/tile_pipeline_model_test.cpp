@@ -27,10 +27,10 @@ using Tiles = std::vector<int>;
 enum class Sharing {
   kCooperative,  // every consumer reads every tile
   kInTurns,      // consumer i reads tiles i, i + n, .. and passes over the others' slots
-  kWithoutTurns  // the same, and nobody waits for a turn: wrong
+  kWithoutTurns  // the same without waiting for turns: wrong
 };
 
-/// How a slot is let go of.
+/// How a slot is released.
 enum class LettingGo {
   kAtTheEnd,    // of the stage's scope
   kEarly,       // amid it
@@ -42,7 +42,7 @@ enum class LettingGo {
   kNever        // kept: wrong
 };
 
-/// Of a consumer that asks for its next slot as soon as it has let go of one: what it is told.
+/// The answers to a consumer that asks for its next slot right after it released one.
 enum class Ask { kNever, kNotYet, kLanded, kLandedUnasked /* wrong */ };
 
 struct Form {
@@ -62,7 +62,8 @@ struct Ring {
   static uint32_t a_tag(int slab, uint32_t rank) { return 1 + static_cast<uint32_t>(slab) * 16 + rank * 4000; }
   static uint32_t b_tag(int slab) { return 9 + static_cast<uint32_t>(slab) * 16; }
 
-  /// Own rows of A, and a share of B for all CTAs. Slabs past the last of a tile come as zeros do: with their bytes.
+  /// Own rows of A, and a share of B for all CTAs. Slabs past the end of a tile come as zeros, with their full byte
+  /// count.
   static void produce(const Tiles& tiles, const Form& form, uint32_t rank) {
     auto input = Input(barriers(rank), payload(rank)).producer();
     int first = 0;
@@ -251,7 +252,8 @@ TEST(InputTilePipeline, NeedsAnAnswerAheadOfASlotThatIsNotWaitedFor) {
   EXPECT_THAT(result.failure, HasSubstr("consumer")) << "nothing was found in " << result.states << " states";
 }
 
-/// A slot's next lap is another consumer's: who does not wait for it may take the lap before for its own.
+/// The next lap of a slot belongs to another consumer. A consumer that does not wait for its turn may take the lap
+/// before for its own.
 TEST(InputTilePipeline, NeedsTurnsWherePhasesArePassedOver) {
   const Result result = explore(Ring<1>::model_of({1, 1, 1}, {Sharing::kWithoutTurns, 2}), Search::kReduced);
   EXPECT_THAT(result.failure, HasSubstr("consumer")) << "nothing was found in " << result.states << " states";
@@ -319,7 +321,7 @@ std::vector<uint32_t> arrivals(const Thread& thread) {
     if (action.kind == Action::kArrive) barriers.push_back(action.address);
   return barriers;
 }
-/// That it waits for.
+/// The barriers for which it waits.
 std::vector<uint32_t> waits(const Thread& thread) {
   std::vector<uint32_t> barriers;
   for (const Action& action : thread.actions)
@@ -327,7 +329,7 @@ std::vector<uint32_t> waits(const Thread& thread) {
   return barriers;
 }
 
-/// What a role does with two slots of a ring of two, of which it lets go of the first as `run` does.
+/// The actions of a role with two slots of a ring of two. It releases the first as `run` does.
 template <class Run>
 Thread consumes(const Run& run) {
   using R = Ring<2>;

@@ -97,7 +97,7 @@ TEST(BlackwellLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
   EXPECT_GT(plan_launch(planned(128, 128), huge, 148, 0).main.grid[0], 0x7fffffffu);
 }
 
-// ---- what the tuner tries ----
+// ---- the tuner's candidates ----
 
 TEST(BlackwellCandidates, VaryKeysRingsAndEmulatedExponentials) {
   const AttentionShape shape{.name = "s", .batch = 1, .q_len = 4096, .kv_len = 4096};

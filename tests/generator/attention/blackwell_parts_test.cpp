@@ -143,7 +143,7 @@ TEST(BlackwellParts, AreOnTheMapOfSharedMemory) {
   }
 }
 
-// ---- what is refused ----
+// ---- refusals ----
 
 TEST(BlackwellParts, RefuseWhatTheyDoNotGoTogetherWith) {
   EXPECT_THAT(refused([](auto& s) {
@@ -243,7 +243,7 @@ TEST(BlackwellPartsLaunch, OfAClusterNeedsNoWorkspace) {
   EXPECT_EQ(launch.workspace_bytes, 0u);
 }
 
-// ---- what the tuner tries ----
+// ---- the tuner's candidates ----
 
 TEST(BlackwellPartsCandidates, AreClustersWhereRowsAreFew) {
   const AttentionShape shape{.name = "s", .batch = 1, .q_len = 32, .kv_len = 8192};

@@ -27,7 +27,7 @@ using test::blackwell;
 using test::planned;
 using test::prefill;
 
-/// What a blackwell config breaks after `change`, tile and all, each as text.
+/// The rules that a blackwell config with a tile breaks after `change`, each as text.
 std::vector<std::string> refused(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
   AttentionProblem problem = prefill(128, 128);
   AttentionSchedule schedule = blackwell();
@@ -249,7 +249,7 @@ TEST(BlackwellPlan, OfARotaryPartHasSlabsOfBothAndScalesOfKeysBesideTheRings) {
   EXPECT_EQ(contract::blackwell_barriers(shape).count, without + 8);
 }
 
-// ---- what is refused, one by one ----
+// ---- refusals, one by one ----
 
 std::string lacks(const std::string& what, const std::string& has) {
   return what + " is not built yet for the blackwell family; it has " + has;

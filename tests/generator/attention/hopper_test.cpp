@@ -37,7 +37,7 @@ AttentionSpec planned(const AttentionProblem& problem, const AttentionSchedule& 
 }
 AttentionSpec planned(int head_dim_qk, int head_dim_v) { return planned(prefill(head_dim_qk, head_dim_v)); }
 
-/// What a hopper config breaks after `change`, tile and all, each as text.
+/// The rules that a hopper config with a tile breaks after `change`, each as text.
 std::vector<std::string> refused(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
   AttentionProblem problem = prefill(128, 128);
   AttentionSchedule schedule = hopper();
@@ -213,7 +213,7 @@ TEST(HopperPlan, CutsTilesWhereItWasFaster) {
   EXPECT_EQ(stages(problem), std::pair(1, 2));
   problem.mask.kind = MaskKind::kCausal;
   EXPECT_EQ(stages(problem), std::pair(1, 1));
-  // A schedule that names what sub-stages depend on has whole tiles: its tiles need not divide.
+  // A schedule that names the fields on which sub-stages depend has whole tiles: its tiles need not divide.
   AttentionSchedule schedule = hopper();
   schedule.block_n = 80;
   EXPECT_EQ(stages(prefill(64, 64), schedule), std::pair(1, 1));

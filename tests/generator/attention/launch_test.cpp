@@ -10,7 +10,7 @@
 namespace kernelwright {
 namespace {
 
-/// Of the portable family; hopper_test.cpp has the other one.
+/// A plan of the portable family; hopper_test.cpp tests the other family.
 AttentionSpec planned(int head_dim, int max_q_len, Arch arch = Arch::kSm90a) {
   AttentionProblem problem;
   problem.head_dim = {head_dim, head_dim};

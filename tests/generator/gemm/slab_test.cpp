@@ -142,7 +142,7 @@ TEST(SharedSlab, HasEachPieceInOnePlace) {
         EXPECT_EQ(slab.parts() * slab.part_bytes(), 64 * bytes);
         EXPECT_EQ(slab.parts() * slab.width() * (mn_major ? slab.depth() : 64), 64 * bytes);
         for (int step = 0; step < slab.steps(); ++step) {
-          // Where element (row 0, k = 16 * step) lies: a strip's row 0, or row k of the first box.
+          // The place of element (row 0, k = 16 * step): in row 0 of a strip, or in row k of the first box.
           const int k = 16 * step;
           const int expected = mn_major ? k * slab.width()
                                         : k / slab.width_elements() * slab.part_bytes() + k % slab.width_elements() * 2;

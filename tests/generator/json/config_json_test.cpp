@@ -15,7 +15,7 @@ std::string attention(const std::string& problem = "", const std::string& rest =
 std::string scheduled(const std::string& schedule) { return attention("", R"(, "schedule": )" + schedule); }
 std::string shaped(const std::string& shapes) { return attention("", R"(, "shapes": )" + shapes); }
 
-/// What read_config says about `json`; "" if it is content.
+/// The error of read_config for `json`; "" if there is none.
 std::string complaint(const std::string& json) {
   try {
     read_config(json);

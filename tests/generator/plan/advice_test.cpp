@@ -82,7 +82,8 @@ TEST(Advice, SaysWhereAnotherScheduleIsNeeded) {
               HasSubstr("sm_100a and sm_103a take this problem, with a schedule of its own"));
 }
 
-// Every problem of a small product on every architecture: who is named takes it, and where nobody is named nobody does.
+// Every problem of a small product on every architecture: the named architecture supports the problem. If none is
+// named, none supports it.
 TEST(Advice, IsTrue) {
   std::size_t advised = 0;
   for (const DType q : {DType::kF16, DType::kE4m3})

@@ -24,7 +24,7 @@ bool shows(const Mask& mask, int own, int key) {
   }
 }
 
-/// As policy/mask.cuh says.
+/// The rule of policy/mask.cuh.
 bool shows(const RangeMask& mask, int own, int key) {
   switch (mask.kind) {
     case MaskKind::kNone: return true;

@@ -70,7 +70,7 @@ TEST_F(PolicySourceConfig, ReadsHeadersAndFindsReferencesBesideIt) {
   EXPECT_EQ(mask.file, "mine.cuh");
   EXPECT_EQ(made.problem.score_mod.source.text, "struct Other {};");
   EXPECT_EQ(made.problem.score_mod.source.reference.library, (folder_ / "lib.so").string());
-  // What is written has the text: it needs no folder any more.
+  // The written config contains the text, so it needs no folder any more.
   EXPECT_EQ(std::get<AttentionConfig>(read_config(write_config(made))), made);
   for (const Violation& violation : validate(made)) ADD_FAILURE() << violation.text();
 }
@@ -123,7 +123,8 @@ TEST_F(PolicySourceConfig, IsRefusedWithItsFieldItsReasonAndWhatWouldDo) {
             "/problem/score_mod/dtype: \"e4m3\" does not fit; it takes f16, bf16 or f32");
 }
 
-// A kernel's key has the text's digest: what a header pulled in besides would be another kernel under the same key.
+// A kernel's key has the digest of the header's text. If a header included other files, a change there would give
+// another kernel under the same key.
 TEST_F(PolicySourceConfig, IncludesFilesOfTemplatesAlone) {
   const auto refusal = [&](const std::string& text) {
     write("other.cuh", text);
@@ -185,7 +186,8 @@ TEST_F(PolicySourceConfig, NamesAKernelByItsTextAlone) {
   other.mask.source.text += " ";
   EXPECT_NE(unit_of(other).entry, unit.entry);
   EXPECT_NE(unit_of(other).spec_text, unit.spec_text);
-  // One file that compiles as it stands: the header behind the one that it includes, ahead of who asks it.
+  // One file that compiles as it stands: a header comes after the file that it includes and before the file that
+  // includes it.
   const std::string text = unit.flattened();
   EXPECT_LT(text.find("struct Place"), text.find("struct Mine"));
   EXPECT_LT(text.find("struct Mine"), text.find("using MaskSource = ::Mine;"));

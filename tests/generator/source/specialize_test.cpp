@@ -104,7 +104,8 @@ std::string file_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// The shipped text, so that a diff shows what a change emits. KERNELWRIGHT_UPDATE_GOLDEN=1 writes it anew.
+/// Compares with the stored text, so that a diff shows what a change emits. KERNELWRIGHT_UPDATE_GOLDEN=1 writes the
+/// file anew.
 void expect_golden(const Spec& spec, const std::string& name) {
   const std::filesystem::path path = test::source_dir() / "tests" / "golden" / name;
   if (std::getenv("KERNELWRIGHT_UPDATE_GOLDEN")) std::ofstream(path) << spec_header(spec);
@@ -228,7 +229,7 @@ TEST(Flattened, StandsWithoutIncludes) {
   EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
 }
 
-/// templates/ cannot include generator/problem/enums.h: the two lists of words are held together here, name by name and
+/// templates/ cannot include generator/problem/enums.h, so this test compares the two lists of words, name by name and
 /// in order.
 template <Enum E>
 void expect_same_words(const std::string& type) {

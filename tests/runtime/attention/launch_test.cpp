@@ -17,8 +17,8 @@ thread_local int allocations = 0;
 
 }  // namespace kernelwright::testing
 
-// Counts what this thread allocates while a test asks for it. Kept out of line: a compiler that sees through one half
-// of the pair takes it for a mismatch.
+// Counts the allocations of this thread while a test asks for it. Kept out of line: a compiler that inlines one half of
+// the pair reports a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   using namespace kernelwright::testing;
   if (count_allocations) ++allocations;
@@ -114,7 +114,7 @@ TEST_F(LaunchTest, ContiguousStridesFollowFromTheShape) {
 TEST_F(LaunchTest, GivenStridesArePassedOn) {
   AttentionTensors tensors = some_tensors();
   tensors.q_strides = {.batch = 1 << 20, .token = 128, .head = 128 * 200};  // [batch, heads, len, head_dim]
-  tensors.k_strides = {.batch = 0, .token = 256, .head = 128};              // one sequence's keys for all
+  tensors.k_strides = {.batch = 0, .token = 256, .head = 128};              // all sequences share one sequence's keys
   const AttentionParams params = launched(prefill_problem(), tensors);
   expect_strides(params.q_strides, 1 << 20, 128, 128 * 200);
   expect_strides(params.k_strides, 0, 256, 128);

@@ -55,8 +55,8 @@ TEST(CacheKey, BytesMovedToTheNextFieldMakeAnotherDigest) {
   EXPECT_NE(moved.digest(), sample().digest());
 }
 
-// The same fields have the same name on every machine and in every release of one schema. The values were computed
-// apart from this code: SHA-256 over each field with its length as 8 little-endian bytes before it.
+// The same fields give the same name on every machine and in every release of one schema. The values were computed
+// without this code: SHA-256 over each field, preceded by its length as 8 little-endian bytes.
 TEST(CacheKey, TheDigestIsTheSameEverywhere) {
   EXPECT_EQ(sample().digest().hex(), "954196b6b5f8b321b0e25e252f5523482115061a5e1f5e029b1048dc532a56ba");
   EXPECT_EQ(sample().digest_without_compiler().hex(),

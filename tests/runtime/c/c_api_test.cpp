@@ -175,7 +175,7 @@ TEST_F(CApiEmulator, MemoryThatNobodyHasIsRefused) {
   EXPECT_EQ(kernelwright_device_allocate(engine, 0, ~std::uint64_t{0} - 5, &address), KERNELWRIGHT_INVALID_ARGUMENT);
   EXPECT_STREQ(kernelwright_last_error(),
                "/bytes: 18446744073709551610 bytes are more than any memory has; 72057594037927936 are the most");
-  // What a device may have, and this machine has not.
+  // A size that a device may have and this machine does not.
   EXPECT_EQ(kernelwright_device_allocate(engine, 0, std::uint64_t{1} << 55, &address), KERNELWRIGHT_DEVICE_ERROR);
   EXPECT_THAT(kernelwright_last_error(),
               HasSubstr("allocating 36028797018963968 bytes on emulated sm_86: this machine has "));

@@ -76,8 +76,8 @@ TEST(CubinCacheProcesses, ManyKeysFromManyProcessesAreCompiledOnceEach) {
   EXPECT_EQ(read_file(folder / "count").size(), static_cast<std::size_t>(kKeys));
 }
 
-// Kills a publisher before each of its steps, in turn and over again, and asks after each death: the answer is right,
-// no wait is longer than the compile, and what a death leaves behind does not pile up.
+// Kills a publisher before each of its steps, in turn and repeatedly, and looks up the entry after each kill. The
+// answer is right, no wait is longer than the compile, and leftovers do not pile up.
 TEST(CubinCacheProcesses, AKillAtAnyStepOfAPublishLeavesACacheThatHeals) {
   TempFolder folder;
   const std::string directory = folder / "cache";

@@ -213,8 +213,8 @@ TEST(CacheEntry, ALengthThatLiesBuysNoMemory) {
   EXPECT_EQ(decode_entry(Bytes(entry), entry.size(), Payload::kCubinOnly).reason, decode_entry(entry).reason);
 }
 
-// The parser behind the checksum meets bytes that nobody wrote: cut, spliced and overwritten entries, with and without
-// a right checksum. The fuzz target goes further; this runs everywhere, with a fixed seed.
+// The parser behind the checksum reads bytes that no writer wrote: cut, spliced and overwritten entries, with and
+// without a right checksum. The fuzz target goes further; this test runs everywhere, with a fixed seed.
 TEST(CacheEntry, MutatedEntriesAreReadOrRefusedAndNothingElse) {
   std::mt19937 random(20);
   auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1)); };

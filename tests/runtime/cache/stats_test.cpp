@@ -152,7 +152,7 @@ TEST(CacheStats, AForkedChildAddsItsOwnAlone) {
   EXPECT_EQ(stats_of(directory).compiles, 2u);
 }
 
-// Each way in which the file may be wrong: kernels are compiled, kept and found as ever.
+// Every way in which the file may be wrong: kernels are still compiled, stored and found.
 TEST(CacheStats, AnythingInTheirPlaceHurtsNothing) {
   const std::string whole = [] {
     const TempFolder folder;

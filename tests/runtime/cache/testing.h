@@ -40,7 +40,7 @@ class TempFolder {
   std::string path_;
 };
 
-/// A key of this test's own: locks are shared by all who ask for one key.
+/// A key for this test only: locks are shared by all users of one key.
 inline CacheKey test_key(int variant = 0) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   CacheKey key;
@@ -136,7 +136,7 @@ inline int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// The same for a child that may hang: it is killed after `seconds`, and -SIGALRM is returned.
+/// The same for a child that may hang: after `seconds` it is killed, and -SIGALRM is returned.
 inline int wait_for(pid_t child, int seconds) {
   for (int i = 0; i < seconds * 200; ++i) {
     int status = 0;
@@ -148,7 +148,7 @@ inline int wait_for(pid_t child, int seconds) {
   return -SIGALRM;
 }
 
-/// Permission bits do not bind root: such tests run in a child of another user.
+/// Permission bits do not restrict root, so such tests run in a child of another user.
 inline int as_nobody(const std::function<int()>& body) {
   return wait_for(start_child([&] {
                     if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) return 98;

@@ -17,8 +17,8 @@ using testing::TempFolder;
 using testing::wait_for;
 using testing::write_file;
 
-// A file that is an ELF library as far as its build-id goes: a header, one segment of notes, a foreign note before
-// ours.
+// A file that is an ELF library only as far as its build-id: a header, one segment of notes, and a foreign note before
+// the build-id.
 std::string elf_with_id(const std::string& id) {
   auto bytes_of = [](const auto& value) { return std::string(reinterpret_cast<const char*>(&value), sizeof(value)); };
   auto note = [&](std::string name, std::uint32_t type, std::string text) {

@@ -57,7 +57,7 @@ SourceUnit unit_for(const std::string& arch) {
   return unit;
 }
 
-/// A unit whose whole source is `source`; its entry is "k".
+/// A unit with `source` as its whole source; its entry is "k".
 SourceUnit unit_of(std::string source) {
   SourceUnit unit = unit_for("sm_90a");
   unit.kernel = unit.entry = "k";
@@ -76,7 +76,7 @@ SourceUnit slow_unit(int statements) {
   return unit_of(source.str());
 }
 
-/// The message of what opening `compiler` throws.
+/// The message of the error that opening `compiler` throws.
 std::string expect_missing(Compiler& compiler) {
   try {
     compiler.version();
@@ -87,7 +87,7 @@ std::string expect_missing(Compiler& compiler) {
   return "";
 }
 
-/// Writes the first `bytes` of a file to another, whose time changes: an identity is remembered by it.
+/// Writes the first `bytes` of a file to another file and changes its time, because identities are remembered by time.
 void copy_start(const std::string& from, const std::string& to, std::size_t bytes) {
   std::string start(bytes, '\0');
   std::ifstream(from, std::ios::binary).read(start.data(), static_cast<std::streamsize>(bytes));
@@ -323,7 +323,7 @@ TEST_F(CompilerTest, ServesFourThreadsAtOnce) {
   for (const auto& result : results) EXPECT_EQ(result, alone);
 }
 
-/// What a forked child gets from `compile`: exit status 7 for the error that we want.
+/// The result of `compile` in a forked child: exit status 7 for the expected error.
 template <class Function>
 int child_status(const Function& compile) {
   const pid_t child = fork();
@@ -422,7 +422,7 @@ TEST_F(CompilerTest, RefusesBuiltinsThatAreCutShort) {
   const std::string folder = fresh_dir(), ours = folder + "/libnvrtc.so.13";
   const std::vector<std::string> builtins = builtins_beside(compiler.path());
   if (builtins.empty()) GTEST_SKIP() << "the builtins of " << compiler.path() << " do not lie beside it";
-  std::error_code failed;  // 110 MB need not be copied where a name will do
+  std::error_code failed;  // 110 MB need not be copied if a link is enough
   std::filesystem::create_hard_link(std::filesystem::canonical(compiler.path()), ours, failed);
   if (failed) std::filesystem::copy_file(compiler.path(), ours);
   const std::string cut = folder + "/" + std::filesystem::path(builtins.front()).filename().string();

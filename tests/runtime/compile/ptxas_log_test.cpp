@@ -21,7 +21,7 @@ TEST(PtxasLog, ReadsTheLogOfNvrtc13) {
   EXPECT_TRUE(report.warnings.empty());
 }
 
-TEST(PtxasLog, ReadsAnIndentedStackFrame) {  // as ptxas itself prints it
+TEST(PtxasLog, ReadsAnIndentedStackFrame) {  // in the form that ptxas prints
   const PtxasReport report = read_ptxas_log(
       "ptxas info    : Function properties for k\n"
       "    16 bytes stack frame, 24 bytes spill stores, 32 bytes spill loads\n",

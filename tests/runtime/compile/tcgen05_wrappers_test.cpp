@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(128) test(const __grid_constant__ P
 }
 )";
 
-/// Every wrapper once: that NVRTC and ptxas take what they say.
+/// Calls every wrapper once: NVRTC and ptxas must accept each.
 constexpr const char* kAll = R"(
 #include "ptx/tcgen05_mma.cuh"
 using namespace kernelwright::ptx;

@@ -53,7 +53,7 @@ std::string message_of(const Function& function) {
   return "nothing was thrown";
 }
 
-/// What passes for a cubin here: an ELF header of no sections.
+/// A stand-in for a cubin: an ELF header without sections.
 std::vector<std::byte> image(std::size_t bytes = 100) {
   std::vector<std::byte> image(bytes);
   constexpr char kIdent[] =

@@ -35,7 +35,7 @@ const std::string kAdd = test::module_of(R"(
 }
 )");
 
-/// Both warps write the same word of shared memory, and nothing orders them.
+/// Both warps write the same word of shared memory, without an order between them.
 const std::string kRace = test::module_of(R"(
 .extern .shared .align 16 .b8 data[];
 .visible .entry race()
@@ -66,7 +66,7 @@ struct AddParams {
   std::uint32_t unused = 0;
 };
 
-/// As long as the entry's arguments: 12 bytes.
+/// As many bytes as the entry's arguments: 12.
 std::vector<std::byte> bytes_of(const AddParams& params) {
   std::vector<std::byte> bytes(12);
   std::memcpy(bytes.data(), &params, bytes.size());

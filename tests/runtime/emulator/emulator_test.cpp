@@ -38,7 +38,8 @@ TEST(Emulator, RefusesAnEntryWhenItIsLaunchedAndRunsTheOthers) {
   EXPECT_EQ(refused("unmodelled"), "line 7: `wobble.f32`: this instruction is not modelled by the emulator");
 }
 
-// 65536 registers are 256 for each of 256 threads. An instruction names 255 of them at most, and a warp has them all.
+// 65536 registers are 256 for each of 256 threads. An instruction names at most 255 of them, and a warp has all of
+// them.
 TEST(Emulator, GivesThreadsRegistersInEights) {
   Emulator emulator;
   const auto module = emulator.load(module_of(

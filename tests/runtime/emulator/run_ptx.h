@@ -16,9 +16,9 @@ namespace kernelwright::test {
 
 using Words = std::vector<std::uint32_t>;
 
-/// What statements find: %lane; %i0, %i1, … (b32: input i of this thread); %memory (b64: a global buffer), %shared
-/// (b32: `shared_bytes` of shared memory). They leave results in %o0, %o1, …. Scratch registers: %h, %r, %rd, %f, %d,
-/// %p, %q.
+/// The names that statements may use: %lane; %i0, %i1, … (b32: input i of this thread); %memory (b64: a global buffer),
+/// %shared (b32: `shared_bytes` of shared memory). They leave results in %o0, %o1, …. Scratch registers: %h, %r, %rd,
+/// %f, %d, %p, %q.
 struct PtxRun {
   std::string statements;
   std::vector<Words> inputs;  // [input][thread]
@@ -61,7 +61,7 @@ inline std::string text_of(const PtxRun& run) {
   return module_of(text + "ret;\n}\n");
 }
 
-/// Throws PtxError for what cannot be decoded; a fault is in the report.
+/// Throws PtxError for code that cannot be decoded; a fault is in the report.
 inline PtxResult run_ptx(const PtxRun& run) {
   emulator::Emulator machine(run.options);
   const auto module = machine.load(text_of(run));

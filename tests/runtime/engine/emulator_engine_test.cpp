@@ -119,8 +119,8 @@ TEST(LineInfo, IsAllThatIsTakenOut) {
   EXPECT_NE(without_lines(other), without_lines(plain));
 }
 
-/// A problem small enough for a test, and the device memory of one call of it. Queries and keys of zero weigh all
-/// visible keys alike, and value t is t in every element: row i of a causal result is the mean of 0..i.
+/// A problem small enough for a test, and the device memory of one call of it. With queries and keys of zero, all
+/// visible keys have the same weight. Value t is t in every element, so row i of a causal result is the mean of 0..i.
 class SmallAttention {
  public:
   static constexpr int kLen = 40, kHeads = 2, kHeadDim = 64;

@@ -23,7 +23,7 @@ inline AttentionProblem prefill_problem() {
   return problem;
 }
 
-/// Not what the planner would choose by itself.
+/// A schedule that differs from the planner's choice.
 inline AttentionSchedule other_schedule() {
   AttentionSchedule schedule;
   schedule.rescale = Rescale::kAlways;
@@ -75,7 +75,7 @@ struct EngineTest : ::testing::Test {
   std::vector<kernelwright::Event> events;
 };
 
-/// What a callable throws, as text; "" if it throws nothing or another type.
+/// The error text of a callable; "" if it throws nothing or another type.
 template <class Exception, class F>
 std::string message_of(F&& call) {
   try {

@@ -58,7 +58,7 @@ long number_from(const char* variable, long otherwise) {
   return text && *text ? std::atol(text) : otherwise;
 }
 
-/// "" or what was wrong with how the program ended.
+/// What was wrong with how the program ended; "" if nothing.
 std::string run(const Way& way, long delay_us, long number) {
   std::vector<std::string> words = way.words;
   words.push_back(std::to_string(delay_us));
@@ -67,7 +67,8 @@ std::string run(const Way& way, long delay_us, long number) {
   arguments.push_back(nullptr);
   std::vector<std::string> settings = {"PYTHONPATH=" + (test::source_dir() / "python").string(),
                                        "KERNELWRIGHT_LIBRARY=" KERNELWRIGHT_C_LIBRARY,
-                                       // NVRTC is not instrumented: what orders its threads is not seen.
+                                       // NVRTC is not instrumented, so the sanitizer does not see how its threads are
+                                       // ordered.
                                        "TSAN_OPTIONS=ignore_noninstrumented_modules=1"};
   for (char** entry = environ; *entry; ++entry) settings.emplace_back(*entry);
   for (std::string& setting : settings) environment.push_back(setting.data());

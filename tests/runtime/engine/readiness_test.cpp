@@ -21,7 +21,7 @@ AttentionProblem problem_with_window(int left) {
   AttentionProblem problem = prefill_problem();
   problem.mask.kind = MaskKind::kSlidingWindow;
   problem.mask.window = {left, 0};
-  problem.heads = {left + 1, 1};  // heads are a part of what is planned, and so of the kernel
+  problem.heads = {left + 1, 1};  // heads are a part of the plan, and so of the kernel
   return problem;
 }
 
@@ -77,7 +77,7 @@ TEST_F(Readiness, SealedMissesAreRememberedUpToABound) {
   EXPECT_THAT(events_of(EventKind::kSealedMiss), SizeIs(1024));
   EXPECT_FALSE(engine.find(problem_with_window(kMisses - 1))) << "beyond the bound nothing is kept";
   EXPECT_TRUE(engine.find(problem_with_window(0)));
-  // What is cached is still loaded.
+  // A cached kernel is still loaded.
   store->compile(cached);
   if (const auto combine = plan_attention(prefill_problem(), other_schedule(), kFakeArch).combine)
     store->compile(*combine);
@@ -174,7 +174,7 @@ TEST(Interruption, AScopeEndsTheWorkOfItsThreadAlone) {
   EXPECT_FALSE(interrupted());
 }
 
-// Two engines on one store: the second waits for the first one's compile, whose end is not its own.
+// Two engines on one store: the second waits for a compile of the first, and the first interrupts it.
 TEST_F(Readiness, WhoJoinedACompileThatWasInterruptedCompilesItself) {
   CubinCache cache(memory_only());
   const CacheKey key = store->key(plan_attention(prefill_problem(), {}, kFakeArch).main);

@@ -40,7 +40,7 @@ bool run_on_small_stack(std::function<void()> work) {
   return started;
 }
 
-/// The whole life of a kernel, through C, on one thread: what went wrong, or "".
+/// The whole life of a kernel, through C, on one thread. Returns what went wrong, or "".
 std::string prepares_and_launches(bool hazards, const char* config) {
   const auto failed = [](const char* call) { return std::string(call) + ": " + kernelwright_last_error(); };
   kernelwright_engine_options options{.struct_size = sizeof(kernelwright_engine_options), .backend = "emulator"};

@@ -289,7 +289,7 @@ TEST_F(GemmLaunchTest, StridesThatNoMemoryHasAreRefused) {
        {std::tuple("a", &GemmTensors::a_stride, 0x100000), std::tuple("b", &GemmTensors::b_stride, 0x200000),
         std::tuple("d", &GemmTensors::d_stride, 0x400000)}) {
     SCOPED_TRACE(name);
-    // Of 16 bits each, 2^60 elements are 2^64 bits.
+    // With 16 bits each, 2^60 elements are 2^64 bits.
     for (const int power : {54, 60, 62})
       EXPECT_THAT(with(stride, std::int64_t{1} << power),
                   HasSubstr(fmt::format("/tensors/{}_stride: {} elements of bf16 from one row to the next bring", name,

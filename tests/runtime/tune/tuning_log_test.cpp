@@ -68,7 +68,7 @@ TEST_F(Log, TheLastLineOfAKeyCounts) {
     log.add(trial("b"));
     log.add(trial("a", TrialVerdict::kSlower));
   }
-  TuningLog(path()).add(trial("c", TrialVerdict::kFailed));  // a second run adds to what is there
+  TuningLog(path()).add(trial("c", TrialVerdict::kFailed));  // a second run appends to the file
   const TuningLog::Contents contents = TuningLog::read(path(), "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(contents.lines, 4u);
   ASSERT_EQ(contents.trials.size(), 3u);

@@ -126,7 +126,7 @@ TEST(AttentionReference, AHugeBiasOfAHiddenKeyLoosensNoBound) {
   EXPECT_EQ(hidden.max_abs_score, 1);
   EXPECT_LE(hidden.score_noise, without.score_noise);
   EXPECT_LT(lse_bound(call, hidden), 1e-4);
-  call.bias.values = {-1e9F, -1e9F};  // both weigh something, and are as coarse as they are
+  call.bias.values = {-1e9F, -1e9F};  // both have weight, and are as coarse as f32 makes them
   EXPECT_GT((reference(call)[{0, 0, 0}].score_noise), 10);
 }
 
@@ -323,7 +323,7 @@ TEST(AttentionInputs, ShapesThatNoMemoryHasAreRefusedBeforeAnythingIsCounted) {
     }
     return "made";
   };
-  // As large as configs may say. 2^20 x 2^24 x 2^12 heads x 2^10 elements are 2^66.
+  // The largest sizes that configs may have. 2^20 x 2^24 x 2^12 heads x 2^10 elements are 2^66.
   const AttentionProblem large = problem_of(1024, 4096, 4096);
   EXPECT_EQ(refusal(large, shape_of(1 << 20, 1 << 24, 1)),
             "/shapes/shape: its queries take more than 72057594037927936 bytes, which no memory has");

@@ -41,7 +41,7 @@ class BlockFormats : public testing::TestWithParam<DType> {
     decode_row(format(), bytes.data(), length(), block.elements.data());
     return block;
   }
-  /// By the words of the standard: the nearest of all elements, the even code of two that are as near.
+  /// The standard's rule: the nearest of all elements, and of two equally near ones the even code.
   double nearest(double value) const {
     const int codes = format() == DType::kMxfp8 ? 0x7f : 8;
     double best = 0;
@@ -62,7 +62,7 @@ class BlockFormats : public testing::TestWithParam<DType> {
       ASSERT_EQ(scale, std::exp2(std::max(std::floor(std::log2(absmax)) - emax, -127.0)));
     } else {
       ASSERT_LT(block.scale_byte, 0x7f) << "a sign, or NaN";
-      for (int other = 0; other < 0x7f; ++other) {  // no scale is nearer, and no even one as near
+      for (int other = 0; other < 0x7f; ++other) {  // no scale is nearer, and no even one is equally near
         const double value = decode_float(DType::kE4m3, static_cast<std::uint32_t>(other));
         const double error = std::fabs(scale * 6 - absmax), others = std::fabs(value * 6 - absmax);
         ASSERT_LE(error, others);

@@ -30,11 +30,11 @@ void give_slopes(AttentionCase& call);
 /// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
 std::vector<CudaCase> all_cuda_cases();
 
-/// attention_sm90's own: small, of every head size, tile and schedule, and of what its rings and its order of items
-/// could get wrong. Their schedules name the family.
+/// The cases of attention_sm90: small, of every head size, tile and schedule, and of errors that its rings and its
+/// order of items could cause. Their schedules name the family.
 std::vector<CudaCase> hopper_cases();
 
-/// The same of attention_sm100.
+/// The same for attention_sm100.
 std::vector<CudaCase> blackwell_cases();
 
 /// The portable kernels' own: each kind of stage, and keys split among warps.

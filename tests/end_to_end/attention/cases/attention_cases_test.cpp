@@ -359,7 +359,7 @@ void needles(std::vector<CudaCase>& cases) {
   }
 }
 
-// Case 35: every key alike, so that O is the mean of V; and one key with all the weight.
+// Case 35: equal keys, so that O is the mean of V; and one key with all the weight.
 void extreme_weights(std::vector<CudaCase>& cases) {
   const auto all_alike = [](AttentionCase& call) {
     const std::size_t bytes = static_cast<std::size_t>(call.problem.head_dim.qk) * bytes_of(call.k.dtype);
@@ -390,7 +390,7 @@ void extreme_weights(std::vector<CudaCase>& cases) {
   }
 }
 
-// Case 36 beyond plain prefill: what docs/attention/portable.md says that a NaN or an infinity reaches.
+// Case 36 beyond plain prefill: which outputs a NaN or an infinity reaches, according to docs/attention/portable.md.
 void not_finite(std::vector<CudaCase>& cases) {
   for (const Variant& v : three_dtypes(same)) {
     CudaCase test{"c36_masked_key_in_decode_" + v.name, decode(causal(v.problem), 4), shape_of(2, 4, 300)};
@@ -578,7 +578,7 @@ AttentionCase made(const std::string& name) {
   throw std::runtime_error("no case is named " + name);
 }
 
-// What the planted values are for: the mistake of each is seen.
+// The purpose of the planted values: a test sees the mistake of each.
 TEST(AttentionCases, CatchALostNeedleAndALostHotKey) {
   const AttentionCase needle = made("c34_needle_one_head_bf16"), hot = made("c35_one_hot_157_decode_fp8");
   EXPECT_FALSE(verify(needle, simulate_attention(needle, {.dropped_key = 20001})).passed);

@@ -189,7 +189,7 @@ void sequences(List& list) {
     self.kv_offsets = false;
     list.add("self_" + form, self, lists({130, 0, 3, 270, 1}, {130, 0, 3, 270, 1}), schedule);
     list.add("lengths_" + form, paged(small(), 32), lengths_of(40, {1, 0, 31, 32, 33, 300}), schedule);
-    // What lay in the cache, and behind it the queries' own keys.
+    // The keys of the cache, and after them the queries' own keys.
     AttentionProblem prompt = causal(small());
     prompt.cache_length = CacheLength::kPrompt;
     list.add("prompt_padded_" + form, prompt, lengths_of(40, {40, 41, 300}), schedule);
@@ -331,7 +331,7 @@ void rotary_parts(List& list) {
            packed);
   list.add("mla_softcap", latent(capped(small(), 20)), odd);
   list.add("mla_alibi", latent(with_alibi(small())), odd);
-  // One rotary part for all heads, and tokens whose scales are negative or zero.
+  // One rotary part for all heads, and tokens with negative or zero scales.
   list.add("mla_one_rope", latent(heads(small(), 4, 2)), odd).change = [](AttentionCase& call) {
     call.k_rope.strides.head = 0;
   };
@@ -359,8 +359,8 @@ void rotary_parts(List& list) {
   list.add("mla_cluster", latent(causal(small())), lengths_of(100, {500, 0, 129}), cluster);
 }
 
-/// Narrower swizzles than 128B, and none: of each operand's bytes, with all that lies in slabs or leaves by way of
-/// them.
+/// Narrower swizzles than 128B, and none: for each size of element, with everything that lies in slabs or is stored
+/// through them.
 void swizzles(List& list) {
   const auto add = [&](Swizzle swizzle, const char* name, const AttentionProblem& problem, const AttentionShape& shape,
                        const std::function<void(AttentionSchedule&)>& change = {}) {

@@ -53,7 +53,7 @@ void lengths(List& list) {
   list.add("c04_rows", heads(ragged(small()), 2, 1), lists(rows, {80, 79, 81, 64, 1, 160, 161, 159, 241}));
   list.add("c05_empty_rows", causal(small()), shape_of(1, 799, 3));
   for (const int kv : {6, 2, 1})
-    for (const bool is_causal : {false, true}) {  // the shared list has them one query shorter than the keys
+    for (const bool is_causal : {false, true}) {  // the shared list has these cases with one query fewer than keys
       const AttentionProblem problem = heads(small(), 6, kv);
       list.add(fmt::format("c06_256_255_{}_6_{}", is_causal ? "causal" : "dense", kv),
                is_causal ? causal(problem) : problem, shape_of(1, 256, 255));
@@ -163,8 +163,8 @@ void small_pages(List& list) {
   list.add("c21_small_page1_shared", causal(paged(problem, 1)), shape_of(3, 20, 300)).options.share_pages = true;
 }
 
-/// Whatever lies in a key tile that no row of a block walks reaches nothing; docs/attention/portable.md says what a NaN
-/// in V does within one.
+/// Values of keys in a tile that no row of a block walks have no effect. docs/attention/portable.md says what a NaN in
+/// V does within a walked tile.
 void values(List& list) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     AttentionSchedule schedule = hopper();
@@ -338,9 +338,9 @@ void clusters(List& list) {
   add("alibi", causal(with_alibi(narrow)), shape_of(1, 300, 333), 48);
 }
 
-/// Narrower swizzles than 128B, and none: slabs of K and Q that a product walks step by step, two steps, or a half of
-/// one; V across slabs; rows that leave by way of them; boxes of pages, of a cluster's shares and of a warp; rows that
-/// threads gather. c12_d16 and c12_d32 have what the planner picks.
+/// Narrower swizzles than 128B, and none. Slabs of K and Q that a product walks step by step, two steps, or half a step
+/// at a time; V across slabs; rows that are stored through slabs; boxes of pages, of a cluster's shares and of a warp;
+/// rows that threads gather. c12_d16 and c12_d32 use the planner's choice.
 void swizzles(List& list) {
   const auto add = [&](Swizzle swizzle, const char* name, const AttentionProblem& problem, const AttentionShape& shape,
                        const std::function<void(AttentionSchedule&)>& change = {}) {

@@ -29,7 +29,7 @@ int count(const std::string& ptx, const std::string& opcode) {
 
 using Census = std::map<std::string, int>;
 
-/// Places in the text, not executions: what runs once for a key tile is in a loop of one pass.
+/// Counts places in the text, not executions: code that runs once per key tile is in a loop of one pass.
 Census census_of(const std::string& ptx) {
   Census census;
   for (const char* opcode :
@@ -41,7 +41,7 @@ Census census_of(const std::string& ptx) {
   return census;
 }
 
-/// What the Spec says that there is. A step of a product takes 32 bytes of k.
+/// What a kernel of this Spec must contain. A step of a product takes 32 bytes of k.
 Census expected_of(const AttentionSpec& spec) {
   const auto steps = [](int elements, DType type) { return (elements * bits_of(type) / 8 + 31) / 32; };
   const contract::BlackwellShape shape = detail::blackwell_shape_of(spec);
@@ -50,7 +50,7 @@ Census expected_of(const AttentionSpec& spec) {
   // With two query tiles the first and the last products of an item are outside of the loop over key tiles; one
   // query tile has one place for each product.
   const int places = spec.num_q == 2 ? 4 : 1;
-  const int k_places = spec.num_q == 2 ? 2 : 1, v_places = spec.num_q == 2 ? 2 : 1;  // where slots are let go of
+  const int k_places = spec.num_q == 2 ? 2 : 1, v_places = spec.num_q == 2 ? 2 : 1;  // places that release slots
   const int products = places * (scores + rope + outputs);
   Census census;
   census["tcgen05.mma"] = products;

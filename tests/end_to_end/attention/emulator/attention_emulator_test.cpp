@@ -18,7 +18,7 @@ using test::make_checking_engine;
 using test::run_checked;
 using test::verdict_of;
 
-/// Products of whole tiles: what a case costs here.
+/// Products of whole tiles: the cost of a case here.
 double tile_operations(const CudaCase& test) {
   const AttentionPlan plan = plan_attention(test.problem, test.schedule, Arch::kSm90a);
   const AttentionCase call = shape_only(test.problem, test.shape);
@@ -55,8 +55,8 @@ CudaCase with_fewer_heads(CudaCase test, const std::string& number) {
   return test;
 }
 
-/// Another dtype of a case that runs: other products and conversions in the same kernel. Runs of their own have what is
-/// about head sizes and values, and one case of what works on scores; hopper_cases() are f16 here and there.
+/// Whether a case is another dtype of a case that runs: other products and conversions in the same kernel. Cases about
+/// head sizes and values still run, and so does one case about scores. hopper_cases() use f16 in places.
 bool is_another_dtype(const CudaCase& shared, const std::string& number) {
   const AttentionProblem& problem = shared.problem;
   if (problem.dtype.q != DType::kF16 && problem.dtype.kv == problem.dtype.q) return false;
@@ -69,8 +69,8 @@ bool is_another_dtype(const CudaCase& shared, const std::string& number) {
 
 constexpr double kLargest = 1e9;  // a second or two
 
-/// Those of the list that all families share and that are small enough, and attention_sm90's own, by what they are
-/// about: a number of attention.md. A test runs all of one number, so that each kernel is made once.
+/// The small cases of the list that all families share, and attention_sm90's own, by subject: a number of attention.md.
+/// A test runs all cases of one number, so that each kernel is made once.
 const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
   static const std::map<std::string, std::vector<CudaCase>> groups = [] {
     std::map<std::string, std::vector<CudaCase>> made;
@@ -90,7 +90,7 @@ const std::map<std::string, std::vector<CudaCase>>& cases_by_number() {
       if (test.problem.max_q_len == 0 && tile_operations(test) <= kLargest && !is_another_dtype(test, number))
         made[group_of(test)].push_back(with_fewer_heads(test, number));
     }
-    // What the two families work out alike: masks and biases.
+    // The two families compute masks and biases in the same way.
     for (const CudaCase& shared : all_cuda_cases()) {
       CudaCase test = of_family(shared, Family::kPortable);
       // Left open, the number of parts follows the machine's SMs.

@@ -19,7 +19,7 @@ struct Subject {
   const char* name;
   AttentionProblem problem;
   AttentionSchedule schedule;
-  int q_len, kv_len;  // of the sequence that is followed; two tiles of either
+  int q_len, kv_len;  // of the tested sequence; two tiles of each
 };
 
 AttentionSchedule on(Family family) {

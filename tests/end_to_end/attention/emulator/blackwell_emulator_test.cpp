@@ -16,7 +16,7 @@ using test::make_checking_engine;
 using test::run_checked;
 using test::verdict_of;
 
-/// By the first word of their names, so that a test is a few seconds.
+/// Cases by the first word of their names, so that a test takes a few seconds.
 const std::map<std::string, std::vector<CudaCase>>& cases_by_name() {
   static const std::map<std::string, std::vector<CudaCase>> groups = [] {
     std::map<std::string, std::vector<CudaCase>> made;

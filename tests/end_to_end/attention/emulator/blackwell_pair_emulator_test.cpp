@@ -30,7 +30,7 @@ AttentionShape lengths_of(int q_len, std::vector<int> kv_lens) {
   return shape;
 }
 
-/// `alike`: one CTA by itself walks the same key tiles in the same order.
+/// `alike`: a single CTA walks the same key tiles in the same order.
 struct PairCase {
   CudaCase test;
   bool alike;
@@ -42,7 +42,8 @@ std::vector<PairCase> pair_cases() {
                        AttentionSchedule schedule = pair()) {
     cases.push_back({{std::move(name), std::move(problem), std::move(shape), schedule}, alike});
   };
-  // Rows that end in the first CTA, between both, in the second, and in the next pair; and no rows, or no keys.
+  // Rows that end in the first CTA, between the two CTAs, in the second, and in the next pair; also no rows, or no
+  // keys.
   add("rows", ragged(small(128)), lists({1, 255, 0, 257, 513}, {130, 128, 7, 127, 60}), true);
   add("no_keys", causal(with_sinks(small(72))), lengths_of(300, {0, 3, 129}), true);
   add("causal", causal(small(128)), lengths_of(300, {300, 40}), true);

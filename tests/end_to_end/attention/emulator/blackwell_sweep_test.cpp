@@ -3,8 +3,8 @@
 // copies and products complete in a different order. It must cause no report, give the same bits, and match fp64.
 //
 //   KERNELWRIGHT_SWEEP        number of calls; default 6
-//   KERNELWRIGHT_SWEEP_FIRST index of the first call; default 0. A failure names its call; with this index the call
-//   runs alone
+//   KERNELWRIGHT_SWEEP_FIRST  index of the first call; default 0. A failure names its call; with this index the call
+//                             runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ TEST(BlackwellSweep, IsRightInEveryFormThatIsDrawn) {
     const CudaCase test = drawn(number);
     SCOPED_TRACE(test.name + ": " + text_of(test));
     const AttentionCase call = test::inputs_of(test);
-    // The same number of SMs: it may decide how keys are split.
+    // The same number of SMs, because it may decide how keys are split.
     Engine random = test::make_checking_engine(4, emulator::Completion::kRandom, number + 1, Arch::kSm100a),
            other = test::make_checking_engine(
                4, number % 2 ? emulator::Completion::kLazy : emulator::Completion::kEager, 0, Arch::kSm100a);

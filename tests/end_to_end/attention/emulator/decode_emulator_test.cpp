@@ -19,7 +19,7 @@ using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
 
-/// Keys times heads: what a case costs here.
+/// Keys times heads: the cost of a case here.
 double keys_times_heads(const CudaCase& test) {
   const AttentionCase call = shape_only(test.problem, test.shape);
   double keys = 0;
@@ -123,7 +123,7 @@ TEST_F(HopperDecodeTiles, AreRightOfEveryShape) {
   }
 }
 
-// ---- who merges ----
+// ---- merging ----
 
 class DecodeMerge : public NeedsNvrtc, public testing::WithParamInterface<Family> {
  protected:
@@ -170,7 +170,7 @@ TEST_P(DecodeMerge, GivesTheSameBitsInTheKernelAndBehindIt) {
 TEST_P(DecodeMerge, LeavesTheWorkspaceReadyForTheNextLaunch) {
   Engine engine = make_checking_engine(2, emulator::Completion::kRandom, 3);
   Device& device = engine.device(0);
-  // The second kernel finds the first one's counters and parts where its own will be, and others' leftovers.
+  // The second kernel finds the first kernel's counters and parts where its own will be, and leftovers of others.
   CudaCase first = on_family(cases()[0]), second = on_family(cases()[1]);
   first.schedule.splits = 5;
   second.schedule.splits = 3;

@@ -36,7 +36,8 @@ AttentionSchedule on(Family family, bool token_gen = false, int splits = 0, Merg
   return schedule;
 }
 
-/// Every kernel, and what its threads read by themselves: lengths, offsets, pages, sinks. Some items see no key.
+/// Every kernel, with the data that its threads read by themselves: lengths, offsets, pages, sinks. Some items see no
+/// key.
 std::vector<Subject> subjects() {
   const AttentionProblem full = causal(default_problem()), small = dims(full, 64, 64);
   AttentionProblem mixed = paged(with_sinks(full), 16);
@@ -71,8 +72,8 @@ std::vector<Subject> subjects() {
 
 std::string name_of(const testing::TestParamInfo<Subject>& info) { return info.param.name; }
 
-/// Six launches on four buffers of queries or outputs, the first of which holds the call's queries at the start. Of two
-/// neighbours the second reads what the first writes, and every other one overwrites what the one ahead of it reads.
+/// Six launches on four buffers of queries or outputs. At the start, the first buffer holds the call's queries. Each
+/// launch reads what the launch before it wrote. Every other launch overwrites what the launch before it reads.
 class Chain {
  public:
   Chain(Device& device, const AttentionCase& call, const AttentionKernel& kernel)
@@ -160,7 +161,7 @@ TEST_P(DependentLaunchOnTheEmulator, TouchesNoMemoryBeforeItsWaitAndChangesNoBit
   for (const auto& [kernel, report] : take_reports(engine)) ADD_FAILURE() << kernel << ": " << report.text();
 }
 
-/// Kernels that wait for nobody.
+/// Kernels without griddepcontrol.wait.
 class HastyStore final : public KernelStore {
  public:
   HastyStore() : KernelStore({.disk = false}) {}

@@ -46,7 +46,7 @@ class HopperTrace : public testing::Test {
   Compiler compiler_;
 };
 
-/// "full" of what the roles wait for.
+/// The barriers, such as "full", for which the roles wait.
 std::set<std::string> waits_of(const Trace& trace, const std::string& role) {
   std::set<std::string> names;
   for (const TraceSlice& slice : trace.slices)
@@ -105,7 +105,7 @@ TEST_F(HopperTrace, OfAClusterShowsBothCtas) {
   std::size_t across = 0;
   for (const TraceFlow& flow : trace.flows)
     across += trace.tracks[trace.slices[flow.from].track].cta != trace.tracks[trace.slices[flow.to].track].cta;
-  EXPECT_GT(across, 0u);  // slots that the other CTA lets go of, tiles that it loads
+  EXPECT_GT(across, 0u);  // slots that the other CTA releases, tiles that it loads
 }
 
 TEST_F(HopperTrace, OfTheAttentionKernelHasItsLoop) {

@@ -127,7 +127,7 @@ TEST_P(OpenScoresOnTheEmulator, AreRightHoweverTheyAreScheduled) {
   EXPECT_GE(unseen, 1) << "no row had all of its keys hidden";
 }
 
-// As masks are written that add the lowest number of a dtype: times log2 e it would be -inf, and a row of it NaN.
+// Some masks add the lowest number of a dtype. Times log2 e that would be -inf, and a row of such scores would be NaN.
 TEST_P(OpenScoresOnTheEmulator, AreAMeanWhereEveryKeyHasTheLowestBias) {
   OpenCase test = GetParam();
   test.problem.score_mod.dtype = DType::kBf16;
@@ -205,7 +205,7 @@ TEST_P(SourcePoliciesOnTheEmulator, AreAskedForTheirPlaces) {
   const AttentionCase call = inputs_with_references(test);
   const AttentionOutput output = run_checked(engine, test, call);
   expect_right(call, output);
-  // What is asked is not taken on trust: another answer is not right.
+  // The source's answer matters: with another answer the result is not right.
   AttentionCase other = call;
   other.shows = [](const ScorePlace&) { return true; };
   EXPECT_FALSE(verdict_of(other, output).passed);
@@ -290,7 +290,7 @@ TEST_F(SourcePolicies, AreRefusedWithTheirFieldTheirFileAndTheCompilersFirstLine
       refusal("struct A {};\n", "B"),
       MatchesRegex("/problem/mask/file: \"policies.cuh\" does not compile as B: spec.h.[0-9]+.: error: the global "
                    "scope has no \"B\""));
-  // What a header leaves open, or defines, is found behind it.
+  // Text that a header leaves open, or defines, affects the text after the header.
   for (const char* text : {"namespace a { struct A {};\n", "struct A {}\n", "struct A {};\n#define value 3\n"})
     EXPECT_THAT(refusal(text, "A"), testing::StartsWith("/problem/mask/file: ")) << text;
   EXPECT_THAT(refusal("struct A {};\n#define value 3\n", "A"),

@@ -19,7 +19,7 @@ using test::inputs_of;
 using test::make_checking_engine;
 using test::run_checked;
 
-constexpr std::uint64_t kNobodyAsked = 0x7fb91e4d00000000;  // what policy/item_queue.cuh leaves behind
+constexpr std::uint64_t kNobodyAsked = 0x7fb91e4d00000000;  // what policy/item_queue.cuh leaves in the word
 
 AttentionSchedule one_warpgroup(Scheduler scheduler) {
   AttentionSchedule schedule;
@@ -59,7 +59,8 @@ class QueuedAttention : public testing::TestWithParam<CudaCase> {
   }
 };
 
-/// One launch into poisoned outputs, with `word` in the queue before it and what it leaves there after.
+/// One launch into poisoned outputs. The queue holds `word` before the launch; afterwards `word` is what the launch
+/// left.
 AttentionOutput run(Engine& engine, DeviceCase& on_device, std::uint64_t& word) {
   Device& device = engine.device(0);
   on_device.poison();
@@ -86,7 +87,7 @@ TEST_P(QueuedAttention, HasTheBitsOfItemsDealtBeforehandWhateverTheWorkspaceHeld
       ~std::uint64_t{0},
       kNobodyAsked,
       kNobodyAsked - 1,    // one question away from a count
-      0x7fa5c3d2ffb60000,  // a counter of those who merge parts
+      0x7fa5c3d2ffb60000,  // a counter of CTAs that merge parts
       0x3f8000003f800000,
   };
   for (const int sms : {1, 3, 132}) {
@@ -129,7 +130,7 @@ TEST(QueuedAttentionOfNothing, LeavesTheWorkspaceAsItWas) {
   const AttentionCase call = make_inputs(problem, lists({70, 90}, {100, 100}));
   Engine engine = make_checking_engine(3, emulator::Completion::kRandom, 5);
   DeviceCase on_device(engine.device(0), call, engine.prepare(problem, one_warpgroup(Scheduler::kQueued)));
-  const std::int32_t no_queries[3] = {};  // what the host believes is a bound
+  const std::int32_t no_queries[3] = {};  // what the host knows is a bound
   engine.device(0).copy_to_device(on_device.tensors().q_offsets, no_queries, sizeof no_queries);
   std::uint64_t word = 5;
   run(engine, on_device, word);

@@ -12,8 +12,8 @@ namespace kernelwright {
 
 using test::after, test::before, test::change, test::drop, test::replace;
 
-/// The kernel that the mistake is made in. All have several key tiles, scores whose maxima move, a last tile with keys
-/// that are not the sequence's, and two slabs of 64 columns.
+/// The kernel in which the mistake is made. All have several key tiles, scores whose maxima move, a last tile with keys
+/// past the sequence's end, and two slabs of 64 columns.
 enum class BlackwellForm {
   kTwoQueryTiles,  // one ring for K and V
   kOneQueryTile,   // a ring each, K in two chunks
@@ -32,7 +32,7 @@ struct BlackwellFault {
   const char* name;
   BlackwellForm form;
   std::vector<test::TemplateEdit> edits;
-  const char* found;  // "deadlock", "race", ..: among what is found
+  const char* found;  // "deadlock", "race", ..: must be among the findings
 };
 
 inline CudaCase call_of(BlackwellForm form) {
@@ -40,7 +40,7 @@ inline CudaCase call_of(BlackwellForm form) {
   test.problem = heads(default_problem(), 1, 1);
   test.schedule.family = Family::kBlackwell;
   test.schedule.block_n = 64;
-  test.shape = lists({}, {300, 320});  // behind the first one's keys its tensor holds NaN
+  test.shape = lists({}, {300, 320});  // after the first sequence's keys, its tensor holds NaN
   if (form == BlackwellForm::kQueued || form == BlackwellForm::kQueuedOne) {
     test.schedule.scheduler = Scheduler::kQueued;
     test.shape = lists({}, {300, 320, 300, 300});
@@ -50,7 +50,7 @@ inline CudaCase call_of(BlackwellForm form) {
   const bool parts = form == BlackwellForm::kParts || form == BlackwellForm::kCluster;
   if (parts) {
     test.problem = with_sinks(test.problem);
-    test.shape = lists({}, {300, 60});  // the second one's keys are one part's alone
+    test.shape = lists({}, {300, 60});  // one part has all keys of the second sequence
   }
   if (form == BlackwellForm::kParts) test.schedule.splits = 3, test.schedule.merge = Merge::kInKernel;
   if (form == BlackwellForm::kCluster) test.schedule.cluster = ClusterShape{1, 2};

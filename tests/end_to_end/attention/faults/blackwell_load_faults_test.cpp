@@ -47,7 +47,7 @@ const BlackwellFault kFaults[] = {
      {change("get_tile", "mbarrier_arrive_expect_tx", "target.full", "ring_.template empty<kPart>(ring_.state.index)")},
      "deadlock"},
     {"bytes_expected_by_nobody", kTwoQueryTiles, {drop("get_tile", "mbarrier_arrive_expect_tx")}, "deadlock"},
-    // ---- what is loaded, and where to ----
+    // ---- loads: sources and destinations ----
     {"queries_of_the_next_token",
      kTwoQueryTiles,
      {change("load_queries", "load #2", "token", "token + 1")},
@@ -256,7 +256,7 @@ TEST_P(BlackwellLoadFaults, AreFound) {
 
 INSTANTIATE_TEST_SUITE_P(, BlackwellLoadFaults, testing::ValuesIn(kFaults), name_of_fault);
 
-/// What the mistakes are made in has none.
+/// The kernels in which the mistakes are made have none themselves.
 class BlackwellForms : public BlackwellFaults {};
 
 TEST_F(BlackwellForms, AreCleanAsWritten) {

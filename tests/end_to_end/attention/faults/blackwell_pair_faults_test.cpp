@@ -8,7 +8,7 @@ namespace {
 constexpr BlackwellForm kPair = BlackwellForm::kPair;
 
 const BlackwellFault kFaults[] = {
-    // ---- who multiplies ----
+    // ---- the multiplying CTA ----
     {"both_multiply",
      kPair,
      {change("KERNELWRIGHT_ENTRY", "cluster_rank", "cluster_rank() == kLeader &&", "")},

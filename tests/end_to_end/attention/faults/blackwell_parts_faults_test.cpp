@@ -8,7 +8,7 @@ namespace {
 using enum BlackwellForm;
 
 const BlackwellFault kFaults[] = {
-    // ---- which keys are whose ----
+    // ---- which CTA has which keys ----
     {"each_part_of_the_workspace_has_all_keys", kParts, {drop("Work::Work", "num_splits")}, "wrong result"},
     {"parts_of_the_workspace_in_one_place",
      kParts,
@@ -55,7 +55,7 @@ const BlackwellFault kFaults[] = {
      kParts,
      {change("merge_and_store", "store_part_slabs", "tile_ * kHalf, tile_ == 0 ? kHalf : kPartSlabs", "0, kHalf")},
      "wrong result"},
-    // ---- who comes last ----
+    // ---- the last part ----
     {"counter_not_opened", kParts, {drop("SoftmaxThread::run", "last_arrival")}, "wrong result"},
     {"nobody_merges",
      kParts,

@@ -99,7 +99,7 @@ const BlackwellFault kFaults[] = {
      kTwoQueryTiles,
      {change("take_values", "values_clean", "cleaned_", "cleaned_ + 1")},
      "race"},
-    // ---- what is added to ----
+    // ---- accumulation ----
     {"first_product_added_to_what_was_there",
      kTwoQueryTiles,
      {change("output_of", "issue kBegin", "kBegin > 0 || n > 0", "true")},

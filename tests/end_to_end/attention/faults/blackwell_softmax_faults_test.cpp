@@ -114,7 +114,7 @@ const BlackwellFault kFaults[] = {
      {before("Corrector::run", "tcgen05_fence_after_thread_sync", "arrive(shared_.probability_ready(tile));"),
       before("Corrector::run", "probability_ready #2", "if (!__any_sync(0xffffffff, factor != 1))")},
      "race"},
-    // ---- what is corrected ----
+    // ---- correction ----
     {"correction_skipped",
      kTwoQueryTiles,
      {change("Corrector::run", "__any_sync", "__any_sync(0xffffffff, factor != 1)", "false")},

@@ -18,7 +18,7 @@ const BlackwellFault kFaults[] = {
     {"answer_written_over_one_that_is_still_needed",
      kQueued,
      {drop("ItemWalk::ask", "await_readers"),
-      change("", "kBlackwellItemSlots", "2", "1")},  // or nobody would be late for two items
+      change("", "kBlackwellItemSlots", "2", "1")},  // otherwise no CTA would be late for two items
      "mbarrier misuse"},
     {"answer_read_by_one_warp_fewer",
      kQueued,

@@ -13,11 +13,11 @@ using test::after, test::change, test::drop;
 struct Fault {
   const char* name;
   std::vector<test::TemplateEdit> edits;
-  const char* found;  // "deadlock", "race", ..: among what is found
+  const char* found;  // "deadlock", "race", ..: must be among the findings
 };
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
-/// One ring whose slots have two sub-stages; a last tile with keys that are not the sequence's.
+/// One ring whose slots have two sub-stages; a last tile with keys past the sequence's end.
 CudaCase call_in_stages() {
   CudaCase test;
   test.problem = heads(default_problem(), 1, 1);

@@ -17,7 +17,7 @@ struct SwizzleFault {
   const char* name;
   Form form;
   std::vector<test::TemplateEdit> edits;
-  const char* found;  // among what is found
+  const char* found;  // must be among the findings
 };
 
 /// Several slabs, a last tile with keys that are not the sequence's, and NaN behind them.
@@ -125,7 +125,7 @@ const SwizzleFault kFaults[] = {
      Form::k64B,
      {change("issue_output", "step_offset", "kV.step_offset(1) / 16", "128")},
      "out of bounds"},
-    // ---- what threads write and read of slabs ----
+    // ---- slabs that threads write and read ----
     {"foreign_values_cleaned_in_part",
      Form::k64B,
      {change("take_values", "thread kBlockN", "kRowPieces", "kRowPieces / 8")},
@@ -206,7 +206,7 @@ TEST_P(SwizzleFaults, AreFound) {
 INSTANTIATE_TEST_SUITE_P(, SwizzleFaults, testing::ValuesIn(kFaults),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// Without a mistake nothing is found: what the list proves.
+/// Without a mistake nothing is found. So in the list above, the mistake is what is found.
 TEST(SwizzleFaultForms, AreRightAsTheyAre) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::k64B, Form::k32B, Form::kNone, Form::kGathers64B, Form::kGathersNone, Form::kDecode64B,

@@ -54,7 +54,8 @@ Census census_of(const std::string& ptx) {
   return census;
 }
 
-/// What the Spec says that there is. Slabs of a group are written out, all else of a role is a loop of one pass.
+/// What a kernel of this Spec must contain. The code for slabs of a group is repeated; everything else of a role is a
+/// loop of one pass.
 Census expected_of(const GemmSpec& spec) {
   const contract::BlackwellGemmShape shape = blackwell_gemm_shape_of(spec);
   const contract::BlackwellGemmBoxes boxes = contract::blackwell_gemm_boxes(shape);

@@ -75,7 +75,7 @@ class LargeOnCuda : public testing::TestWithParam<Large> {
     owned_.push_back(device().allocate(bytes));
     return owned_.back();
   }
-  /// `count` rows in memory, of which those `period` apart are alike: row(i, bytes) makes one of the first.
+  /// `count` rows in memory; rows that are `period` apart are equal. row(i, bytes) makes row i of the first period.
   template <class MakeRow>
   DevicePtr upload(std::int64_t count, int period, std::size_t row_bytes, const MakeRow& row) {
     const std::size_t rows = static_cast<std::size_t>(count), of_period = static_cast<std::size_t>(period) * row_bytes;
@@ -119,7 +119,7 @@ class LargeOnCuda : public testing::TestWithParam<Large> {
   std::vector<DevicePtr> owned_;
 };
 
-/// What the host knows of d, row by row.
+/// The rows of d that the host can compute.
 class Expected {
  public:
   Expected(const Large& large, const std::vector<int>& a, const std::vector<int>& b)
@@ -137,7 +137,7 @@ class Expected {
            (adds ? c(row, column) : 0);
   }
   std::size_t element_bytes() const { return large_.result == DType::kF32 ? 4 : 2; }
-  /// The first column of `row` that is not as it should be, in words; "": all are.
+  /// The first wrong column of `row`, in words; "" if all are right.
   std::string wrong(std::int64_t row, const std::byte* bits) const {
     for (std::int64_t column = 0; column < large_.n; ++column) {
       const int want = at(row, column);

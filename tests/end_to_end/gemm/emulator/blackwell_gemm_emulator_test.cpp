@@ -184,7 +184,7 @@ TEST_P(BlackwellGemmOnTheEmulator, IsExactWhereTheInputsAre) {
 INSTANTIATE_TEST_SUITE_P(Cases, BlackwellGemmOnTheEmulator, testing::ValuesIn(cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// What batch_invariant rests on: the order of a row's sums depends on k alone, so that kernels for other row counts,
+/// batch_invariant relies on this: the order of a row's sums depends on k only, so that kernels for other row counts,
 /// with other tiles, give the same bits.
 TEST(BlackwellGemmInvariance, ARowIsTheSameWhateverTheTileAndTheBatch) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";

@@ -93,7 +93,8 @@ TEST_F(GemmEdges, NanAndInfinityPropagate) {
   expect_right(call);
 }
 
-/// Where parts of a sum, or of an operand, come from another CTA, and where f32 sums are added to slab by slab.
+/// Cases in which parts of a sum, or of an operand, come from another CTA, and cases in which f32 sums are added slab
+/// by slab.
 TEST_F(GemmEdges, NanAndInfinityPropagateThroughClustersAndParts) {
   GemmSchedule cluster, parts, turns;
   for (GemmSchedule* schedule : {&cluster, &parts, &turns}) {

@@ -37,7 +37,7 @@ GemmSchedule tile(int block_m, int block_n, int stages = 3) {
 // Ragged in every direction: rows that end inside a tile, k inside a slab, columns inside a pair.
 constexpr int kRows = 83, kColumns = 151, kDepth = 200;
 
-/// With b's rows along n, these are whole 16 bytes; with neither operand's along k, k is odd.
+/// If b's rows run along n, they are whole 16 bytes. If neither operand's rows run along k, k is odd.
 GemmProblem laid_out(OperandLayout layout, DType dtype = DType::kBf16) {
   const bool n_inside = layout == OperandLayout::kNn || layout == OperandLayout::kTn;
   GemmProblem problem =
@@ -104,7 +104,7 @@ std::vector<Case> cases() {
 
 class PortableGemm : public test::OnTheEmulator<Case> {
  protected:
-  /// Rows of d begin at odd elements, and what lies between them is guarded.
+  /// Rows of d begin at odd elements, and the gaps between them are guarded.
   static GemmCase inputs(const GemmInputOptions& options) {
     GemmCase call = make_gemm_inputs(GetParam().problem, {"case", GetParam().m, true}, options);
     call.d_stride = call.problem.n + 3 - call.problem.n % 2;
@@ -165,8 +165,8 @@ TEST_F(PortableGemmEdges, DMayBeC) {
   EXPECT_TRUE(on_device.guards_are_intact());
 }
 
-/// Rows of d may begin at 16-byte boundaries though n is odd: what lies behind a row's last column stays as it is. So
-/// it is on sm_90a, where hopper, whose stores take whole 16 bytes, leaves the problem to this kernel.
+/// Rows of d may begin at 16-byte boundaries although n is odd: memory after a row's last column must not change. This
+/// holds on sm_90a too: hopper's stores take whole 16 bytes, so it leaves the problem to this kernel.
 TEST_F(PortableGemmEdges, OddColumnsInRowsOf16Bytes) {
   for (const Arch arch : {Arch::kSm80, Arch::kSm90a})
     for (const DType result : {DType::kBf16, DType::kF32}) {

@@ -26,7 +26,7 @@ constexpr Swizzle kSwizzles[] = {Swizzle::kNone, Swizzle::k32B, Swizzle::k64B, S
 constexpr int kWidths[] = {16, 32, 64, 128};
 constexpr OperandLayout kLayouts[] = {OperandLayout::kNt, OperandLayout::kNn, OperandLayout::kTn, OperandLayout::kTt};
 
-/// Number `number` of its family: what else a kernel has goes with that.
+/// Case `number` of its family; the number also selects the kernel's other options.
 Case case_of(Family family, DType dtype, OperandLayout layout, int bytes, int swizzle, int number) {
   const int at = static_cast<int>(family);
   Case test;
@@ -71,7 +71,7 @@ std::vector<Case> cases() {
     for (const int bytes : {32, 64, 128})
       for (int swizzle = 0; swizzle < 4; ++swizzle)
         for (int layout = 0; layout < 4; ++layout) {
-          // With k innermost the swizzle divides the slab; whole slabs of 128 bytes are what all other tests have.
+          // With k innermost, the swizzle divides the slab. All other tests have whole slabs of 128 bytes.
           const bool divides = kWidths[swizzle] <= bytes, along_m_and_n = kLayouts[layout] == OperandLayout::kTn;
           if ((!divides && !along_m_and_n) || (bytes == 128 && kSwizzles[swizzle] == Swizzle::k128B)) continue;
           ++number;

@@ -34,7 +34,7 @@ struct BlackwellGemmFault {
   const char* name;
   BlackwellGemmForm form;
   std::vector<test::TemplateEdit> edits;
-  const char* found;  // "deadlock", "race", ..: among what is found
+  const char* found;  // "deadlock", "race", ..: must be among the findings
 };
 
 struct BlackwellGemmCall {

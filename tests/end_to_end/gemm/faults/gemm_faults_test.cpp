@@ -16,9 +16,9 @@ namespace {
 
 using test::after, test::before, test::change, test::drop, test::replace;
 
-/// The kernel that the mistake is made in. All walk several tiles a CTA, but for parts of k, and rings go round.
+/// The kernel in which the mistake is made. In all forms but parts of k, a CTA walks several tiles, and rings go round.
 enum class Form {
-  kWaits,     // each product is waited for before its slot is let go of
+  kWaits,     // each product is waited for before its slot is released
   kPlain,     // one stays in flight
   kGroups,    // of two slabs behind a pair of barriers
   kPingPong,  // a tile for each of two warpgroups
@@ -34,7 +34,7 @@ struct Fault {
   const char* name;
   Form form;
   std::vector<test::TemplateEdit> edits;
-  const char* found;  // "deadlock", "race", ..: among what is found
+  const char* found;  // "deadlock", "race", ..: must be among the findings
 };
 void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
 
@@ -251,7 +251,7 @@ const Fault kFaults[] = {
      "missing griddepcontrol.wait"},
 };
 
-/// What is found in the form's kernel with `edits`.
+/// The findings in the form's kernel with `edits`.
 test::Findings findings_in(Form form, const std::vector<test::TemplateEdit>& edits = {}) {
   const GemmCase call = make_gemm_inputs(problem_of(form), {.name = "fault", .m = 200}, {.seed = 1});
   return test::run_with_edits("gemm_sm90", call, schedule_of(form), edits, Arch::kSm90a, 2);
@@ -272,7 +272,7 @@ TEST_P(GemmFaults, AreFound) {
 INSTANTIATE_TEST_SUITE_P(, GemmFaults, testing::ValuesIn(kFaults),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// Without a mistake nothing is found, in any of the forms: what is found above is the mistake.
+/// Without a mistake nothing is found, in any of the forms. So above, the mistake is what is found.
 TEST(GemmWithoutFaults, NothingIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   for (const Form form : {Form::kWaits, Form::kPlain, Form::kGroups, Form::kPingPong, Form::kCluster, Form::kParts,
@@ -282,8 +282,8 @@ TEST(GemmWithoutFaults, NothingIsFound) {
   }
 }
 
-/// Two layers, the second behind the first with weights that nobody writes: what it may load before that one has ended
-/// are these. Its kernel takes the other operand for them.
+/// Two layers. The second runs behind the first with weights that no kernel writes: only these weights may be loaded
+/// before the first has ended. The faulty kernel loads the other operand early.
 TEST(GemmFaultAhead, TheWrongOperandLoadedEarlyIsFound) {
   if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
   const GemmProblem problem = test::gemm_problem(DType::kBf16, DType::kBf16, 192, 192);

@@ -32,7 +32,7 @@ HostMatrix rows_of(DType dtype, int rows, int k, int padding, const std::functio
   return x;
 }
 
-/// What the kernel is to write: elements with what lies between rows as it was, and scales of whole atoms.
+/// The expected output of the kernel: elements with the gaps between rows unchanged, and scales of whole atoms.
 HostMatrix quantized(const HostMatrix& x, DType to, int padding, float tensor_scale) {
   HostMatrix out{to, x.rows, x.columns, x.columns + padding, {}, {}};
   out.allocate();
@@ -71,7 +71,7 @@ class Memory {
 };
 
 struct Options {
-  int padding = 0;        // elements after each row of what is written
+  int padding = 0;        // elements after each row of the output
   std::size_t shift = 0;  // elements of x in front of the first
   float tensor_scale = 1;
   bool pdl = false;
@@ -244,7 +244,7 @@ TEST_F(Quantize, MakesTheOperandsThatAGemmReads) {
   for (const DType format : kFormats) {
     const GemmProblem problem = test::gemm_problem(format, DType::kF32, 136, 160, "acc", ScaleKind::kPerBlock);
     const GemmCase call = make_gemm_inputs(problem, {"few", 70, true}, {.seed = 3});
-    // Quantising what an operand stands for gives the operand.
+    // Quantising an operand's values gives the operand back.
     const auto quantize = [&](const HostMatrix& operand, const Memory& elements, const Memory& scales) {
       const HostMatrix x = rows_of(DType::kF32, static_cast<int>(operand.rows), problem.k, 0, [&](int row, int i) {
         double value;

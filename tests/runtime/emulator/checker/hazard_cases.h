@@ -19,7 +19,7 @@ struct HazardCase {
   HazardKind kind;
   std::string body;
   LaunchShape shape = {.block = {64}, .dynamic_shared_bytes = 8192};
-  std::optional<HazardKind> also = {};  // what the same mistake is called where it ends the launch
+  std::optional<HazardKind> also = {};  // the kind of the same mistake if it ends the launch
   const char* target = "sm_90a";
 };
 
@@ -43,8 +43,8 @@ inline std::string texts(const LaunchReport& report) {
   return all;
 }
 
-/// What is reported with all its lines, and why a launch did not end: nothing should be, under any completion policy
-/// and schedule.
+/// The reports about a case with all its lines, and why a launch did not end. There should be none, under any
+/// completion policy and schedule.
 inline std::string reports_as_written(const HazardCase& test) {
   std::string all;
   for (const Completion completion : {Completion::kEager, Completion::kLazy, Completion::kRandom})
@@ -58,7 +58,7 @@ inline std::string reports_as_written(const HazardCase& test) {
   return all;
 }
 
-/// The kinds of what is reported without the lines marked '!'.
+/// The kinds that are reported without the lines marked '!'.
 inline std::set<HazardKind> kinds_without_sync(const HazardCase& test, Completion completion) {
   const auto run = run_ptx(with_sync(test.body, false), test.shape, {.hazards = true, .completion = completion}, {},
                            1024, test.target);

@@ -169,8 +169,8 @@ TEST(GlobalHazard, IsTwoCtasThatWriteTheSame) {
               SizeIs(1));
 }
 
-// An addition continues what was released at the word, and so does a store of the thread that released. Another
-// thread's store begins anew.
+// An addition continues what was released at the word, and so does a store of the releasing thread. A store of another
+// thread begins anew.
 TEST(GlobalHazard, IsNoneBehindWhatContinuesARelease) {
   const auto body = [](const std::string& amid) {
     return R"(

@@ -31,7 +31,7 @@ const ElementType& element_type(std::string_view name);
 double value_of(const ElementType& type, std::uint64_t code);
 std::uint64_t code_of(const ElementType& type, double value);
 
-/// How far an output may be from what was recorded.
+/// How far an output may be from the recorded one.
 struct Comparison {
   enum class Kind {
     kBits,      // bit for bit
@@ -55,7 +55,7 @@ struct ConformanceBuffer {
 
 struct ConformanceMap {
   std::string name, buffer;
-  TensorMapRequest request;  // but for the address
+  TensorMapRequest request;  // complete except for the address
   std::size_t parameter_offset = 0;
 };
 
@@ -71,12 +71,12 @@ struct ConformanceCase {
   std::size_t parameter_bytes = 0;
 };
 
-/// Reads one file and makes its inputs. Throws std::runtime_error with the file, the line and what was found there.
+/// Reads one file and makes its inputs. Throws std::runtime_error with the file, the line and the text found there.
 ConformanceCase read_conformance_case(const std::filesystem::path& file);
 /// All .ptx files in the folders of `folder`, or the one file that it is, sorted.
 std::vector<std::filesystem::path> conformance_files(const std::filesystem::path& folder);
 
-/// What a launch left in the buffers that it may write, by name.
+/// The contents of the buffers that a launch may write, by name.
 using Outputs = std::map<std::string, std::vector<std::byte>>;
 
 /// Something that runs conformance cases.
@@ -84,19 +84,19 @@ class ConformanceDevice {
  public:
   virtual ~ConformanceDevice() = default;
   virtual std::string name() const = 0;
-  /// Throws what the device throws if it refuses the module or the launch fails.
+  /// Throws the device's error if the device refuses the module or the launch fails.
   virtual Outputs run(const ConformanceCase& test) = 0;
 };
 /// With hazard checks: a hazard is thrown as std::runtime_error.
 std::unique_ptr<ConformanceDevice> make_emulator_conformance_device();
-/// conformance_cuda.cpp. Throws MissingError where there is no GPU.
+/// In conformance_cuda.cpp. Throws MissingError if there is no GPU.
 std::unique_ptr<ConformanceDevice> make_cuda_conformance_device();
 
 /// The parameters of a launch, from the address that each buffer got (in order) and the encoded maps (in order).
 std::vector<std::byte> conformance_parameters(const ConformanceCase& test, const std::vector<std::uint64_t>& addresses,
                                               const std::vector<TensorMap>& maps);
 
-/// What one output's comparison found.
+/// The result of comparing one output.
 struct Agreement {
   std::size_t compared = 0, differing = 0;  // values; differing: beyond the bound
   std::string worst;                        // "0", "3 ulp", "1.2e-06"
@@ -108,7 +108,7 @@ Agreement compare_output(const ConformanceBuffer& buffer, const std::vector<std:
 /// A folder's recorded.txt: outputs by file and buffer.
 class Recorded {
  public:
-  /// Empty if there is no such file.
+  /// Empty if the file does not exist.
   static Recorded read(const std::filesystem::path& file);
   /// The outputs of one case, or null. Throws std::runtime_error if they do not have its buffers' sizes.
   const Outputs* find(const ConformanceCase& test) const;

@@ -11,7 +11,7 @@ namespace kernelwright::test {
 /// "special 256 stride 16, random 32 seed 1 -1 1": codes of `type`, in order. Throws std::runtime_error.
 std::vector<std::uint64_t> make_inputs(const ElementType& type, std::string_view segments);
 
-/// What `special` goes through: zeros, the ends of the range, subnormal numbers, infinities, NaN, ties.
+/// The values of `special`: zeros, the ends of the range, subnormal numbers, infinities, NaN, ties.
 const std::vector<std::uint64_t>& special_codes(const ElementType& type);
 
 }  // namespace kernelwright::test

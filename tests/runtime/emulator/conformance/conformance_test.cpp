@@ -61,8 +61,8 @@ std::string reordered(const std::vector<std::string_view>& parts, std::mt19937_6
   return text;
 }
 
-// ptxas 13.0 took the files shuffled by these rules, all but one whose target it no longer has. Whatever looks at an
-// opcode by the place of its parts would show here.
+// ptxas 13.0 accepted the files shuffled by these rules, except one whose target it no longer has. Code that depends on
+// the place of an opcode's parts would fail here.
 TEST(Conformance, HoldsWithModifiersInAnotherOrder) {
   std::mt19937_64 random(/*seed=*/20261122);
   int changed = 0;

@@ -36,13 +36,13 @@ Inputs make_inputs(const HopperAttention& attention, std::uint64_t seed) {
   return inputs;
 }
 
-/// One row of O in fp64 with a bound for what the kernel may be off by, per element.
+/// One row of O in fp64, with a bound per element for the kernel's error.
 struct RowReference {
   std::vector<double> value, bound;
 };
 
-// Relative error of a weight: half an ulp of bf16 for P, plus what the score was off by (it is an exponent), plus ex2's
-// 2 ulp. A score is off by the truncating sums of head_dim products and a handful of f32 roundings of its terms.
+// The relative error of a weight: half an ulp of bf16 for P, plus the error of the score (an exponent), plus 2 ulp of
+// ex2. The error of a score comes from the truncating sums of head_dim products and a few f32 roundings of its terms.
 RowReference reference_row(const HopperAttention& attention, const Inputs& inputs, int head, int row) {
   const int d = attention.variant.head_dim;
   const auto at = [&](const std::vector<std::uint16_t>& tensor, int len, int token, int column) {

@@ -115,8 +115,8 @@ struct Box {
   bool store = false;
 };
 
-/// Where byte `offset` of a dense box lies in shared memory: 16-byte chunks are permuted within rows of the swizzle's
-/// width, by the number of the 128 bytes that they are in.
+/// The place of byte `offset` of a dense box in shared memory. 16-byte chunks are permuted within rows of the swizzle's
+/// width, by the number of their 128 bytes.
 std::size_t swizzled(Swizzle swizzle, std::size_t offset) {
   const std::size_t mask = swizzle == Swizzle::k128B  ? 7
                            : swizzle == Swizzle::k64B ? 3
@@ -138,7 +138,7 @@ void run_box(Device& device, const KernelImage& image, const Box& box, Random& r
     request.box[i] = static_cast<std::uint32_t>(box.box[static_cast<std::size_t>(i)]);
     box_bytes *= request.box[i];
     std::size_t bytes = strides[i] * extent;
-    if (i == 0) bytes = (bytes + 31) / 16 * 16;  // a multiple of 16, and a gap that belongs to nobody
+    if (i == 0) bytes = (bytes + 31) / 16 * 16;  // a multiple of 16, and a gap that belongs to no output
     if (i + 1 < 5) strides[i + 1] = bytes;
     if (i + 1 < box.rank) request.strides_bytes[i] = bytes;
   }
@@ -175,7 +175,7 @@ void run_box(Device& device, const KernelImage& image, const Box& box, Random& r
     std::memcpy(dumped + swizzled(box.swizzle, element * size), source + offset, size);
     if (!box.store) continue;
     std::memcpy(stored + offset, source + offset, size);
-    // The padding in the last 16 bytes of a row is written too, with what shared memory has there: zeros.
+    // The padding in the last 16 bytes of a row is written too, with the contents of shared memory: zeros.
     const std::size_t column = offset % strides[1], row_bytes = request.dims[0] * size;
     if (box.rank > 1 && column + size == row_bytes) std::memset(stored + offset + size, 0, (16 - row_bytes % 16) % 16);
   }
@@ -250,7 +250,7 @@ HopperOutcome run_dependent(Device& device, const KernelImage& image, std::uint6
   return outcome;
 }
 
-/// Names of what lies in shared memory would say no more than the kernel's few lines.
+/// Names for shared memory would say no more than the kernel's few lines do.
 HopperCase copy_case(const std::string& entry, decltype(HopperCase::run) run, const std::string& name = {}) {
   return {"copy_" + (name.empty() ? entry : name), "copy_sm90", entry, "", {}, std::move(run)};
 }

@@ -9,8 +9,8 @@
 namespace kernelwright::test {
 namespace {
 
-/// One f32 addition that truncates loses 2^-23 of the larger operand; tensor cores truncate (no standard says how they
-/// round). k of them, each of a partial sum no larger than sum |a b|.
+/// One f32 addition that truncates loses 2^-23 of the larger operand, and tensor cores truncate (no standard says how
+/// they round). There are k additions, each to a partial sum no larger than sum |a b|.
 double accumulation_bound(int k, double sum_of_absolutes) { return k * 0x1p-23 * sum_of_absolutes; }
 
 std::vector<float> decoded(const std::vector<std::uint16_t>& bits) {
@@ -131,7 +131,7 @@ HopperCase hopper_gemm(const std::string& name, const HopperGemm& gemm) {
 }
 
 std::vector<HopperCase> gemm_cases() {
-  // Odd numbers of k blocks, so that tiles begin in every slot of the ring and with either parity; ragged m, n and k.
+  // Odd numbers of k blocks, so that tiles begin in every slot of the ring and with both parities; ragged m, n and k.
   const GemmVariant plain = {64, 128, 3, 1, false, false, 0, false};
   GemmVariant lagged = plain, cluster = plain, mn_major = plain, f32 = plain, tall = plain;
   lagged.mma_in_flight = 1, lagged.stages = 4;

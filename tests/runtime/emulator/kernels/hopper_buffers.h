@@ -70,7 +70,7 @@ class DeviceBuffer {
   DevicePtr base_;
 };
 
-/// `dims` innermost first, dense but for what `strides_bytes` says.
+/// `dims` innermost first. The tensor is dense except where `strides_bytes` says otherwise.
 inline TensorMap tensor_map(Device& device, const TensorMapRequest& request) {
   const kernelwright::TensorMap encoded = device.encode_tensor_map(request);
   TensorMap map;

@@ -23,8 +23,8 @@ struct GemmSize {
 };
 constexpr int kExactLimit = 8;  // 8 * 8 * k stays below 2^24: sums in f32 are exact
 
-/// Compares outcome.output, D in `dtype`, with sums of bf16 products: to the bit where exact, else within what f32 sums
-/// of any order may lose. Says in outcome.failure what is wrong first.
+/// Compares outcome.output, D in `dtype`, with sums of bf16 products: to the bit if exact, else within the error of f32
+/// sums in any order. Writes the first error to outcome.failure.
 void compare_gemm(const GemmSize& gemm, DType dtype, const std::vector<std::uint16_t>& a,
                   const std::vector<std::uint16_t>& b, HopperOutcome& outcome);
 

@@ -15,7 +15,7 @@
 
 namespace kernelwright::test {
 
-/// What one run of a case gave.
+/// The result of one run of a case.
 struct HopperOutcome {
   std::string failure;            // what is wrong and where; "" if all is right
   double worst_ratio = 0;         // largest |error| / bound; where bits must be equal, 0
@@ -27,7 +27,7 @@ struct HopperCase {
   std::string kernel;  // the file: "gemm_sm90"
   std::string entry;   // one of its entries; a case may launch others of the same file as well
   std::string spec;    // text of its spec.h
-  KernelNotes notes;   // its roles and what lies where in shared memory, for reports
+  KernelNotes notes;   // roles, and the layout of shared memory, for reports
   /// Allocates, launches and compares; frees all. Inputs and outputs follow from `seed` alone.
   std::function<HopperOutcome(Device& device, const KernelImage& image, std::uint64_t seed)> run;
   bool of_templates = false;  // the file is one of templates/kernels/gemm/sm90, not of this folder
@@ -57,11 +57,11 @@ HopperCase hopper_attention(const std::string& name, const HopperAttention& atte
 /// come from, and has the same instructions.
 SourceUnit hopper_source(const HopperCase& test, bool line_info = false);
 
-/// The PTX and the cubin of a case. Throws what Compiler::compile() throws, and Error where ptxas warned: of spills, or
+/// The PTX and the cubin of a case. Throws the errors of Compiler::compile(), and Error if ptxas warned: of spills, or
 /// of wgmma that it had to serialise.
 Binary compile_hopper(Compiler& compiler, const HopperCase& test, bool line_info = false);
 
-/// What `device` is best given of `binary`, with the notes of `test`. Views both.
+/// The best image of `binary` for `device`, with the notes of `test`. It is a view of both.
 KernelImage hopper_image(const Device& device, const HopperCase& test, const Binary& binary);
 
 }  // namespace kernelwright::test

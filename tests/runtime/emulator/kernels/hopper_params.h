@@ -20,7 +20,7 @@ struct GemmParams {
 
 constexpr int kGemmThreads = 384;  // a warpgroup that loads, two that multiply
 
-/// What a variant of gemm_sm90 chooses.
+/// The choices of a variant of gemm_sm90.
 struct GemmVariant {
   int rows_per_warpgroup;  // 64 or 128; two warpgroups make block_m
   int block_n;             // 64, 128, 192, 256
@@ -29,7 +29,7 @@ struct GemmVariant {
   bool b_mn_major;
   bool output_f32;
   int mma_in_flight;          // 0, or 1: a slot is released one step late
-  bool cluster_barrier_exit;  // how a cluster parts: all wait for all, or the producer drains its ring
+  bool cluster_barrier_exit;  // how a cluster ends: all CTAs wait for all, or the producer drains its ring
 };
 
 /// Bytes of shared memory: ring of A and B, staged D, barriers.
@@ -59,7 +59,7 @@ struct AttentionParams {
 constexpr int kAttentionThreads = 384;  // a warpgroup that loads, two of 64 queries each
 constexpr int kAttentionBlockM = 128;
 
-/// What a variant of attention_sm90 chooses.
+/// The choices of a variant of attention_sm90.
 struct AttentionVariant {
   int head_dim;  // 64 or 128
   int block_n;   // keys of a step: 64 or 128
@@ -98,7 +98,7 @@ struct KvPipelineParams {
 constexpr int kKvPipelineThreads = 96;
 constexpr int kKvPipelineBarrierBytes = 512, kKvPipelineSharedBytes = 16384;
 
-/// What a variant of kv_pipeline_sm90 chooses.
+/// The choices of a variant of kv_pipeline_sm90.
 struct KvPipelineVariant {
   bool shared_ring, keys_ahead;
   int stages;
@@ -126,8 +126,8 @@ struct BulkReduceParams {
   int32_t x, y;
 };
 
-/// cluster_exchange: four CTAs, of 256 words each in `from`. CTA r writes, after one another, to `to`: what r - 1 made
-/// of its words (3 w + rank), 8 words that r + 1 sent (1000 rank + i), and all 1024 words of the cluster.
+/// cluster_exchange: four CTAs, with 256 words each in `from`. CTA r writes to `to`, one after another: what CTA r - 1
+/// made of its words (3 w + rank), 8 words that CTA r + 1 sent (1000 rank + i), and all 1024 words of the cluster.
 constexpr int kClusterCtas = 4, kClusterWords = 256, kSentWords = 8;
 constexpr int kClusterOutputWords = kClusterWords + kSentWords + kClusterCtas * kClusterWords;
 struct ClusterExchangeParams {
@@ -135,7 +135,7 @@ struct ClusterExchangeParams {
   uint32_t* to;  // [CTA][kClusterOutputWords]
 };
 
-/// tensor_box: loads one box, dumps the bytes as they lie in shared memory, and stores the box where `store` says so.
+/// tensor_box: loads one box, writes out the bytes as they lie in shared memory, and stores the box if `store`.
 struct TensorBoxParams {
   TensorMap from, to;
   uint32_t* dump;

@@ -18,7 +18,7 @@ struct TileGemmCase {
 
 /// bf16, 128 x 128, three slots, two warpgroups that share a tile, no cluster.
 GemmSpec tile_gemm_spec();
-/// Its shared memory, as the kernel divides it.
+/// The kernel's shared memory, divided as the kernel does it.
 contract::GemmLayout tile_gemm_layout(const GemmSpec& spec);
 
 /// Allocates, launches and compares.

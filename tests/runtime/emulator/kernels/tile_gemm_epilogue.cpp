@@ -49,12 +49,12 @@ Matrix random_matrix(Random& random, DType dtype, int rows, int columns, int lim
   return matrix;
 }
 
-/// What the kernel computes of a sum, and how far f32 may be from it.
+/// The kernel's result for a sum, and how far f32 may be from it.
 struct Activated {
   double value, error;
 };
-/// Each function's error follows from its parts: a product or sum 2^-24, an exponential 2^-22 and what its argument's
-/// rounding makes of it, a reciprocal 2^-23.
+/// Each function's error follows from its parts: 2^-24 for a product or sum; for an exponential 2^-22 plus the effect
+/// of its argument's rounding; 2^-23 for a reciprocal.
 Activated activated(Activation activation, double x) {
   switch (activation) {
     case Activation::kNone: return {x, 0};

@@ -11,8 +11,8 @@ namespace {
 
 class List {
  public:
-  /// Ragged m, n and k, and more tiles than CTAs, unless `size` says otherwise; all of the epilogue but an activation.
-  /// `change` says what else the Spec has.
+  /// Ragged m, n and k, and more tiles than CTAs, unless `size` says otherwise; the whole epilogue except an
+  /// activation. `change` sets the other fields of the Spec.
   template <class Change>
   EpilogueCase& add(const std::string& name, const Change& change, const GemmSize& size = {200, 264, 200},
                     int ctas = 2) {

@@ -9,7 +9,7 @@
 namespace kernelwright::test {
 namespace {
 
-// Of the 14 bits that tensor cores keep of a sum of fp8 products: 4 * 4 * 512 has 13.
+// Tensor cores keep 14 bits of a sum of fp8 products: 4 * 4 * 512 has 13.
 constexpr int kFp8Limit = 4, kBlock = 128;
 
 std::size_t index(int row, int columns, int column) {
@@ -17,7 +17,7 @@ std::size_t index(int row, int columns, int column) {
 }
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/// fp8 as it is stored, and as a double.
+/// fp8 values as stored, and as doubles.
 struct Fp8 {
   std::vector<std::uint8_t> bits;
   std::vector<double> values;
@@ -79,8 +79,8 @@ Scales random_scales(Random& random, const TileGemmCase& gemm) {
   return scales;
 }
 
-/// Where exact, bit by bit. Else by what the tensor cores keep: each of their sums of 32 products, and what they add it
-/// to, lose what is below 2^-13 of the largest; a run of them ends where the sums are promoted to f32.
+/// If exact, compares bit by bit. Otherwise by what the tensor cores keep: each sum of 32 products, and the sum to
+/// which it is added, loses what is below 2^-13 of the largest. A run of such sums ends where they are promoted to f32.
 void compare(const TileGemmCase& gemm, const Fp8& a, const Fp8& b, const Scales& scales, HopperOutcome& outcome) {
   const auto [m, n, k, exact] = gemm.size;
   const int run = gemm.spec.promotion > 0 ? 4 * gemm.spec.promotion : ceil_div(k, 32);
@@ -112,7 +112,7 @@ void compare(const TileGemmCase& gemm, const Fp8& a, const Fp8& b, const Scales&
     }
 }
 
-/// Of the scales of single rows of a, [k / 128][stride].
+/// The map of the scales of single rows of a, [k / 128][stride].
 TensorMap scales_map(Device& device, DevicePtr address, const TileGemmCase& gemm, int stride) {
   TensorMapRequest request;
   request.address = address;
@@ -166,7 +166,7 @@ HopperCase fp8(const std::string& name, const TileGemmCase& gemm) { return tile_
 }  // namespace
 
 std::vector<HopperCase> tile_gemm_fp8_cases() {
-  // As bf16's cases: rings wrap, edges are ragged, k too (in 16 bytes).
+  // Like bf16's cases: rings wrap, edges are ragged, and k too (in 16 bytes).
   GemmSpec plain = tile_gemm_spec();
   plain.a = plain.b = DType::kE4m3;
   GemmSpec mixed = plain, tensor = plain, token = plain, token_pairs = plain, parts = plain;

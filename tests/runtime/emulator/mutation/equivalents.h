@@ -7,7 +7,8 @@
 
 namespace kernelwright::test {
 
-/// What an entry is looked up by. Source lines go by their text, so that entries outlive edits elsewhere in a file.
+/// The key by which an entry is looked up. Source lines are compared by their text, so entries survive edits elsewhere
+/// in a file.
 struct MutantKey {
   std::string kernel;  // the subject's name
   std::string source;  // "gemm_sm90.cu: wgmma_fence();", of an entry perhaps with a caller: "… < gemm_sm90.cu: run();"
@@ -23,8 +24,8 @@ struct Equivalent {
   int count = 0;  // mutants that it has explained
 };
 
-/// An entry is a line "kernel | source | instruction | change", and under it, indented, the reason. A source with
-/// " < another line" stands for what is inlined there alone. Lines that begin with '#' are comments. Throws Error,
+/// An entry is a line "kernel | source | instruction | change", and under it, indented, the reason. A source with " <
+/// another line" matches only the copy that is inlined there. Lines that begin with '#' are comments. Throws Error,
 /// naming the line, for anything else and for an entry without a reason.
 std::vector<Equivalent> read_equivalents(const std::string& path);
 

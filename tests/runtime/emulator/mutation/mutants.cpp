@@ -130,7 +130,7 @@ class BodyScanner {
               std::vector<SyncSite>& sites)
       : ptx_(ptx), at_(body), entry_(std::move(entry)), locations_(locations), sites_(sites) {}
 
-  /// From the '{' of the body to its '}'; returns the place behind it.
+  /// Scans from the '{' of the body to its '}'; returns the place after it.
   std::size_t scan() {
     int depth = 0;
     while (at_ < ptx_.size()) {

@@ -32,7 +32,7 @@ struct SyncSite {
 struct Mutant {
   std::size_t site = 0;     // index into the sites
   std::string change;       // "delete", "parity flipped", "expects 16 bytes more"
-  std::string replacement;  // of the site: statements, or nothing
+  std::string replacement;  // replaces the site: statements, or nothing
 };
 
 /// All synchronisation instructions of all entries: barriers, mbarriers, fences, groups of copies and of wgmma,

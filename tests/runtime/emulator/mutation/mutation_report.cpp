@@ -7,7 +7,8 @@
 namespace kernelwright::test {
 namespace {
 
-/// "mbarrier.arrive.expect_tx.shared::cta.b64" -> "mbarrier.arrive.expect_tx": what a reader knows it by.
+/// "mbarrier.arrive.expect_tx.shared::cta.b64" -> "mbarrier.arrive.expect_tx": the name by which a reader knows the
+/// instruction.
 std::string family_of(const std::string& opcode) {
   for (const char* family : {"mbarrier.arrive.expect_tx",
                              "mbarrier.arrive",

@@ -45,7 +45,7 @@ std::map<std::string, std::string> sources_of(const SourceUnit& unit) {
   return sources;
 }
 
-/// Runs `launch`, which returns what is wrong, on a backend of its own.
+/// Runs `launch` on a new backend. `launch` returns what is wrong.
 template <class Launch>
 SubjectRun run_on_backend(const EmulatorBackendOptions& options, Launch&& launch) {
   const std::shared_ptr<EmulatorBackend> backend = make_emulator_backend(options);
@@ -152,7 +152,7 @@ std::vector<EngineCall> engine_calls(const std::string& filter) {
 
 /// All kernels of one call, joined: a subject has one text, so that each kernel gets a subject of its own.
 std::vector<Subject> engine_subjects(Compiler& compiler, const EngineCall& test) {
-  /// Notes what the engine asks for, with lines.
+  /// Records the kernels that the engine asks for, with lines.
   class RecordingStore : public KernelStore {
    public:
     explicit RecordingStore(Compiler& compiler) : KernelStore(CacheOptions{.disk = false}), compiler_(compiler) {}
@@ -210,8 +210,8 @@ std::vector<Subject> engine_subjects(Compiler& compiler, const EngineCall& test)
 }  // namespace
 
 std::string Subject::source_line(const std::string& file, int line) const {
-  // NVRTC puts a folder of its own before the names that it was given. Of names that fit, the longest: a kernel's unit
-  // may be a line that includes it.
+  // NVRTC puts its own folder before the names that it was given. Of names that fit, the longest is right: a kernel's
+  // unit may be a line that includes the kernel.
   const std::string* text = nullptr;
   std::size_t longest = 0;
   for (const auto& [name, source] : sources)

@@ -11,10 +11,10 @@
 
 namespace kernelwright::test {
 
-/// What one run of a subject gave.
+/// The result of one run of a subject.
 struct SubjectRun {
   std::vector<emulator::HazardReport> reports;
-  std::string failure;            // it did not reach its end, or what it computed is wrong; "" if all is well
+  std::string failure;            // the launch did not reach its end, or its result is wrong; "" if all is well
   std::vector<std::byte> output;  // everything that was written; empty if it did not reach its end
   std::uint64_t warp_instructions = 0;
 };
@@ -22,7 +22,7 @@ struct SubjectRun {
 struct Subject {
   std::string name;
   std::string ptx;                             // with -lineinfo, not mutated
-  std::map<std::string, std::string> sources;  // by name as .file has it
+  std::map<std::string, std::string> sources;  // by the name in .file
   /// Runs `ptx` instead of its own. Any number of threads at once.
   std::function<SubjectRun(const std::string& ptx, const EmulatorBackendOptions& options)> run;
 
@@ -30,8 +30,8 @@ struct Subject {
   std::string source_line(const std::string& file, int line) const;
 };
 
-/// Our Hopper test kernels, one case for each piece of code in them, and the attention and GEMM kernels. Compiles
-/// those whose names contain `filter`. Throws what the compiler throws.
+/// The Hopper test kernels, one case for each piece of code in them, and the attention and GEMM kernels. Compiles those
+/// whose names contain `filter`. Throws the compiler's errors.
 std::vector<Subject> mutation_subjects(const std::string& filter);
 
 }  // namespace kernelwright::test

@@ -101,9 +101,10 @@ AttentionShape small_batch(std::vector<int> q_lens, std::vector<int> kv_lens) {
   return shape;
 }
 
-/// attention_sm90 in the forms whose synchronisation differs: rings, chunks of keys, turns, slots of queries, tiles
-/// that are cleaned, warpgroups without rows. A CTA walks several items: some of several tiles, so that a ring goes
-/// round within one, and some of one tile side by side, or the ring of keys would say what that of queries has to.
+/// attention_sm90 in the forms that differ in synchronisation: rings, chunks of keys, turns, slots of queries, tiles
+/// that are cleaned, warpgroups without rows. A CTA walks several items. Some have several tiles, so that a ring goes
+/// round within one item. Some consecutive items have one tile; otherwise the ring of keys would also provide the order
+/// that the ring of queries must provide.
 void add_hopper_prefill(std::vector<AttentionCall>& calls) {
   AttentionSchedule hopper = hopper_schedule();
   hopper.kv_ring = KvRing::kSplit;
@@ -195,10 +196,10 @@ void add_hopper_schedulers(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm90_cluster", small_problem({1, 1}), pairs, cluster, kSms});
 }
 
-/// Five items, of which the CTAs of a grid of two take the first, fourth and fifth, and the second and third. The first
-/// and last have several tiles, some of which all rows see whole; of the others, that have one, two have fewer than 16
-/// keys, so that both math warpgroups have zeros to write. The second CTA has no more items than slots of queries, and
-/// no more tiles than slots of a ring: what it waits for at its end nothing else has said.
+/// Five items. In a grid of two CTAs, one CTA takes the first, fourth and fifth, the other the second and third. The
+/// first and last item have several tiles, and all rows see some of these whole. The others have one tile, and two of
+/// them have fewer than 16 keys, so that both math warpgroups write zeros. The second CTA has no more items than slots
+/// of queries, and no more tiles than slots of a ring. So no earlier wait has covered what it waits for at its end.
 AttentionShape items_of_two_ctas() {
   AttentionShape shape = small_batch({}, {290, 20, 9, 9, 260});
   shape.q_len = 110;
@@ -239,8 +240,8 @@ void add_hopper_sub_stages(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_sm90_sub_stages_shared", causal, shape, shared, kSms});
 }
 
-/// Swizzles of heads that are narrower than 64 columns. Nobody takes turns: they would order what one warpgroup cleans
-/// for the other.
+/// Swizzles of heads that are narrower than 64 columns. No warpgroups take turns: turns would order what one warpgroup
+/// cleans for the other.
 void add_hopper_swizzles(std::vector<AttentionCall>& calls) {
   const auto add = [&](const char* name, Swizzle swizzle, int head_dim) {
     AttentionProblem problem = small_problem({1, 1}, head_dim);
@@ -263,8 +264,8 @@ void add_hopper_swizzles(std::vector<AttentionCall>& calls) {
   calls.push_back({"attention_decode_sm90_swizzle_64B", one_query, small_shape(1, 1000), decode, kSms});
 }
 
-/// attention_sm100 in the forms whose synchronisation differs: query tiles, rings, chunks of keys; a tile of values
-/// that is cleaned. Sequences of one tile, of as many as a ring has slots, and of several laps.
+/// attention_sm100 in the forms that differ in synchronisation: query tiles, rings, chunks of keys, and a tile of
+/// values that is cleaned. Sequences have one tile, as many as a ring has slots, or several laps.
 void add_blackwell(std::vector<AttentionCall>& calls) {
   const AttentionSchedule two = blackwell_schedule();
   AttentionShape shape = small_batch({}, {300, 64, 170});
@@ -332,7 +333,7 @@ struct Tilted {
 };
 )";
 
-/// What a user says of single scores: tensors of the launch in each form of attention, and sources in one.
+/// User policies for single scores: tensors of the launch in each form of attention, and sources in one.
 void add_open_scores(std::vector<AttentionCall>& calls) {
   AttentionProblem open = small_problem({1, 1});
   open.mask.kind = MaskKind::kTensor;

@@ -25,7 +25,7 @@ void add_narrow(std::vector<GemmCall>& calls, const std::string& name, GemmProbl
   }
 }
 
-/// gemm_portable, whose CTAs walk several tiles because the launch allows them few SMs.
+/// gemm_portable with CTAs that walk several tiles, because the launch may use only few SMs.
 void add_portable(std::vector<GemmCall>& calls) {
   GemmSchedule plain;
   plain.family = Family::kPortable;
@@ -39,8 +39,8 @@ void add_portable(std::vector<GemmCall>& calls) {
   add_narrow(calls, "portable_gemm", problem, 70, plain);
 }
 
-/// gemm_sm100 in the forms whose synchronisation differs: a CTA by itself, a pair, CTAs that load for each other, tiles
-/// that come by cluster launch control to pairs, scales that are copied to tensor memory or gathered first, slabs that
+/// gemm_sm100 in the forms that differ in synchronisation: a single CTA, a pair, CTAs that load for each other, tiles
+/// that pairs get by cluster launch control, scales that are copied to tensor memory or gathered first, slabs that
 /// threads add up, and parts of k.
 void add_blackwell(std::vector<GemmCall>& calls) {
   GemmSchedule plain;
@@ -90,9 +90,9 @@ void add_blackwell(std::vector<GemmCall>& calls) {
 
 }  // namespace
 
-/// gemm_sm90 in the forms whose synchronisation differs: products waited for at once or behind the next, groups of
-/// slots, warpgroups that take turns, clusters, parts of k in either way, scales that come with a slot, of rows or of
-/// columns. A CTA walks several tiles and its ring goes round within one; the last tiles end inside m, n and k.
+/// gemm_sm90 in the forms that differ in synchronisation: products waited for at once or after the next one, groups of
+/// slots, warpgroups that take turns, clusters, parts of k in both ways, and scales that come with a slot, of rows or
+/// of columns. A CTA walks several tiles, and its ring goes round within one. The last tiles end inside m, n and k.
 std::vector<GemmCall> gemm_calls() {
   GemmSchedule plain;
   plain.family = Family::kHopper;

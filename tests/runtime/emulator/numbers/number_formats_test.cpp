@@ -174,7 +174,7 @@ TEST(NumberFormats, ArraysConvertAsSingleNumbersDo) {
 TEST(NumberFormats, RoundingToOddKeepsWhatASecondRoundingNeeds) {
   // 1 + 2^-11 is a tie of f16; the least bit beyond it, far below a double's last place, decides.
   const ExactSum above = exact_sum(1 + 0x1p-11, 0x1p-80), below = exact_sum(1 + 0x1p-11, -0x1p-80);
-  EXPECT_EQ(encode_number(kF16, above.high, Rounding::kNearestEven), 0x3c00u);  // what the sticky bit is for
+  EXPECT_EQ(encode_number(kF16, above.high, Rounding::kNearestEven), 0x3c00u);  // the sticky bit decides here
   EXPECT_EQ(encode_number(kF16, round_to_odd(above), Rounding::kNearestEven), 0x3c01u);
   EXPECT_EQ(encode_number(kF16, round_to_odd(below), Rounding::kNearestEven), 0x3c00u);
   EXPECT_EQ(f32_to_f16(round_to_odd_f32(1 + 0x1p-11 + 0x1p-40)), 0x3c01);

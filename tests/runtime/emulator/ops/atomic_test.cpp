@@ -15,7 +15,7 @@ using Apply = std::function<std::uint64_t(std::uint64_t, std::uint64_t)>;
 
 std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-/// One lane at a time; what it read comes back in %o0 and %o1. `type` is 32 or 64 bits.
+/// One lane at a time; the value that it read comes back in %o0 and %o1. `type` has 32 or 64 bits.
 PtxResult run_on(const std::string& space, const std::string& operation, const std::string& type, std::uint64_t start,
                  const std::vector<Words>& operand) {
   const bool wide = type.find("64") != std::string::npos, shared = space.starts_with("shared");

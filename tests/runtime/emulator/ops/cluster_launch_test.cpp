@@ -177,7 +177,7 @@ TEST(TensorGather, TakesFourRowsAndScattersThemAgain) {
 }
 
 TEST(TensorCopyOfAPair, SignalsTheCtaThatTheMbarriersAddressNames) {
-  // Both CTAs load a box into memory of their own, and the even one's mbarrier hears of both.
+  // Both CTAs load a box into their own memory, and both loads complete on the even CTA's mbarrier.
   const std::string body = R"(
       mov.u32 %r10, data; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %r2, 0; setp.ne.u32 %p2, %r3, 0;
       and.b32 %r15, %r10, 0xfeffffff;

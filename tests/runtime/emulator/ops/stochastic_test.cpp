@@ -30,7 +30,7 @@ std::vector<std::uint32_t> convert(const std::string& instruction, const std::ve
   return run.out;
 }
 
-/// By the definition, in numbers: steps of the last place, the fraction carried by random / 2^bits.
+/// The definition in numbers: steps of the last place; the fraction rounds up if random / 2^bits carries.
 std::uint32_t expected(const NumberFormat& format, float value, std::uint32_t random, int bits, bool finite) {
   if (std::isnan(value)) return format.nan_code;
   const std::uint32_t sign = std::signbit(value) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;

@@ -124,7 +124,7 @@ END:
 activemask.b32 %o1;)",
                                       .num_outputs = 2});
   for (int lane = 0; lane < 8; ++lane) EXPECT_EQ(result.outputs[0][lane], 0xf0u);
-  EXPECT_EQ(result.outputs[1][9] & 0xff000000u, 0u);  // what else runs with it is the scheduler's choice
+  EXPECT_EQ(result.outputs[1][9] & 0xff000000u, 0u);  // the scheduler chooses what else runs with it
   EXPECT_NE(result.outputs[1][9] & 0x200u, 0u);
 }
 

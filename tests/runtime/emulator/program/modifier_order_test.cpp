@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-/// What the decoder says of one instruction; "" if it takes it.
+/// The decoder's error for one instruction; "" if it accepts the instruction.
 std::string complaint(const std::string& instruction) {
   const std::string text =
       ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .b64 p) {\n"
@@ -109,14 +109,14 @@ TEST(ModifierOrder, KeepsWhichTypeIsWhich) {
   EXPECT_EQ(name_length(Words{"add", "f32"}), 1u);
 }
 
-// A hostile opcode: what cannot fit a row is seen at once.
+// A hostile opcode: one that cannot fit a row is refused at once.
 TEST(ModifierOrder, RefusesManyModifiersAtOnce) {
   std::string opcode = "ld";
   for (int i = 0; i < 20000; ++i) opcode += ".relaxed.gpu.global";
   EXPECT_THAT(complaint(opcode + ".b32 %r1, [%rd1];"), testing::HasSubstr("this form is not modelled"));
 }
 
-// What reads an opcode's parts later on, here the slots of what it defines, sees the usual order.
+// Later readers of an opcode's parts see the usual order; here the reader is the slots of the written registers.
 TEST(ModifierOrder, GivesTheResultsOfTheUsualOrder) {
   const auto result = test::run_ptx(R"(
       mov.u32 %r10, data; shl.b32 %r11, %r2, 4; add.u32 %r11, %r11, %r10;

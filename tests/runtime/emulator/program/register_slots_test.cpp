@@ -124,7 +124,7 @@ TEST(RegisterSlots, KeepAValueRoundALoop) {
   EXPECT_NE(a.map.slot[3], a.map.slot[1]) << "1 is read again in the next round";
 }
 
-// The text is laid out so that all that names 1 stands behind what uses 2: only the flow says that 1 is live there.
+// The text has every instruction that names 1 after those that use 2: only the control flow shows that 1 is live there.
 TEST(RegisterSlots, KeepWhatAGuardedWriteMayLeave) {
   const auto shared = [](const std::string& guard) {
     const Assigned a = assign(".reg .b32 %r<8>; .reg .pred %p<4>;",
@@ -216,7 +216,7 @@ class Wanderers {
     for (auto& lane : lanes_) lane.known.resize(entry.registers.size());
   }
 
-  /// What the first lane to read a wrong value says; "" if none does.
+  /// The message of the first lane that reads a wrong value; "" if none does.
   std::string run(int steps) {
     for (int i = 0; i < steps && wrong_.empty(); ++i) step(static_cast<int>(random_() % kLanes));
     return wrong_;

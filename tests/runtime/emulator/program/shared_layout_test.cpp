@@ -28,7 +28,7 @@ std::string entry(const std::string& declarations, const std::vector<std::string
   return text + "ret;\n}\n";
 }
 
-/// A layout and the module whose text its names are views of.
+/// A layout, and the module whose text its names view.
 struct Laid : SharedLayout {
   decltype(parse_ptx("")) module;
 };
@@ -110,8 +110,8 @@ TEST(SharedLayout, RefusesMoreThanFits) {
           testing::HasSubstr("the entry 'k' has 16777217 bytes of shared variables; 16777216 is the most")));
 }
 
-// The kernel sees it: another entry's variable moved this one's dynamic memory from 1024 to 1152, where swizzled copies
-// put their rows elsewhere than the kernel looks for them.
+// A kernel can see the error: another entry's variable moved this entry's dynamic memory from 1024 to 1152. There,
+// swizzled copies put their rows elsewhere than the kernel reads them.
 TEST(SharedLayout, LeavesDynamicMemoryAlignedBesideAnotherEntrysVariable) {
   Emulator emulator;
   const auto module = emulator.load(module_of(

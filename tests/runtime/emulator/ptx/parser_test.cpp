@@ -29,7 +29,7 @@ struct Parsed {
 const char* const kRegisters =
     ".reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<8>; .reg .f32 %f<8>; .reg .b16 %rs<4>;\n";
 
-/// Throws too what an entry is refused for.
+/// Also throws the reason for which an entry is refused.
 std::unique_ptr<Module> parse_whole(const std::string& text) {
   auto module = parse_ptx(text);
   for (const Entry& entry : module->entries)
@@ -165,7 +165,7 @@ TEST(PtxParser, LaysOutVariablesAndTheirValues) {
   EXPECT_EQ(entry.local_bytes, 22u);
 }
 
-// As ptxas: the largest of the alignments said, before the state space or behind it, and of the type's own.
+// As ptxas: the largest of the given alignments, before or after the state space, and the type's own.
 TEST(PtxParser, AlignsVariablesAsMuchAsAnythingAsks) {
   const auto module =
       parse_whole(module_of(R"(.align 16 .shared .align 32 .b8 a[3]; .align 64 .shared .align 32 .b8 b[3];
@@ -529,7 +529,7 @@ TEST(PtxParser, ShowsBytesOutsideAsciiEscapedAndClipped) {
   EXPECT_LT(what.size(), 200u);
 }
 
-// What one entry holds, and functions that nobody calls, are not in the way of the others.
+// The contents of one entry, and functions that no entry calls, do not affect the other entries.
 TEST(PtxParser, KeepsTheReasonOfARefusedEntryAndReadsOn) {
   const auto module = parse_ptx(module_of(R"(.visible .func (.reg .u32 %o) later(.param .b32 a);
 .func (.reg .u32 %o) later(.param .b32 a) { .shared .b32 x; { surprising.u32 %o, {1}; } }

@@ -64,7 +64,7 @@ const TraceSlice& find_slice(const Trace& trace, const std::string& text) {
   throw std::runtime_error("no slice " + text);
 }
 
-/// One warp loads into two slots, another multiplies out of them and lets go.
+/// One warp loads into two slots; another multiplies from them and releases them.
 Trace two_stage_ring(std::uint32_t slot_bytes, std::uint32_t multiply_cycles, int laps) {
   Builder builder(2);
   std::vector<GateId> full, empty, done;
@@ -85,14 +85,14 @@ Trace two_stage_ring(std::uint32_t slot_bytes, std::uint32_t multiply_cycles, in
 }
 
 TEST(TimelineReplay, CopiesHideBehindMultiplicationsThatTakeLonger) {
-  // A slot lands 200 cycles after it is asked for; a lap of the consumer takes longer, so that but for the first slot
-  // the tensor cores never wait for data.
+  // A slot lands 200 cycles after its load is issued. A lap of the consumer takes longer, so the tensor cores wait for
+  // data only at the first slot.
   const Trace trace = two_stage_ring(1000, 300, 5);
   const std::uint64_t first = 100 + 100 + kWakeCycles;
   const std::uint64_t lap = 300 + kMultiplyLatency + kWakeCycles + kArriveCycles;
   EXPECT_THAT(begins(trace, SliceKind::kMma),
               ElementsAre(first, first + lap, first + 2 * lap, first + 3 * lap, first + 4 * lap));
-  // The third slot is asked for as soon as the first is let go, while the second is multiplied.
+  // The third slot is loaded as soon as the first is released, while the second is multiplied.
   const std::uint64_t freed = first + lap + kWakeCycles;
   EXPECT_THAT(begins(trace, SliceKind::kCopy), ElementsAre(0, 0, freed, freed + lap, freed + 2 * lap));
   EXPECT_EQ(trace.units[0].tensor, 5 * 300u);
@@ -105,7 +105,7 @@ TEST(TimelineReplay, MultiplicationsKeepTheCopiesPaceWhereThoseTakeLonger) {
   ASSERT_EQ(times.size(), 5u);
   EXPECT_EQ(times[0], 1000 + 100 + kWakeCycles);
   EXPECT_EQ(times[1], 2000 + 100 + kWakeCycles);  // both slots were asked for at once
-  // From then on the path is never idle for longer than a release takes to come round: the slot is free long before.
+  // From then on the path is never idle for longer than a release takes: the slot is free long before.
   for (std::size_t i = 2; i < times.size(); ++i) EXPECT_EQ(times[i] - times[i - 1], 1000u) << i;
 }
 

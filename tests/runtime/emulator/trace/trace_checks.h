@@ -82,7 +82,7 @@ inline std::string problems_of_json(const std::string& text) {
   return problems;
 }
 
-/// XML whose elements are closed, without anything from outside and without numbers that are none.
+/// Checks that XML elements are closed, that nothing external is used, and that all numbers are valid.
 inline std::string problems_of_svg(const std::string& text) {
   std::string problems;
   std::vector<std::string> open;

@@ -47,7 +47,7 @@ TEST(EmulatorCopyAsync, FillsWithZerosWhatItIsNotToldToRead) {
   const std::string wait = "\ncp.async.wait_all;\n" + kLoad;
   for (const Completion policy : kPolicies)
     for (const bool hazards : {false, true}) {
-      // By size: lane l reads l % 17 bytes; all or nothing takes the fast way.
+      // Sizes: lane l reads l % 17 bytes; lanes that read all or nothing take the fast path.
       for (const bool partial : {false, true}) {
         const PtxResult result = run_clean(
             run_of(fill + (partial ? "rem.u32 %r2, %lane, 17;" : "and.b32 %r2, %lane, 1; shl.b32 %r2, %r2, 4;") +

@@ -38,7 +38,7 @@ std::uint32_t code_of(std::string_view type, int value) {
   return emulator::encode_number(format, value, emulator::Rounding::kNearestEven);
 }
 
-/// Small integers that differ, 0 and negatives among them where the type has them; e5m2 has two bits of mantissa.
+/// Small integers that differ, including 0 and negative ones if the type has them; e5m2 has two bits of mantissa.
 int a_at(const MmaForm& form, int row, int k) {
   const int value = (row * 7 + k * 3) % 9 - 4;
   return form.a[0] == 'u' ? value + 200 : value;
@@ -136,7 +136,7 @@ std::vector<MmaForm> all_forms() {
 }
 INSTANTIATE_TEST_SUITE_P(AllForms, EmulatorMma, testing::ValuesIn(all_forms()));
 
-/// One register each of A and B, all lanes alike; C in four.
+/// One register each of A and B, equal in all lanes; C in four.
 Words run_k8(const std::string& types, std::uint32_t a, std::uint32_t b, std::uint32_t c, int num_c,
              const std::string& shape = "m16n8k8", int num_a = 2, int num_b = 1) {
   std::string text = "mma.sync.aligned." + shape + ".row.col." + types + " " + registers(0, num_c, "o") + ", {";

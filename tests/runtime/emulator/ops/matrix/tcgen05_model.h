@@ -103,8 +103,9 @@ inline std::uint32_t draw(MmaElement element, bool whole, std::mt19937& random) 
   }
 }
 
-/// Where unit `unit` of K (K-major) or of M or N (MN-major) of line `line` (a row, or a k) begins, from the operand's
-/// first byte, as if there were no swizzle. `lines` is how many there are.
+/// Where unit `unit` of line `line` begins, in bytes from the operand's first byte, as if there were no swizzle. A line
+/// is a row and its units run along K (K-major), or a line is a k and its units run along M or N (MN-major). There are
+/// `lines` lines.
 struct Placement {
   SharedDescriptor descriptor;
   std::function<std::uint32_t(std::uint32_t line, std::uint32_t unit)> place;
@@ -120,7 +121,8 @@ inline Placement placement(MmaSwizzle swizzle, bool mn_major, std::uint32_t line
   const std::uint32_t high = mn_major && swizzle == MmaSwizzle::k128BAtom32B ? 4 : 8;  // lines of an atom
   const std::uint32_t atom = high * span * 16;
   const std::uint32_t line_groups = (lines + high - 1) / high, unit_groups = (units + span - 1) / span;
-  // Atoms side by side first, then down; with gaps of 16 bytes where nothing is swizzled, so that a wrong stride shows.
+  // Atoms side by side first, then down. Without a swizzle there are gaps of 16 bytes, so that a wrong stride is
+  // noticed.
   const std::uint32_t gap = swizzle == MmaSwizzle::kNone ? 16 : 0;
   const std::uint32_t across = atom + gap, down = unit_groups * across + gap;
   p.bytes = line_groups * down;
@@ -167,7 +169,7 @@ inline LaneRow lane_row(const MmaCase& c, std::uint32_t lane) {
   return {used, lane / 32 * 16 + lane % 16, 0, c.n};
 }
 
-/// What is multiplied.
+/// The numbers to multiply.
 struct MmaNumbers {
   std::vector<std::uint32_t> a, b;             // codes [m][k], [n][k]
   std::vector<std::uint32_t> d;                // cells [m][n]
@@ -181,7 +183,7 @@ struct MmaRun : MmaNumbers {
   MmaRun(const MmaCase& c, MmaNumbers numbers);
   /// Multiplies on the emulator.
   void perform();
-  /// What must come out, by row of D and column; and how far off it may be.
+  /// The expected value by row of D and column, and the bound of its error.
   double expected(std::uint32_t row, std::uint32_t n, double* bound = nullptr) const;
   /// All of D, as cells, row after row.
   std::vector<std::uint32_t> cells() const;
@@ -199,7 +201,7 @@ struct MmaRun : MmaNumbers {
   static constexpr std::uint32_t kD = 64, kA = 384, kScaleA = 448, kScaleB = 480;  // columns
 };
 
-/// Every element of D against the model: what is wrong, or "".
+/// Compares every element of D with the model. Returns what is wrong, or "".
 std::string mismatch(const MmaRun& run);
 
 }  // namespace kernelwright::emulator::test

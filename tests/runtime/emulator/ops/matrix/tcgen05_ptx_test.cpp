@@ -22,7 +22,7 @@ using testing::IsEmpty;
 constexpr std::uint32_t kSharedBytes = 95 * 1024;  // of the model's 96 KB, the first is the system's
 constexpr std::uint32_t kCells = 128 * 512;
 
-/// What a kernel does besides multiplying.
+/// The steps of a kernel besides multiplying.
 struct Steps {
   std::string multiply;  // by one thread; %rd2 and %rd3 are A's and B's descriptors, %r5 to %r9 below
   std::string commit = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bar];\n";
@@ -159,7 +159,7 @@ Ran run(MmaRun& made, const Steps& steps, Options options = {.hazards = true, .t
   return ran;
 }
 
-/// The cells as the model's machine has them after the product.
+/// The cells that the model computes for after the product.
 std::vector<std::uint32_t> expected(MmaRun& made) {
   std::vector<std::uint32_t> cells;
   made.perform();

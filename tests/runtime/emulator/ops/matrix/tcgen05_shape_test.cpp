@@ -143,7 +143,7 @@ TEST(InstructionDescriptor, HasEveryKindsElementsAndLimits) {
 }
 
 TEST(InstructionDescriptor, KeepsItsFieldsApart) {
-  // All fields at their largest: each bit is one field's, and none is of a reserved place.
+  // All fields at their largest value: each bit belongs to one field, and no bit is in a reserved place.
   InstructionDescriptor plain;
   plain.kind = MmaKind::kF8f6f4;
   plain.a = plain.b = MmaElement::kE2m1;

@@ -88,8 +88,8 @@ const std::string kRegisters = "{ .reg .b32 %v<256>;\n";
 
 // ---------------------------------------------------------------------------------------------- layouts
 
-/// Where bit i of the lane's number, and bit i of the register's, move a value to: rows, columns. A register's higher
-/// bits double the last entry's columns.
+/// The rows and columns by which bit i of the lane's number, and bit i of the register's, move a value. Higher bits of
+/// the register double the columns of the last entry.
 struct Fragment {
   const char* shape;
   std::uint32_t registers_each;  // for .x1
@@ -195,7 +195,7 @@ TEST(Tcgen05Load, ReducesWhatAThreadLoads) {
     const char *form, *name;
     std::uint32_t expected;
   };
-  // Of -2, 1, NaN and -0 as floats.
+  // Reductions of -2, 1, NaN and -0 as floats.
   const Reduction kReductions[] = {{"min.f32", "min", 0xc0000000},      {"max.f32", "max", 0x3f800000},
                                    {"max.abs.f32", "abs", 0x40000000},  {"min.NaN.f32", "nan", 0x7fffffff},
                                    {"min.abs.f32", "zero", 0x00000000}, {"max.u32", "u32", 0xc0000000},
@@ -243,9 +243,9 @@ const CopyShape kCopies[] = {
      }},
 };
 
-/// Byte b of row r of a source whose byte i is i * 7 + 3, laid out as the descriptor says: without a swizzle 16 bytes
-/// of 8 rows one after another, `leading` on to the next 16 bytes of a row; with 128B a row has 128 bytes and the
-/// 16-byte units of row r are exchanged by r % 8.
+/// Byte b of row r of a source whose byte i is i * 7 + 3, laid out as the descriptor says. Without a swizzle, 16 bytes
+/// of 8 rows follow one another, and `leading` leads to the next 16 bytes of a row. With 128B, a row has 128 bytes, and
+/// the 16-byte units of row r are exchanged by r % 8.
 std::uint8_t source_byte(std::uint32_t row, std::uint32_t byte, bool swizzled) {
   const std::uint32_t place = swizzled ? row * 128 + ((byte / 16) ^ (row % 8)) * 16 + byte % 16
                                        : row / 8 * 256 + byte / 16 * 128 + row % 8 * 16 + byte % 16;

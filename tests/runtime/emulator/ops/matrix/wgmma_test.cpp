@@ -75,7 +75,7 @@ TEST(WgmmaOperand, RefusesABaseOffset) { EXPECT_THROW(decode_matrix_descriptor(s
 
 const LaunchShape kWarpgroup = {.block = {128}, .dynamic_shared_bytes = 8192};
 
-/// A and B are all ones (f16); `issue` is what each warp does between the fence and the end. %rd10 is the descriptor.
+/// A and B are all ones (f16). `issue` is the code of each warp between the fence and the end. %rd10 is the descriptor.
 std::string ones(const std::string& issue) {
   return R"(
     mov.u32 %r10, data; shl.b32 %r11, %r0, 4; add.u32 %r11, %r11, %r10; mov.u32 %r12, 0x3c003c00;
