@@ -64,7 +64,7 @@ export KERNELWRIGHT_CACHE_DIR=$build_dir/test-cache
 rm -rf "$KERNELWRIGHT_CACHE_DIR"
 mkdir -m 700 "$KERNELWRIGHT_CACHE_DIR"
 # detect_stack_use_after_return is off: in GCC 13 builds, the emulator's vectors of 64 bytes fault in the frames that
-# this check puts on the heap (bench/results/tests/2026-11-22-solid-ground.md).
+# this check puts on the heap (bench/results/tests/2026-11-22-h200-solid-ground.md).
 export ASAN_OPTIONS=${ASAN_OPTIONS:-protect_shadow_gap=0:detect_stack_use_after_return=0} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
 total=0 passed=0 failed=0 skipped=0 status=0

@@ -2,7 +2,7 @@
 // random delay. They must end with their own exit status, soon, and with nothing on standard error.
 //
 // KERNELWRIGHT_EXITS sets the number of exits (default 24), KERNELWRIGHT_EXIT_SEED the random seed.
-// bench/results/tests/2026-11-22-solid-ground.md has one run of the whole list.
+// bench/results/tests/2026-11-22-h200-solid-ground.md has one run of the whole list.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
