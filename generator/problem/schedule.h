@@ -67,7 +67,7 @@ void visit_fields(AttentionSchedule& schedule, Visitor&& field) {
   field("scheduler", schedule.scheduler, any{}, "order in which tiles are handed out");
   field("pack_gqa", schedule.pack_gqa, any{}, "the query heads of one KV head share a tile");
   field("splits", schedule.splits, range{1, 256}, "parts that the keys of a sequence are cut into");
-  field("merge", schedule.merge, any{}, "who merges the parts");
+  field("merge", schedule.merge, any{}, "what merges the parts");
   field("rescale", schedule.rescale, any{}, "when the output is rescaled to a new row maximum");
   field("exp2_emulated", schedule.exp2_emulated, real_range{0, 1}, "fraction of exponentials done by polynomial");
 }
