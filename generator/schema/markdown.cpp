@@ -245,7 +245,7 @@ std::string config_markdown() {
   add_table<GemmShape>("GEMM: a shape", {}, page);
   page +=
       "\n## What each family takes of a schedule\n\nA value stands in a column if the family plans some problem with "
-      "it: dtypes, head sizes and\ndecode decide which. Of long ranges the usual values were tried. "
+      "it: dtypes, head sizes and\ndecode decide which. Long ranges were tried at the usual values. "
       "`tests/end_to_end/pairwise_lists.h`\nlaunches them in pairs.\n";
   add_variation<AttentionSchedule>("Attention", "attention", page);
   add_variation<GemmSchedule>("GEMM", "gemm", page);
