@@ -37,13 +37,19 @@ const char* const kSeeds = "docs/seeds.md";
 /// Phrases that hide the actor or turn the sentence around, in lower case.
 const Strings& banned_idioms() {
   static const Strings phrases = {
-      "whoever",     "whosoever",   "for who",       "of who",          "to who",       "those who",  "who runs",
-      "who waits",   "who reads",   "who takes",     "who gathers",     "who comes",    "who merges", "who loads",
-      "who wrote",   "who arrives", "who names",     "who gets",        "who computes", "who named",  "who multiplies",
-      "lets go of",  "let go of",   "letting go of", "no hand in",      "no hand for",  "as few as",  "would do",
-      "will do",     "be it",       "so has",        "nobody else has", "in vain",      "shall",      "as ever",
-      "for want of", "for it is",   "at hand",       "is to be",        "that what"};
+      "whoever",    "whosoever",   "lets go of",     "let go of", "letting go of", "no hand in",      "no hand for",
+      "as few as",  "would do",    "will do",        "be it",     "so has",        "nobody else has", "in vain",
+      "shall",      "as ever",     "for want of",    "for it is", "at hand",       "is to be",        "that what",
+      "what is to", "has its way", "one for all it", "wherefore", "thereof",       "whereof",         "of its like"};
   return phrases;
+}
+
+/// The words after which "who" has a person to refer to. Elsewhere a warp, a thread or a caller wants its name.
+const std::set<std::string>& persons() {
+  static const std::set<std::string> words = {"people",   "person",    "user",      "users",  "reader",
+                                              "readers",  "author",    "authors",   "caller", "callers",
+                                              "engineer", "engineers", "maintainer"};
+  return words;
 }
 
 struct Sentence {
@@ -229,6 +235,12 @@ Strings idioms_in(const Block& block) {
   for (const std::string& phrase : banned_idioms())
     for (size_t at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1))
       if (!(at > 0 && letter(at - 1)) && !letter(at + phrase.size())) found.push_back(phrase);
+  std::istringstream words(text);
+  for (std::string word, before; words >> word; before = word) {
+    while (!word.empty() && !std::isalpha(static_cast<unsigned char>(word.back()))) word.pop_back();
+    while (!word.empty() && !std::isalpha(static_cast<unsigned char>(word.front()))) word.erase(0, 1);
+    if (word == "who" && !persons().contains(before)) found.push_back("who, not a person");
+  }
   return found;
 }
 
@@ -488,8 +500,8 @@ struct Ceiling {
   size_t long_sentences, idioms;
 };
 constexpr Ceiling kCeilings[] = {
-    {"generator", 32, 31},  {"runtime", 90, 60}, {"verify", 18, 2},       {"cli", 4, 11},
-    {"templates", 115, 88}, {"bench", 2, 3},     {"tests/support", 3, 0},
+    {"generator", 32, 38},  {"runtime", 90, 69}, {"verify", 18, 2},       {"cli", 4, 11},
+    {"templates", 115, 97}, {"bench", 2, 2},     {"tests/support", 3, 0},
 };
 class ProseOfComments : public testing::TestWithParam<Ceiling> {};
 
@@ -560,7 +572,9 @@ TEST(ProseRule, FindsAMeanThatIsTooHigh) {
 TEST(ProseRule, FindsIdiomsAsWholeWords) {
   EXPECT_THAT(wrong_in("p.md", "Whoever has it\nlets go of it."),
               ElementsAre(HasSubstr("\"whoever\""), HasSubstr("\"lets go of\"")));
-  EXPECT_THAT(wrong_in("p.md", "A marshalled value."), IsEmpty());
+  EXPECT_THAT(wrong_in("p.md", "A marshalled value. People who read."), IsEmpty());
+  EXPECT_THAT(wrong_in("p.md", "It is for who waits. And \"who\" reads?"),
+              ElementsAre(HasSubstr("who, not a person"), HasSubstr("who, not a person")));
 }
 
 TEST(ProseRule, FindsWideLinesAndCells) {
