@@ -442,7 +442,8 @@ Strings files_below(const std::string& folder) {
 /// The pages that are held to every rule: all but the reports that scripts/mutate.sh writes.
 Pages documents() {
   Pages pages;
-  for (const char* page : {"README.md", "CONTRIBUTING.md"}) pages[page] = text_of(test::source_dir() / page);
+  for (const char* page : {"README.md", "CONTRIBUTING.md", "configs/tuned/README.md"})
+    pages[page] = text_of(test::source_dir() / page);
   for (const char* folder : {"docs", "bench/results"})
     for (const std::string& path : files_below(folder))
       if (path.ends_with(".md") && path.find("-mutation") == std::string::npos)
