@@ -11,9 +11,6 @@
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 namespace kernelwright {
-namespace test {
-static void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
-}  // namespace test
 namespace {
 
 using emulator::Completion;

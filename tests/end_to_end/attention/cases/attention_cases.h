@@ -2,11 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "end_to_end/attention/cases/attention_problems.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/verify/attention/case.h"
 
@@ -20,6 +23,7 @@ struct CudaCase {
   InputOptions options = {};
   std::function<void(AttentionCase&)> change = {};  // values and run-time parameters, after the inputs are made
 };
+inline void PrintTo(const CudaCase& test, std::ostream* out) { *out << test.name; }
 
 /// Masks that and/or make of others, by a name for each.
 std::vector<std::pair<std::string, Mask>> joined_masks();
@@ -44,7 +48,14 @@ std::vector<CudaCase> portable_cases();
 CudaCase of_family(CudaCase test, Family family);
 
 /// Whether its problem and schedule have a kernel for `arch`.
-bool is_taken(const CudaCase& test, Arch arch);
+inline bool is_taken(const CudaCase& test, Arch arch) {
+  try {
+    plan_attention(test.problem, test.schedule, arch);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
 
 /// Those of all_cuda_cases() that attention_sm90 takes, on it.
 std::vector<CudaCase> shared_cases_on_hopper();

@@ -479,15 +479,6 @@ CudaCase of_family(CudaCase test, Family family) {
   return test;
 }
 
-bool is_taken(const CudaCase& test, Arch arch) {
-  try {
-    plan_attention(test.problem, test.schedule, arch);
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
 std::vector<CudaCase> shared_cases_on(Family family, Arch arch) {
   std::vector<CudaCase> cases;
   for (const CudaCase& test : all_cuda_cases()) {

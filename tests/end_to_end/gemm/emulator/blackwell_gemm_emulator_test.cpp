@@ -2,6 +2,7 @@
 // bit on exact data. It must cause no report and write nothing beside d. Machines that differ in everything on which a
 // kernel must not depend must give the same bits. This is its only run: there is no such GPU here. Needs NVRTC.
 #include <gtest/gtest.h>
+#include <ostream>
 
 #include <algorithm>
 
@@ -18,6 +19,7 @@ struct Case {
   int m;
   GemmSchedule schedule;
 };
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
 template <class Thing, class Change>
 Thing with(Thing thing, Change change) {

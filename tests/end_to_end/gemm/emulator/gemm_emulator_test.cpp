@@ -2,6 +2,7 @@
 // bit on exact data. It must cause no report and write nothing beside d. Two machines that differ in everything on
 // which a kernel must not depend must give the same bits. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
+#include <ostream>
 
 #include "support/emulated_gemm.h"
 
@@ -16,6 +17,7 @@ struct Case {
   int m;
   GemmSchedule schedule;
 };
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
 GemmProblem laid_out(GemmProblem problem, OperandLayout layout) {
   problem.layout = layout;

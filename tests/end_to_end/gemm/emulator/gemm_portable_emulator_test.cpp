@@ -2,6 +2,7 @@
 // reference on random data, and to the bit on exact data. It must cause no report and write nothing beside d. Two
 // machines that differ in everything on which a kernel must not depend must give the same bits. Needs NVRTC and no GPU.
 #include <gtest/gtest.h>
+#include <ostream>
 
 #include <limits>
 
@@ -22,6 +23,7 @@ struct Case {
   int m;
   GemmSchedule schedule;
 };
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
 constexpr Arch kA = Arch::kSm80, kL = Arch::kSm89, kH = Arch::kSm90a, kB = Arch::kSm120a;
 

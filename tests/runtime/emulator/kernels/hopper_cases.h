@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct HopperCase {
   std::function<HopperOutcome(Device& device, const KernelImage& image, std::uint64_t seed)> run;
   bool of_templates = false;  // the file is one of templates/kernels/gemm/sm90, not of this folder
 };
+inline void PrintTo(const HopperCase& test, std::ostream* out) { *out << test.name; }
 
 /// All cases: small enough for an emulator, large enough that rings wrap and edges are ragged.
 std::vector<HopperCase> hopper_cases();
