@@ -46,7 +46,8 @@ std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule
 }
 
 std::string why_own(Family family) {
-  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest", attention_row(family).mma);
+  return fmt::format("TMA and {}: products decide, and their tensor cores take them fastest",
+                     attention_row(family).mma);
 }
 
 /// Best first. What validate() found fit for one family may still not be fit for the other.

@@ -24,8 +24,8 @@ struct Recorded {
   AttentionConfig config;
 };
 
-/// Reads tests/generator/attention/predicted_h100.tsv. bench/timeline_table.py describes the lines, and how the sets are
-/// chosen.
+/// Reads tests/generator/attention/predicted_h100.tsv. bench/timeline_table.py describes the lines, and how the sets
+/// are chosen.
 std::vector<Recorded> recorded() {
   std::ifstream in(test::source_dir() / "tests/generator/attention/predicted_h100.tsv");
   std::vector<Recorded> rows;
