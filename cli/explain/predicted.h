@@ -8,6 +8,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/document.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright::cli {
 

@@ -14,12 +14,12 @@ using Violations = std::vector<Violation>;
 
 bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 
-std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
+std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
 void check_dtypes(const AttentionDTypes& dtype, Violations& violations) {
   const auto refuse = [&](const char* path, DType found, const std::string& wanted) {
     violations.push_back(
-        {std::string("/problem/dtype/") + path, quoted(to_string(found)) + " does not fit; " + wanted});
+        {std::string("/problem/dtype/") + path, in_quotes(to_string(found)) + " does not fit; " + wanted});
   };
   const bool is_q = is_one_of(dtype.q, {DType::kF16, DType::kBf16, DType::kE4m3});
   if (!is_q) refuse("q", dtype.q, "queries are f16, bf16 or e4m3");
@@ -35,7 +35,7 @@ void check_dtypes(const AttentionDTypes& dtype, Violations& violations) {
 
 void check_layouts(const AttentionProblem& problem, Violations& violations) {
   const KvLayout& kv = problem.kv_layout;
-  const std::string kind = quoted(to_string(kv.kind));
+  const std::string kind = in_quotes(to_string(kv.kind));
   if (kv.kind == KvLayoutKind::kPaged && kv.page_size == 0)
     violations.push_back({"/problem/kv_layout/page_size", "is missing for kind \"paged\"; it takes 1 to 65536"});
   if (kv.kind != KvLayoutKind::kPaged && kv.page_size != 0)
@@ -86,16 +86,16 @@ void check_source(const PolicySource& source, bool is_source, const std::string&
     refuse("type", "is missing for kind \"source\"; it takes the name of the header's type that is the policy");
   else if (!is_type_name(source.type))
     refuse("type",
-           quoted(source.type) + " is no name of a type; a name with its namespaces, as \"mine::MyMask\", would do");
+           in_quotes(source.type) + " is no name of a type; a name with its namespaces, as \"mine::MyMask\", would do");
   if (source.text.empty() && source.file.empty())
     refuse("file",
            "is missing for kind \"source\"; it takes a header, relative to the config, or \"text\" the header itself");
   else if (source.text.empty())
-    refuse("file", quoted(source.file) +
+    refuse("file", in_quotes(source.file) +
                        " has not been read, or is empty; a config that is no file has no folder to find it in: give "
                        "the header's \"text\"");
   else if (auto why = detail::header_verdict(source.text))
-    refuse(source.file.empty() ? "text" : "file", (source.file.empty() ? "" : quoted(source.file) + " ") + *why);
+    refuse(source.file.empty() ? "text" : "file", (source.file.empty() ? "" : in_quotes(source.file) + " ") + *why);
   const PolicyReference& reference = source.reference;
   if (reference.library.empty() != reference.symbol.empty())
     refuse("reference", "has a library or a symbol without the other; it takes both, or an array");
@@ -105,7 +105,7 @@ void check_source(const PolicySource& source, bool is_source, const std::string&
 
 void check_mask(const Mask& mask, const std::string& path, Violations& violations, int depth = 0) {
   if (depth > kMaxMaskDepth) return;  // the field walk has reported it
-  const std::string kind = quoted(to_string(mask.kind));
+  const std::string kind = in_quotes(to_string(mask.kind));
   if (mask.kind != MaskKind::kSlidingWindow && mask.window != Window{})
     violations.push_back(
         {path + "/window", "has no meaning for kind " + kind + "; leave it out, or make the kind \"sliding_window\""});
@@ -131,7 +131,7 @@ void check_mask(const Mask& mask, const std::string& path, Violations& violation
 }
 
 void check_score_mod(const ScoreMod& mod, Violations& violations) {
-  const std::string kind = quoted(to_string(mod.kind));
+  const std::string kind = in_quotes(to_string(mod.kind));
   if (mod.kind == ScoreModKind::kSoftcap && mod.cap == 0)
     violations.push_back({"/problem/score_mod/cap", "is missing for kind \"softcap\"; it takes a number above 0"});
   if (mod.kind != ScoreModKind::kSoftcap && mod.cap != 0)
@@ -146,7 +146,7 @@ void check_score_mod(const ScoreMod& mod, Violations& violations) {
                             "has no meaning for kind " + kind + "; leave it out, or make the kind \"tensor\""});
   if (tensor && !is_one_of(mod.dtype, {DType::kF16, DType::kBf16, DType::kF32}))
     violations.push_back(
-        {"/problem/score_mod/dtype", quoted(to_string(mod.dtype)) + " does not fit; it takes f16, bf16 or f32"});
+        {"/problem/score_mod/dtype", in_quotes(to_string(mod.dtype)) + " does not fit; it takes f16, bf16 or f32"});
 }
 
 void check_rope(const AttentionProblem& problem, Violations& violations) {
@@ -161,7 +161,7 @@ void check_rope(const AttentionProblem& problem, Violations& violations) {
                                                      std::to_string(problem.head_dim.qk)});
   if (!is_one_of(rope.dtype, {DType::kF16, DType::kBf16}))
     violations.push_back(
-        {"/problem/rope/dtype", quoted(to_string(rope.dtype)) + " does not fit; it takes f16 or bf16"});
+        {"/problem/rope/dtype", in_quotes(to_string(rope.dtype)) + " does not fit; it takes f16 or bf16"});
 }
 
 void check_shape(const AttentionProblem& problem, const AttentionShape& shape, const std::string& path,
@@ -219,7 +219,7 @@ std::vector<Violation> contradictions(const AttentionConfig& config) {
   check_score_mod(problem.score_mod, violations);
   check_rope(problem, violations);
   if (problem.scales != ScaleKind::kNone && !is_fp8(problem.dtype.kv))
-    violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " has no meaning for " +
+    violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) + " has no meaning for " +
                                                  std::string(to_string(problem.dtype.kv)) +
                                                  " keys and values; leave it out, or make dtype.kv e4m3 or e5m2"});
   for (std::size_t i = 0; i < config.shapes.size(); ++i)

@@ -13,7 +13,7 @@ constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vec
 constexpr int kScaledElements = 32;     // of k that a block-scaled row is a multiple of
 
 bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
-std::string quoted(std::string_view word) { return "\"" + std::string(word) + "\""; }
+std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
 void check_dtypes(const GemmProblem& problem, Violations& violations) {
   const auto [a, b, d, c] = problem.dtype;
@@ -21,28 +21,29 @@ void check_dtypes(const GemmProblem& problem, Violations& violations) {
     violations.push_back(
         {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
   else if (a != b && !(is_fp8(a) && is_fp8(b)))
-    violations.push_back({"/problem/dtype/b", quoted(to_string(b)) + " does not go with a's " + quoted(to_string(a)) +
-                                                  "; it takes " +
+    violations.push_back({"/problem/dtype/b", in_quotes(to_string(b)) + " does not go with a's " +
+                                                  in_quotes(to_string(a)) + "; it takes " +
                                                   (is_fp8(a) ? "e4m3 or e5m2" : std::string(to_string(a)))});
   if (!is_one_of(c, {DType::kF16, DType::kBf16, DType::kF32}))
-    violations.push_back({"/problem/dtype/c", quoted(to_string(c)) + " does not fit; bias and c are f16, bf16 or f32"});
+    violations.push_back(
+        {"/problem/dtype/c", in_quotes(to_string(c)) + " does not fit; bias and c are f16, bf16 or f32"});
   if (!is_one_of(d, {DType::kF16, DType::kBf16, DType::kF32, DType::kE4m3, DType::kE5m2}))
     violations.push_back(
-        {"/problem/dtype/d", quoted(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
+        {"/problem/dtype/d", in_quotes(to_string(d)) + " does not fit; the result is f16, bf16, f32, e4m3 or e5m2"});
 }
 
 void check_scales(const GemmProblem& problem, Violations& violations) {
   const DType a = problem.dtype.a;
   if (is_block_scaled(a)) {
     if (problem.scales != ScaleKind::kPerBlock)
-      violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " does not fit " +
+      violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) + " does not fit " +
                                                    std::string(to_string(a)) + " operands; they take per_block"});
   } else if (problem.scales == ScaleKind::kPerHead) {
     violations.push_back({"/problem/scales",
                           "\"per_head\" has no meaning for a GEMM; it takes none, per_tensor, per_block "
                           "or per_token"});
   } else if (problem.scales != ScaleKind::kNone && !is_fp8(a)) {
-    violations.push_back({"/problem/scales", quoted(to_string(problem.scales)) + " has no meaning for " +
+    violations.push_back({"/problem/scales", in_quotes(to_string(problem.scales)) + " has no meaning for " +
                                                  std::string(to_string(a)) +
                                                  " operands; leave it out, or make them e4m3 or e5m2"});
   }
@@ -53,7 +54,7 @@ void check_layout(const GemmProblem& problem, Violations& violations) {
   const DType a = problem.dtype.a;
   if (!is_block_scaled(a) && a != DType::kTf32) return;
   if (problem.layout != OperandLayout::kNt)
-    violations.push_back({"/problem/layout", quoted(to_string(problem.layout)) + " does not fit " +
+    violations.push_back({"/problem/layout", in_quotes(to_string(problem.layout)) + " does not fit " +
                                                  std::string(to_string(a)) +
                                                  " operands, whose k is innermost; they take nt"});
 }

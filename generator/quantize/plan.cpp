@@ -15,9 +15,9 @@ QuantizePlan plan_quantize(const QuantizeProblem& problem, Arch arch) {
   std::vector<Violation> violations;
   const auto quoted = [](DType dtype) { return "\"" + std::string(to_string(dtype)) + "\""; };
   if (const DType from = problem.from; from != DType::kF16 && from != DType::kBf16 && from != DType::kF32)
-    violations.push_back({"/problem/from", quoted(from) + " does not fit; it takes f16, bf16 or f32"});
+    violations.push_back({"/problem/from", in_quotes(from) + " does not fit; it takes f16, bf16 or f32"});
   if (!is_block_scaled(problem.to))
-    violations.push_back({"/problem/to", quoted(problem.to) + " has no scales; it takes mxfp8, mxfp4 or nvfp4"});
+    violations.push_back({"/problem/to", in_quotes(problem.to) + " has no scales; it takes mxfp8, mxfp4 or nvfp4"});
   if (!violations.empty()) throw ConfigError(std::move(violations));
   return {{arch, problem.from, problem.to}};
 }

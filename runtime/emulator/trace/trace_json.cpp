@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kBetweenLaunches = 1000;  // cycles
 constexpr std::uint32_t kProcessesPerLaunch = 100;
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')
@@ -99,15 +99,15 @@ class Writer {
       const std::string where = fmt::format("\"pid\": {}, \"tid\": 0", first_process_ + cta);
       metadata("process_name", where,
                "\"name\": " +
-                   quoted(fmt::format("{} on {}, CTA {} of the cluster at ({}, {}, {})", trace.kernel, trace.target,
-                                      cta, trace.first_cta[0], trace.first_cta[1], trace.first_cta[2])));
+                   in_quotes(fmt::format("{} on {}, CTA {} of the cluster at ({}, {}, {})", trace.kernel, trace.target,
+                                         cta, trace.first_cta[0], trace.first_cta[1], trace.first_cta[2])));
       metadata("process_sort_index", where, fmt::format("\"sort_index\": {}", first_process_ + cta));
     }
     std::vector<bool> used(trace.tracks.size());
     for (const TraceSlice& slice : trace.slices) used[slice.track] = true;
     for (std::uint32_t i = 0; i < trace.tracks.size(); ++i) {
       if (!used[i]) continue;
-      metadata("thread_name", place(trace, i), "\"name\": " + quoted(trace.tracks[i].name));
+      metadata("thread_name", place(trace, i), "\"name\": " + in_quotes(trace.tracks[i].name));
       metadata("thread_sort_index", place(trace, i), fmt::format("\"sort_index\": {}", i + 1));
     }
   }
@@ -115,7 +115,7 @@ class Writer {
   void slice(const Trace& trace, std::uint32_t index) {
     const TraceSlice& slice = trace.slices[index];
     begin_event();
-    out_ << fmt::format(R"({{"name": {}, "cat": "{}", "ph": "X", "ts": {}, "dur": {}, {})", quoted(slice.text()),
+    out_ << fmt::format(R"({{"name": {}, "cat": "{}", "ph": "X", "ts": {}, "dur": {}, {})", in_quotes(slice.text()),
                         category(slice.kind), stamp(start_ + slice.begin), stamp(slice.end - slice.begin),
                         place(trace, slice.track));
     if (slice.amount != 0) out_ << fmt::format(R"(, "args": {{"{}": {}}})", amount_name(slice.kind), slice.amount);
@@ -127,7 +127,7 @@ class Writer {
     const bool start = event.phase == 's';
     const TraceSlice &at = trace.slices[start ? flow.from : flow.to], &wait = trace.slices[flow.to];
     begin_event();
-    out_ << fmt::format(R"({{"name": {}, "cat": "phase", "ph": "{}", "id": {}, "ts": {}, {}{}}})", quoted(wait.name),
+    out_ << fmt::format(R"({{"name": {}, "cat": "phase", "ph": "{}", "id": {}, "ts": {}, {}{}}})", in_quotes(wait.name),
                         start ? "s" : "f", first_flow_ + event.index, stamp(start_ + event.time),
                         place(trace, at.track), start ? "" : R"(, "bp": "e")");
   }

@@ -55,7 +55,7 @@ std::string table_of(const std::vector<MutantResult>& results, const char* title
   return text;
 }
 
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"') out += '"';
@@ -123,9 +123,9 @@ std::string markdown_of(const std::vector<MutantResult>& results, const std::vec
 std::string csv_of(const std::vector<MutantResult>& results) {
   std::string text = "kernel,ptx_line,source,source_line,instruction,change,outcome,found_by,completion\n";
   for (const MutantResult& result : results)
-    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", result.kernel, result.site.line, quoted(result.source),
-                        quoted(result.key.source), quoted(result.site.text()), quoted(result.change),
-                        name_of(result.fate), quoted(result.found_by), result.completion);
+    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", result.kernel, result.site.line, in_quotes(result.source),
+                        in_quotes(result.key.source), in_quotes(result.site.text()), in_quotes(result.change),
+                        name_of(result.fate), in_quotes(result.found_by), result.completion);
   return text;
 }
 
