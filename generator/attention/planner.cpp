@@ -8,6 +8,8 @@
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/range_mask.h"
 
 namespace kernelwright {
@@ -31,15 +33,15 @@ std::string will_not_do(Family family, const Violation& violation) {
   return fmt::format("{} will not do: {}", to_string(family), violation.text());
 }
 
-/// Why the architecture's own family does not come first; "" if it does.
-std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
+/// Why the architecture's own family, which lacks `of_own`, does not come first; "" if it does.
+std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
+                        const Violations& of_own) {
   const std::optional<Family> own = own_family(arch);
   if (!own) return fmt::format("{} has no family of its own yet", to_string(arch));
   if (schedule.token_gen.value_or(false)) return "the schedule asks for the decode form";
   if (schedule.token_gen.is_auto() && is_decode(problem))
     return "few rows: bandwidth decides, and the decode form splits the keys";
-  const Violations violations = lacks(*own, problem, schedule);
-  if (!violations.empty()) return will_not_do(*own, violations[0]);
+  if (!of_own.empty()) return will_not_do(*own, of_own[0]);
   if (!kPrefersGathering && contract::hopper_gathers_kv(problem.kv_layout.page_size))
     return fmt::format("no box of TMA lies within pages of {} keys", problem.kv_layout.page_size);
   return "";
@@ -50,19 +52,24 @@ std::string why_own(Family family) {
                      attention_row(family).mma);
 }
 
-/// Best first. What validate() found fit for one family may still not be fit for the other.
+/// Best first; none where no family takes the problem, whatever the tile. A tile may still not fit one of them.
 std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
-  if (!schedule.family.is_auto()) return {{schedule.family.value(), ""}};
+  std::vector<Offer> list;
+  if (!schedule.family.is_auto()) {
+    if (lacks(schedule.family.value(), problem, schedule).empty()) list.push_back({schedule.family.value(), ""});
+    return list;
+  }
   const std::optional<Family> own = own_family(arch);
   const Violations of_general = lacks(kGeneralFamily, problem, schedule);
-  const std::string why_not = why_not_own(problem, schedule, arch);
-  std::vector<Offer> list;
+  const Violations of_own = own ? lacks(*own, problem, schedule) : Violations{};
+  if (!of_general.empty() && (!own || !of_own.empty())) return list;
+  const std::string why_not = why_not_own(problem, schedule, arch, of_own);
   for (const AttentionFamily* row : attention_families())
     if (row->decodes_best && family_exists_on(row->family, arch) && row->decodes_best(problem, schedule))
       list.push_back({row->family, "few rows: bandwidth decides, and TMA keeps most bytes on their way", true});
   if (why_not.empty()) list.push_back({*own, why_own(*own)});
   if (of_general.empty()) list.push_back({kGeneralFamily, why_not});
-  if (!why_not.empty() && own && lacks(*own, problem, schedule).empty())
+  if (!why_not.empty() && own && of_own.empty())
     list.push_back({*own, of_general.empty() ? fmt::format("{} will not do", to_string(kGeneralFamily))
                                              : will_not_do(kGeneralFamily, of_general[0])});
   return list;
@@ -137,11 +144,16 @@ AttentionPlan plan_for(Family family, std::string reason, const AttentionProblem
 }  // namespace
 
 AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
-  if (auto violations = validate(AttentionConfig{"", problem, schedule, {}}, arch); !violations.empty())
-    throw ConfigError(std::move(violations));
+  const AttentionConfig config{"", problem, schedule, {}};
+  Violations refused = contradictions(config);
+  check_target(schedule, arch, refused);
+  std::vector<Offer> list;
+  if (refused.empty()) list = offers(problem, schedule, arch);
+  // validate() judges all of this again, and says what would do.
+  if (list.empty()) throw ConfigError(validate(config, arch));
   Violations first;
   std::string before;
-  for (Offer& offer : offers(problem, schedule, arch)) {
+  for (Offer& offer : list) {
     Violations violations;
     std::string reason = before.empty() ? std::move(offer.reason) : before;
     AttentionPlan plan = plan_for(offer.family, std::move(reason), problem, schedule, arch, violations, offer.decodes);

@@ -10,6 +10,8 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
+#include "kernelwright/generator/plan/validate_rules.h"
+#include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/epilogue.h"
 
 namespace kernelwright {
@@ -79,9 +81,13 @@ RowRange gemm_row_range(int m) {
 }
 
 std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
-  if (auto violations = validate(GemmConfig{"", problem, schedule, {}}, arch); !violations.empty())
-    throw ConfigError(std::move(violations));
-  const Family family = detail::gemm_family(problem, schedule, arch);
+  const GemmConfig config{"", problem, schedule, {}};
+  Violations refused = contradictions(config);
+  check_target(schedule, arch, refused);
+  const Family family = gemm_family(problem, schedule, arch);
+  check_gemm(family, problem, schedule, arch, refused);
+  // validate() judges all of this again, and says what would do.
+  if (!refused.empty()) throw ConfigError(validate(config, arch));
   const GemmSpec base = spec_of(problem, schedule, arch, family);
   std::vector<GemmSpec> specs;
   Violations first;
