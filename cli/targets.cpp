@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "kernelwright/generator/error.h"
@@ -43,7 +44,9 @@ Arch choose_arch(const NamedConfig& named, const Options& options) {
 }
 
 const MachineClass& choose_machine(const Options& options, Arch arch) {
-  if (options.device != "emulator") try {
+  // Without a second class of the architecture there is nothing to ask a device.
+  const auto has_word = [&](const MachineClass& machine) { return machine.arch == arch && !machine.word.empty(); };
+  if (options.device != "emulator" && std::ranges::any_of(machine_classes(), has_word)) try {
       const auto backend = make_cuda_backend();
       const DeviceInfo& device = backend->device(0).info();
       if (device.arch == arch) return machine_of(device.name, arch);

@@ -169,8 +169,8 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchI
 
 constexpr int kColumnsOfOneCta = 64;  // of values: a pair would halve fewer for little
 
-/// What is worth trying. No Blackwell has been measured: the values are those that fit tensor
-/// memory and registers. Stages are the planner's: as many as fit.
+/// What is worth trying. No Blackwell has been measured: the values are those that fit tensor memory and registers. The
+/// planner chooses the stages: as many as fit.
 AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<bool> packs{false};

@@ -138,8 +138,8 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchI
 
 constexpr int kLongSequence = 4096;  // queries
 
-/// What is worth trying: what docs/attention/hopper.md measured to win somewhere. Stages are the
-/// planner's: as many as fit.
+/// What is worth trying: what docs/attention/hopper.md measured to win somewhere. The planner chooses the stages: as
+/// many as fit.
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);

@@ -201,8 +201,8 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, co
          fmt::format("{}: only the decode form splits keys; 1, or token_gen true, would do", schedule.splits.value())});
 }
 
-/// What is worth trying. Values outside these lists were measured to be slow everywhere, or do
-/// not exist: see docs/attention/portable.md.
+/// What is worth trying. Values outside these lists were measured to be slow everywhere, or do not exist: see
+/// docs/attention/portable.md.
 AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   const bool converts = problem.dtype.kv != problem.dtype.q;
