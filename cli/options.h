@@ -19,7 +19,7 @@ struct Options {
   std::vector<std::string> configs;  // files, or folders of .json files
   std::string device = "auto";
   bool hazards = false;              // run, emulate: on the emulator
-  std::string completion = "eager";  // also run, emulate: eager | lazy | random
+  std::string completion = "eager";  // run, emulate: eager | lazy | random
   std::vector<std::string> archs;
   std::vector<std::string> shapes;
   bool json = false;

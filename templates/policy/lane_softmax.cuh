@@ -10,8 +10,9 @@
 namespace kernelwright::policy {
 
 /// kEmulated: how many of every 16 exponentials a polynomial computes, instead of the special function unit.
-/// kNarrow: exponentials become e4m3, which ends at 448 and is coarse below 2^-6. They are multiplied by 2^kLift, at
-/// most 2^8, to stay as far above 2^-6 as the end allows. The sum is multiplied too, so a row's output does not change.
+/// kNarrow: exponentials become e4m3, which ends at 448 and is coarse below 2^-6. They are multiplied by 2^kLift and
+/// then reach 2^8 at most: as far above 2^-6 as the end allows. The sum is multiplied too, so a row's output does not
+/// change.
 template <Rescale kRescale, int kEmulated, bool kNarrow = false>
 class LaneSoftmax {
   static constexpr float kSlack = kRescale == Rescale::kAlways ? 0 : kNarrow ? 2 : 8;  // log2

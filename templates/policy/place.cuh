@@ -24,8 +24,8 @@ struct Place {
   int head;   // query head
   int batch;  // index of the sequence
   int q_len, kv_len;
-  /// The key on the query's diagonal; that of the last query is the last key. Negative if there are more queries than
-  /// keys before it.
+  /// The key on the query's diagonal; that of the last query is the last key. Negative for the first queries if there
+  /// are more queries than keys.
   __device__ int diagonal() const { return query + kv_len - q_len; }
 };
 
