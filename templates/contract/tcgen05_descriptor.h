@@ -76,10 +76,10 @@ constexpr MmaSwizzle mma_swizzle(int32_t bytes) {
 }
 
 /// Bits 32-45 are `stride_bytes`, bits 16-29 `leading_bytes`. Their meaning, by layout:
-///   K-major A row holds the swizzle's width of k. `stride_bytes` leads from 8 rows to the next 8. `leading_bytes` is
-///   not read while K stays within the width.
-///   MN-major A row holds the swizzle's width of m or n for one k. `stride_bytes` leads from 8 k (4 k with atoms of 32
-///   bytes) to the next, `leading_bytes` to the next width of m or n.
+///   K-major     A row holds the swizzle's width of k. `stride_bytes` leads from 8 rows to the next 8.
+///               `leading_bytes` is not read while K stays within the width.
+///   MN-major    A row holds the swizzle's width of m or n for one k. `leading_bytes` leads to the next width of m or
+///               n, `stride_bytes` from 8 k (4 k with atoms of 32 bytes) to the next.
 ///   no swizzle  The atom is 8 rows of 16 bytes that follow each other.
 ///               K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8 rows.
 ///               MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n.

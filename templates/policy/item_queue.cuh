@@ -15,11 +15,9 @@ namespace kernelwright::policy {
 /// whose words may lie here between two launches. A CTA asks without reading the word first, which would cost a second
 /// trip to memory. If the answer shows that the word was no count, the CTA makes it a count and asks again:
 /// - An exchange of anything but a count for a count of 0 succeeds once in a launch. From then on the word is a count:
-///   no CTA
-///   removes the tag, and `all` numbers do not overflow into it.
+///   no CTA removes the tag, and `all` numbers do not overflow into it.
 /// - An addition to leftovers counts neither for the leftovers nor for the CTA that added: the leftovers are replaced.
-///   If an
-///   addition turns leftovers into a count, they are replaced by a count of 0, as by an exchange.
+///   If an addition turns leftovers into a count, they are replaced by a count of 0, as by an exchange.
 /// - Each CTA adds to leftovers at most once. So an exchange that fails because of such an addition soon succeeds.
 class ItemQueue {
   static constexpr unsigned long long kTag = 0x7fb91e4d00000000, kCount = 0xffffffff;

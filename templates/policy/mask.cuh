@@ -28,8 +28,7 @@ struct Mask {
 
   __device__ KeyRange visible(int query) const {
     KeyRange range{0, kv_len};
-    const int own =
-        query + diagonal;  // the query's diagonal key; negative for the first queries if queries outnumber keys
+    const int own = query + diagonal;  // the diagonal key; negative if queries outnumber keys
     if constexpr (kMask == MaskKind::kCausal) range.high = min(kv_len, own + 1);
     if constexpr (kMask == MaskKind::kChunked)
       range.low = max(0, min(own / (kChunk > 0 ? kChunk : 1) * kChunk, own - params.chunk_reach));

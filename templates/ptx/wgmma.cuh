@@ -27,10 +27,10 @@ constexpr uint64_t wgmma_swizzle_bits(int swizzle_bytes) {
 
 /// The descriptor of the operand at `address`. The address may lie some rows of kSwizzleBytes behind the start of an
 /// atom: an atom is 8 such rows at a multiple of 8 * kSwizzleBytes. By layout:
-///   K-major A row holds kSwizzleBytes of k. `stride_bytes` leads from 8 rows to the next 8; `leading_bytes` is not
-///   read.
-///   MN-major A row holds kSwizzleBytes of m or n for one k. `stride_bytes` leads from 8 k to the next 8,
-///   `leading_bytes` to the next kSwizzleBytes of m or n.
+///   K-major     A row holds kSwizzleBytes of k. `stride_bytes` leads from 8 rows to the next 8; `leading_bytes` is
+///               not read.
+///   MN-major    A row holds kSwizzleBytes of m or n for one k. `stride_bytes` leads from 8 k to the next 8,
+///               `leading_bytes` to the next kSwizzleBytes of m or n.
 ///   no swizzle  kSwizzleBytes is 0, and the atom is 8 rows of 16 bytes that follow each other.
 ///               K-major: `leading_bytes` leads to the next 16 bytes of k, `stride_bytes` to the next 8 rows.
 ///               MN-major: `leading_bytes` leads to the next 8 k, `stride_bytes` to the next 16 bytes of m or n.

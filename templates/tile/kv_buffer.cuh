@@ -11,8 +11,8 @@
 ///   kCpAsync           cp.async straight to one of num_stages shared slots; copy_to_shared only waits
 ///   kTma               boxes of TMA to one of num_stages shared slots: the caller copies and waits, and reads
 ///                      fragments here
-///   kRegisterStaged through one of num_stages tiles of registers to the one shared slot, unchanged or converted (fp8
-///                      under 16-bit queries)
+///   kRegisterStaged    through one of num_stages tiles of registers to the one shared slot, unchanged or converted
+///                      (fp8 under 16-bit queries)
 /// Threads: kNumThreads threads act together; `thread` counts them from 0. In the token_gen form they are one warp,
 /// which needs no CTA barrier; otherwise they are the CTA. The caller synchronises these threads after copy_to_shared,
 /// and again before the slot is loaded anew.

@@ -6,8 +6,7 @@
 //   KERNELWRIGHT_RANDOM_SEED      seed of kernels and calls; default 1
 //   KERNELWRIGHT_RANDOM_KERNELS   number of kernels; default 24 on a GPU, 8 on the emulator
 //   KERNELWRIGHT_RANDOM_FIRST     index of the first launch; default 0. A failure names its launch; with this index
-//   that
-//                                 launch runs alone
+//                                 the launch runs alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -8,9 +8,8 @@
 ///    operands have no other term: a product of two elements and two scales has at most 12 bits, and is exact.
 /// 2. For e4m3 and e5m2 operands, the tensor core truncates every addend and the running sum at 2^-13 of the largest
 ///    addend of an instruction, 32 of k. Sums leave the tensor core every 128 of k, or with fast_accumulation at the
-///    end:
-///    each addend errs by at most 2^-13 of the |s| of its stretch, so |ds| <= 2^-13 (L + L / 32) |s| with L = 128, or
-///    k.
+///    end. Each addend errs by at most 2^-13 of the |s| of its stretch, so |ds| <= 2^-13 (L + L / 32) |s| with
+///    L = 128, or k.
 /// 3. Epilogue. activation(alpha s + bias): the activations' slopes are at most 1.13, they are computed to 2^-18 of
 ///    their argument, and each operation rounds. + beta c likewise.
 /// 4. Output: u_out (|d| + what came before) + half_smallest. 8-bit results saturate.
