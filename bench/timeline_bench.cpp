@@ -1,8 +1,8 @@
 // Compares predicted with measured times. Reads the table of bench/timeline_table.py from standard input.
 //
 //   kernelwright_timeline_bench            a table of predictions, as Markdown
-//   kernelwright_timeline_bench --fit 14 first this many rounds of coordinate descent over the fitted constants, on the
-//                                          rows to fit only; prints the constants
+//   kernelwright_timeline_bench --fit 14   first this many rounds of coordinate descent over the fitted constants, on
+//                                          the rows to fit only; prints the constants
 //   kernelwright_timeline_bench --spell    the same lines, each schedule with the planner's resolved fields of today
 #include <fmt/format.h>
 
