@@ -16,8 +16,8 @@ struct PtxRun {
   std::vector<std::uint32_t> out;
 };
 
-/// The body of an entry `test(out, in)` for `target`. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299,
-/// and begins with %rd0 = out, %rd1 = in, %r0 = thread, %r1 = warp, %r2 = lane, %r3 = rank in the cluster. `data` is
+/// The body of an entry `test(out, in)` for `target`. It has registers %p0-15, %h0-15 (b16), %r0-99, %rd0-49, %f0-299.
+/// It begins with %rd0 = out, %rd1 = in, %r0 = thread, %r1 = warp, %r2 = lane, %r3 = rank in the cluster. `data` is
 /// dynamic shared memory. A return follows the body.
 inline std::string ptx_kernel(const std::string& body, const std::string& target = "sm_90a") {
   return ".version 8.8\n.target " + target +

@@ -1,6 +1,6 @@
 // attention_sm100 whose CTAs take further items by cluster launch control ("scheduler": "queued"), on the emulator with
-// every check on. It must give the bits of a grid with one CTA per item, for any number of SMs, any order in which
-// copies and products complete, and any order of warps. Needs NVRTC and no GPU.
+// every check on. It must give the bits of a grid with one CTA per item. This must hold for any number of SMs, any
+// order in which copies and products complete, and any order of warps. Needs NVRTC and no GPU.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

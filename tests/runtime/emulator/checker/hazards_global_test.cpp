@@ -10,8 +10,8 @@ using test::HazardCase;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Each CTA's threads write a row of 64 words behind word 16; %rd10 is the address of the thread's word of its own row,
-// %rd11 that of the other CTA's. Word 0 counts CTAs.
+// Each CTA's threads write a row of 64 words behind word 16. %rd10 is the address of the thread's word in its own row,
+// %rd11 that in the other CTA's row. Word 0 counts CTAs.
 constexpr const char* kRows = R"(
   mov.u32 %r4, %ctaid.x; shl.b32 %r10, %r4, 6; add.u32 %r11, %r10, %r0; add.u32 %r11, %r11, 16;
   mul.wide.u32 %rd10, %r11, 4; add.s64 %rd10, %rd0, %rd10;

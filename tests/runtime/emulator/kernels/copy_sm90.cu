@@ -25,8 +25,8 @@ __device__ __forceinline__ void publish_barriers() {
 
 using namespace kernelwright::test;
 
-// Global -> shared on an mbarrier, changed in place, shared -> global in groups. Of three slots one is loaded, one is
-// worked on and one is stored from.
+// Global -> shared on an mbarrier, changed in place, shared -> global in groups. There are three slots: one is loaded,
+// one is in work, and one is stored.
 extern "C" __global__ void __launch_bounds__(kCopyThreads) bulk_copy(const __grid_constant__ BulkCopyParams params) {
   constexpr uint32_t kBytes = kBulkChunk * 4;
   const uint32_t base = shared_address(memory), full = base + kBulkSlots * kBytes;

@@ -40,7 +40,7 @@ void add_portable(std::vector<GemmCall>& calls) {
 }
 
 /// gemm_sm100 in the forms that differ in synchronisation: a single CTA, a pair, CTAs that load for each other, tiles
-/// that pairs get by cluster launch control, scales that are copied to tensor memory or gathered first, slabs that
+/// that pairs get by cluster launch control. Also scales that are copied to tensor memory or gathered first, slabs that
 /// threads add up, and parts of k.
 void add_blackwell(std::vector<GemmCall>& calls) {
   GemmSchedule plain;
@@ -91,8 +91,8 @@ void add_blackwell(std::vector<GemmCall>& calls) {
 }  // namespace
 
 /// gemm_sm90 in the forms that differ in synchronisation: products waited for at once or after the next one, groups of
-/// slots, warpgroups that take turns, clusters, parts of k in both ways, and scales that come with a slot, of rows or
-/// of columns. A CTA walks several tiles, and its ring goes round within one. The last tiles end inside m, n and k.
+/// slots, warpgroups that take turns, clusters. Also parts of k in both ways, and scales that come with a slot, of rows
+/// or of columns. A CTA walks several tiles, and its ring goes round within one. The last tiles end inside m, n and k.
 std::vector<GemmCall> gemm_calls() {
   GemmSchedule plain;
   plain.family = Family::kHopper;
