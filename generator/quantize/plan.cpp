@@ -13,7 +13,7 @@ namespace kernelwright {
 
 QuantizePlan plan_quantize(const QuantizeProblem& problem, Arch arch) {
   std::vector<Violation> violations;
-  const auto quoted = [](DType dtype) { return "\"" + std::string(to_string(dtype)) + "\""; };
+  const auto in_quotes = [](DType dtype) { return "\"" + std::string(to_string(dtype)) + "\""; };
   if (const DType from = problem.from; from != DType::kF16 && from != DType::kBf16 && from != DType::kF32)
     violations.push_back({"/problem/from", in_quotes(from) + " does not fit; it takes f16, bf16 or f32"});
   if (!is_block_scaled(problem.to))
