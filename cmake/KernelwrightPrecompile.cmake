@@ -1,11 +1,36 @@
-# Precompiled headers and the linker: what makes a clean build short.
+# Precompiled headers, files compiled together, and the linker: what makes a clean build short.
 #
 # kernelwright_precompile(<target> <header>...): the target's C++ files start from a precompiled form of the standard library,
 # of fmt and of <header>.... Every file still includes what it uses: a build with ccache has no precompiled headers, because
 # ccache cannot share them between checkouts, and CMAKE_DISABLE_PRECOMPILE_HEADERS=ON turns them off too.
+#
+# kernelwright_compile_by_folder(<target> <file or folder>...): the target's files of one folder are compiled as one. The
+# named files and folders are left out: their files give like things like names. With KERNELWRIGHT_COMPILE_BY_FOLDER=OFF each
+# file is compiled by itself, so that a change of one file compiles that file alone.
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
+option(KERNELWRIGHT_COMPILE_BY_FOLDER "Compile the files of a folder as one: a short clean build" ON)
+function(kernelwright_compile_by_folder target)
+  if(NOT KERNELWRIGHT_COMPILE_BY_FOLDER)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_filename_component(folder ${source} DIRECTORY)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    file(RELATIVE_PATH name ${CMAKE_CURRENT_SOURCE_DIR} ${source})
+    get_filename_component(within ${name} DIRECTORY)
+    if(options OR definitions OR name IN_LIST ARGN OR within IN_LIST ARGN OR NOT source MATCHES "\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    else()
+      string(MAKE_C_IDENTIFIER "${folder}" group)
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
 
 set(KERNELWRIGHT_PRECOMPILED_STANDARD
     algorithm array chrono cmath cstdint cstring filesystem fstream functional map memory mutex optional set span sstream
