@@ -58,7 +58,7 @@ inline TemplateClosure copy_closure() {
 inline void check_copy(const GemmProblem& problem, const GemmSchedule&, std::optional<Arch>,
                        std::vector<Violation>& violations) {
   if (problem.n != problem.k) violations.push_back({"/problem/n", "differs from k; the copy takes square operands"});
-  if (bits_of(problem.dtype.a) != 16 || problem.dtype.d != problem.dtype.a || !problem.epilogue.empty())
+  if (bits_of(problem.dtype.a) != 16 || problem.dtype.d != problem.dtype.a || problem.epilogue != "acc")
     violations.push_back({"/problem/dtype/d", "is not a's 16 bits; the copy changes nothing"});
 }
 
