@@ -20,6 +20,7 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
 namespace {

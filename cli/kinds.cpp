@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "cli/bound.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/engine/engine.h"
 
 namespace kernelwright::cli {

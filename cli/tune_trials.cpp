@@ -17,6 +17,7 @@
 #include "kernelwright/generator/digest.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/json/value.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright::cli {
 namespace {

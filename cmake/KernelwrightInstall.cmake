@@ -30,15 +30,26 @@ install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.bash RENAME kernelwright
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/_kernelwright DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${KERNELWRIGHT_COMMAND_DOCS}/kernelwright.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-foreach(folder generator runtime)
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder}
-          FILES_MATCHING PATTERN "*.h"
-          PATTERN "attention/arguments.h" EXCLUDE   # between .cpp files: it needs fmt
-          PATTERN "attention/tensor_maps.h" EXCLUDE # likewise: it needs the one above
-          PATTERN "slot/kernel_handle_impl.h" EXCLUDE
-          PATTERN "c/c_api_guard.h" EXCLUDE
-          PATTERN "attention/family.h" EXCLUDE      # likewise: it needs contract/
-          PATTERN "cuda/driver.h" EXCLUDE)         # likewise: it needs cuda.h
+# The installed face: the headers of include/kernelwright/, and whatever those include, directly or not.
+file(GLOB face CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/kernelwright/*.h)
+install(FILES ${face} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright)
+set(unread ${face})
+set(closure "")
+while(unread)
+  list(POP_FRONT unread file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})  # it may include others tomorrow
+  file(STRINGS ${file} lines REGEX "^#include \"kernelwright/")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"kernelwright/(.*)\".*" "\\1" header "${line}")
+    if(NOT header IN_LIST closure)
+      list(APPEND closure ${header})
+      list(APPEND unread ${CMAKE_SOURCE_DIR}/${header})
+    endif()
+  endforeach()
+endwhile()
+foreach(header IN LISTS closure)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${CMAKE_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kernelwright/${folder})
 endforeach()
 # The Python module searches the folders above it for the library, so PYTHONPATH=<prefix>/<libdir>/kernelwright/python
 # is enough.

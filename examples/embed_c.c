@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernelwright/runtime/c/c_api.h"
+#include "kernelwright/c.h"
 
 enum { kLen = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 128 };
 

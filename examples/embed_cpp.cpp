@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/engine.h"
 
 using namespace kernelwright;
 

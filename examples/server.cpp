@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <deque>
 
-#include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/engine.h"
 
 using namespace kernelwright;
 

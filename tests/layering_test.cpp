@@ -105,7 +105,8 @@ const std::map<std::string, std::set<std::string>>& arrows() {
         {"runtime/emulator", {"runtime/emulator"}},           // and some headers: see violation_of()
         {"verify", {"verify", "generator", t + "contract"}},  // a reference that shares no code with the engine
         {"cli", {"cli", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
-        {"examples", {"examples", "runtime", "generator", t + "contract"}},
+        {"include", {"include", "runtime"}},  // the installed face
+        {"examples", {"examples", "include", "runtime", "generator", t + "contract"}},
         {"bench", {"bench", "verify", "runtime", "runtime/emulator", "generator", t + "contract"}},
         {t + "contract", {t + "contract"}},
         {t + "ptx", {t + "ptx", t + "contract"}},
@@ -122,6 +123,29 @@ const std::map<std::string, std::set<std::string>>& arrows() {
   return table;
 }
 
+/// The headers that are installed: those of include/kernelwright/ and all that they include, directly or not, as
+/// cmake/KernelwrightInstall.cmake finds them.
+const std::set<std::string>& installed_headers() {
+  static const std::set<std::string> found = [] {
+    const fs::path root = test::source_dir();
+    std::set<std::string> seen;
+    Strings unread;
+    for (const auto& entry : fs::directory_iterator(root / "include/kernelwright"))
+      unread.push_back(fs::relative(entry.path(), root).generic_string());
+    while (!unread.empty()) {
+      const std::string path = unread.back();
+      unread.pop_back();
+      if (!seen.insert(path).second) continue;
+      std::ifstream in(root / path);
+      const std::string text(std::istreambuf_iterator<char>(in), {});
+      for (const std::string& name : includes_of(code_only(text)))
+        if (starts(name, "kernelwright/")) unread.push_back(name.substr(std::string_view("kernelwright/").size()));
+    }
+    return seen;
+  }();
+  return found;
+}
+
 /// The files that may use a library. `allowed` gets the includer's path.
 struct Library {
   std::string prefix;  // of the included name
@@ -130,14 +154,7 @@ struct Library {
 };
 
 const std::vector<Library>& libraries() {
-  static const auto library_header = [](const std::string& path) {
-    // Between .cpp files, not installed.
-    for (const char* inner :
-         {"runtime/attention/arguments.h", "runtime/attention/tensor_maps.h", "runtime/slot/kernel_handle_impl.h",
-          "runtime/c/c_api_guard.h", "generator/attention/family.h"})
-      if (path == inner) return false;
-    return ends(path, ".h") && (starts(path, "generator/") || starts(path, "runtime/"));
-  };
+  static const auto library_header = [](const std::string& path) { return installed_headers().count(path) > 0; };
   static const auto not_a_library_header = [](const std::string& path) { return !library_header(path); };
   static const std::vector<Library> rows = {
       {"nlohmann/", "generator/json/*.cpp",
@@ -164,6 +181,7 @@ const std::vector<Library>& libraries() {
 /// The layer that the name in an #include leads to; "" for the standard library and other people's.
 std::string target_of(const std::string& layer, const std::string& name) {
   if (starts(name, "kernelwright/verify/")) return "verify";
+  if (starts(name, "kernelwright/") && name.find('/') == name.rfind('/')) return "include";  // "kernelwright/engine.h"
   if (starts(name, "kernelwright/")) return layer_of(name.substr(std::string_view("kernelwright/").size()));
   if (starts(name, "contract/")) return "templates/contract";
   if (starts(layer, "templates/") && name.find('/') != std::string::npos) return layer_of("templates/" + name);
@@ -312,7 +330,7 @@ TEST(Layering, EveryIncludePointsDownwards) {
   const fs::path root = test::source_dir();
   Strings found;
   std::map<std::string, int> files;
-  for (const char* folder : {"generator", "runtime", "verify", "cli", "templates", "examples", "bench"}) {
+  for (const char* folder : {"generator", "runtime", "include", "verify", "cli", "templates", "examples", "bench"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();
       if (!ends(path, ".h") && !ends(path, ".cpp") && !ends(path, ".cuh") && !ends(path, ".cu") && !ends(path, ".c"))
@@ -324,7 +342,7 @@ TEST(Layering, EveryIncludePointsDownwards) {
     }
   }
   EXPECT_THAT(found, IsEmpty());
-  for (const char* folder : {"generator", "runtime", "verify", "cli", "templates"})
+  for (const char* folder : {"generator", "runtime", "include", "verify", "cli", "templates"})
     EXPECT_GT(files[folder], 0) << folder;
 }
 
@@ -369,6 +387,16 @@ TEST(Layering, TheTableOfFoldersItselfHasNoCycleAndNamesRealFolders) {
 TEST(Layering, ACycleIsFoundAndNamed) {
   EXPECT_EQ(cycle_in({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}), "b -> c -> b");
   EXPECT_EQ(cycle_in({{"a", {"b", "c"}}, {"b", {"c"}}, {"c", {}}}), "");
+}
+
+TEST(Layering, TheInstalledFaceIsSixHeadersAndLetsFewThrough) {
+  Strings face;
+  for (const std::string& path : installed_headers())
+    if (starts(path, "include/")) face.push_back(path.substr(std::string_view("include/kernelwright/").size()));
+  EXPECT_THAT(face, ElementsAre("attention.h", "backend.h", "c.h", "engine.h", "gemm.h", "quantize.h"));
+  EXPECT_LE(installed_headers().size(), 40U);
+  for (const std::string& path : installed_headers())
+    EXPECT_FALSE(starts(path, "runtime/emulator/")) << path << " is the emulator's own";
 }
 
 struct Case {
@@ -428,7 +456,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"runtime/emulator/machine/machine.cpp", "#include <cuda.h>", "belongs in runtime/*.cpp"},
         Case{"runtime/cuda/driver.cpp", "#include <cuda_runtime_api.h>", "the driver API alone"},
         Case{"runtime/engine/engine.h", "#include <fmt/core.h>", "no installed header"},
-        Case{"generator/plan.h", "#include \"contract/attention_params.h\"", "no installed header"},
+        Case{"generator/source/spec.h", "#include \"contract/attention_params.h\"", "no installed header"},
+        Case{"include/kernelwright/engine.h", "#include <fmt/core.h>", "no installed header"},
+        Case{"include/kernelwright/engine.h", "#include \"kernelwright/cli/options.h\"", "include must not see cli"},
+        Case{"runtime/a.cpp", "#include \"kernelwright/engine.h\"", "runtime must not see include"},
         Case{"runtime/engine/engine.cpp", "#include <CLI/CLI.hpp>", "belongs in cli/"},
         Case{"cli/verbs/run.cpp", "#include <gtest/gtest.h>", "belongs in tests/"},
         Case{"templates/kernels/gemm.cu", "#include <cuda_bf16.h>", "templates include nothing but templates"},
@@ -455,6 +486,8 @@ INSTANTIATE_TEST_SUITE_P(
              "#include \"kernelwright/generator/gemm/b.h\"\n#include \"kernelwright/generator/plan/choice.h\"\n"
              "#include \"kernelwright/generator/error.h\"",
              ""},
+        Case{"runtime/slot/kernel_handle_impl.h", "#include <fmt/core.h>", ""},
+        Case{"examples/a.cpp", "#include \"kernelwright/engine.h\"", ""},
         Case{"runtime/compile/compiler.cpp",
              "#include <nvrtc.h>\n#include \"kernelwright/generator/source/specialize.h\"", ""},
         Case{"runtime/cuda/cuda_backend.cpp", "#include <cuda.h>\n#include \"kernelwright/runtime/device/backend.h\"",

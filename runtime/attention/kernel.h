@@ -7,13 +7,14 @@
 #include <string>
 
 #include "kernelwright/generator/attention/launch.h"
-#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/slot/kernel_handle.h"
 
 namespace kernelwright {
+
+struct AttentionPlan;  // generator/attention/planner.h
 
 namespace detail {
 struct AttentionKind;

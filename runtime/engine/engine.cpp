@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernelwright/runtime/engine/engine_state.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
 

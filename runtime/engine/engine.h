@@ -23,7 +23,8 @@
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
 #include "kernelwright/runtime/attention/kernel.h"
-#include "kernelwright/runtime/cache/cubin_cache.h"
+#include "kernelwright/runtime/binary/binary.h"
+#include "kernelwright/runtime/cache/options.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/emulator_options.h"
 #include "kernelwright/runtime/gemm/kernel.h"
@@ -31,9 +32,11 @@
 #include "kernelwright/runtime/process/latency.h"
 #include "kernelwright/runtime/quantize/kernel.h"
 #include "kernelwright/runtime/slot/readiness.h"
-#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
+
+class KernelStore;  // runtime/store/kernel_store.h
+class TunedTable;   // generator/tuned/table.h
 
 struct EngineOptions {
   std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator

@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/process/own_thread.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
 

@@ -16,6 +16,7 @@
 #include "kernelwright/runtime/gemm/kind.h"
 #include "kernelwright/runtime/quantize/kind.h"
 #include "kernelwright/runtime/slot/kernel_slot.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 
 namespace kernelwright {
 

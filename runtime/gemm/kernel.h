@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/runtime/binary/binary.h"
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/slot/kernel_handle.h"
 
 namespace kernelwright {
+
+struct GemmPlan;  // generator/gemm/planner.h
 
 namespace detail {
 struct GemmKind;

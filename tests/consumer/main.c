@@ -1,7 +1,7 @@
 /* What a C program can ask of the version, of the header it was compiled with and of the library that it got. */
 #include <stdio.h>
 
-#include "kernelwright/runtime/c/c_api.h"
+#include "kernelwright/c.h"
 
 #if KERNELWRIGHT_VERSION_NUMBER < KERNELWRIGHT_MAKE_VERSION(0, 1, 0)
 #error "the installed header is older than the package"

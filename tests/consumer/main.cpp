@@ -1,15 +1,22 @@
-// Uses one function of each library in the package, to check that both link with everything they need.
+// Uses the installed face alone, and one function of each library in the package, to check that each links with all that
+// it needs.
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 
-#include "kernelwright/generator/digest.h"
-#include "kernelwright/runtime/engine/engine.h"
-#include "kernelwright/runtime/process/events.h"
+#include "kernelwright/attention.h"
+#include "kernelwright/backend.h"
+#include "kernelwright/engine.h"
+#include "kernelwright/gemm.h"
+#include "kernelwright/quantize.h"
 
 int main(int argc, char**) {
   if (argc > 1) kernelwright::Engine engine;  // never: to be linked is enough
-  const std::string name = kernelwright::sha256("abc").hex();
   const std::string_view event = kernelwright::to_string(kernelwright::EventKind::kCompile);
-  std::printf("sha256(abc) = %s, event = %.*s\n", name.c_str(), static_cast<int>(event.size()), event.data());
-  return name.substr(0, 8) == "ba7816bf" && !event.empty() ? 0 : 1;
+  const std::int64_t bytes = kernelwright::quantize_scale_bytes(kernelwright::DType::kMxfp8, 128, 128);
+  const kernelwright::AttentionTensors attention{.batch = 1};
+  const kernelwright::GemmTensors gemm{.m = 1};
+  std::printf("event = %.*s, scales = %lld bytes\n", static_cast<int>(event.size()), event.data(),
+              static_cast<long long>(bytes));
+  return event == "compile" && bytes == 512 && attention.batch == gemm.m ? 0 : 1;
 }

@@ -12,11 +12,16 @@
 #include <memory>
 #include <stdexcept>
 
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/source/specialize.h"
+#include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/bound.h"
 #include "kernelwright/verify/attention/device.h"
 #include "support/command.h"

@@ -19,6 +19,7 @@
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/bound.h"
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/bound.h"

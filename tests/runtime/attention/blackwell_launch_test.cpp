@@ -1,5 +1,6 @@
 /// What a launch of attention_sm100 passes to the device: its tensor maps, and numbers by value.
 #include "contract/attention_sm100.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine/engine_fixture.h"

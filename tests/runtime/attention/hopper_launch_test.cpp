@@ -5,6 +5,7 @@
 
 #include "contract/attention_decode_sm90.h"
 #include "contract/attention_sm90.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine/engine_fixture.h"

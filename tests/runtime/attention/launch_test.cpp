@@ -6,6 +6,7 @@
 #include <random>
 
 #include "contract/attention_params.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/attention/arguments.h"
 #include "runtime/engine/engine_fixture.h"

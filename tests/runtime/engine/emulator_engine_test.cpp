@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/compile/line_info.h"
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"

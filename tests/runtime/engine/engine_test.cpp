@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "runtime/cache/testing.h"
 #include "runtime/engine/engine_fixture.h"
 

@@ -1,5 +1,9 @@
 // Tuned rows as an engine sees them.
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/tuned/row.h"
+#include "kernelwright/generator/tuned/table.h"
 #include "runtime/engine/engine_fixture.h"
 
 namespace kernelwright::testing {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "runtime/engine/engine_fixture.h"

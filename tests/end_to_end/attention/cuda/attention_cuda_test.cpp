@@ -12,7 +12,9 @@
 #include <mutex>
 
 #include "end_to_end/attention/cases/attention_cases.h"
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention/bound.h"

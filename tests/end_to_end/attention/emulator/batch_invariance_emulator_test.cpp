@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "end_to_end/attention/cases/attention_problems.h"
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/verify/attention/bound.h"
 #include "kernelwright/verify/attention/device.h"

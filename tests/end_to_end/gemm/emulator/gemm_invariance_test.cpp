@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "kernelwright/generator/attention/planner.h"
+#include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/tuned/row.h"
 #include "support/emulated_gemm.h"
 
 namespace kernelwright {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "fmt/format.h"
+#include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/problem/enums.h"
 #include "support/emulated_gemm.h"
 

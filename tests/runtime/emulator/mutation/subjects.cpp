@@ -9,6 +9,7 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
 #include "kernelwright/runtime/engine/engine.h"
+#include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/device.h"
 #include "kernelwright/verify/gemm/device.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
