@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/plan/launch.h"
 #include "kernelwright/runtime/device/backend.h"
 
 namespace kernelwright::detail {
