@@ -86,6 +86,60 @@ __device__ __forceinline__ void end_without_keys(const contract::AttentionParams
   fill_unseen(params, work.item);
 }
 
+/// By all warps: one allocates tensor memory, and a thread of another makes barriers and fetches tensor maps.
+__device__ __forceinline__ void set_up(const BlackwellAttentionParams& params, const Shared& shared) {
+  if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
+    ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
+    ptx::tcgen05_relinquish_alloc_permit<kCtas>();
+    ptx::tcgen05_fence_before_thread_sync();
+  } else if (warp == kLoadWarp && ptx::elect_one()) {
+    init_barriers(shared);
+    ptx::prefetch_tensormap(params.q);
+    if constexpr (spec::kRopeWidth > 0) {
+      ptx::prefetch_tensormap(params.q_rope);
+      ptx::prefetch_tensormap(params.k_rope);
+    }
+    if constexpr (!kGathersKv) {
+      ptx::prefetch_tensormap(params.k);
+      ptx::prefetch_tensormap(params.v);
+    }
+  }
+}
+
+/// The role of warp 12, 13, 14 or 15. extent(items) is that of the item on which `items` stands.
+template <class ExtentOf>
+__device__ __forceinline__ void run_other_role(const BlackwellAttentionParams& params, const Shared& shared,
+                                               const Tensor& tensor, uint32_t warp, const ExtentOf& extent) {
+  if (warp == kMmaWarp) {
+    if (cluster_rank() == kLeader && ptx::elect_one()) {
+      Multiplier multiplier(shared, tensor);
+      for_each_item<true>(shared, [&](const auto& items) {
+        const Extent item = extent(items);
+        multiplier.run(item.tiles, item.last_keys < spec::kBlockN);
+      });
+    }
+  } else if (warp == kLoadWarp) {
+    if (ptx::elect_one()) {
+      if constexpr (kGathersKv)
+        load_only_queries<true>(params, shared);
+      else
+        load(params, shared);
+    }
+  } else if constexpr (kGathersKv) {
+    gather(params.attention, shared, warp - kFirstGatherWarp);
+  } else if (warp == kCleanWarp) {
+    Cleaner cleaner(shared);
+    for_each_item<false>(shared, [&](const auto& items) {
+      const Extent item = extent(items);
+      cleaner.run(item.tiles, item.last_keys);
+    });
+  } else if constexpr (kTokenScales) {
+    load_key_scales(params.attention, shared);
+  } else if constexpr (kQueued) {
+    if (ptx::elect_one()) load_only_queries<false>(params, shared);
+  }
+}
+
 }  // namespace
 }  // namespace kernelwright
 
@@ -104,22 +158,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     own = Extent(params.attention, work);
   }
   if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
-  if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
-    ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
-    ptx::tcgen05_relinquish_alloc_permit<kCtas>();
-    ptx::tcgen05_fence_before_thread_sync();
-  } else if (warp == kLoadWarp && ptx::elect_one()) {
-    init_barriers(shared);
-    ptx::prefetch_tensormap(params.q);
-    if constexpr (spec::kRopeWidth > 0) {
-      ptx::prefetch_tensormap(params.q_rope);
-      ptx::prefetch_tensormap(params.k_rope);
-    }
-    if constexpr (!kGathersKv) {
-      ptx::prefetch_tensormap(params.k);
-      ptx::prefetch_tensormap(params.v);
-    }
-  }
+  set_up(params, shared);
   sync_ctas();
   ptx::tcgen05_fence_after_thread_sync();
   const Tensor tensor{ptx::ld_shared_u32(shared.tensor_address())};
@@ -141,34 +180,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
     if constexpr (kClusterParts > 1) meet_cluster();
   } else {
     ptx::setmaxnreg_dec<kOtherRegisters>();
-    if (warp == kMmaWarp) {
-      if (cluster_rank() == kLeader && ptx::elect_one()) {
-        Multiplier multiplier(shared, tensor);
-        for_each_item<true>(shared, [&](const auto& items) {
-          const Extent item = extent(items);
-          multiplier.run(item.tiles, item.last_keys < spec::kBlockN);
-        });
-      }
-    } else if (warp == kLoadWarp) {
-      if (ptx::elect_one()) {
-        if constexpr (kGathersKv)
-          load_only_queries<true>(params, shared);
-        else
-          load(params, shared);
-      }
-    } else if constexpr (kGathersKv) {
-      gather(params.attention, shared, warp - kFirstGatherWarp);
-    } else if (warp == kCleanWarp) {
-      Cleaner cleaner(shared);
-      for_each_item<false>(shared, [&](const auto& items) {
-        const Extent item = extent(items);
-        cleaner.run(item.tiles, item.last_keys);
-      });
-    } else if constexpr (kTokenScales) {
-      load_key_scales(params.attention, shared);
-    } else if constexpr (kQueued) {
-      if (ptx::elect_one()) load_only_queries<false>(params, shared);
-    }
+    run_other_role(params, shared, tensor, warp, extent);
     if constexpr (kClusterParts > 1) meet_cluster();
   }
   ptx::griddepcontrol_launch_dependents();

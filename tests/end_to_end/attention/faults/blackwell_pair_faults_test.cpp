@@ -11,11 +11,11 @@ const BlackwellFault kFaults[] = {
     // ---- the multiplying CTA ----
     {"both_multiply",
      kPair,
-     {change("KERNELWRIGHT_ENTRY", "cluster_rank", "cluster_rank() == kLeader &&", "")},
+     {change("run_other_role", "cluster_rank", "cluster_rank() == kLeader &&", "")},
      "deadlock"},
     {"nobody_multiplies",
      kPair,
-     {change("KERNELWRIGHT_ENTRY", "cluster_rank", "cluster_rank() == kLeader && ptx::elect_one()", "false")},
+     {change("run_other_role", "cluster_rank", "cluster_rank() == kLeader && ptx::elect_one()", "false")},
      "deadlock"},
     {"products_of_128_rows", kPair, {change("instruction", "kProductRows", "kCtas *", "")}, "read of unwritten memory"},
     {"scores_by_one_cta", kPair, {change("ScoreProduct::issue", "kInstruction", "kCtas", "1")}, "fault"},
@@ -101,7 +101,7 @@ const BlackwellFault kFaults[] = {
      kPair,
      {change("KERNELWRIGHT_ENTRY", "sync_ctas #2", "sync_ctas", "__syncthreads")},
      "mbarrier misuse"},
-    {"allocated_for_one_cta", kPair, {change("KERNELWRIGHT_ENTRY", "tcgen05_alloc", "kCtas", "1")}, "fault"},
+    {"allocated_for_one_cta", kPair, {change("set_up", "tcgen05_alloc", "kCtas", "1")}, "fault"},
     {"freed_for_one_cta", kPair, {change("KERNELWRIGHT_ENTRY", "tcgen05_dealloc", "kCtas", "1")}, "tensor memory"},
     {"drained_by_nobody", kPair, {drop("load", "drain")}, "work outstanding at exit"},
 };
