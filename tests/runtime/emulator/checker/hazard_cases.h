@@ -23,6 +23,12 @@ struct HazardCase {
   const char* target = "sm_90a";
 };
 
+/// %r10 is the CTA's shared memory. Each thread writes its word of it, at %r12.
+inline const std::string kOwnWord = R"(
+      mov.u32 %r10, data; shl.b32 %r11, %r0, 2; add.u32 %r12, %r10, %r11;
+      st.shared.u32 [%r12], %r0;
+    )";
+
 inline std::string with_sync(const std::string& body, bool keep) {
   std::istringstream lines(body);
   std::string out;

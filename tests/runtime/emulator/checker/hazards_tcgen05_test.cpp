@@ -33,6 +33,30 @@ const std::string kEnd = R"(
       tcgen05.fence::after_thread_sync;
       @!%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r90, 32;
     )";
+/// Thread 0 copies the zeros to tensor memory and commits the copy to the mbarrier.
+const std::string kCopy = R"(
+      @%p2 bra COPIED;
+      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
+      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
+    COPIED:
+    )";
+/// All threads wait for the mbarrier.
+const std::string kWait = R"(
+    WAIT:
+      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
+      @!%p3 bra WAIT;
+    )";
+/// Each warp writes a column of its lanes and waits.
+const std::string kStore = R"(
+      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
+      tcgen05.wait::st.sync.aligned;
+    )";
+/// Each warp reads the column and waits.
+const std::string kLoad = R"(
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
+      tcgen05.wait::ld.sync.aligned;
+    )";
+
 const LaunchShape kShape = {.block = {64}, .dynamic_shared_bytes = 8192};
 
 HazardCase make(const char* name, HazardKind kind, const std::string& body, const std::string& end = kEnd) {
@@ -40,36 +64,26 @@ HazardCase make(const char* name, HazardKind kind, const std::string& body, cons
 }
 
 const HazardCase kCases[] = {
-    make("loaded_register_read_before_the_wait", HazardKind::kRegister, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
+    make("loaded_register_read_before_the_wait", HazardKind::kRegister, kStore + R"(
       tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
     ! tcgen05.wait::ld.sync.aligned;
       add.u32 %r21, %r20, 1;
       tcgen05.wait::ld.sync.aligned;
     )"),
-    make("register_loaded_twice_without_a_wait", HazardKind::kRegister, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
+    make("register_loaded_twice_without_a_wait", HazardKind::kRegister, kStore + R"(
       tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
     ! tcgen05.wait::ld.sync.aligned;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
-    )"),
+    )" + kLoad),
     make("store_read_before_the_wait", HazardKind::kRace, R"(
       tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
     ! tcgen05.wait::st.sync.aligned;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
+    )" + kLoad + R"(
       tcgen05.wait::st.sync.aligned;
     )"),
-    make("store_over_a_load_in_flight", HazardKind::kRace, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
+    make("store_over_a_load_in_flight", HazardKind::kRace, kStore + R"(
       tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
     ! tcgen05.wait::ld.sync.aligned;
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
+    )" + kStore + R"(
       tcgen05.wait::ld.sync.aligned;
     )"),
     make("cells_that_nothing_wrote", HazardKind::kUnwritten, R"(
@@ -84,15 +98,8 @@ const HazardCase kCases[] = {
     make("lanes_of_another_warp", HazardKind::kTensorMemory, R"(
       mov.u32 %r91, %r90;
     ! add.u32 %r91, %r91, %r88;
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
-    )"),
-    make("columns_freed_while_another_warp_reads", HazardKind::kTensorMemory, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
-    )",
+    )" + kStore),
+    make("columns_freed_while_another_warp_reads", HazardKind::kTensorMemory, kStore + kLoad,
          R"(
     ! bar.sync 0;
       @!%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r90, 32;
@@ -108,29 +115,11 @@ const HazardCase kCases[] = {
     ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
     ! @!%p3 bra WAIT;
       tcgen05.fence::after_thread_sync;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
-    )"),
-    make("copy_read_without_a_fence_after_the_wait", HazardKind::kTensorFence, R"(
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
+    )" + kLoad),
+    make("copy_read_without_a_fence_after_the_wait", HazardKind::kTensorFence, kCopy + kWait + R"(
     ! tcgen05.fence::after_thread_sync;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
-    )"),
-    make("copy_read_where_half_of_the_lanes_have_no_fence", HazardKind::kTensorFence, R"(
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
+    )" + kLoad),
+    make("copy_read_where_half_of_the_lanes_have_no_fence", HazardKind::kTensorFence, kCopy + kWait + R"(
       setp.lt.u32 %p4, %r2, 16;
       @%p4 bra OTHERS;
       tcgen05.fence::after_thread_sync;
@@ -139,9 +128,7 @@ const HazardCase kCases[] = {
     ! tcgen05.fence::after_thread_sync;
     READ:
       vote.sync.any.pred %p5, %p4, 0xffffffff;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
-    )"),
+    )" + kLoad),
     make("copy_that_nobody_commits", HazardKind::kOutstanding, R"(
       @%p2 bra COPIED;
       tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
@@ -151,48 +138,25 @@ const HazardCase kCases[] = {
     ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
     ! @!%p3 bra WAIT;
     )"),
-    make("commit_that_nobody_waits_for", HazardKind::kOutstanding, R"(
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
+    make("commit_that_nobody_waits_for", HazardKind::kOutstanding, kCopy + R"(
     ! WAIT:
     ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
     ! @!%p3 bra WAIT;
     )"),
-    make("copy_over_cells_that_a_load_reads", HazardKind::kRace, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
+    make("copy_over_cells_that_a_load_reads", HazardKind::kRace, kStore + R"(
       tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
     ! tcgen05.wait::ld.sync.aligned;
       tcgen05.fence::before_thread_sync;
       bar.sync 0;
       tcgen05.fence::after_thread_sync;
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
+    )" + kCopy + R"(
       tcgen05.wait::ld.sync.aligned;
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
-    )"),
-    make("copy_after_a_load_without_the_fence_before", HazardKind::kTensorFence, R"(
-      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r91], {%r0};
-      tcgen05.wait::st.sync.aligned;
-      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r91];
-      tcgen05.wait::ld.sync.aligned;
+    )" + kWait),
+    make("copy_after_a_load_without_the_fence_before", HazardKind::kTensorFence, kStore + kLoad + R"(
     ! tcgen05.fence::before_thread_sync;
       bar.sync 0;
       tcgen05.fence::after_thread_sync;
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
-    )"),
+    )" + kCopy + kWait),
     make("copies_by_two_threads_that_do_not_synchronise", HazardKind::kRace, R"(
       @%p2 bra SECOND;
       tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
@@ -208,18 +172,12 @@ const HazardCase kCases[] = {
       tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12+8];
     COPIED:
       bar.sync 0;
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
+    )" + kWait + R"(
     WAIT2:
       mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12+8], 0;
       @!%p3 bra WAIT2;
     )"),
-    make("source_of_a_copy_overwritten", HazardKind::kRace, R"(
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
+    make("source_of_a_copy_overwritten", HazardKind::kRace, kCopy + R"(
     ! WAIT:
     ! mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
     ! @!%p3 bra WAIT;
@@ -233,14 +191,7 @@ const HazardCase kCases[] = {
       st.shared.u32 [%r82], %r0;
     ! fence.proxy.async.shared::cta;
       bar.sync 0;
-      @%p2 bra COPIED;
-      tcgen05.cp.cta_group::1.32x128b.warpx4 [%r90], %rd6;
-      tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r12];
-    COPIED:
-    WAIT:
-      mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r12], 0;
-      @!%p3 bra WAIT;
-    )"),
+    )" + kCopy + kWait),
 };
 
 INSTANTIATE_TEST_SUITE_P(Tensor, Hazard, testing::ValuesIn(kCases), test::name_of_case);
