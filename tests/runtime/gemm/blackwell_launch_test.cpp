@@ -3,13 +3,9 @@
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"
 #include "kernelwright/runtime/gemm/tensor_maps.h"
-#include "runtime/engine/engine_fixture.h"
+#include "runtime/gemm/launch_fixture.h"
 
 namespace kernelwright::testing {
-
-extern thread_local bool count_allocations;  // tests/runtime/attention/launch_test.cpp counts
-extern thread_local int allocations;
-
 namespace {
 
 using ::testing::ElementsAre;
@@ -20,27 +16,7 @@ using detail::BlackwellGemmTensorMaps;
 using detail::LoadedGemm;
 
 GemmProblem mlp(DType operands = DType::kBf16, ScaleKind scales = ScaleKind::kNone) {
-  GemmProblem problem;
-  problem.n = 512;
-  problem.k = 320;
-  problem.dtype = {operands, operands, DType::kBf16, DType::kBf16};
-  problem.scales = is_block_scaled(operands) ? ScaleKind::kPerBlock : scales;
-  return problem;
-}
-
-GemmTensors some_operands() {
-  GemmTensors tensors;
-  tensors.a = 0x100000;
-  tensors.b = 0x200000;
-  tensors.d = 0x400000;
-  tensors.m = 100;
-  return tensors;
-}
-GemmTensors scaled_operands() {
-  GemmTensors tensors = some_operands();
-  tensors.scale_a = 0x500000;
-  tensors.scale_b = 0x600000;
-  return tensors;
+  return mlp_of_depth(320, operands, scales);
 }
 
 GemmSchedule tile(int block_n, int cta_group = 1, ClusterShape cluster = {1, 1}) {
@@ -69,8 +45,6 @@ std::string refusal(const GemmProblem& problem, const GemmSchedule& schedule, co
   EXPECT_FALSE(detail::surely_fine(kernel, spec, tensors, of)) << "it would have been launched";
   return ConfigError(std::move(violations)).what();
 }
-std::vector<std::uint64_t> dims(const TensorMapRequest& map) { return {map.dims, map.dims + map.rank}; }
-std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
 
 TEST(BlackwellGemmTensorMaps, OfAPairHaveHalfOfTheColumnsEach) {
   GemmTensors tensors = some_operands();
@@ -217,15 +191,10 @@ TEST(BlackwellGemmArguments, PartsOfKNeedAWorkspace) {
 }
 
 TEST(BlackwellGemmArguments, RowsAndTilesStayWithinThirtyTwoBits) {
-  GemmTensors tensors;
-  tensors.b = std::uint64_t{1} << 20;
-  tensors.a = std::uint64_t{1} << 48;
-  tensors.d = std::uint64_t{1} << 50;
   GemmProblem narrow = mlp();
   narrow.n = 64;
   const auto refused = [&](const GemmProblem& problem, const GemmSchedule& schedule, std::int64_t m) {
-    tensors.m = static_cast<int>(m);
-    return refusal(problem, schedule, tensors);
+    return refusal(problem, schedule, far_apart(static_cast<int>(m)));
   };
   constexpr std::int64_t kEnd = std::int64_t{1} << 31;
   EXPECT_EQ(refused(narrow, tile(128), kEnd - 128), "");
@@ -244,44 +213,22 @@ TEST(BlackwellGemmArguments, RowsAndTilesStayWithinThirtyTwoBits) {
                         "has at most 268435456"));
 }
 
-struct BlackwellGemmLaunchTest : EngineTest {
-  BlackwellGemmLaunchTest() {
-    DeviceInfo& info = device().mutable_info();
-    info.arch = Arch::kSm100a;
-    info.compute_major = 10;
-    info.num_sms = 148;
-    info.shared_bytes_per_cta = arch_info(Arch::kSm100a).shared_bytes_per_cta;
-  }
-  BlackwellGemmParams launched() { return device().launches().back().as<BlackwellGemmParams>(); }
+struct BlackwellGemmLaunchTest : GemmLaunches<BlackwellGemmParams> {
+  BlackwellGemmLaunchTest() : GemmLaunches(Arch::kSm100a, 148) {}
 };
 
 TEST_F(BlackwellGemmLaunchTest, PassesSizesStridesAndNumbers) {
   Engine engine(options());
-  GemmProblem problem = mlp();
-  problem.epilogue = "gelu(alpha * acc + bias) + beta * c";
-  GemmTensors tensors = some_operands();
-  tensors.bias = 0x700000;
-  tensors.c = 0x800000;
-  tensors.c_stride = 1024;
-  tensors.alpha = 0.5f;
-  tensors.beta = 2;
+  const GemmKernel kernel = engine.prepare(with_full_epilogue(mlp()), tile(64, 2, {2, 1}));
+  GemmTensors tensors = operands_of_the_full_epilogue();
   tensors.m = 300;
-  engine.prepare(problem, tile(64, 2, {2, 1})).launch(tensors, some_stream());
+  expect_the_full_epilogue(kernel, tensors, 320);
   const BlackwellGemmParams params = launched();
-  EXPECT_EQ(params.m, 300);
-  EXPECT_EQ(params.n, 512);
-  EXPECT_EQ(params.k, 320);
-  EXPECT_EQ(params.alpha, 0.5f);
-  EXPECT_EQ(params.beta, 2);
-  EXPECT_EQ(params.c_stride, 1024);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.c), 0x800000u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), 0x700000u);
   EXPECT_EQ(params.turnstile.turns, nullptr);
   EXPECT_GT(params.band, 0);
-  const LaunchConfig config = device().launches().back().config;
-  EXPECT_EQ(config.grid[0], 2u * 8 * 2) << "2 x 8 tiles of 256 x 64, of 2 CTAs each";
-  EXPECT_EQ(config.cluster[0], 2u);
-  EXPECT_EQ(config.block, 256u);
+  EXPECT_EQ(launch_config().grid[0], 2u * 8 * 2) << "2 x 8 tiles of 256 x 64, of 2 CTAs each";
+  EXPECT_EQ(launch_config().cluster[0], 2u);
+  EXPECT_EQ(launch_config().block, 256u);
   EXPECT_EQ(device().tensor_map(&params.b).box[1], 32u);
   EXPECT_EQ(device().last_fill().bytes, 0u) << "nothing to clear";
 }
@@ -301,7 +248,7 @@ TEST_F(BlackwellGemmLaunchTest, SwappedLaunchesAreTheKernelsView) {
   EXPECT_EQ(params.scale_a_stride, 3) << "atoms of 128 elements of k";
   EXPECT_EQ(params.scale_b_stride, 4);
   EXPECT_EQ(device().tensor_map(&params.scales_b).address, 0x500000u);
-  EXPECT_EQ(device().launches().back().config.grid[0], 4u * 4u);
+  EXPECT_EQ(launch_config().grid[0], 4u * 4u);
 }
 
 TEST_F(BlackwellGemmLaunchTest, PartsOfKHaveTheirWordsClearedAheadOfThem) {
@@ -310,25 +257,10 @@ TEST_F(BlackwellGemmLaunchTest, PartsOfKHaveTheirWordsClearedAheadOfThem) {
   schedule.split_k = 2;
   const GemmKernel kernel = engine.prepare(mlp(), schedule);
   GemmTensors tensors = some_operands();
-  tensors.workspace_bytes = kernel.workspace_bytes(tensors.m);
-  EXPECT_EQ(tensors.workspace_bytes, 16u + 8 * (16 + 64 * 128 * 4));
+  EXPECT_EQ(kernel.workspace_bytes(tensors.m), 16u + 8 * (16 + 64 * 128 * 4));
   EXPECT_EQ(kernel.workspace_bytes(0), 0u);
-  tensors.workspace = 0x900000;
-  allocations = 0;
-  count_allocations = true;
-  kernel.launch(tensors, some_stream());
-  count_allocations = false;
-  EXPECT_EQ(allocations, 0);
-  const FakeDevice::Fill fill = device().last_fill();
-  EXPECT_EQ(fill.address, 0x900000u);
-  EXPECT_EQ(fill.byte, 0);
-  EXPECT_EQ(fill.bytes, 16u + 8 * 16);
-  EXPECT_EQ(fill.launches_before, 0u);
-  const BlackwellGemmParams params = launched();
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.begun), 0x900000u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.turns), 0x900010u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.partials), 0x900000u + fill.bytes);
-  EXPECT_EQ(device().launches().back().config.grid[0], 16u);
+  expect_a_cleared_turnstile(kernel, tensors, 16u + 8 * 16);
+  EXPECT_EQ(launch_config().grid[0], 16u);
 }
 
 TEST_F(BlackwellGemmLaunchTest, NoDepthReadsZerosOrNoScaleAtAll) {
@@ -359,13 +291,13 @@ TEST_F(BlackwellGemmLaunchTest, ABudgetOfSmsIsThePersistentGrids) {
   GemmSchedule schedule = tile(256, 2, {2, 1});
   schedule.scheduler = Scheduler::kPersistent;
   engine.prepare(large, schedule).launch(tensors, some_stream());
-  EXPECT_EQ(device().launches().back().config.grid[0], 20u);
+  EXPECT_EQ(launch_config().grid[0], 20u);
   schedule.scheduler = Scheduler::kQueued;
   const GemmKernel queued = engine.prepare(large, schedule);
   EXPECT_THAT(message_of<ConfigError>([&] { queued.launch(tensors, some_stream()); }), HasSubstr("takes all SMs"));
   tensors.sm_budget = 0;
   queued.launch(tensors, some_stream());
-  EXPECT_EQ(device().launches().back().config.grid[0], 8u * 32 * 2);
+  EXPECT_EQ(launch_config().grid[0], 8u * 32 * 2);
 }
 
 TEST(BlackwellGemmNotes, NameRolesAndMemory) {

@@ -12,13 +12,9 @@
 #include "kernelwright/runtime/engine/notes.h"
 #include "kernelwright/runtime/gemm/arguments.h"
 #include "kernelwright/runtime/gemm/tensor_maps.h"
-#include "runtime/engine/engine_fixture.h"
+#include "runtime/gemm/launch_fixture.h"
 
 namespace kernelwright::testing {
-
-extern thread_local bool count_allocations;  // tests/runtime/attention/launch_test.cpp counts
-extern thread_local int allocations;
-
 namespace {
 
 using ::testing::AllOf;
@@ -31,21 +27,7 @@ using contract::GemmParams;
 using detail::GemmTensorMaps;
 using detail::LoadedGemm;
 
-GemmProblem mlp() {
-  GemmProblem problem;
-  problem.n = 512;
-  problem.k = 256;
-  return problem;
-}
-
-GemmTensors some_operands() {
-  GemmTensors tensors;
-  tensors.a = 0x100000;
-  tensors.b = 0x200000;
-  tensors.d = 0x400000;
-  tensors.m = 100;
-  return tensors;
-}
+GemmProblem mlp() { return mlp_of_depth(256); }
 
 GemmSchedule tile(int block_m, int block_n) {
   GemmSchedule schedule;
@@ -57,24 +39,13 @@ GemmSchedule tile(int block_m, int block_n) {
   return schedule;
 }
 
-struct GemmLaunchTest : EngineTest {
-  GemmLaunchTest() {
-    DeviceInfo& info = device().mutable_info();
-    info.arch = Arch::kSm90a;
-    info.compute_major = 9;
-    info.shared_bytes_per_cta = arch_info(Arch::kSm90a).shared_bytes_per_cta;
-  }
+struct GemmLaunchTest : GemmLaunches<GemmParams> {
+  GemmLaunchTest() : GemmLaunches(Arch::kSm90a, 132) {}
 
   std::string refusal(const GemmProblem& problem, const GemmTensors& tensors) {
     Engine engine(options());
     const GemmKernel kernel = engine.prepare(problem);
     return message_of<ConfigError>([&] { kernel.launch(tensors, some_stream()); });
-  }
-  GemmParams launched() {
-    GemmParams params;
-    EXPECT_EQ(device().launches().back().params_bytes, sizeof params);
-    std::memcpy(&params, device().launches().back().params.data(), sizeof params);
-    return params;
   }
 };
 
@@ -84,8 +55,6 @@ GemmTensorMaps maps_of(const GemmProblem& problem, const GemmSchedule& schedule,
   const GemmSpec& spec = kernel.variant_for(tensors.m).spec;
   return detail::tensor_maps_of(spec, tensors, detail::matrices_of(kernel, spec, tensors));
 }
-std::vector<std::uint64_t> dims(const TensorMapRequest& map) { return {map.dims, map.dims + map.rank}; }
-std::vector<std::uint32_t> box(const TensorMapRequest& map) { return {map.box, map.box + map.rank}; }
 
 TEST(GemmTensorMaps, OfOperandsAlongKAreKThenRows) {
   GemmTensors tensors = some_operands();
@@ -131,13 +100,9 @@ TEST(GemmTensorMaps, SwappedOperandsChangePlaces) {
 }
 
 TEST(GemmTensorMaps, OfBlockScalesHaveARowForEvery128OfK) {
-  GemmProblem problem = mlp();
-  problem.dtype.a = problem.dtype.b = DType::kE4m3;
-  problem.scales = ScaleKind::kPerBlock;
+  GemmProblem problem = mlp_of_depth(256, DType::kE4m3, ScaleKind::kPerBlock);
   problem.k = 400;
-  GemmTensors tensors = some_operands();
-  tensors.scale_a = 0x500000;
-  tensors.scale_b = 0x600000;
+  GemmTensors tensors = scaled_operands();
   tensors.m = 99;
   const GemmTensorMaps maps = maps_of(problem, tile(128, 128), tensors);
   ASSERT_TRUE(maps.has_scales);
@@ -150,27 +115,10 @@ TEST(GemmTensorMaps, OfBlockScalesHaveARowForEvery128OfK) {
 
 TEST_F(GemmLaunchTest, PassesSizesStridesAndNumbers) {
   Engine engine(options());
-  GemmProblem problem = mlp();
-  problem.epilogue = "gelu(alpha * acc + bias) + beta * c";
-  const GemmKernel kernel = engine.prepare(problem, tile(128, 128));
-  GemmTensors tensors = some_operands();
-  tensors.bias = 0x700000;
-  tensors.c = 0x800000;
-  tensors.c_stride = 1024;
-  tensors.alpha = 0.5f;
-  tensors.beta = 2;
-  kernel.launch(tensors, some_stream());
-  const GemmParams params = launched();
-  EXPECT_EQ(params.m, 100);
-  EXPECT_EQ(params.n, 512);
-  EXPECT_EQ(params.k, 256);
-  EXPECT_EQ(params.alpha, 0.5f);
-  EXPECT_EQ(params.beta, 2);
-  EXPECT_EQ(params.c_stride, 1024);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.c), 0x800000u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.bias), 0x700000u);
-  EXPECT_EQ(device().launches().back().config.grid[0], 4u);
-  EXPECT_EQ(device().launches().back().config.block, 384u);
+  const GemmKernel kernel = engine.prepare(with_full_epilogue(mlp()), tile(128, 128));
+  expect_the_full_epilogue(kernel, operands_of_the_full_epilogue(), 256);
+  EXPECT_EQ(launch_config().grid[0], 4u);
+  EXPECT_EQ(launch_config().block, 384u);
 }
 
 TEST_F(GemmLaunchTest, SwappedLaunchesAreTheKernelsView) {
@@ -181,7 +129,7 @@ TEST_F(GemmLaunchTest, SwappedLaunchesAreTheKernelsView) {
   const GemmParams params = launched();
   EXPECT_EQ(params.m, 512);
   EXPECT_EQ(params.n, 100);
-  EXPECT_EQ(device().launches().back().config.grid[0], 8u * 4u);
+  EXPECT_EQ(launch_config().grid[0], 8u * 4u);
 }
 
 TEST_F(GemmLaunchTest, EachRowCountHasItsKernel) {
@@ -198,7 +146,7 @@ TEST_F(GemmLaunchTest, EachRowCountHasItsKernel) {
   for (const GemmVariant& variant : kernel.plan().variants) {
     tensors.m = std::min(variant.most_m, 20000);
     kernel.launch(tensors, some_stream());
-    EXPECT_EQ(device().launches().back().config.shared_bytes, shared_bytes(variant.spec));
+    EXPECT_EQ(launch_config().shared_bytes, shared_bytes(variant.spec));
     EXPECT_EQ(kernel.key(variant.most_m), kernel.key(tensors.m));
   }
   EXPECT_NE(kernel.key(1), kernel.key(INT_MAX));
@@ -236,13 +184,12 @@ TEST_F(GemmLaunchTest, LaunchesAllocateNothing) {
   kernel.launch(some_operands(), some_stream());
   GemmTensors other = some_operands();
   other.m = 77;
-  allocations = 0;
-  count_allocations = true;
-  kernel.launch(some_operands(), some_stream());
-  kernel.launch(other, some_stream());
-  count_allocations = false;
+  const int allocated = allocations_of([&] {
+    kernel.launch(some_operands(), some_stream());
+    kernel.launch(other, some_stream());
+  });
   EXPECT_THAT(device().launches(), SizeIs(3));
-  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(allocated, 0);
 }
 
 TEST_F(GemmLaunchTest, NoRowsQueueNothingAndNoDepthReadsAZero) {
@@ -314,11 +261,8 @@ TEST_F(GemmLaunchTest, StridesThatNoMemoryHasAreRefused) {
   tensors.c_stride = std::int64_t{1} << 60;
   EXPECT_THAT(refusal(residual, tensors), HasSubstr("/tensors/c_stride: 1152921504606846976 elements of bf16"));
 
-  GemmProblem scaled = mlp();
-  scaled.dtype.a = scaled.dtype.b = DType::kE4m3;
-  scaled.scales = ScaleKind::kPerBlock;
-  tensors = some_operands();
-  tensors.scale_a = 0x500000, tensors.scale_b = 0x600000;
+  const GemmProblem scaled = mlp_of_depth(256, DType::kE4m3, ScaleKind::kPerBlock);
+  tensors = scaled_operands();
   tensors.scale_a_stride = std::int64_t{1} << 62, tensors.scale_b_stride = std::int64_t{1} << 61;
   EXPECT_THAT(
       refusal(scaled, tensors),
@@ -327,12 +271,8 @@ TEST_F(GemmLaunchTest, StridesThatNoMemoryHasAreRefused) {
 }
 
 TEST_F(GemmLaunchTest, TheStrideOfOneRowOfScalesIsNobodys) {
-  GemmProblem scaled = mlp();
-  scaled.k = 128;  // one block
-  scaled.dtype.a = scaled.dtype.b = DType::kE4m3;
-  scaled.scales = ScaleKind::kPerBlock;
-  GemmTensors tensors = some_operands();
-  tensors.scale_a = 0x500000, tensors.scale_b = 0x600000;
+  const GemmProblem scaled = mlp_of_depth(128, DType::kE4m3, ScaleKind::kPerBlock);  // one block
+  GemmTensors tensors = scaled_operands();
   tensors.scale_a_stride = std::int64_t{1} << 40;
   EXPECT_EQ(refusal(scaled, tensors), "nothing was thrown");
   const GemmParams params = launched();
@@ -357,9 +297,7 @@ TEST_F(GemmLaunchTest, OverlapsAreRefused) {
 }
 
 TEST_F(GemmLaunchTest, ScalesHaveTheirRules) {
-  GemmProblem problem = mlp();
-  problem.dtype.a = problem.dtype.b = DType::kE4m3;
-  problem.scales = ScaleKind::kPerBlock;
+  GemmProblem problem = mlp_of_depth(256, DType::kE4m3, ScaleKind::kPerBlock);
   GemmTensors tensors = some_operands();
   tensors.scale_a = 0x500004;
   tensors.scale_a_stride = 98;
@@ -389,34 +327,9 @@ TEST_F(GemmLaunchTest, PartsOfKInTurnHaveTheirWordsClearedAheadOfThem) {
             HasSubstr("/tensors/sm_budget: is 8, and the kernel for 100 rows takes all SMs, for parts of k wait "
                       "for each other; 0, or a schedule with split_k 1, would do")));
   tensors.sm_budget = 0;
-  tensors.workspace = 0x900000;
-  tensors.workspace_bytes = kBytes;
-  allocations = 0;
-  count_allocations = true;
-  kernel.launch(tensors, some_stream());
-  count_allocations = false;
-  EXPECT_EQ(allocations, 0);
-  const FakeDevice::Fill fill = device().last_fill();
-  EXPECT_EQ(fill.address, 0x900000u);
-  EXPECT_EQ(fill.byte, 0);
-  EXPECT_EQ(fill.bytes, kZeros);
-  EXPECT_EQ(fill.launches_before, 0u);
-  const GemmParams params = launched();
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.begun), 0x900000u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.turns), 0x900010u);
-  EXPECT_EQ(reinterpret_cast<DevicePtr>(params.turnstile.partials), 0x900000u + kZeros);
-  EXPECT_EQ(device().launches().back().config.grid[0], 3u * kTiles);
-  EXPECT_EQ(device().launches().back().config.cluster[0], 1u);
-}
-
-/// Operands of any size, apart from each other.
-GemmTensors far_apart(int m) {
-  GemmTensors tensors;
-  tensors.b = std::uint64_t{1} << 20;
-  tensors.a = std::uint64_t{1} << 48;
-  tensors.d = std::uint64_t{1} << 50;
-  tensors.m = m;
-  return tensors;
+  expect_a_cleared_turnstile(kernel, tensors, kZeros);
+  EXPECT_EQ(launch_config().grid[0], 3u * kTiles);
+  EXPECT_EQ(launch_config().cluster[0], 1u);
 }
 
 TEST_F(GemmLaunchTest, RowsEndATileBeforeThirtyTwoBitsDo) {
