@@ -1,28 +1,21 @@
-// explain for a GEMM: its kernels by rows, why the last kernel's fields have their values, what ptxas reported for
-// each, and the best that a device could do.
+// explain for a GEMM: its kernels by rows. The choices are those of the last kernel, which serves the most rows.
 #include <fmt/format.h>
 
 #include <limits>
 
 #include "cli/exit_code.h"
-#include "cli/explain/explain_parts.h"
-#include "cli/explain/predicted.h"
-#include "cli/targets.h"
+#include "cli/explain/explained.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/gemm/shared_map.h"
-#include "kernelwright/generator/problem/arch.h"
 
 namespace kernelwright::cli {
 namespace {
 
-/// A variant of the plan, with the resources of an SM that it takes.
-struct Explained {
+/// A variant of the plan: the kernel for first_m to variant->most_m rows.
+struct ExplainedVariant {
   const GemmVariant* variant;
-  int first_m;  // the smallest m that the variant serves
-  std::string key;
-  Compiled compiled;
-  int shared;
-  Occupancy held;
+  int first_m;
+  ExplainedKernel kernel;
 
   std::string rows() const {
     if (variant->most_m == std::numeric_limits<int>::max()) return fmt::format("{} and more", first_m);
@@ -33,43 +26,70 @@ struct Explained {
                        variant->spec.swap_ab ? " swapped" : "");
   }
 };
+struct ExplainedGemm {
+  Explained all;
+  std::vector<ExplainedVariant> variants;
+  const ExplainedKernel& main() const { return variants.back().kernel; }
+};
 
-std::vector<Explained> explain_variants(const GemmPlan& plan, KernelStore& store, const ArchInfo& info) {
-  std::vector<Explained> variants;
+std::vector<ExplainedVariant> explain_variants(const GemmPlan& plan, KernelStore& store, const ArchInfo& info) {
+  std::vector<ExplainedVariant> variants;
   int first = 1;
   for (const GemmVariant& variant : plan.variants) {
-    Explained one{&variant,
-                  first,
-                  store.key(variant.spec).digest().hex(),
-                  compile_if_possible(store, variant.spec),
-                  static_cast<int>(shared_bytes(variant.spec)),
-                  {}};
-    one.held = occupancy(info, one.shared, variant.spec.threads(), one.compiled.registers());
+    variants.push_back({&variant, first, explain_kernel(store, variant.spec, info)});
     if (variant.most_m < std::numeric_limits<int>::max()) first = variant.most_m + 1;
-    variants.push_back(std::move(one));
   }
   return variants;
 }
 
-JsonValue to_json(const Explained& one) {
-  const GemmSpec& spec = one.variant->spec;
-  JsonValue object = JsonValue::object();
-  object.set("first_m", one.first_m)
-      .set("most_m", one.variant->most_m)
-      .set("row", one.variant->row)
-      .set("kernel", kernel_name(spec))
-      .set("key", one.key)
-      .set("spec", canonical_text(spec))
-      .set("shared_bytes", one.shared)
-      .set("shared_map", cli::to_json(shared_map(spec)))
-      .set("threads", spec.threads())
-      .set("ctas_per_sm", one.held.ctas)
-      .set("ctas_limited_by", one.held.limit)
-      .set("binary", one.compiled.binary ? cli::to_json(*one.compiled.binary) : JsonValue())
-      .set("not_compiled", one.compiled.why_not);
-  if (const TensorMemoryMap memory = tensor_memory_map(spec); memory.allocated > 0)
-    object.set("tensor_memory", cli::to_json(memory));
+JsonValue to_json(const ExplainedVariant& one) {
+  JsonValue object = JsonValue::object()
+                         .set("first_m", one.first_m)
+                         .set("most_m", one.variant->most_m)
+                         .set("row", one.variant->row)
+                         .set("kernel", one.kernel.name)
+                         .set("key", one.kernel.key)
+                         .set("spec", canonical_text(one.kernel.spec));
+  add_shared_memory(object, one.kernel);
+  add_binary(object, one.kernel);
+  add_tensor_memory(object, one.kernel);
   return object;
+}
+
+std::string json_of(const ExplainedGemm& explained) {
+  JsonValue variants = JsonValue::array();
+  for (const ExplainedVariant& one : explained.variants) variants.push(to_json(one));
+  JsonValue report = head_json(explained.all, explained.main());
+  report.set("choices", cli::to_json(explained.all.choices))
+      .set("variants", std::move(variants))
+      .set("rows_passed_over", cli::to_json(explained.all.passed_over));
+  add_speed(report, explained.all);
+  return report.dump() + "\n";
+}
+
+std::string table_text(const Style& style, const std::vector<ExplainedVariant>& variants, const ArchInfo& info) {
+  Table table(
+      {"rows", "tile", "row", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
+  for (const ExplainedVariant& one : variants) {
+    const GemmSpec& spec = one.variant->spec;
+    const ExplainedKernel& kernel = one.kernel;
+    table.row({one.rows(), one.tile(), one.variant->row.empty() ? "-" : "tuned", workers_text(spec),
+               std::to_string(spec.stages), std::to_string(spec.split_k), std::to_string(kernel.threads),
+               fmt::format("{} of {}", kernel.shared, info.shared_bytes_per_cta),
+               kernel.compiled.binary ? std::to_string(kernel.compiled.registers()) : "-",
+               fmt::format("{}, by {}", kernel.held.ctas, kernel.held.limit), kernel.key.substr(0, 12)});
+  }
+  return style.bold("Kernels by rows") + "\n" + table.text(style) + "\n";
+}
+
+std::string text_of(const Style& style, const ExplainedGemm& explained) {
+  const ArchInfo& info = arch_info(explained.all.arch);
+  std::string text = head_text(style, explained.all, explained.main()) + table_text(style, explained.variants, info) +
+                     choices_text(style, explained.all) + kernel_text(style, explained.main(), info) +
+                     style.bold("Resources") + "\n";
+  for (const ExplainedVariant& one : explained.variants)
+    text += fmt::format("  {} rows:\n{}", one.rows(), resources_text(style, one.kernel.compiled));
+  return text + speed_text(style, explained.all);
 }
 
 }  // namespace
@@ -77,69 +97,13 @@ JsonValue to_json(const Explained& one) {
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config) {
   const Arch arch = choose_arch(named, options);
   const GemmPlan plan = plan_for(named, config, arch, tuned_rows(options));
-  const ArchInfo& info = arch_info(arch);
   KernelStore store(cache_options(options));
-  const std::vector<Explained> variants = explain_variants(plan, store, info);
-  const Explained& main = variants.back();
-  int code = kDone;
-  for (const Explained& one : variants)
-    if (one.compiled.rejected) code = kMismatch;
-  const std::vector<GemmShape> shapes =
-      options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
-  const MachineClass& machine = choose_machine(options, arch);
-  std::vector<BoundOfShape> best;
-  for (const GemmShape& shape : shapes) best.push_back({shape.name, predict(config.problem, shape, machine)});
-
-  if (options.json) {
-    JsonValue list = JsonValue::array(), bounds = JsonValue::array();
-    for (const Explained& one : variants) list.push(to_json(one));
-    for (const auto& [shape, bound] : best) bounds.push(cli::to_json(shape, bound));
-    JsonValue predicted = JsonValue::array();
-    for (const GemmShape& shape : shapes) predicted.push(predicted_json(plan, config.problem, shape, machine));
-    fmt::print("{}\n", JsonValue::object()
-                           .set("config", named.name())
-                           .set("arch", to_string(arch))
-                           .set("family", to_string(main.variant->spec.family))
-                           .set("kernel", kernel_name(main.variant->spec))
-                           .set("key", main.key)
-                           .set("choices", cli::to_json(plan.choices))
-                           .set("variants", std::move(list))
-                           .set("rows_passed_over", cli::to_json(plan.passed_over))
-                           .set("rates_of", machine.name)
-                           .set("bounds", std::move(bounds))
-                           .set("predicted", std::move(predicted))
-                           .dump());
-    return code;
-  }
-
-  const Style style(stdout);
-  fmt::print("{}  {}\n\n", style.bold(named.name()),
-             style.dim(fmt::format("{} for {}, {} family, key {}", kernel_name(main.variant->spec), to_string(arch),
-                                   to_string(main.variant->spec.family), main.key.substr(0, 12))));
-  fmt::print("{}\n", style.bold("Kernels by rows"));
-  Table table(
-      {"rows", "tile", "row", "by", "stages", "split_k", "threads", "shared", "registers", "CTAs an SM", "key"});
-  for (const Explained& one : variants) {
-    const GemmSpec& spec = one.variant->spec;
-    table.row({one.rows(), one.tile(), one.variant->row.empty() ? "-" : "tuned", workers_text(spec),
-               std::to_string(spec.stages), std::to_string(spec.split_k), std::to_string(spec.threads()),
-               fmt::format("{} of {}", one.shared, info.shared_bytes_per_cta),
-               one.compiled.binary ? std::to_string(one.compiled.registers()) : "-",
-               fmt::format("{}, by {}", one.held.ctas, one.held.limit), one.key.substr(0, 12)});
-  }
-  fmt::print("{}\n{}\n", table.text(style),
-             choices_text(style, plan.choices) + passed_over_text(style, plan.passed_over));
-  fmt::print("{}\n", spec_text(style, main.variant->spec));
-  fmt::print("{}\n", shared_map_text(style, shared_map(main.variant->spec), main.shared, info));
-  if (const TensorMemoryMap memory = tensor_memory_map(main.variant->spec); memory.allocated > 0)
-    fmt::print("{}", tensor_memory_text(style, memory, info));
-  fmt::print("{}\n", style.bold("Resources"));
-  for (const Explained& one : variants)
-    fmt::print("  {}:\n{}", one.rows() + " rows", resources_text(style, one.compiled));
-  fmt::print("{}", bounds_text(style, best, machine.name));
-  const std::string predicted = predicted_text(style, plan, config.problem, shapes, machine);
-  if (!predicted.empty()) fmt::print("\n{}", predicted);
-  return code;
+  const ExplainedGemm explained{explain_plan(options, named, config, arch, plan),
+                                explain_variants(plan, store, arch_info(arch))};
+  fmt::print("{}", options.json ? json_of(explained) : text_of(Style(stdout), explained));
+  for (const ExplainedVariant& one : explained.variants)
+    if (one.kernel.compiled.rejected) return kMismatch;
+  return kDone;
 }
 
 }  // namespace kernelwright::cli
