@@ -1,58 +1,14 @@
 // The contents of every shipped gemm_sm100 kernel, counted in its PTX and derived from its Spec: products, copies of
 // scales, commits, boxes, the life of tensor memory, and no instruction of older tensor cores. For sm_100a and sm_103a.
-// This test makes the machine code of sm_103a and checks it for spills; shipped_kernels_test.cpp makes that of sm_100a.
-// Needs NVRTC.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <map>
-
 #include "contract/gemm_sm100.h"
 #include "contract/shared_slab.h"
 #include "kernelwright/generator/gemm/planner.h"
-#include "kernelwright/generator/json/config_json.h"
-#include "kernelwright/generator/source/specialize.h"
-#include "kernelwright/runtime/compile/compiler.h"
-#include "kernelwright/verify/parallel.h"
-#include "support/paths.h"
+#include "support/census.h"
 
 namespace kernelwright {
 namespace {
 
-using Census = std::map<std::string, int>;
-
-/// Places in the text where an instruction begins so, not executions.
-Census census_of(const std::string& ptx) {
-  Census census;
-  for (const char* opcode : {"tcgen05.mma",
-                             "tcgen05.mma.cta_group::1",
-                             "tcgen05.mma.cta_group::2",
-                             ".kind::f16",
-                             ".kind::tf32",
-                             ".kind::f8f6f4",
-                             ".kind::mxf8f6f4.block_scale.scale_vec::1X",
-                             ".kind::mxf4.block_scale.scale_vec::2X",
-                             ".kind::mxf4nvf4.block_scale.scale_vec::4X",
-                             "tcgen05.cp",
-                             "tcgen05.commit",
-                             "tcgen05.alloc",
-                             "tcgen05.relinquish_alloc_permit",
-                             "tcgen05.dealloc",
-                             "global.tile.mbarrier",
-                             "multicast::cluster.cta_group",
-                             "clusterlaunchcontrol.try_cancel",
-                             "atom.",
-                             "wgmma.",
-                             "mma.sync",
-                             "cp.async.c",
-                             "ld.local",
-                             "st.local"}) {
-    int& found = census[opcode];
-    for (std::size_t at = ptx.find(opcode); at != ptx.npos; at = ptx.find(opcode, at + 1)) ++found;
-  }
-  return census;
-}
+using test::Census;
 
 /// What a kernel of this Spec must contain. The code for slabs of a group is repeated; everything else of a role is a
 /// loop of one pass.
@@ -99,60 +55,15 @@ Census expected_of(const GemmSpec& spec) {
   return census;
 }
 
-struct Shipped {
-  std::string name;
-  GemmSpec spec;
-};
-
-/// The kernels of gemm_sm100 that configs/problems asks for, each once.
-std::vector<Shipped> shipped_kernels(Arch arch) {
-  std::map<std::string, Shipped> kernels;  // by entry
-  for (const auto& file : std::filesystem::directory_iterator(test::source_dir() / "configs" / "problems")) {
-    const Config config = read_config_file(file.path());
-    const auto* gemm = std::get_if<GemmConfig>(&config);
-    if (!gemm || gemm->schedule.family.value_or(Family::kPortable) != Family::kBlackwell) continue;
-    GemmSchedule schedule = gemm->schedule;
-    schedule.arch = arch;
-    for (const GemmVariant& variant : plan_gemm(gemm->problem, schedule, arch).variants)
-      kernels[specialize(variant.spec).entry] = {gemm->name, variant.spec};
-  }
-  std::vector<Shipped> list;
-  for (auto& [entry, kernel] : kernels) list.push_back(std::move(kernel));
-  return list;
-}
-
-class BlackwellGemmCensus : public testing::TestWithParam<Arch> {
- protected:
-  void SetUp() override {
-    if (Compiler().path().empty()) GTEST_SKIP() << "no NVRTC on this machine: set KERNELWRIGHT_NVRTC";
-  }
-};
+class BlackwellGemmCensus : public test::BlackwellCensusTest {};
 
 TEST_P(BlackwellGemmCensus, OfEveryShippedKernelIsWhatItsSpecSays) {
-  const bool with_machine_code = GetParam() == Arch::kSm103a;
-  const std::vector<Shipped> kernels = shipped_kernels(GetParam());
-  EXPECT_GE(kernels.size(), 12u) << "configs/problems has shrunk, or was not found";
-  Compiler compiler;
-  std::vector<std::string> ptx(kernels.size());
-  std::vector<ResourceUsage> usage(kernels.size());
-  parallel_for(kernels.size(), [&](std::size_t i) {
-    const SourceUnit unit = specialize(kernels[i].spec);
-    if (with_machine_code) {
-      const Binary binary = compiler.compile(unit);
-      ptx[i] = binary.ptx, usage[i] = binary.usage;
-    } else {
-      ptx[i] = compiler.compile_with_lines(unit);
-    }
-  });
-  for (std::size_t i = 0; i < kernels.size(); ++i) {
-    SCOPED_TRACE(kernels[i].name);
-    EXPECT_EQ(census_of(ptx[i]), expected_of(kernels[i].spec));
-    EXPECT_NE(ptx[i].find(fmt::format(".target {}", to_string(GetParam()))), std::string::npos);
-    if (!with_machine_code) continue;
-    EXPECT_GT(usage[i].registers, 0);
-    EXPECT_EQ(usage[i].spill_stores + usage[i].spill_loads, 0);
-    EXPECT_EQ(usage[i].stack, 0);
-  }
+  const auto specs_of = [](const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
+    std::vector<GemmSpec> specs;
+    for (const GemmVariant& variant : plan_gemm(problem, schedule, arch).variants) specs.push_back(variant.spec);
+    return specs;
+  };
+  expect_census(test::shipped_blackwell_kernels<GemmConfig>(GetParam(), specs_of), expected_of);
 }
 
 INSTANTIATE_TEST_SUITE_P(, BlackwellGemmCensus, testing::Values(Arch::kSm100a, Arch::kSm103a),
