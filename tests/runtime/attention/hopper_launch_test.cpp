@@ -8,12 +8,10 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/runtime/attention/tensor_maps.h"
 #include "kernelwright/runtime/engine/notes.h"
+#include "runtime/count_allocations.h"
 #include "runtime/engine/engine_fixture.h"
 
 namespace kernelwright::testing {
-
-extern thread_local bool count_allocations;  // launch_test.cpp counts
-extern thread_local int allocations;
 
 namespace {
 
