@@ -3,152 +3,19 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernelwright/generator/checked.h"
+#include "fuzz/fuzz_input.h"
+#include "fuzz/taking_device.h"
 #include "kernelwright/runtime/c/c_api_engine.h"
-#include "kernelwright/runtime/emulator/machine/tensor_map.h"
 #include "support/fake_store.h"
 
 namespace kernelwright::fuzz {
 namespace {
-
-/// Numbers out of the input; zeros once it has ended.
-class Input {
- public:
-  explicit Input(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  bool ended() const { return at_ >= bytes_.size(); }
-  std::uint8_t byte() { return ended() ? 0 : bytes_[at_++]; }
-  std::size_t below(std::size_t count) { return (byte() | std::size_t{byte()} << 8) % count; }
-  bool one_in(std::size_t count) { return below(count) == 0; }
-  std::uint64_t raw() {
-    std::uint64_t value = 0;
-    for (int i = 0; i < 8; ++i) value = value << 8 | byte();
-    return value;
-  }
-  /// Numbers that often cause overflows.
-  std::uint64_t extreme() {
-    const std::uint64_t power = std::uint64_t{1} << below(64);
-    switch (below(8)) {
-      case 0: return 0;
-      case 1: return power;
-      case 2: return power - 1;
-      case 3: return 0 - power;
-      case 4: return power + byte();
-      case 5: return raw();
-      case 6: return static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(raw())));
-      default: return byte();
-    }
-  }
-  template <class T, std::size_t n>
-  const T& of(const T (&list)[n]) {
-    return list[below(n)];
-  }
-  template <class T>
-  T fill() {
-    T value;
-    auto* to = reinterpret_cast<unsigned char*>(&value);
-    for (std::size_t i = 0; i < sizeof value; ++i) to[i] = byte();
-    return value;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-  std::size_t at_ = 0;
-};
-
-[[noreturn]] void broken(const std::string& what) {
-  std::fprintf(stderr, "c_abi_calls: %s\nlast error: %s\n", what.c_str(), kernelwright_last_error());
-  std::abort();
-}
-
-std::uint64_t launches_taken = 0;
-
-struct TakenKernel final : LoadedKernel {
-  std::size_t loaded_bytes() const override { return 1000; }
-};
-
-/// Accepts every launch and reads nothing. Checks that launches keep to the sizes that a driver accepts.
-class TakingDevice final : public Device {
- public:
-  explicit TakingDevice(Arch arch) {
-    const ArchInfo& row = arch_info(arch);
-    info_ = {.name = "taking",
-             .compute_major = row.major,
-             .compute_minor = row.minor,
-             .arch = arch,
-             .num_sms = 132,
-             .memory_bytes = std::size_t{80} << 30,
-             .shared_bytes_per_cta = row.shared_bytes_per_cta};
-  }
-  const DeviceInfo& info() const override { return info_; }
-  int ordinal() const override { return 0; }
-  DevicePtr allocate(std::size_t bytes) override {
-    require_span(0, bytes);
-    if (bytes > info_.memory_bytes) throw DeviceError("cuMemAlloc: 2 (out of memory)", 2);
-    return bytes ? 0x7000'0000 : 0;
-  }
-  void free(DevicePtr) noexcept override {}
-  void copy_to_device(DevicePtr to, const void*, std::size_t bytes) override { require_span(to, bytes); }
-  void copy_to_host(void*, DevicePtr from, std::size_t bytes) override { require_span(from, bytes); }
-  void fill(DevicePtr address, std::uint8_t, std::size_t bytes, Stream) override {
-    if (!is_span(address, bytes)) broken(fmt::format("{} bytes at {:#x} are filled", bytes, address));
-  }
-  std::unique_ptr<LoadedKernel> load(const KernelImage&, const std::string&, std::uint32_t) override {
-    return std::make_unique<TakenKernel>();
-  }
-  void launch(const LoadedKernel&, const LaunchConfig& config, const void* params, std::size_t params_bytes,
-              Stream) override {
-    ++launches_taken;
-    if (config.grid[0] == 0 || config.grid[0] > 0x7fffffff || config.grid[1] == 0 || config.grid[1] > 65535 ||
-        config.grid[2] != 1 || config.block == 0 || config.block > 1024)
-      broken(fmt::format("a grid of {} x {} x {} CTAs of {} threads is launched", config.grid[0], config.grid[1],
-                         config.grid[2], config.block));
-    for (std::size_t i = 0; i < params_bytes; ++i) sum_ = sum_ + static_cast<const unsigned char*>(params)[i];
-  }
-  int max_ctas_per_sm(const LoadedKernel&, std::uint32_t, std::uint32_t) override { return 1; }
-  TensorMap encode_tensor_map(const TensorMapRequest& request) override {
-    try {
-      return emulator::encode_tensor_map(emulator::describe(request));
-    } catch (const ConfigError& error) {
-      broken(fmt::format("a tensor map reaches the driver that no driver takes: {}", error.what()));
-    }
-  }
-  Stream create_stream() override { return nullptr; }
-  void destroy_stream(Stream) noexcept override {}
-  void synchronize(Stream) override {}
-  CaptureState capture_state(Stream) override { return CaptureState::kNone; }
-  DeviceEvent* create_event() override { return nullptr; }
-  void destroy_event(DeviceEvent*) noexcept override {}
-  void record(DeviceEvent*, Stream) override {}
-  float elapsed_ms(DeviceEvent*, DeviceEvent*) override { return 0; }
-  void begin_capture(Stream) override {}
-  std::unique_ptr<Graph> end_capture(Stream) override { return nullptr; }
-
- private:
-  DeviceInfo info_;
-  volatile unsigned sum_ = 0;
-};
-
-class TakingBackend final : public Backend {
- public:
-  explicit TakingBackend(Arch arch) : device_(arch) {}
-  std::string_view name() const override { return "taking"; }
-  int device_count() const override { return 1; }
-  Device& device(int ordinal) override {
-    if (ordinal != 0) throw MissingError("there is device 0 alone");
-    return device_;
-  }
-
- private:
-  TakingDevice device_;
-};
 
 kernelwright_engine* taking_engine(Arch arch) {
   EngineOptions options;
@@ -200,37 +67,6 @@ const std::vector<Kernel>& ready_kernels() {
   }();
   return kernels;
 }
-
-/// A struct in exactly as many bytes as its struct_size says.
-template <class T>
-class Sized {
- public:
-  Sized(Input& in, const T& value) {
-    constexpr std::size_t kMost = 4096;  // the library reads no more than this
-    std::size_t size = sizeof(T);
-    switch (in.below(12)) {
-      case 0: size = in.below(kMost / 8) * 8; break;
-      case 1: size = in.extreme(); break;
-      case 2: size = sizeof(T) / 8 * 8 - in.below(sizeof(T) / 8) * 8; break;
-      default: break;
-    }
-    there_ = size > kMost ? sizeof(std::size_t) : std::max(size, sizeof(std::size_t));
-    memory_.reset(static_cast<unsigned char*>(std::malloc(there_)));
-    std::memset(memory_.get(), 0, there_);
-    std::memcpy(memory_.get(), &value, std::min(there_, sizeof(T)));
-    if (there_ > sizeof(T) && in.one_in(2)) memory_.get()[sizeof(T) + in.below(there_ - sizeof(T))] = in.byte();
-    std::memcpy(memory_.get(), &size, sizeof size);
-    if (in.one_in(64)) memory_.reset();
-  }
-  T* get() { return reinterpret_cast<T*>(memory_.get()); }
-
- private:
-  struct Free {
-    void operator()(unsigned char* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<unsigned char, Free> memory_;
-  std::size_t there_ = 0;
-};
 
 class Calls {
  public:
