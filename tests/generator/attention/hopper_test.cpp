@@ -1,10 +1,12 @@
-// The hopper family from problem and schedule to Spec, shared memory and launch.
+// The hopper family from problem and schedule to Spec. hopper_layout_test.cpp and hopper_launch_test.cpp have what
+// follows from a Spec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "contract/attention_sm90.h"
+#include "generator/attention/hopper_plans.h"
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/attention/shared_map.h"
@@ -15,27 +17,13 @@
 namespace kernelwright {
 namespace {
 
+using test::hopper_plans::hopper;
+using test::hopper_plans::in_clusters;
+using test::hopper_plans::planned;
+using test::hopper_plans::prefill;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-AttentionProblem prefill(int head_dim_qk, int head_dim_v) {
-  AttentionProblem problem;
-  problem.head_dim = {head_dim_qk, head_dim_v};
-  problem.heads = {32, 8};
-  return problem;
-}
-
-AttentionSchedule hopper() {
-  AttentionSchedule schedule;
-  schedule.family = Family::kHopper;
-  return schedule;
-}
-
-AttentionSpec planned(const AttentionProblem& problem, const AttentionSchedule& schedule = hopper()) {
-  return plan_attention(problem, schedule, Arch::kSm90a).main;
-}
-AttentionSpec planned(int head_dim_qk, int head_dim_v) { return planned(prefill(head_dim_qk, head_dim_v)); }
 
 /// The rules that a hopper config with a tile breaks after `change`, each as text.
 std::vector<std::string> refused(const std::function<void(AttentionProblem&, AttentionSchedule&)>& change) {
@@ -266,12 +254,6 @@ TEST(HopperPlan, RefusesSubStagesThatDoNotDivideATile) {
                           "takes at a time; 1 would do"));
 }
 
-AttentionSchedule in_clusters(int size) {
-  AttentionSchedule schedule = hopper();
-  schedule.cluster = ClusterShape{size, 1};
-  return schedule;
-}
-
 TEST(HopperPlan, HasClustersWhereTheScheduleAsksForThem) {
   EXPECT_EQ(planned(128, 128).cluster_m, 1);
   EXPECT_EQ(planned(128, 128).multicast, 1);
@@ -409,251 +391,6 @@ TEST(HopperPlan, NamesTheNearestTileInSharedMemory) {
       }),
       testing::Contains(HasSubstr("/schedule/q_stages: attention_sm90: needs 246080 shared bytes and sm_90a has "
                                   "232448; q_stages 1 with num_kv_stages 1 would fit")));
-}
-
-TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
-  for (const bool shared_ring : {false, true})
-    for (const int depth_qk : {16, 72, 128, 192, 256})
-      for (const int block_n : {16, 80, 112, 128}) {
-        const int stages = 3, q_stages = 2, depth_v = depth_qk - 8;
-        const contract::HopperLayout map =
-            contract::hopper_layout(128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring);
-        for (const int offset : {map.keys, map.values, map.barriers, map.query_slot, map.key_slot, map.value_slot})
-          EXPECT_EQ(offset % 1024, 0);
-        EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk, 128) * 2);
-        EXPECT_EQ(map.keys, q_stages * map.query_slot);
-        EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
-        EXPECT_EQ(map.barriers, map.values + stages * map.value_slot);
-        EXPECT_EQ(map.items % 16, 0) << "records are read by vectors";
-        const int barriers = 2 * q_stages + (shared_ring ? 2 : 4) * stages;
-        EXPECT_EQ(map.items, map.barriers + (barriers * 8 + 15) / 16 * 16);
-        EXPECT_EQ(map.total, map.items + (q_stages + 2) * 64);
-      }
-}
-
-// The kernel has slots of whole tiles (pipeline/kv_rings.cuh), whatever a narrow slab's come to.
-TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
-  for (const int swizzle : {0, 32, 64})
-    for (const int block_n : {16, 48, 80, 104})
-      for (const bool shared_ring : {false, true}) {
-        const contract::HopperLayout map =
-            contract::hopper_layout(64, block_n, 96, 32, 1, 3, 1, shared_ring, false, 1, swizzle);
-        EXPECT_EQ(map.key_slot, block_n * 96 * 2);
-        EXPECT_EQ(map.value_slot, block_n * (shared_ring ? 96 : 32) * 2);
-        for (const int offset : {map.keys, map.values, map.key_slot, map.value_slot})
-          EXPECT_EQ(offset % (8 * contract::slab_width(swizzle)), 0) << swizzle << " bytes, " << block_n << " keys";
-      }
-}
-
-TEST(HopperLayout, NumbersEveryBarrierOnce) {
-  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 2, false);
-  EXPECT_EQ(split.query_empty, 2);
-  EXPECT_EQ(split.key_full, 4);
-  EXPECT_EQ(split.key_empty, 10);
-  EXPECT_EQ(split.value_full, 16);
-  EXPECT_EQ(split.value_empty, 19);
-  EXPECT_EQ(split.count, 22);
-  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 1, true);
-  EXPECT_EQ(shared.key_full, 2);
-  EXPECT_EQ(shared.value_full, shared.key_full);
-  EXPECT_EQ(shared.value_empty, shared.key_empty);
-  EXPECT_EQ(shared.count, 12);
-}
-
-TEST(HopperLayout, HasABarrierForEachSubStageOfEachSlot) {
-  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 1, false, true, 4);
-  EXPECT_EQ(split.key_full, 4);
-  EXPECT_EQ(split.key_empty, 7);
-  EXPECT_EQ(split.value_full, 10);
-  EXPECT_EQ(split.value_empty, 22);
-  EXPECT_EQ(split.gather_posted, 34);
-  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 2, true, false, 2);
-  EXPECT_EQ(shared.key_full, 2);
-  EXPECT_EQ(shared.key_empty, 12);
-  EXPECT_EQ(shared.value_full, shared.key_full);
-  EXPECT_EQ(shared.count, 22);
-  const int tiles = contract::hopper_layout(128, 64, 128, 128, 1, 5, 1, true).barriers;
-  const contract::HopperLayout map = contract::hopper_layout(128, 64, 128, 128, 1, 5, 2, true, false, 2);
-  EXPECT_EQ(map.barriers, tiles) << "sub-stages are parts of the same slots";
-  EXPECT_EQ(map.items, map.barriers + 22 * 8);
-}
-
-TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
-  for (const bool shared_ring : {false, true})
-    for (const int q_stages : {1, 2, 3}) {
-      const contract::HopperBarriers without = contract::hopper_barriers(q_stages, 3, 1, shared_ring),
-                                     barriers = contract::hopper_barriers(q_stages, 3, 1, shared_ring, true);
-      EXPECT_EQ(barriers.gather_posted, without.count);
-      EXPECT_EQ(barriers.count, without.count + q_stages + 2);
-      const contract::HopperLayout map = contract::hopper_layout(128, 80, 128, 128, q_stages, 3, 1, shared_ring, true);
-      EXPECT_GE(map.items, map.barriers + barriers.count * 8);
-      EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
-      EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
-      EXPECT_EQ(map.gather_rows % 16, 0) << "two addresses are read at once";
-      EXPECT_EQ(map.total, map.gather_rows + 3 * 80 * 8);
-    }
-}
-
-TEST(HopperLayout, HasKeysGatheredWherePagesAreNoMultipleOfTheSwizzlesRows) {
-  for (const int page : {1, 2, 3, 4, 7, 12, 20, 129}) EXPECT_TRUE(contract::hopper_gathers_kv(page)) << page;
-  for (const int page : {0, 8, 24, 64, 256}) EXPECT_FALSE(contract::hopper_gathers_kv(page)) << page;
-}
-
-TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
-  EXPECT_EQ(contract::hopper_kv_box_rows(128, 0), 128);
-  EXPECT_EQ(contract::hopper_kv_box_rows(128, 64), 64);
-  EXPECT_EQ(contract::hopper_kv_box_rows(112, 64), 16);
-  EXPECT_EQ(contract::hopper_kv_box_rows(80, 256), 16);
-  EXPECT_EQ(contract::hopper_kv_box_rows(128, 24), 8);
-}
-
-TEST(HopperSharedMap, CoversEveryByteOnce) {
-  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
-    for (const int q_stages : {1, 2}) {
-      AttentionSchedule schedule = hopper();
-      schedule.kv_ring = ring;
-      schedule.q_stages = q_stages;
-      schedule.num_kv_stages = 3;
-      schedule.block_n = 64;
-      const AttentionSpec spec = planned(prefill(128, 128), schedule);
-      std::uint32_t end = 0;
-      for (const SharedRegion& region : shared_map(spec)) {
-        if (region.name == "items") end = (end + 15) / 16 * 16;
-        EXPECT_EQ(region.offset, end) << region.name;
-        end = region.offset + region.bytes;
-      }
-      EXPECT_EQ(end, shared_bytes(spec));
-    }
-}
-
-AttentionExtent extent(int batch, int q_len) {
-  return {.batch = batch, .q_heads = 32, .kv_heads = 8, .q_len = q_len, .kv_len = 500, .q_tokens = batch * q_len};
-}
-
-/// Two tiles of 128 rows for 130 queries, whatever the planner would take.
-AttentionSchedule rows_of_128() {
-  AttentionSchedule schedule = hopper();
-  schedule.block_m = 128;
-  schedule.pack_gqa = false;
-  return schedule;
-}
-
-TEST(HopperLaunch, HasACtaAnSmThatWalksTheItems) {
-  const AttentionSpec spec = planned(prefill(128, 128), rows_of_128());
-  const AttentionLaunch launch = plan_launch(spec, extent(3, 130), 132, 0);
-  EXPECT_EQ(launch.num_m_blocks, 2);
-  EXPECT_EQ(launch.num_items, 3 * 32 * 2);
-  EXPECT_EQ(launch.main.grid[0], 132u);
-  EXPECT_EQ(launch.main.block, 384u);
-  EXPECT_EQ(launch.main.shared_bytes, shared_bytes(spec));
-  EXPECT_EQ(launch.num_splits, 1);
-  EXPECT_EQ(launch.workspace_bytes, 8u) << "the queue";
-  EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no CTA without an item";
-  EXPECT_EQ(plan_launch(spec, extent(3, 130), 132, 8).num_splits, 1) << "nothing to force";
-}
-
-TEST(HopperLaunch, OfPackedHeadsCountsTheirRowsTogether) {
-  AttentionSchedule schedule = rows_of_128();
-  schedule.pack_gqa = true;
-  const AttentionLaunch launch = plan_launch(planned(prefill(128, 128), schedule), extent(3, 130), 132, 0);
-  EXPECT_EQ(launch.num_m_blocks, 5) << "130 queries of 4 heads";
-  EXPECT_EQ(launch.num_items, 5 * 8 * 3);
-}
-
-TEST(HopperLaunch, WalksPairAfterPairWhereTilesAreAlike) {
-  const AttentionLaunch launch = plan_launch(planned(128, 128), extent(2, 8192), 132, 0);
-  EXPECT_EQ(launch.m_chunk, launch.num_m_blocks);
-}
-
-TEST(HopperLaunch, WalksAFewLongTilesOfEachPairWhereTheyAreUneven) {
-  AttentionProblem problem = prefill(128, 128);
-  problem.mask.kind = MaskKind::kCausal;
-  AttentionSchedule schedule = hopper();
-  schedule.pack_gqa = false;
-  const auto chunk = [&](int q_heads, int kv_heads, int batch, int q_len) {
-    problem.heads = {q_heads, kv_heads};
-    AttentionExtent e = extent(batch, q_len);
-    e.q_heads = q_heads, e.kv_heads = kv_heads;
-    return plan_launch(planned(problem, schedule), e, 132, 0).m_chunk;
-  };
-  EXPECT_EQ(chunk(16, 16, 4, 8192), 4) << "four tiles read the same keys at a time";
-  EXPECT_EQ(chunk(32, 16, 4, 8192), 2) << "each KV head has two readers already";
-  EXPECT_EQ(chunk(64, 8, 8, 8192), 1);
-  EXPECT_EQ(chunk(32, 32, 1, 8192), 1) << "32 KV heads have four readers each among 132 SMs";
-  EXPECT_EQ(chunk(16, 16, 4, 1), 1) << "no more than there are";
-  EXPECT_EQ(chunk(16, 16, 4, 0), 1) << "the kernel divides by it";
-  schedule.pack_gqa = true;
-  EXPECT_EQ(chunk(64, 16, 4, 8192), 4) << "a group's heads are in one tile";
-}
-
-TEST(HopperLaunch, TakesItemsFromAQueueInTheWorkspaceIfAsked) {
-  AttentionProblem problem = prefill(128, 128);
-  AttentionSchedule schedule = rows_of_128();
-  schedule.scheduler = Scheduler::kLongestFirst;
-  const AttentionExtent many = extent(2, 8192);
-  const auto launch_of = [&] { return plan_launch(planned(problem, schedule), many, 132, 0); };
-  EXPECT_FALSE(launch_of().queued);
-  EXPECT_EQ(launch_of().workspace_bytes, 0u);
-  schedule.scheduler = Scheduler::kQueued;
-  EXPECT_EQ(planned(problem, schedule).scheduler, Scheduler::kQueued);
-  EXPECT_TRUE(launch_of().queued);
-  EXPECT_EQ(launch_of().workspace_bytes, 8u);
-  EXPECT_EQ(launch_of().main.grid[0], 132u);
-  EXPECT_EQ(launch_of().m_chunk, launch_of().num_m_blocks) << "tiles are alike: pair after pair";
-  problem.mask.kind = MaskKind::kCausal;
-  const int chunk = launch_of().m_chunk;
-  EXPECT_LT(chunk, launch_of().num_m_blocks);
-  schedule.scheduler = Scheduler::kLongestFirst;
-  EXPECT_EQ(launch_of().m_chunk, chunk) << "the same order";
-}
-
-TEST(HopperLaunch, HasACtaAnItemWhereTheScheduleAsksForAGrid) {
-  AttentionSchedule schedule = rows_of_128();
-  schedule.scheduler = Scheduler::kGrid;
-  const AttentionLaunch launch = plan_launch(planned(prefill(128, 128), schedule), extent(3, 130), 132, 0);
-  EXPECT_EQ(launch.main.grid[0], 192u);
-  EXPECT_EQ(launch.num_items, 192);
-}
-
-TEST(HopperLaunch, HandsItemsToWholeClusters) {
-  AttentionSchedule schedule = rows_of_128();
-  schedule.cluster = ClusterShape{2, 1};
-  AttentionSpec spec = planned(prefill(128, 128), schedule);
-  AttentionLaunch launch = plan_launch(spec, extent(3, 300), 132, 0);
-  EXPECT_EQ(launch.num_m_blocks, 3);
-  EXPECT_EQ(launch.num_items, 3 * 32 * 2) << "three tiles are two items of two";
-  EXPECT_EQ(launch.main.cluster, 2u);
-  EXPECT_EQ(launch.main.grid[0], 132u);
-  EXPECT_EQ(launch.m_chunk, 2);
-  EXPECT_EQ(plan_launch(spec, extent(3, 300), 133, 0).main.grid[0], 132u) << "an SM is left over";
-  EXPECT_EQ(plan_launch(spec, extent(1, 130), 132, 0).main.grid[0], 64u) << "no cluster without an item";
-  AttentionExtent budget = extent(3, 300);
-  budget.sm_budget = 101;
-  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 100u);
-  budget.sm_budget = 1;
-  EXPECT_EQ(plan_launch(spec, budget, 132, 0).main.grid[0], 2u) << "a cluster at least";
-  EXPECT_EQ(plan_launch(planned(128, 128), extent(3, 300), 132, 0).main.cluster, 1u);
-  schedule.scheduler = Scheduler::kGrid;
-  spec = planned(prefill(128, 128), schedule);
-  EXPECT_EQ(plan_launch(spec, extent(3, 300), 132, 0).main.grid[0], 3u * 32 * 2 * 2) << "CTAs";
-}
-
-TEST(HopperLaunch, OfClustersHasFewerOfThemReadTheSameKeys) {
-  AttentionProblem problem = prefill(128, 128);
-  problem.mask.kind = MaskKind::kCausal;
-  problem.heads = {16, 16};
-  AttentionExtent e = extent(4, 8192);
-  e.q_heads = e.kv_heads = 16;
-  for (const auto& [size, chunk] : {std::pair{1, 4}, std::pair{2, 2}, std::pair{4, 1}})
-    EXPECT_EQ(plan_launch(planned(problem, in_clusters(size)), e, 132, 0).m_chunk, chunk) << size;
-}
-
-TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
-  AttentionExtent huge = extent(1 << 20, 256);
-  huge.q_heads = 4096;
-  huge.kv_heads = 4096;
-  EXPECT_GT(plan_launch(planned(128, 128), huge, 132, 0).main.grid[0], 0x7fffffffu);  // 2^33 tiles and more
-  EXPECT_GT(plan_launch(planned(prefill(128, 128), in_clusters(4)), huge, 132, 0).main.grid[0], 0x7fffffffu);
 }
 
 }  // namespace

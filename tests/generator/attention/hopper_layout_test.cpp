@@ -1,0 +1,133 @@
+// Where the tiles, the barriers and the rest of a hopper kernel lie in shared memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "contract/attention_sm90.h"
+#include "generator/attention/hopper_plans.h"
+#include "kernelwright/generator/attention/launch.h"
+#include "kernelwright/generator/attention/shared_map.h"
+
+namespace kernelwright {
+namespace {
+
+using test::hopper_plans::hopper;
+using test::hopper_plans::planned;
+using test::hopper_plans::prefill;
+
+TEST(HopperLayout, PlacesSlotsOn1024AndBarriersBehindThem) {
+  for (const bool shared_ring : {false, true})
+    for (const int depth_qk : {16, 72, 128, 192, 256})
+      for (const int block_n : {16, 80, 112, 128}) {
+        const int stages = 3, q_stages = 2, depth_v = depth_qk - 8;
+        const contract::HopperLayout map =
+            contract::hopper_layout(128, block_n, depth_qk, depth_v, q_stages, stages, 1, shared_ring);
+        for (const int offset : {map.keys, map.values, map.barriers, map.query_slot, map.key_slot, map.value_slot})
+          EXPECT_EQ(offset % 1024, 0);
+        EXPECT_EQ(map.query_slot, 128 * contract::padded_depth(depth_qk, 128) * 2);
+        EXPECT_EQ(map.keys, q_stages * map.query_slot);
+        EXPECT_EQ(map.values, shared_ring ? map.keys : map.keys + stages * map.key_slot);
+        EXPECT_EQ(map.barriers, map.values + stages * map.value_slot);
+        EXPECT_EQ(map.items % 16, 0) << "records are read by vectors";
+        const int barriers = 2 * q_stages + (shared_ring ? 2 : 4) * stages;
+        EXPECT_EQ(map.items, map.barriers + (barriers * 8 + 15) / 16 * 16);
+        EXPECT_EQ(map.total, map.items + (q_stages + 2) * 64);
+      }
+}
+
+// The kernel has slots of whole tiles (pipeline/kv_rings.cuh), whatever a narrow slab's come to.
+TEST(HopperLayout, PlacesNarrowSlotsOneBehindTheOtherWhereTheirSwizzleBegins) {
+  for (const int swizzle : {0, 32, 64})
+    for (const int block_n : {16, 48, 80, 104})
+      for (const bool shared_ring : {false, true}) {
+        const contract::HopperLayout map =
+            contract::hopper_layout(64, block_n, 96, 32, 1, 3, 1, shared_ring, false, 1, swizzle);
+        EXPECT_EQ(map.key_slot, block_n * 96 * 2);
+        EXPECT_EQ(map.value_slot, block_n * (shared_ring ? 96 : 32) * 2);
+        for (const int offset : {map.keys, map.values, map.key_slot, map.value_slot})
+          EXPECT_EQ(offset % (8 * contract::slab_width(swizzle)), 0) << swizzle << " bytes, " << block_n << " keys";
+      }
+}
+
+TEST(HopperLayout, NumbersEveryBarrierOnce) {
+  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 2, false);
+  EXPECT_EQ(split.query_empty, 2);
+  EXPECT_EQ(split.key_full, 4);
+  EXPECT_EQ(split.key_empty, 10);
+  EXPECT_EQ(split.value_full, 16);
+  EXPECT_EQ(split.value_empty, 19);
+  EXPECT_EQ(split.count, 22);
+  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 1, true);
+  EXPECT_EQ(shared.key_full, 2);
+  EXPECT_EQ(shared.value_full, shared.key_full);
+  EXPECT_EQ(shared.value_empty, shared.key_empty);
+  EXPECT_EQ(shared.count, 12);
+}
+
+TEST(HopperLayout, HasABarrierForEachSubStageOfEachSlot) {
+  const contract::HopperBarriers split = contract::hopper_barriers(2, 3, 1, false, true, 4);
+  EXPECT_EQ(split.key_full, 4);
+  EXPECT_EQ(split.key_empty, 7);
+  EXPECT_EQ(split.value_full, 10);
+  EXPECT_EQ(split.value_empty, 22);
+  EXPECT_EQ(split.gather_posted, 34);
+  const contract::HopperBarriers shared = contract::hopper_barriers(1, 5, 2, true, false, 2);
+  EXPECT_EQ(shared.key_full, 2);
+  EXPECT_EQ(shared.key_empty, 12);
+  EXPECT_EQ(shared.value_full, shared.key_full);
+  EXPECT_EQ(shared.count, 22);
+  const int tiles = contract::hopper_layout(128, 64, 128, 128, 1, 5, 1, true).barriers;
+  const contract::HopperLayout map = contract::hopper_layout(128, 64, 128, 128, 1, 5, 2, true, false, 2);
+  EXPECT_EQ(map.barriers, tiles) << "sub-stages are parts of the same slots";
+  EXPECT_EQ(map.items, map.barriers + 22 * 8);
+}
+
+TEST(HopperLayout, HasWhatGatherersAreToldBehindTheRest) {
+  for (const bool shared_ring : {false, true})
+    for (const int q_stages : {1, 2, 3}) {
+      const contract::HopperBarriers without = contract::hopper_barriers(q_stages, 3, 1, shared_ring),
+                                     barriers = contract::hopper_barriers(q_stages, 3, 1, shared_ring, true);
+      EXPECT_EQ(barriers.gather_posted, without.count);
+      EXPECT_EQ(barriers.count, without.count + q_stages + 2);
+      const contract::HopperLayout map = contract::hopper_layout(128, 80, 128, 128, q_stages, 3, 1, shared_ring, true);
+      EXPECT_GE(map.items, map.barriers + barriers.count * 8);
+      EXPECT_EQ(map.gathers, map.items + (q_stages + 2) * 64);
+      EXPECT_EQ(map.gather_rows, map.gathers + (q_stages + 2) * 16);
+      EXPECT_EQ(map.gather_rows % 16, 0) << "two addresses are read at once";
+      EXPECT_EQ(map.total, map.gather_rows + 3 * 80 * 8);
+    }
+}
+
+TEST(HopperLayout, HasKeysGatheredWherePagesAreNoMultipleOfTheSwizzlesRows) {
+  for (const int page : {1, 2, 3, 4, 7, 12, 20, 129}) EXPECT_TRUE(contract::hopper_gathers_kv(page)) << page;
+  for (const int page : {0, 8, 24, 64, 256}) EXPECT_FALSE(contract::hopper_gathers_kv(page)) << page;
+}
+
+TEST(HopperLayout, TakesTheWidestBoxThatEndsWithThePage) {
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 0), 128);
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 64), 64);
+  EXPECT_EQ(contract::hopper_kv_box_rows(112, 64), 16);
+  EXPECT_EQ(contract::hopper_kv_box_rows(80, 256), 16);
+  EXPECT_EQ(contract::hopper_kv_box_rows(128, 24), 8);
+}
+
+TEST(HopperSharedMap, CoversEveryByteOnce) {
+  for (const KvRing ring : {KvRing::kSplit, KvRing::kShared})
+    for (const int q_stages : {1, 2}) {
+      AttentionSchedule schedule = hopper();
+      schedule.kv_ring = ring;
+      schedule.q_stages = q_stages;
+      schedule.num_kv_stages = 3;
+      schedule.block_n = 64;
+      const AttentionSpec spec = planned(prefill(128, 128), schedule);
+      std::uint32_t end = 0;
+      for (const SharedRegion& region : shared_map(spec)) {
+        if (region.name == "items") end = (end + 15) / 16 * 16;
+        EXPECT_EQ(region.offset, end) << region.name;
+        end = region.offset + region.bytes;
+      }
+      EXPECT_EQ(end, shared_bytes(spec));
+    }
+}
+
+}  // namespace
+}  // namespace kernelwright
