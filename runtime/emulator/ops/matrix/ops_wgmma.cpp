@@ -7,8 +7,8 @@
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/warpgroup.h"
 #include "kernelwright/runtime/emulator/numbers/wgmma_block.h"
+#include "kernelwright/runtime/emulator/ops/matrix/warpgroup.h"
 #include "kernelwright/runtime/emulator/ops/matrix/wgmma_operand.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
 

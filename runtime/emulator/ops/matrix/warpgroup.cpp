@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/machine/warpgroup.h"
+#include "kernelwright/runtime/emulator/ops/matrix/warpgroup.h"
 
 #include <fmt/format.h>
 
