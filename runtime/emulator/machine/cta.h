@@ -14,6 +14,7 @@
 #include "kernelwright/runtime/emulator/machine/async.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
 #include "kernelwright/runtime/emulator/machine/warp.h"
+#include "kernelwright/runtime/emulator/program/shared_layout.h"
 
 namespace kernelwright::emulator {
 
@@ -26,8 +27,6 @@ struct Warpgroup;  // ops_wgmma.cpp
 class TensorMemory;
 struct TensorCollectors;  // ops_tcgen05_mma.cpp
 
-/// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so address 0 is never valid.
-inline constexpr std::uint32_t kSharedBase = 1024;
 /// A shared::cluster address is the CTA's rank << kRankShift | offset; a CTA's own symbols carry its rank.
 inline constexpr int kRankShift = 24;
 inline constexpr std::uint32_t kSharedOffsetMask = (1u << kRankShift) - 1;

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/checked.h"
 #include "kernelwright/generator/problem/enums.h"
 #include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/emulator/numbers/bulk_reduce.h"
 
 namespace kernelwright::emulator {
 
@@ -143,8 +144,6 @@ void load_box(const TensorMapDescription& map, const std::int32_t (&coordinates)
 /// bytes after the row. (Measured on an H100: the row's padding, which its stride leaves.)
 void store_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                std::uint32_t offset);
-/// destination[i] = destination[i] op source[i] for `bytes` bytes.
-using ReduceBytes = void (*)(std::byte* destination, const std::byte* source, std::size_t bytes);
 void reduce_box(const TensorMapDescription& map, const std::int32_t (&coordinates)[5], const std::byte* shared,
                 std::uint32_t offset, ReduceBytes reduce);
 

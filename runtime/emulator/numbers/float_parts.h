@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "kernelwright/runtime/emulator/numbers/number_formats.h"
-#include "kernelwright/runtime/emulator/program/lane_function.h"
+#include "kernelwright/runtime/emulator/program/decoder.h"
 
 namespace kernelwright::emulator {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernelwright/runtime/emulator/numbers/float_parts.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "kernelwright/runtime/emulator/numbers/float_parts.h"
 #include "kernelwright/runtime/emulator/ops/convert_forms.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernelwright/runtime/emulator/numbers/float_arithmetic.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

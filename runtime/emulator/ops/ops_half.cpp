@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernelwright/runtime/emulator/numbers/float_parts.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

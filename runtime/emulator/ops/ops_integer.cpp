@@ -5,7 +5,7 @@
 #include <bit>
 #include <limits>
 
-#include "kernelwright/runtime/emulator/program/lane_function.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernelwright/runtime/emulator/program/lane_function.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

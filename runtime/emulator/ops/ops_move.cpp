@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernelwright/runtime/emulator/program/lane_function.h"
+#include "kernelwright/runtime/emulator/ops/lane_function.h"
 
 namespace kernelwright::emulator {
 namespace {

@@ -43,6 +43,7 @@ std::span<const Form> control_forms();
 std::span<const Form> barrier_forms();
 std::span<const Form> mbarrier_forms();
 std::span<const Form> cluster_forms();
+std::span<const Form> store_async_forms();
 std::span<const Form> fence_forms();
 std::span<const Form> copy_async_forms();
 std::span<const Form> bulk_copy_forms();

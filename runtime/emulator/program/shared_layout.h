@@ -10,6 +10,9 @@
 
 namespace kernelwright::emulator {
 
+/// Shared memory begins here, as on sm_90: the first kilobyte belongs to the system, so address 0 is never valid.
+inline constexpr std::uint32_t kSharedBase = 1024;
+
 struct SharedLayout {
   /// Bytes of static shared memory. The launch's dynamic shared memory begins after them.
   std::uint64_t static_bytes = 0;

@@ -12,7 +12,6 @@
 #include "kernelwright/runtime/emulator/machine/fault.h"
 #include "kernelwright/runtime/emulator/ops/matrix/tcgen05_mma.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
-#include "kernelwright/runtime/emulator/program/lane_function.h"
 
 namespace kernelwright::emulator {
 
