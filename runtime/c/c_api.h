@@ -183,7 +183,7 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_metrics(const kernelwri
 /* What the emulator found wrong with a launch, whatever its result was. */
 typedef struct kernelwright_hazard {
   size_t struct_size;
-  const char* kind;   /* "race", "missing proxy fence", ... : emulator/checker/hazard_kind.h */
+  const char* kind;   /* "race", "missing proxy fence", ... : emulator/machine/hazard_kind.h */
   const char* kernel; /* the entry */
   const char* what;   /* one sentence */
   const char* where;  /* "keys stage 1 (shared 17408)", or "" */

@@ -19,8 +19,9 @@
 
 #include "kernelwright/runtime/device/backend.h"
 #include "kernelwright/runtime/device/completion.h"
-#include "kernelwright/runtime/emulator/checker/hazard_kind.h"
+#include "kernelwright/runtime/emulator/checker/hazard_report.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
+#include "kernelwright/runtime/emulator/machine/names.h"
 #include "kernelwright/runtime/emulator/ptx/module.h"
 
 namespace kernelwright::emulator {
@@ -40,30 +41,6 @@ struct Options {
   double timeout_s = 0;                // the same limit in seconds; checked every few million instructions
   bool timeline = false;               // keep LaunchReport::trace
   std::uint32_t timeline_cta = 0;      // record the cluster of this CTA, by its number in the grid, x first
-};
-
-/// Names for people: which warps play which role, and what lies where in shared memory. The launching code fills in
-/// this plain table. The emulator knows nothing else of the kernel.
-using LaunchNotes = KernelNotes;
-
-/// One side of a hazard.
-struct HazardSide {
-  std::uint32_t cta[3] = {};
-  int warp = -1, lane = -1;  // -1: all lanes, or an operation that belongs to no warp
-  std::string role;          // from LaunchNotes; "" if unnamed
-  int ptx_line = 0;
-  std::string instruction;  // the instruction's text
-  std::string source;       // "attention_sm90.cu:123" if the PTX has line information
-};
-
-struct HazardReport {
-  HazardKind kind = HazardKind::kRace;
-  std::string what;          // one sentence
-  std::string where;         // "K stage 2 (shared 17408)"; "" if the hazard has no place
-  HazardSide first, second;  // second.ptx_line is 0 if the hazard has one side only
-  std::uint64_t count = 1;   // how often this hazard was seen
-  /// The report in several lines, for people.
-  std::string text() const;
 };
 
 struct Statistics {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/emulator.h"
+#include "kernelwright/runtime/emulator/checker/hazard_report.h"
 
 namespace kernelwright::emulator {
 

@@ -18,9 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
+#include "kernelwright/runtime/emulator/machine/names.h"
 #include "kernelwright/runtime/emulator/machine/tensor_memory.h"
 
 namespace kernelwright::emulator {

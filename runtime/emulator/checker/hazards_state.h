@@ -13,9 +13,9 @@
 #include "kernelwright/runtime/emulator/checker/global_shadow.h"
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/checker/hazards.h"
+#include "kernelwright/runtime/emulator/checker/location.h"
 #include "kernelwright/runtime/emulator/checker/shadow.h"
 #include "kernelwright/runtime/emulator/checker/tensor_shadow.h"
-#include "kernelwright/runtime/emulator/program/location.h"
 #include "kernelwright/runtime/emulator/program/program.h"
 
 namespace kernelwright::emulator {

@@ -9,8 +9,7 @@
 
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/checker/hazards.h"
-#include "kernelwright/runtime/emulator/machine/mbarrier.h"
-#include "kernelwright/runtime/emulator/program/location.h"
+#include "kernelwright/runtime/emulator/checker/location.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 #include "kernelwright/runtime/emulator/trace/timeline_replay.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/checker/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
 
 namespace kernelwright::emulator {
 

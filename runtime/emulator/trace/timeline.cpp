@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernelwright/runtime/emulator/machine/memory.h"
-#include "kernelwright/runtime/emulator/program/location.h"
 #include "kernelwright/runtime/emulator/program/program.h"
 
 namespace kernelwright::emulator {

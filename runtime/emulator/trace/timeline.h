@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/emulator/machine/names.h"
 #include "kernelwright/runtime/emulator/trace/timeline_costs.h"
 
 namespace kernelwright::emulator {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "kernelwright/generator/error.h"
-#include "kernelwright/runtime/emulator/checker/hazard_kind.h"
+#include "kernelwright/runtime/emulator/machine/hazard_kind.h"
 
 namespace kernelwright::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/program/location.h"
+#include "kernelwright/runtime/emulator/checker/location.h"
 
 #include <fmt/format.h>
 
@@ -24,13 +24,6 @@ std::string line_of(const std::string& text, int number) {
 }
 
 }  // namespace
-
-std::string role_of(const LaunchNotes* notes, std::uint32_t warp) {
-  if (notes)
-    for (const LaunchNotes::Role& role : notes->roles)
-      if (warp >= role.first_warp && warp - role.first_warp < role.num_warps) return role.name;
-  return "";
-}
 
 HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index) {
   return side_of(notes, *warp.launch->program, warp.cta->id, warp.index, lane, index);
@@ -64,44 +57,6 @@ std::string text_of(const HazardSide& side) {
   if (side.ptx_line > 0) text += fmt::format(", PTX line {} `{}`", side.ptx_line, side.instruction);
   if (!side.source.empty()) text += ", " + side.source;
   return text;
-}
-
-namespace {
-
-/// The named range that contains an offset of a CTA's shared memory, and the offset in it; null if no range does.
-const LaunchNotes::Range* find_range(const LaunchNotes* notes, const Program& program, std::uint32_t offset,
-                                     std::uint32_t& within) {
-  const std::uint32_t base = kSharedBase + program.dynamic_shared_at;
-  if (!notes || offset < base) return nullptr;
-  for (const LaunchNotes::Range& range : notes->shared) {
-    const std::uint32_t at = offset - base;
-    if (at < range.offset || at - range.offset >= range.bytes) continue;
-    within = at - range.offset;
-    return &range;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-std::string name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset) {
-  const std::string address = fmt::format("shared {}", offset);
-  std::uint32_t within = 0;
-  const LaunchNotes::Range* range = find_range(notes, program, offset, within);
-  if (!range) return address;
-  if (range->stage_bytes == 0) return fmt::format("{} ({})", range->name, address);
-  return fmt::format("{} stage {} ({})", range->name, within / range->stage_bytes, address);
-}
-
-std::string short_name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset) {
-  std::uint32_t within = 0;
-  const LaunchNotes::Range* range = find_range(notes, program, offset, within);
-  if (!range) return fmt::format("shared {}", offset);
-  std::string_view name = range->name;
-  for (const std::string_view ending : {" barriers", " barrier"})
-    if (name.ends_with(ending) && name.size() > ending.size()) name.remove_suffix(ending.size());
-  if (range->stage_bytes == 0) return std::string(name);
-  return fmt::format("{}[{}]", name, within / range->stage_bytes);
 }
 
 }  // namespace kernelwright::emulator

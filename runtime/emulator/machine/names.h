@@ -1,24 +1,23 @@
-/// Where something happened, in the words of the kernel's author.
+/// What warps and places in shared memory are called, in the words of the kernel's author.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
-#include "kernelwright/runtime/emulator/emulator.h"
-#include "kernelwright/runtime/emulator/machine/cta.h"
+#include "kernelwright/runtime/device/backend.h"
+#include "kernelwright/runtime/emulator/machine/warp.h"
 
 namespace kernelwright::emulator {
+
+struct Program;
+
+/// Names for people: which warps play which role, and what lies where in shared memory. The launching code fills in
+/// this plain table. The emulator knows nothing else of the kernel.
+using LaunchNotes = KernelNotes;
 
 /// The name of a warp's role; "" if it has none.
 std::string role_of(const LaunchNotes* notes, std::uint32_t warp);
 inline std::string role_of(const LaunchNotes* notes, const Warp& warp) { return role_of(notes, warp.index); }
-
-/// One side of a report: `warp` at instruction `index`. `lane` -1: all lanes.
-HazardSide side_of(const LaunchNotes* notes, const Warp& warp, int lane, std::uint32_t index);
-/// The same for a warp that may have exited: its CTA's place in the grid, and its number in the CTA.
-HazardSide side_of(const LaunchNotes* notes, const Program& program, const std::uint32_t (&cta)[3], std::uint32_t warp,
-                   int lane, std::uint32_t index);
-/// "CTA (0, 1, 0) warp 4 (math 0) lane 3, PTX line 120 `st.shared…`, attention_sm90.cu:88"
-std::string text_of(const HazardSide& side);
 
 /// "K stage 2 (shared 17408)": what lies at an offset of a CTA's shared memory; the offset includes kSharedBase.
 std::string name_of_shared(const LaunchNotes* notes, const Program& program, std::uint32_t offset);

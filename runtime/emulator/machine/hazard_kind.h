@@ -1,4 +1,4 @@
-/// The kinds of mistakes that the checker finds in a kernel, with their names in reports.
+/// The kinds of mistakes that the machine and the checker find in a kernel, with their names in reports.
 #pragma once
 
 #include <cstdint>
