@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/attention/data.h"
 #include "kernelwright/runtime/emulator/emulator_backend.h"
@@ -58,8 +58,9 @@ Engine::State::State(EngineOptions given)
     : options(with_sink_level(std::move(given))),
       backend(open_backend(options, why_not_cuda)),
       store(open_store(options, *backend)),
-      rows(options.custom_rows ? options.custom_rows
-                               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir, require_usable))),
+      rows(options.custom_rows
+               ? options.custom_rows
+               : std::make_shared<const TunedTable>(TunedTable::from_environment(options.tuned_dir, require_usable))),
       wants_lines(options.emulator.hazards),
       pool(options.compile_threads) {
   hold_exit_of_this_thread();

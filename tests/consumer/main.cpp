@@ -1,5 +1,5 @@
-// Uses the installed face alone, and one function of each library in the package, to check that each links with all that
-// it needs.
+// Uses the installed face alone, and one function of each library in the package, to check that each links with all
+// that it needs.
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
