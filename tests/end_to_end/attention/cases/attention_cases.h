@@ -33,6 +33,8 @@ void give_slopes(AttentionCase& call);
 
 /// All of them, in the order of attention.md's list; names begin with its numbers. The portable family takes each one.
 std::vector<CudaCase> all_cuda_cases();
+/// Adds those of them whose values are the point: numbers that lose a key, hide a NaN, or do not fit.
+void add_value_cases(std::vector<CudaCase>& cases);
 
 /// The cases of attention_sm90: small, of every head size, tile and schedule, and of errors that its rings and its
 /// order of items could cause. Their schedules name the family.
