@@ -151,6 +151,82 @@ JsonValue to_json(const Job& job) {
       .set("warnings", std::move(warnings));
 }
 
+/// The jobs that share a Spec, by their places in `jobs`. Configs that differ in shapes only share a kernel, so each
+/// Spec is built once.
+std::vector<std::vector<std::size_t>> jobs_by_spec(const std::vector<Job>& jobs) {
+  std::map<std::string, std::vector<std::size_t>> by_spec;
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    by_spec[kernel_name(jobs[i].spec) + "\n" + canonical_text(jobs[i].spec)].push_back(i);
+  std::vector<std::vector<std::size_t>> groups;
+  for (auto& [spec, members] : by_spec) groups.push_back(std::move(members));
+  return groups;
+}
+
+/// Builds each Spec, and gives the result to all jobs that share it.
+void build_all(KernelStore& store, std::vector<Job>& jobs, const std::vector<std::vector<std::size_t>>& groups) {
+  Progress progress("compiling", groups.size());
+  parallel_for(groups.size(), [&](std::size_t i) {
+    Job& first = jobs[groups[i].front()];
+    build(store, first);
+    for (const std::size_t other : groups[i]) {
+      const NamedConfig* named = jobs[other].named;
+      std::string role = std::move(jobs[other].role);
+      jobs[other] = first;
+      jobs[other].named = named;
+      jobs[other].role = std::move(role);
+    }
+    progress.step(first.named->name());
+  });
+}
+
+/// Kernels, not jobs.
+struct Totals {
+  std::size_t kernels = 0;
+  int failed = 0, missing = 0, compiled = 0;
+  double milliseconds = 0;
+  int exit_code() const { return failed ? kMismatch : missing ? kMissing : kDone; }
+};
+
+void print_json(const std::vector<Job>& jobs, const Configs& configs, const Totals& totals) {
+  JsonValue rows = JsonValue::array(), skipped = JsonValue::array();
+  for (const Job& job : jobs) rows.push(to_json(job));
+  for (const SkippedConfig& config : configs.skipped)
+    skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
+  fmt::print("{}\n", JsonValue::object()
+                         .set("verdict", totals.exit_code() == kDone ? "ok" : "failed")
+                         .set("milliseconds", totals.milliseconds)
+                         .set("compiled", totals.compiled)
+                         .set("kernels", std::move(rows))
+                         .set("skipped", std::move(skipped))
+                         .dump());
+}
+
+void print_table(const std::vector<Job>& jobs, const Configs& configs, const Totals& totals) {
+  const Style style(stdout);
+  Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
+  for (const Job& job : jobs) {
+    if (&job >= jobs.data() + kMostLines && job.binary) continue;  // failures are always printed
+    if (!job.binary) {
+      table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), "-", "-", "-", "-",
+                 style.verdict(false)});
+      continue;
+    }
+    const ResourceUsage& usage = job.binary->usage;
+    const int spills = usage.spill_stores + usage.spill_loads;
+    table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), std::to_string(usage.registers),
+               spills ? style.bad(std::to_string(spills)) : "0",
+               size_text(static_cast<double>(job.binary->cubin.size())),
+               job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
+  }
+  const std::size_t hidden = static_cast<std::size_t>(
+      std::count_if(jobs.begin() + static_cast<std::ptrdiff_t>(std::min(jobs.size(), kMostLines)), jobs.end(),
+                    [](const Job& job) { return job.binary != nullptr; }));
+  if (!jobs.empty()) fmt::print("{}{}", table.text(style), more_text(style, jobs.size(), jobs.size() - hidden));
+  print_skipped(configs.skipped);
+  fmt::print("{} kernel{}, {} compiled in {}\n", totals.kernels, totals.kernels == 1 ? "" : "s", totals.compiled,
+             duration_text(totals.milliseconds));
+}
+
 }  // namespace
 
 int compile(const Options& options) {
@@ -159,83 +235,27 @@ int compile(const Options& options) {
   std::vector<Job> jobs = plan_jobs(configs, options);
   require_address_space();
   KernelStore store(cache_options(options));
-  // Configs that differ in shapes only share a kernel, so each Spec is built once.
-  std::map<std::string, std::vector<std::size_t>> by_spec;
-  for (std::size_t i = 0; i < jobs.size(); ++i)
-    by_spec[kernel_name(jobs[i].spec) + "\n" + canonical_text(jobs[i].spec)].push_back(i);
-  std::vector<const std::vector<std::size_t>*> groups;
-  for (const auto& [spec, members] : by_spec) groups.push_back(&members);
+  const std::vector<std::vector<std::size_t>> groups = jobs_by_spec(jobs);
 
   const auto start = std::chrono::steady_clock::now();
-  {
-    Progress progress("compiling", groups.size());
-    parallel_for(groups.size(), [&](std::size_t i) {
-      Job& first = jobs[groups[i]->front()];
-      build(store, first);
-      for (const std::size_t other : *groups[i]) {
-        const NamedConfig* named = jobs[other].named;
-        std::string role = std::move(jobs[other].role);
-        jobs[other] = first;
-        jobs[other].named = named;
-        jobs[other].role = std::move(role);
-      }
-      progress.step(first.named->name());
-    });
-  }
-  const double total_ms = since(start);
-
-  int failed = 0, missing = 0, compiled = 0;
-  for (const auto* group : groups) {
-    const Job& job = jobs[group->front()];
-    failed += !job.binary && !job.missing;
-    missing += job.missing;
-    compiled += job.binary && !job.cached;
+  build_all(store, jobs, groups);
+  Totals totals{.kernels = groups.size(), .milliseconds = since(start)};
+  for (const std::vector<std::size_t>& group : groups) {
+    const Job& job = jobs[group.front()];
+    totals.failed += !job.binary && !job.missing;
+    totals.missing += job.missing;
+    totals.compiled += job.binary && !job.cached;
   }
   if (!options.outputs.empty()) write_outputs(jobs, options.outputs);
-  const int code = failed ? kMismatch : missing ? kMissing : kDone;
-
-  if (options.json) {
-    JsonValue rows = JsonValue::array(), skipped = JsonValue::array();
-    for (const Job& job : jobs) rows.push(to_json(job));
-    for (const SkippedConfig& config : configs.skipped)
-      skipped.push(JsonValue::object().set("path", config.path).set("reason", config.reason));
-    fmt::print("{}\n", JsonValue::object()
-                           .set("verdict", code == kDone ? "ok" : "failed")
-                           .set("milliseconds", total_ms)
-                           .set("compiled", compiled)
-                           .set("kernels", std::move(rows))
-                           .set("skipped", std::move(skipped))
-                           .dump());
-  } else {
-    const Style style(stdout);
-    Table table({"config", "arch", "kernel", "registers", "spills", "cubin", "time", ""});
-    for (const Job& job : jobs) {
-      if (&job >= jobs.data() + kMostLines && job.binary) continue;  // failures are always printed
-      if (!job.binary) {
-        table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), "-", "-", "-", "-",
-                   style.verdict(false)});
-        continue;
-      }
-      const ResourceUsage& usage = job.binary->usage;
-      const int spills = usage.spill_stores + usage.spill_loads;
-      table.row({job.named->name(), std::string(to_string(job.arch)), kernel_text(job), std::to_string(usage.registers),
-                 spills ? style.bad(std::to_string(spills)) : "0",
-                 size_text(static_cast<double>(job.binary->cubin.size())),
-                 job.cached ? "cached" : duration_text(job.milliseconds), style.verdict(true)});
-    }
-    const std::size_t hidden = static_cast<std::size_t>(
-        std::count_if(jobs.begin() + static_cast<std::ptrdiff_t>(std::min(jobs.size(), kMostLines)), jobs.end(),
-                      [](const Job& job) { return job.binary != nullptr; }));
-    if (!jobs.empty()) fmt::print("{}{}", table.text(style), more_text(style, jobs.size(), jobs.size() - hidden));
-    print_skipped(configs.skipped);
-    fmt::print("{} kernel{}, {} compiled in {}\n", groups.size(), groups.size() == 1 ? "" : "s", compiled,
-               duration_text(total_ms));
-  }
+  if (options.json)
+    print_json(jobs, configs, totals);
+  else
+    print_table(jobs, configs, totals);
   std::map<std::string, int> errors;  // one line per cause
   for (const Job& job : jobs)
     if (!job.binary && errors[job.error]++ == 0)
       fmt::print(stderr, "kernelwright: {} for {}: {}\n", job.named->path, to_string(job.arch), job.error);
-  return code;
+  return totals.exit_code();
 }
 
 }  // namespace kernelwright::cli
