@@ -13,9 +13,9 @@
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/machine.h"
 #include "kernelwright/runtime/emulator/program/program.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
+#include "kernelwright/runtime/emulator/run/launch.h"
 #include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright::emulator {

@@ -18,47 +18,15 @@
 #include <vector>
 
 #include "kernelwright/runtime/device/backend.h"
-#include "kernelwright/runtime/device/completion.h"
-#include "kernelwright/runtime/emulator/checker/hazard_report.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
 #include "kernelwright/runtime/emulator/machine/names.h"
 #include "kernelwright/runtime/emulator/ptx/module.h"
+#include "kernelwright/runtime/emulator/run/launch_report.h"
+#include "kernelwright/runtime/emulator/run/options.h"
 
 namespace kernelwright::emulator {
 
 struct Program;
-struct Trace;  // trace.h
-
-struct Options {
-  bool hazards = false;
-  Completion completion = Completion::kEager;
-  std::uint64_t seed = 0;  // seeds schedules and Completion::kRandom; equal seeds give equal runs
-  bool shuffle = false;    // warps and clusters take turns in an order drawn from the seed
-  int threads = 0;         // 0: as many threads as cores
-  int num_sms = 132;       // together with max_ctas_per_sm: how many CTAs are resident at once
-  int max_ctas_per_sm = 1;
-  std::uint64_t max_instructions = 0;  // a launch that executes more warp instructions is taken to hang; 0: no limit
-  double timeout_s = 0;                // the same limit in seconds; checked every few million instructions
-  bool timeline = false;               // keep LaunchReport::trace
-  std::uint32_t timeline_cta = 0;      // record the cluster of this CTA, by its number in the grid, x first
-};
-
-struct Statistics {
-  std::uint64_t warp_instructions = 0, thread_instructions = 0;
-  std::uint64_t mma_operations = 0;  // by mma.sync, wgmma and tcgen05.mma; a multiply-add counts 2
-  std::uint64_t copied_bytes = 0;    // by TMA and bulk copies
-  double seconds = 0;
-};
-
-/// What happened in a launch. `fault` is set if the launch did not reach its end; its writes up to then stay in memory.
-struct LaunchReport {
-  Statistics statistics;
-  std::vector<HazardReport> hazards;  // in a stable order
-  bool completed = false;
-  std::string fault;  // "" if completed; else a deadlock with what each warp waits for, an access out of bounds, a trap
-  HazardKind fault_kind = HazardKind::kFault;  // the kind of `fault`
-  std::shared_ptr<const Trace> trace;          // of one cluster, if options().timeline
-};
 
 /// Extents; an extent left out is 1.
 struct Dim3 {

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/machine/cluster_run.h"
+#include "kernelwright/runtime/emulator/run/cluster_run.h"
 
 #include <fmt/format.h>
 

@@ -10,9 +10,10 @@
 /// one another need this.
 #pragma once
 
-#include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
-#include "kernelwright/runtime/emulator/program/program.h"
+#include "kernelwright/runtime/emulator/machine/names.h"
+#include "kernelwright/runtime/emulator/run/launch_report.h"
+#include "kernelwright/runtime/emulator/run/options.h"
 
 namespace kernelwright::emulator {
 

@@ -1,4 +1,4 @@
-#include "kernelwright/runtime/emulator/machine/machine.h"
+#include "kernelwright/runtime/emulator/run/launch.h"
 
 #include <fmt/format.h>
 
@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "kernelwright/runtime/emulator/checker/hazard_log.h"
-#include "kernelwright/runtime/emulator/machine/cluster_run.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
+#include "kernelwright/runtime/emulator/run/cluster_run.h"
 #include "kernelwright/runtime/process/own_thread.h"
 
 namespace kernelwright::emulator {
