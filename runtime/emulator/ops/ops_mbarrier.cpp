@@ -1,13 +1,13 @@
-/// mbarrier.*: what lanes do with mbarriers. Copies use mbarrier.h directly.
+/// mbarrier.*: what lanes do with mbarriers. Copies use ops/mbarrier.h directly.
 #include <cstdint>
 #include <span>
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/machine/cta.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/mbarrier.h"
 #include "kernelwright/runtime/emulator/machine/memory.h"
 #include "kernelwright/runtime/emulator/machine/warp.h"
+#include "kernelwright/runtime/emulator/ops/mbarrier.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/mbarrier.h"
+#include "kernelwright/runtime/emulator/ops/mbarrier.h"
 
 namespace kernelwright::emulator {
 

@@ -3,10 +3,10 @@
 #include <span>
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
-#include "kernelwright/runtime/emulator/machine/mbarrier.h"
 #include "kernelwright/runtime/emulator/numbers/bulk_reduce.h"
 #include "kernelwright/runtime/emulator/ops/addresses.h"
 #include "kernelwright/runtime/emulator/ops/copy/bulk_copy.h"
+#include "kernelwright/runtime/emulator/ops/mbarrier.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 

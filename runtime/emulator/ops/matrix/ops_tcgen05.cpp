@@ -8,10 +8,10 @@
 
 #include "kernelwright/runtime/emulator/checker/hazards.h"
 #include "kernelwright/runtime/emulator/machine/fault.h"
-#include "kernelwright/runtime/emulator/machine/mbarrier.h"
 #include "kernelwright/runtime/emulator/machine/tensor_memory.h"
 #include "kernelwright/runtime/emulator/machine/warp_access.h"
 #include "kernelwright/runtime/emulator/ops/copy/bulk_copy.h"
+#include "kernelwright/runtime/emulator/ops/mbarrier.h"
 #include "kernelwright/runtime/emulator/program/decoder.h"
 #include "kernelwright/runtime/emulator/trace/timeline.h"
 
