@@ -23,9 +23,9 @@ class Hazards;
 class Timeline;
 struct Cluster;
 struct Program;
-struct Warpgroup;  // ops_wgmma.cpp
+struct Warpgroup;  // ops/matrix/warpgroup.h
 class TensorMemory;
-struct TensorCollectors;  // ops_tcgen05_mma.cpp
+struct TensorCollectors;  // ops/matrix/
 
 /// A shared::cluster address is the CTA's rank << kRankShift | offset; a CTA's own symbols carry its rank.
 inline constexpr int kRankShift = 24;
