@@ -1,4 +1,4 @@
-/// The errors of the library. All of them say where, what was found and what would do, in the caller's words.
+/// The errors of the library. Each says the place, what was found and what is accepted, in the caller's words.
 #pragma once
 
 #include <stdexcept>
@@ -14,7 +14,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One rule that a config breaks: where (a JSON pointer such as "/schedule/stages"), and what was found and would do.
+/// One rule that a config breaks: where (a JSON pointer such as "/schedule/stages"), what was found and what is
+/// accepted.
 struct Violation {
   std::string path;
   std::string message;

@@ -36,7 +36,7 @@ int stages_for_part(AttentionSpec spec) {
   return spec.num_kv_stages;
 }
 
-/// Fewer stages, then fewer keys; "" where neither would do.
+/// Fewer stages, then fewer keys; "" where neither fits.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
   while (smaller.num_kv_stages > kLeastKvStages) {
     --smaller.num_kv_stages;

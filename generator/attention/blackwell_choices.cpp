@@ -83,7 +83,7 @@ class Tile {
       plan_.splits = spec_.cluster_n;
       return resolve_.derived("splits", plan_.splits, "each CTA of a cluster takes a part of the keys");
     }
-    // Who says who merges wants parts; a queue hands out whole items.
+    // A schedule that names a merge asks for parts; a queue hands out whole items.
     const bool queued = schedule_.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued;
     const bool may_split = (few_rows_ && !queued) || !schedule_.merge.is_auto();
     plan_.splits = schedule_.splits.value_or(may_split ? 0 : 1);

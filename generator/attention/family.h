@@ -51,8 +51,8 @@ struct AttentionFamily {
   bool (*decodes_best)(const AttentionProblem&, AttentionSchedule) = nullptr;
   /// Null: the kernel takes no tensor memory.
   TensorMemoryMap (*tensor_memory_map)(const AttentionSpec&) = nullptr;
-  /// Whether a model predicts the Spec, and the model: clocks of one SM, of which it is `resident` CTAs, and who
-  /// computes the softmax of a kernel with roles. Null: there is none.
+  /// Whether a model predicts the Spec, and the model: clocks of one SM with `resident` CTAs. `softmax` names the warps
+  /// that compute the softmax of a kernel with roles. Null: there is none.
   bool (*is_predicted)(const AttentionSpec&) = nullptr;
   double (*clocks)(const AttentionSpec&, const TimelineWork&, const SmRates&, int resident) = nullptr;
   SoftmaxForm (*softmax)(const AttentionSpec&) = nullptr;
@@ -108,7 +108,7 @@ bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
 /// The resolved swizzle against them.
 void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
 
-/// Parts of split keys, and who merges them, for the decode forms of all families.
+/// Parts of split keys, and the kernel that merges them, for the decode forms of all families.
 void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
 
 /// At most so many rows share each KV head's keys: below, a decode form beats every prefill. 0: no bound is known.
@@ -118,8 +118,8 @@ inline bool is_decode(const AttentionProblem& problem) {
   return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
 }
 
-/// Whether the heads of a group shall share tiles: the same keys are then read by fewer tiles, and a window's by far
-/// fewer. `rows` that are multiplied together must be whole groups: the 64 of a wgmma, the 128 of a tcgen05.mma.
+/// Whether the heads of a group should share tiles: fewer tiles then read the same keys, and far fewer read a window's.
+/// `rows` that are multiplied together must be whole groups: the 64 of a wgmma, the 128 of a tcgen05.mma.
 inline bool packs_well(const AttentionProblem& problem, int rows) {
   return problem.group() > 1 && rows % problem.group() == 0;
 }

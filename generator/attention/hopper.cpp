@@ -45,7 +45,7 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
 
 int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
 
-/// Fewer stages, then fewer keys; "" where neither would do.
+/// Fewer stages, then fewer keys; "" where neither fits.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least_kv_stages) {
   while (smaller.num_kv_stages > least_kv_stages) {
     --smaller.num_kv_stages;

@@ -9,8 +9,8 @@
 namespace kernelwright {
 namespace {
 
-/// CTAs that an SM shall hold: what shared memory does, as far as the registers last without spills. Those were counted
-/// for 16 rows and 16 keys a warp.
+/// The number of CTAs for an SM: as many as shared memory holds, while their registers do not spill. The registers were
+/// counted for 16 rows and 16 keys a warp.
 int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
   const int depth = std::max(spec.head_dim_qk, spec.head_dim_v);
   const bool counted = depth <= 64 || (depth == 128 && !spec.sinks);

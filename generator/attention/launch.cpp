@@ -95,7 +95,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t section =
       std::max<std::int64_t>(1, floor_div(usual_machine(spec.arch).shared_keys_bytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
-  // Tiles that are alike go pair after pair: whoever runs at a time reads the same keys.
+  // Tiles that are alike go pair after pair: CTAs that run at the same time read the same keys.
   const bool alike =
       spec.scheduler == Scheduler::kGrid || (spec.scheduler == Scheduler::kQueued && spec.mask == MaskKind::kNone);
   if (family.alike_items_go_by_pair && alike) launch.head_section = 1;

@@ -57,8 +57,8 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
   if (qk_fits && v_fits && problem.head_dim.v > problem.head_dim.qk)
     rules.refuse("/problem/head_dim/v", std::to_string(problem.head_dim.v),
                  fmt::format("values no wider than keys, {}", problem.head_dim.qk));
-  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows. Who gathers has no
-  // hand for what lies beside k and v.
+  // A box of TMA lies within one page and begins where the swizzle's pattern does, every 8 rows. The gathering warps
+  // copy k and v alone: no warp copies the rotary part or the scales.
   if (!(takes.gathers && problem.rope.width == 0 && problem.scales != ScaleKind::kPerToken) &&
       problem.kv_layout.kind == KvLayoutKind::kPaged && contract::hopper_gathers_kv(problem.kv_layout.page_size))
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),

@@ -1,4 +1,5 @@
-// Attention: tuned rows before the model. Which row fills the fields that a schedule leaves auto, and who chose what.
+// Attention: tuned rows before the model. Which row fills the fields that a schedule leaves auto, and which source
+// chose each.
 #include <algorithm>
 #include <set>
 

@@ -149,7 +149,7 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
   check_target(schedule, arch, refused);
   std::vector<Offer> list;
   if (refused.empty()) list = offers(problem, schedule, arch);
-  // validate() judges all of this again, and says what would do.
+  // validate() judges all of this again, and names the nearest value that fits.
   if (list.empty()) throw ConfigError(validate(config, arch));
   Violations first;
   std::string before;

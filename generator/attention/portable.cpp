@@ -38,7 +38,7 @@ int product_registers(const AttentionSpec& spec, int row_tiles) {
 /// Of 255: addresses, row statistics and loops cannot do without the rest.
 constexpr int kMostRegisters = 240;
 
-/// K and V that wait in registers, and who may: only registers convert.
+/// K and V that wait in registers, and the problems that allow it: only registers convert.
 void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});

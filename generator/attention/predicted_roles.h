@@ -26,7 +26,7 @@ struct StepClocks {
   double before, during;                // a warp's instructions up to the first exponential; from there on
   double masked;                        // more, where keys are hidden
 };
-/// Who computes the softmax of a CTA's rows.
+/// The warps that compute the softmax of a CTA's rows.
 struct SoftmaxForm {
   int parts;                 // of a CTA's rows, a step each
   int rows, rows_of_a_warp;  // of a part
@@ -66,7 +66,7 @@ class Loader {
     issued_ = std::max(issued_, from) + boxes * machine.copy_clocks;
     l2_free_ = std::max(l2_free_, issued_) + bytes / machine.l2_bytes;
     memory_free_ = std::max(memory_free_, issued_ - machine.burst_clocks) + bytes * missing / rates_.read_bytes;
-    // Who reads keys that the L2 has not waits for them with the others that read them just then.
+    // A CTA that reads keys that the L2 lacks waits for them together with the CTAs that read the same keys then.
     constexpr double kReaders = 4;
     const double latency =
         machine.l2_latency + std::min(1.0, kReaders * missing) * (machine.memory_latency - machine.l2_latency);

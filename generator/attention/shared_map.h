@@ -8,7 +8,7 @@
 
 namespace kernelwright {
 
-/// By offset, but that what overlaps others comes last.
+/// By offset, but regions that overlap others come last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
 

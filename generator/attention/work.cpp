@@ -136,7 +136,7 @@ std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<
   return order;
 }
 
-/// The items of whoever has most of them, of `takers`.
+/// The items of the CTA that has most of them, of `takers` CTAs.
 std::vector<TimelineItem> most_loaded(const AttentionSpec& spec, std::vector<TimelineItem> order, int takers) {
   const auto cost = [](const TimelineItem& item) { return item.tiles > 0 ? item.tiles + kItemTiles : 0; };
   std::vector<std::vector<std::size_t>> walks(static_cast<std::size_t>(takers));

@@ -10,7 +10,7 @@
 namespace kernelwright::detail {
 namespace {
 
-/// A tile, and who works on it.
+/// A tile, and the warps or CTAs that work on it.
 struct Form {
   int block_n, ctas = 1;
   int k_group = 1;
@@ -30,7 +30,7 @@ constexpr Form kForms[] = {
     {64, 1, 2},
     {128, 1, 1, false, 2},
     {64, 1, 2, false, 4},
-    // A few: the weights' rows are the tile's, and nothing is multiplied in vain.
+    // A few: the weights' rows are the tile's rows, so no row of a product is unused.
     {64, 1, 2, true},
     {32, 1, 4, true},
     {16, 1, 4, true},
@@ -88,7 +88,7 @@ struct Times {
 
 constexpr double kFirst = 2000;      // clocks until the first products: barriers, tensor memory, a load from memory
 constexpr double kTile = 400;        // clocks between a tile's sums and its first store
-constexpr double kBarrier = 40;      // clocks that a group of slots costs whoever multiplies
+constexpr double kBarrier = 40;      // clocks that a group of slots costs the multiplying warp
 constexpr double kTurn = 1500;       // clocks from one part's last sum to the next one's first
 constexpr double kHidden = 0.05;     // of the shorter of SMs and memory, which no overlap hides
 constexpr double kEnoughSms = 0.85;  // of them keep the memory busy

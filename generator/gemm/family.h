@@ -39,7 +39,7 @@ struct GemmFamily {
   std::uint32_t (*shared_bytes)(const GemmSpec&);
   std::vector<SharedRegion> (*shared_map)(const GemmSpec&);
   std::vector<KernelRole> (*roles)(const GemmSpec&);
-  /// Who works on a tile, for a table of explain: "2 cooperative".
+  /// The warps or CTAs that work on a tile, for a table of explain: "2 cooperative".
   std::string (*workers)(const GemmSpec&);
   /// Adds what a tuner tries beside the tiles. Null: the tiles alone are tried.
   void (*add_changes)(std::vector<GemmChange>&, const GemmProblem&, const GemmSchedule& given) = nullptr;

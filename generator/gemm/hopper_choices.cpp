@@ -11,7 +11,7 @@
 namespace kernelwright::detail {
 namespace {
 
-/// A tile, and who works on it.
+/// A tile, and the warps or CTAs that work on it.
 struct Form {
   int block_m, block_n, math_warpgroups;
   Roles roles;
@@ -152,7 +152,7 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double l2 = (spec.block_m + spec.block_n) * spec.slab_bytes / machine.l2_bytes;
   const bool hidden = spec.roles == Roles::kPingPong;
   double slab = std::max(tensor, l2) * (hidden ? 1 : kCooperative);
-  // Who takes turns does not multiply while sums are added.
+  // A CTA that takes turns does not multiply while it adds sums.
   if (spec.promotion > 0) slab *= hidden || spec.math_warpgroups == 1 ? kPromotedAlone : kPromoted;
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double rounds = std::ceil(tiles / num_sms);

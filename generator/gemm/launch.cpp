@@ -100,10 +100,11 @@ LaunchPlan plan_launch(const GemmSpec& spec, const GemmExtent& extent, int num_s
   plan.block = static_cast<std::uint32_t>(spec.threads());
   plan.shared_bytes = shared_bytes(spec);
   plan.cluster = static_cast<std::uint32_t>(tiles.cluster);
-  // As few as end as soon: on a card whose power is what bounds it, SMs that wait give theirs to others. A part of k is
-  // a CTA's only tile: it adds in the ring's memory, or waits for the part before, which must have begun. So has a
-  // portable CTA one alone, for an SM holds several of them, and walks on only where there shall be few. Of a queue all
-  // tiles are launched: who runs takes those that wait.
+  // Launch as many CTAs as finish in the same round. Idle SMs leave their share of the power budget to the busy ones.
+  // Three kinds of launch have a CTA for each tile. A part of k is a CTA's only tile: the CTA adds in the ring's
+  // memory, or waits for the part before, which must have begun. An SM holds several portable CTAs, so each has one
+  // tile unless the launch has a budget of SMs. A queued kernel launches a CTA for each tile, and a running CTA takes
+  // the tiles of those that have not begun.
   const bool one_each =
       takes_all_sms(spec) || spec.split_k > 1 || (detail::family_row(spec).one_tile_a_cta && extent.sm_budget == 0);
   const std::int64_t rounds = one_each ? 1 : ceil_div(tiles.count(), tiles.most_clusters);

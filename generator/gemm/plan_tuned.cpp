@@ -1,4 +1,4 @@
-// GEMM: tuned rows before the model. Which row serves which row counts, and who chose what.
+// GEMM: tuned rows before the model. Which row serves which row counts, and which source chose each field.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -86,7 +86,7 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   check_target(schedule, arch, refused);
   const Family family = gemm_family(problem, schedule, arch);
   check_gemm(family, problem, schedule, arch, refused);
-  // validate() judges all of this again, and says what would do.
+  // validate() judges all of this again, and names the nearest value that fits.
   if (!refused.empty()) throw ConfigError(validate(config, arch));
   const GemmSpec base = spec_of(problem, schedule, arch, family);
   std::vector<GemmSpec> specs;

@@ -100,8 +100,8 @@ inline constexpr std::int64_t kMostItems = std::int64_t{1} << 28;
 /// and where parts of k take turns, which must all be on their way.
 bool takes_all_sms(const GemmSpec& spec) noexcept;
 
-/// What parts of k that take turns at a tile (GemmSpec::takes_turns()) need of global memory: words that say who is
-/// next, zero when the kernel begins, and behind them the sums so far.
+/// The global memory of parts of k that take turns at a tile (GemmSpec::takes_turns()): words that name the part whose
+/// turn it is, zero when the kernel begins, and behind them the sums so far.
 struct GemmWorkspace {
   std::uint64_t bytes = 0, zeros = 0;     // 0: nothing; how many at the start are zeros
   std::uint64_t turns = 0, partials = 0;  // offsets

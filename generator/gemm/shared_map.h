@@ -9,13 +9,13 @@
 
 namespace kernelwright {
 
-/// By offset, but that what overlaps others comes last.
+/// By offset, but regions that overlap others come last.
 std::vector<SharedRegion> shared_map(const GemmSpec& spec);
 TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
 
 /// Its warps' roles, in the order of warps.
 std::vector<KernelRole> roles(const GemmSpec& spec);
-/// Who works on a tile, in a few words: "2 cooperative".
+/// The warps or CTAs that work on a tile, in a few words: "2 cooperative".
 std::string workers_text(const GemmSpec& spec);
 
 }  // namespace kernelwright
