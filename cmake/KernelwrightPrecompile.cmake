@@ -30,6 +30,8 @@ function(kernelwright_compile_by_folder target)
     endif()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # GCC takes a file that another one includes for a header, whose classes may not have members of unnamed namespaces.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 set(KERNELWRIGHT_PRECOMPILED_STANDARD
