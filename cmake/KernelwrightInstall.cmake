@@ -1,5 +1,5 @@
 # What `cmake --install` installs: the command, the library's headers and archives, and a package so that
-# find_package(kernelwright) gives kernelwright::runtime. contract/ is compiled into the library and is not installed.
+# find_package(kernelwright) gives kernelwright::runtime. Of contract/ only words.h is installed, the enums of a config.
 include(CMakePackageConfigHelpers)
 set(KERNELWRIGHT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kernelwright)
 

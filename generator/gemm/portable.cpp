@@ -19,8 +19,6 @@ using Violations = std::vector<Violation>;
 const std::vector<std::string_view>& kPortableFields = *new std::vector<std::string_view>{
     "arch", "family", "block_m", "block_n", "block_k", "stages", "swizzle", "raster"};
 
-bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
-
 /// "sm_89, sm_90a", of those for which `has`.
 std::string archs_where(bool ArchInfo::*has) {
   std::string names;

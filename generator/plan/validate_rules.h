@@ -84,9 +84,6 @@ class FamilyRules {
     bool tensor = false, source = false;
   };
   void takes_masks(const std::string& path, const Mask& mask, bool in_or, MasksSoFar& before) {
-    takes(path + "/kind", mask.kind,
-          {MaskKind::kNone, MaskKind::kCausal, MaskKind::kSlidingWindow, MaskKind::kChunked, MaskKind::kPadding,
-           MaskKind::kTensor, MaskKind::kSource, MaskKind::kAnd, MaskKind::kOr});
     if (mask.kind == MaskKind::kChunked && before.chunk != 0 && mask.chunk != before.chunk)
       refuse(path + "/chunk", std::to_string(mask.chunk) + " beside chunks of " + std::to_string(before.chunk),
              "chunks of one size");

@@ -12,8 +12,6 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
-
 std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
 void check_dtypes(const AttentionDTypes& dtype, Violations& violations) {

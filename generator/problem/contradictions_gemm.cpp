@@ -12,14 +12,12 @@ using Violations = std::vector<Violation>;
 constexpr int kRowAlignmentBytes = 16;  // of a tensor map's strides, and of vector loads
 constexpr int kScaledElements = 32;     // of k that a block-scaled row is a multiple of
 
-bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
 std::string in_quotes(std::string_view word) { return "\"" + std::string(word) + "\""; }
 
 void check_dtypes(const GemmProblem& problem, Violations& violations) {
   const auto [a, b, d, c] = problem.dtype;
   if (a == DType::kF32)
-    violations.push_back(
-        {"/problem/dtype/a", "\"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or nvfp4"});
+    violations.push_back({"/problem/dtype/a", "\"f32\" does not fit; operands are " + words_but(DType::kF32)});
   else if (a != b && !(is_fp8(a) && is_fp8(b)))
     violations.push_back({"/problem/dtype/b", in_quotes(to_string(b)) + " does not go with a's " +
                                                   in_quotes(to_string(a)) + "; it takes " +

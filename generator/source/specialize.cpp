@@ -38,25 +38,6 @@ std::string enumerator_name(std::string_view word) {
   return name;
 }
 
-std::string enum_type_name(DType) { return "DType"; }
-std::string enum_type_name(MaskKind) { return "MaskKind"; }
-std::string enum_type_name(ScoreModKind) { return "ScoreModKind"; }
-std::string enum_type_name(QLayout) { return "QLayout"; }
-std::string enum_type_name(KvLayoutKind) { return "KvLayoutKind"; }
-std::string enum_type_name(CacheLength) { return "CacheLength"; }
-std::string enum_type_name(ScaleKind) { return "ScaleKind"; }
-std::string enum_type_name(Staging) { return "Staging"; }
-std::string enum_type_name(Merge) { return "Merge"; }
-std::string enum_type_name(Rescale) { return "Rescale"; }
-std::string enum_type_name(Family) { return "Family"; }
-std::string enum_type_name(KvRing) { return "KvRing"; }
-std::string enum_type_name(Overlap) { return "Overlap"; }
-std::string enum_type_name(Scheduler) { return "Scheduler"; }
-std::string enum_type_name(Roles) { return "Roles"; }
-std::string enum_type_name(SplitMode) { return "SplitMode"; }
-std::string enum_type_name(OperandLayout) { return "OperandLayout"; }
-std::string enum_type_name(Activation) { return "Activation"; }
-
 std::string constant(std::string_view field, int value, const char* doc) {
   return fmt::format("constexpr int {} = {};  // {}\n", constant_name(field), value, doc);
 }
@@ -82,10 +63,9 @@ std::string constant(std::string_view field, E value, const char* doc) {
   const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
   const std::string_view word = to_string(value);
   if (word == "?")  // a family that is added has no word
-    return fmt::format("constexpr {0} {1} = {0}({2});  // {3}\n", enum_type_name(value), name, static_cast<int>(value),
+    return fmt::format("constexpr {0} {1} = {0}({2});  // {3}\n", EnumTable<E>::type, name, static_cast<int>(value),
                        doc);
-  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", enum_type_name(value), name, enumerator_name(word),
-                     doc);
+  return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", EnumTable<E>::type, name, enumerator_name(word), doc);
 }
 
 /// Named by the Spec alone, so that the name is the same on every machine and tells kernels apart in a profile.
@@ -137,7 +117,7 @@ std::string template_path(const Spec& spec) { return std::string(kernel_template
 
 std::string header_of(const Spec& spec, const std::string& path) {
   std::string header =
-      fmt::format("// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/spec_words.h\"\n\n", path);
+      fmt::format("// Specialisation of templates/{}\n#pragma once\n\n#include \"contract/words.h\"\n\n", path);
   header += wgmma_shapes(spec);
   if (const auto* attention = std::get_if<AttentionSpec>(&spec); attention && attention->opens_scores())
     header += open_scores(*attention);

@@ -21,19 +21,14 @@ std::size_t slot_of(const TensorMapRequest& request) {
   return (hash >> 40) % TensorMapCache::kSlots;
 }
 
+/// A tensor map copies bytes. The type decides their width alone, and what the edges are filled with: zeros for all.
 CUtensorMapDataType data_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DType::kBf16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::kF32:
-    case DType::kTf32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::kMxfp4:
-    case DType::kNvfp4: return CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B;  // two elements a byte, packed
-    case DType::kE4m3:
-    case DType::kE5m2:
-    case DType::kMxfp8: return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  switch (bits_of(dtype)) {
+    case 32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case 16: return dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case 4: return CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B;  // two elements a byte, packed
+    default: return CU_TENSOR_MAP_DATA_TYPE_UINT8;
   }
-  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
 CUtensorMapSwizzle swizzle(Swizzle swizzle) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "contract/shared_slab.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/tcgen05_mma.cuh"
 
 namespace kernelwright::mma {
@@ -13,9 +13,10 @@ constexpr int kProductRows = 128;  // rows of one CTA in an instruction
 /// How elements of a type are multiplied.
 template <DType kType>
 struct Operand {
-  static constexpr bool is_fp8 = kType == DType::kE4m3 || kType == DType::kE5m2;
-  static constexpr bool is_fp4 = kType == DType::kMxfp4 || kType == DType::kNvfp4;  // two elements to a byte
-  static constexpr bool is_block_scaled = is_fp4 || kType == DType::kMxfp8;
+  static constexpr int bits = bits_of(kType);
+  static constexpr bool is_fp8 = kernelwright::is_fp8(kType);
+  static constexpr bool is_fp4 = bits == 4;  // two elements to a byte
+  static constexpr bool is_block_scaled = kernelwright::is_block_scaled(kType);
   static_assert(is_fp8 || is_block_scaled || kType == DType::kBf16 || kType == DType::kF16 || kType == DType::kTf32);
   static constexpr ptx::MmaKind kind = kType == DType::kMxfp8   ? ptx::MmaKind::kMxf8f6f4
                                        : kType == DType::kMxfp4 ? ptx::MmaKind::kMxf4
@@ -29,10 +30,9 @@ struct Operand {
                                              : kType == DType::kBf16 ? ptx::MmaElement::kBf16
                                              : kType == DType::kF16  ? ptx::MmaElement::kF16
                                                                      : ptx::MmaElement::kE4m3;
-  static constexpr int bits = is_fp4 ? 4 : is_fp8 || is_block_scaled ? 8 : kType == DType::kTf32 ? 32 : 16;
   static constexpr int bytes = bits / 8;                        // for elements of 8 bits or more
   static constexpr int step = contract::kStepBytes * 8 / bits;  // elements of an instruction's K
-  static constexpr int scale_block = kType == DType::kNvfp4 ? 16 : is_block_scaled ? 32 : 0;  // elements of k per scale
+  static constexpr int scale_block = scale_vector(kType);       // elements of k per scale
   static constexpr int scale_bytes_per_step = is_block_scaled ? step / scale_block : 0;
   static constexpr int scale_atoms = scale_bytes_per_step;  // atoms of 4 scales per row in a slab
 

@@ -1,7 +1,7 @@
 /// Tile products on mma.sync: sm_80 and every later architecture.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/math.cuh"
 
 namespace kernelwright::mma {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "contract/shared_slab.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/wgmma.cuh"
 #include "tile/element.cuh"
 

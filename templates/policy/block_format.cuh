@@ -3,7 +3,7 @@
 #pragma once
 
 #include "contract/integers.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "tile/narrow_float.cuh"
 
 namespace kernelwright::policy {
@@ -12,8 +12,8 @@ namespace kernelwright::policy {
 template <DType kFormat, int kArch>
 struct BlockFormat {
   static constexpr bool kIsNvfp4 = kFormat == DType::kNvfp4;
-  static constexpr int vector = kIsNvfp4 ? 16 : 32;  // elements that share a scale
-  static constexpr int element_bits = kFormat == DType::kMxfp8 ? 8 : 4;
+  static constexpr int vector = scale_vector(kFormat);  // elements that share a scale
+  static constexpr int element_bits = bits_of(kFormat);
   static constexpr uint32_t kNanScale = kIsNvfp4 ? 0x7f : 0xff;
   static constexpr uint32_t kInfinity = 0x7f800000;
   static constexpr int kLargestExponent = kFormat == DType::kMxfp8 ? 8 : 2;  // floor(log2) of the largest element

@@ -2,7 +2,7 @@
 /// to f32's last bits, except where cancellation in the argument brings the result close to 0.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/math.cuh"
 
 namespace kernelwright::policy {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/mask.cuh"
 
 namespace kernelwright::policy {

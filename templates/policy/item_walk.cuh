@@ -4,7 +4,7 @@
 #pragma once
 
 #include "contract/attention_sm90.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/attention_item.cuh"
 #include "policy/item_queue.cuh"
 

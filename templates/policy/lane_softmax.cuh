@@ -2,7 +2,7 @@
 /// comments of row_softmax.cuh on `maximum`, kSlack and stale maxima apply here too.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/exp2_polynomial.cuh"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"

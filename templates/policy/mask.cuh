@@ -3,7 +3,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/math.cuh"
 
 namespace kernelwright::policy {

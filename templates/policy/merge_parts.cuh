@@ -4,7 +4,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"

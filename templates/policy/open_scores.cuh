@@ -5,7 +5,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/mask.cuh"
 #include "policy/place.cuh"
 #include "ptx/math.cuh"

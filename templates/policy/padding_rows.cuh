@@ -3,7 +3,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/attention_item.cuh"
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"

@@ -10,7 +10,7 @@
 /// division by the sum, and most tiles rescale nothing.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/score_mod.cuh"
 #include "ptx/math.cuh"
 

@@ -1,7 +1,7 @@
 /// What happens to a score between Q K^T and the softmax.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/math.cuh"
 
 namespace kernelwright::policy {

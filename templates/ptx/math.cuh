@@ -2,7 +2,7 @@
 #pragma once
 
 #include "contract/integers.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 namespace kernelwright::ptx {
 

@@ -2,7 +2,7 @@
 /// vendor header reaches NVRTC.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"
 

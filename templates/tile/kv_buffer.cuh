@@ -18,7 +18,7 @@
 /// and again before the slot is loaded anew.
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/memory.cuh"
 #include "tile/element.cuh"
 #include "tile/shared_tile.cuh"

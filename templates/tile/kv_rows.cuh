@@ -2,7 +2,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "ptx/memory.cuh"
 
 namespace kernelwright::tile {

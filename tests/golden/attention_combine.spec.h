@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/attention_combine.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY attention_combine_1bb6483a9b3a2a61
 

@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/decode/attention_decode_portable.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY attention_decode_portable_7ebdfe3e7b8cd54c
 

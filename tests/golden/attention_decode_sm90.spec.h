@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/decode/attention_decode_sm90.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY attention_decode_sm90_e3300336f9812e49
 

@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/portable/attention_portable.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY attention_portable_c3d669af505759e6
 

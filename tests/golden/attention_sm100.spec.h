@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/sm100/attention_sm100.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY attention_sm100_b37346d46eb330ff
 

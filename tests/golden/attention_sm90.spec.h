@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/attention/sm90/attention_sm90.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_WGMMA_N0 128
 #define KERNELWRIGHT_ENTRY attention_sm90_27d882d0564197c9

@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/gemm/portable/gemm_portable.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY gemm_portable_72a65f2f6fc449f4
 

@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/gemm/sm100/gemm_sm100.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY gemm_sm100_822c46eab2eeca6c
 

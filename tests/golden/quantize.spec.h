@@ -1,7 +1,7 @@
 // Specialisation of templates/kernels/quantize.cu
 #pragma once
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 
 #define KERNELWRIGHT_ENTRY quantize_39a6b96f1edbb2c0
 

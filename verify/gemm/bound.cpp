@@ -23,8 +23,6 @@ constexpr double kCoreStep = 0x1p-13;  // relative to the largest addend: where 
 constexpr double kCoreDepth = 32;      // elements of k that one instruction adds up, for 8-bit operands
 constexpr double kDeviations = 8;      // no random element has an error of so many standard deviations
 
-bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
-
 /// Elements of k whose sum stays in the tensor core.
 double stretch(const GemmProblem& problem) {
   const double k = problem.k;

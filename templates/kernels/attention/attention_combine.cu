@@ -2,7 +2,7 @@
 #include "spec.h"
 
 #include "contract/attention_params.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/attention_item.cuh"
 #include "policy/merge_parts.cuh"
 #include "policy/score_mod.cuh"

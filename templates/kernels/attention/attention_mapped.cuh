@@ -5,7 +5,7 @@
 #include "spec.h"
 
 #include "contract/attention_sm90.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "pipeline/tma_producer_pipeline.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/item_tiles.cuh"

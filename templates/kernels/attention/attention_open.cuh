@@ -3,7 +3,7 @@
 
 #include "spec.h"
 
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "policy/open_scores.cuh"
 
 namespace kernelwright {

@@ -377,8 +377,8 @@ TEST(ValidateGemm, Tf32OperandsAreBothThat) {
   config.problem.dtype = {DType::kF32, DType::kF32, DType::kTf32};
   EXPECT_THAT(
       texts(config),
-      ElementsAre("/problem/dtype/a: \"f32\" does not fit; operands are f16, bf16, tf32, e4m3, e5m2, mxfp8, mxfp4 or "
-                  "nvfp4",
+      ElementsAre("/problem/dtype/a: \"f32\" does not fit; operands are f16, bf16, e4m3, e5m2, mxfp8, mxfp4, nvfp4 or "
+                  "tf32",
                   "/problem/dtype/d: \"tf32\" does not fit; the result is f16, bf16, f32, e4m3 or e5m2"));
 }
 

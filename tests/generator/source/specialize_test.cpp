@@ -229,37 +229,39 @@ TEST(Flattened, StandsWithoutIncludes) {
   EXPECT_LT(text.find("struct AttentionParams"), text.find("__grid_constant__"));
 }
 
-/// templates/ cannot include generator/problem/enums.h, so this test compares the two lists of words, name by name and
-/// in order.
+/// spec.h names an enumerator by its word: "sliding_window" is kSlidingWindow. The lists of contract/words.h must do
+/// so, too.
 template <Enum E>
-void expect_same_words(const std::string& type) {
-  std::string line = "enum class " + type + " {";
+void expect_names_follow_words() {
+  const std::string lists(template_closure("contract/words.h").files[0].text);
   for (const auto& [entry, word] : EnumTable<E>::entries) {
-    std::string name = " k";
+    std::string name = "k";
     bool upper = true;
     for (const char c : word) {
       if (c != '_') name += upper ? static_cast<char>(std::toupper(c)) : c;
       upper = c == '_';
     }
-    line += name + ",";
+    EXPECT_THAT(lists, HasSubstr("X(" + name + ", \"" + std::string(word) + "\"")) << EnumTable<E>::type;
   }
-  line.back() = ' ';
-  EXPECT_THAT(std::string(template_closure("contract/spec_words.h").files[0].text), HasSubstr(line + "};"));
 }
 
-TEST(SpecWords, AreThoseOfTheHost) {
-  expect_same_words<DType>("DType");
-  expect_same_words<MaskKind>("MaskKind");
-  expect_same_words<ScoreModKind>("ScoreModKind");
-  expect_same_words<QLayout>("QLayout");
-  expect_same_words<KvLayoutKind>("KvLayoutKind");
-  expect_same_words<ScaleKind>("ScaleKind");
-  expect_same_words<Staging>("Staging");
-  expect_same_words<Rescale>("Rescale");
-  expect_same_words<Family>("Family");
-  expect_same_words<KvRing>("KvRing");
-  expect_same_words<Overlap>("Overlap");
-  expect_same_words<Scheduler>("Scheduler");
+TEST(Words, AreWhatEnumeratorsAreNamedAfter) {
+#define EXPECT_NAMES(Type, name, LIST) expect_names_follow_words<Type>();
+  KERNELWRIGHT_SHARED_ENUMS(EXPECT_NAMES)
+#undef EXPECT_NAMES
+}
+
+TEST(Words, HaveTheBitsThatTheFormatsDefine) {
+  EXPECT_EQ(bits_of(DType::kTf32), 32);
+  EXPECT_EQ(bits_of(DType::kBf16), 16);
+  EXPECT_EQ(bits_of(DType::kE5m2), 8);
+  EXPECT_EQ(bits_of(DType::kMxfp8), 8);
+  EXPECT_EQ(bits_of(DType::kNvfp4), 4);
+  EXPECT_EQ(scale_vector(DType::kMxfp4), 32);
+  EXPECT_EQ(scale_vector(DType::kNvfp4), 16);
+  EXPECT_EQ(scale_vector(DType::kF32), 0);
+  EXPECT_TRUE(is_fp8(DType::kE4m3));
+  EXPECT_FALSE(is_fp8(DType::kMxfp8)) << "its scales belong to it";
 }
 
 }  // namespace

@@ -29,8 +29,6 @@ GemmProblem fast(GemmProblem problem) {
   return problem;
 }
 
-bool is_fp8(DType dtype) { return dtype == DType::kE4m3 || dtype == DType::kE5m2; }
-
 struct BoundCase {
   const char* name;
   GemmProblem problem;

@@ -18,7 +18,7 @@
 
 #include "contract/attention_params.h"
 #include "contract/attention_portable.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "kernels/attention/attention_open.cuh"
 #include "mma/sm80.cuh"
 #include "policy/alibi.cuh"

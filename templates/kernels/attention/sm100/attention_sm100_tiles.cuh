@@ -5,7 +5,7 @@
 #include "spec.h"
 
 #include "contract/attention_sm100.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "kernels/attention/attention_mapped.cuh"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"

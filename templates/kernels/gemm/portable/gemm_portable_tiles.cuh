@@ -4,7 +4,7 @@
 #include "spec.h"
 
 #include "contract/gemm_portable.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "tile/element.cuh"
 #include "tile/operand_slab.cuh"
 

@@ -4,7 +4,7 @@
 #include "spec.h"
 
 #include "contract/gemm_sm100.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "mma/sm100_slab.cuh"
 #include "pipeline/output_tile_pipeline.cuh"
 #include "pipeline/phased_barrier.cuh"

@@ -5,7 +5,7 @@
 
 #include "contract/gemm_params.h"
 #include "contract/shared_slab.h"
-#include "contract/spec_words.h"
+#include "contract/words.h"
 #include "pipeline/kv_consumer_pipeline.cuh"
 #include "pipeline/tile_pipeline.cuh"
 #include "policy/tile_raster.cuh"

@@ -49,7 +49,7 @@ extern "C" __global__ void KERNELWRIGHT_ENTRY(const CopyParams params) {
 
 /// The template and the header of words that its spec.h includes.
 inline TemplateClosure copy_closure() {
-  TemplateClosure closure = template_closure("contract/spec_words.h");
+  TemplateClosure closure = template_closure("contract/words.h");
   closure.files.insert(closure.files.begin(), {"kernels/toy_copy.cu", kCopyTemplate, sha256(kCopyTemplate)});
   closure.digest = sha256(kCopyTemplate);
   return closure;

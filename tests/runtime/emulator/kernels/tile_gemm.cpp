@@ -32,7 +32,7 @@ std::string constant_name(const char* field) {
 
 std::string spec_of(GemmSpec spec) {
   std::string text =
-      "#pragma once\n#define KERNELWRIGHT_ENTRY gemm_sm90\n#include \"contract/spec_words.h\"\nnamespace "
+      "#pragma once\n#define KERNELWRIGHT_ENTRY gemm_sm90\n#include \"contract/words.h\"\nnamespace "
       "kernelwright::spec {\n";
   visit_fields(spec, [&](const char* field, auto value, const auto&, const char*) {
     using T = decltype(value);
