@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "contract/attention_sm90.h"
+#include "contract/key_range.h"
 #include "kernelwright/generator/attention/family.h"
 #include "kernelwright/generator/problem/range_mask.h"
 
@@ -17,34 +18,21 @@ namespace {
 constexpr double kMostItems = 16384;  // followed one by one; of more, every n-th pair of sequence and head
 constexpr double kItemTiles = 1.5;    // that an item costs whatever its keys, when items are dealt
 
-/// The keys [low, high) that a query sees: templates/policy/mask.cuh, on the host.
+/// The keys that a query sees.
 struct Sight {
   const RangeMask& mask;
   int kv_len, diagonal;
 
-  std::pair<int, int> operator()(int query) const {
-    int low = 0, high = kv_len;
-    const int own = query + diagonal;
-    if (mask.kind == MaskKind::kCausal) high = std::min(kv_len, own + 1);
-    if (mask.kind == MaskKind::kChunked) {
-      const int chunk = std::max(mask.chunk, 1), start = own >= 0 ? own / chunk * chunk : 0;
-      low = std::max(0, std::min(start, own - mask.chunk_reach));
-    }
-    if (mask.kind == MaskKind::kSlidingWindow || mask.kind == MaskKind::kChunked) {
-      if (mask.window.left >= 0) low = std::max(low, own - mask.window.left);
-      if (mask.window.right >= 0 && mask.window.right < kv_len - 1 - own) high = own + mask.window.right + 1;
-    }
-    return {low, std::max(low, high)};
+  contract::KeyRange operator()(int query) const {
+    return contract::key_range(mask.kind,
+                               {mask.window.left, mask.window.right, std::max(mask.chunk, 1), mask.chunk_reach},
+                               query + diagonal, kv_len);
   }
 };
 
-/// Where key tiles are counted from: item_tiles() of templates/policy/item_tiles.cuh.
 int origin_of(const AttentionSpec& spec, int low) {
-  if (spec.mask != MaskKind::kSlidingWindow && spec.mask != MaskKind::kChunked) return 0;
   const int box = spec.page_size > 0 ? contract::hopper_kv_box_rows(spec.block_n, spec.page_size) : 1;
-  const int chunk = spec.mask == MaskKind::kChunked ? std::max(spec.chunk, 1) : 1;
-  const int step = std::max(box, chunk);
-  return step % box == 0 && step % chunk == 0 ? low / step * step : 0;
+  return contract::first_tile_key(spec.mask, std::max(spec.chunk, 1), box, low);
 }
 
 /// One head's items of a sequence, by query tile, before keys are split.
@@ -58,12 +46,12 @@ std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& m
     const std::int64_t both = std::int64_t{spec.block_m} * spec.cta_group, pair = row / both * both;
     const auto first = sight(static_cast<int>(pair / packed));
     const auto last = sight(static_cast<int>((std::min(pair + both, rows) - 1) / packed));
-    const int origin = origin_of(spec, first.first);
+    const int origin = origin_of(spec, first.low);
     TimelineItem item{0, 0, static_cast<int>(end - row)};
-    if (last.second > first.first) {
+    if (last.high > first.low) {
       const int n = spec.block_n;
-      const int begin = (first.first - origin) / n, stop = (last.second - origin + n - 1) / n;
-      const int full_begin = (last.first - origin + n - 1) / n, full_end = (first.second - origin) / n;
+      const int begin = (first.low - origin) / n, stop = (last.high - origin + n - 1) / n;
+      const int full_begin = (last.low - origin + n - 1) / n, full_end = (first.high - origin) / n;
       item.tiles = stop - begin;
       item.masked = item.tiles - std::clamp(std::min(full_end, stop) - std::max(full_begin, begin), 0, item.tiles);
     }
@@ -108,7 +96,7 @@ Seen seen_keys(const RangeMask& mask, int q_len, int kv_len) {
     const auto [low, high] = sight(query);
     sum += high - low;
   }
-  return {sum / looked_at * q_len, static_cast<double>(std::max(0, sight(q_len - 1).second - sight(0).first))};
+  return {sum / looked_at * q_len, static_cast<double>(std::max(0, sight(q_len - 1).high - sight(0).low))};
 }
 
 /// A sequence's work, of one head.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "contract/key_range.h"
 #include "kernelwright/runtime/attention/arguments.h"
 
 namespace kernelwright::detail {
@@ -102,17 +103,12 @@ class Checker {
     }
   }
 
-  /// The first key that some query of a sequence sees (policy/mask.cuh).
+  /// The first key that some query of a sequence sees.
   std::int64_t first_key(std::int64_t q_len, std::int64_t kv_len) const {
     const AttentionSpec& spec = kernel_.spec;
     const Window window = tensors_.window.value_or(kernel_.window);
-    const std::int64_t own = kv_len - q_len;
-    std::int64_t first = 0;
-    if (spec.mask == MaskKind::kChunked && spec.chunk > 0)
-      first = std::max<std::int64_t>(0, std::min(own / spec.chunk * spec.chunk, own - kernel_.chunk_reach));
-    const bool hides_low = spec.mask == MaskKind::kChunked || spec.mask == MaskKind::kSlidingWindow;
-    if (hides_low && window.left >= 0 && own > window.left) first = std::max(first, own - window.left);
-    return first;
+    const contract::KeyRangeNumbers numbers{window.left, window.right, std::max(spec.chunk, 1), kernel_.chunk_reach};
+    return contract::key_range(spec.mask, numbers, static_cast<int>(kv_len - q_len), static_cast<int>(kv_len)).low;
   }
 
   void read_pages(const std::vector<std::int64_t>& q_lens, const std::vector<std::int64_t>& kv_lens) {

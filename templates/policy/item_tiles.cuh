@@ -2,7 +2,7 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/words.h"
+#include "contract/key_range.h"
 #include "policy/mask.cuh"
 
 namespace kernelwright::policy {
@@ -16,20 +16,14 @@ struct ItemTiles {
   __device__ int count() const { return list.end - list.begin; }
 };
 
-/// Under a window, tiles begin with the first key that the item sees: a window of 128 keys with a few queries then
-/// takes two tiles of 80, not three. Tiles have to begin with a box where keys come in boxes of kBoxRows of a page.
-/// Under a chunked mask they begin with a chunk, so that chunks can be counted from there. If a box and a chunk do not
-/// begin together, tiles begin with key 0. kChunk: 1 unless the mask is chunked.
+/// Keys come in boxes of kBoxRows. kChunk: keys of a chunk; 1 unless the mask is chunked.
 template <int kBlockN, int kBoxRows, int kChunk, class MaskT, class WorkItemT>
 __device__ __forceinline__ ItemTiles item_tiles(const contract::AttentionParams& params, const WorkItemT& work) {
   if (work.num_rows <= 0) return {{{0, 0}, 0, 0, 0, 0}, 0};
   const MaskT mask = work.template mask<MaskT>(params);
   const int first = work.query(0), last = work.query(work.num_rows - 1);
-  int origin = 0;
-  if constexpr (MaskT::hides_low) {
-    constexpr int kStep = kChunk > kBoxRows ? kChunk : kBoxRows;
-    if constexpr (kStep % kChunk == 0 && kStep % kBoxRows == 0) origin = mask.visible(first).low / kStep * kStep;
-  }
+  const int origin =
+      MaskT::hides_low ? contract::first_tile_key(MaskT::kind, kChunk, kBoxRows, mask.visible(first).low) : 0;
   return {tile_list<kBlockN>(mask.counted_from(origin), first, last), origin};
 }
 

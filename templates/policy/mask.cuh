@@ -3,43 +3,28 @@
 #pragma once
 
 #include "contract/attention_params.h"
-#include "contract/words.h"
+#include "contract/key_range.h"
 #include "ptx/math.cuh"
 
 namespace kernelwright::policy {
 
-/// Keys [low, high) that a query sees; empty if low >= high.
-struct KeyRange {
-  int low, high;
-};
+using contract::KeyRange;
 
 /// The mask of one sequence. All masks are aligned to the bottom right: the diagonal key of the last query is the last
 /// key. kChunk: keys of a chunk, for chunked masks only.
 template <MaskKind kMask, int kChunk>
 struct Mask {
-  static_assert(kMask == MaskKind::kNone || kMask == MaskKind::kCausal || kMask == MaskKind::kSlidingWindow ||
-                    kMask == MaskKind::kChunked,
-                "the host folds every other mask into one of these");
-  /// Whether a row may not see the first keys.
-  static constexpr bool hides_low = kMask == MaskKind::kSlidingWindow || kMask == MaskKind::kChunked;
+  static_assert(contract::is_key_range(kMask), "the host folds every other mask into one of these");
+  static constexpr MaskKind kind = kMask;
+  static constexpr bool hides_low = contract::hides_low(kMask);  // whether a row may not see the first keys
   const contract::AttentionParams& params;
   int kv_len;
   int diagonal;  // kv_len - q_len: the diagonal key of query 0
 
   __device__ KeyRange visible(int query) const {
-    KeyRange range{0, kv_len};
-    const int own = query + diagonal;  // the diagonal key; negative if queries outnumber keys
-    if constexpr (kMask == MaskKind::kCausal) range.high = min(kv_len, own + 1);
-    if constexpr (kMask == MaskKind::kChunked)
-      range.low = max(0, min(own / (kChunk > 0 ? kChunk : 1) * kChunk, own - params.chunk_reach));
-    if constexpr (hides_low) {
-      // Compared before the addition: a window may be as wide as an int.
-      if (params.window_left >= 0 && own > params.window_left) range.low = max(range.low, own - params.window_left);
-      if (params.window_right >= 0 && params.window_right < kv_len - 1 - own)
-        range.high = own + params.window_right + 1;
-    }
-    if (range.high < range.low) range.high = range.low;
-    return range;
+    return contract::key_range(kMask,
+                               {params.window_left, params.window_right, kChunk > 0 ? kChunk : 1, params.chunk_reach},
+                               query + diagonal, kv_len);
   }
 
   /// The same mask with keys counted from `origin`, which begins a chunk and is at most the first key that any of the
