@@ -17,7 +17,7 @@ class Report : public ::testing::Test {
   Report() {
     AttentionConfig config;
     config.name = "llama";
-    config.problem = kernelwright::testing::prefill_of(32, 8);
+    config.problem = kernelwright::test::prefill_of(32, 8);
     named.config = config;
     result.named = &named;
     result.device = "NVIDIA H100 80GB HBM3";
@@ -153,7 +153,7 @@ class GemmReport : public ::testing::Test {
   GemmReport() {
     GemmConfig config;
     config.name = "mlp";
-    config.problem = kernelwright::testing::mlp_of();
+    config.problem = kernelwright::test::mlp_of();
     named.config = config;
     result.named = &named;
     result.device = "NVIDIA H100 80GB HBM3";
@@ -198,7 +198,7 @@ TEST_F(GemmReport, AFasterScheduleBecomesARowOfItsRangeAndSmCount) {
 TEST_F(GemmReport, AModelThatIsNotBeatenIsPinnedWhereAnotherRowWouldBeTaken) {
   result.race.best_over_baseline = {1.002, 0.99, 1.01, 8};
   EXPECT_EQ(decide(result, planned()), Decision::kNothing);
-  const GemmTunedRow other = kernelwright::testing::gemm_row_for(result.config().problem, {1, 64});
+  const GemmTunedRow other = kernelwright::test::gemm_row_for(result.config().problem, {1, 64});
   EXPECT_EQ(decide(result, planned(TunedTable::of({{"wide", other}}))), Decision::kPinned);
 }
 

@@ -8,7 +8,7 @@
 #include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/tune/tuning_log.h"
 
-namespace kernelwright {
+namespace kernelwright::tune_test {
 namespace {
 
 using testing::HasSubstr;
@@ -243,4 +243,4 @@ TEST_F(Tune, AutoWantsAGpu) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::tune_test

@@ -7,7 +7,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "kernelwright/verify/formats/npy.h"
 
-namespace kernelwright {
+namespace kernelwright::verbs_test {
 namespace {
 
 using testing::HasSubstr;
@@ -377,4 +377,4 @@ TEST_F(Verbs, TraceDrawsAGemm) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::verbs_test

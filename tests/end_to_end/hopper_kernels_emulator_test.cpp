@@ -10,7 +10,7 @@
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_kernels_emulator_test {
 namespace {
 
 using emulator::Completion;
@@ -62,4 +62,4 @@ INSTANTIATE_TEST_SUITE_P(Emulator, HopperKernelsOnTheEmulator, testing::ValuesIn
                          [](const testing::TestParamInfo<HopperCase>& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_kernels_emulator_test

@@ -27,7 +27,7 @@
 #include "support/paths.h"
 #include "support/ptx_lint.h"
 
-namespace kernelwright {
+namespace kernelwright::shipped_kernels_test {
 namespace {
 
 /// A kernel to build, and the config that needs it, for messages.
@@ -386,4 +386,4 @@ TEST_F(ShippedKernels, AreTheSameBytesFromAnotherThreadAndFromAnotherProcess) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::shipped_kernels_test

@@ -21,7 +21,7 @@ kernelwright_engine* taking_engine(Arch arch) {
   EngineOptions options;
   options.compile_threads = 1;
   options.custom_backend = std::make_shared<TakingBackend>(arch);
-  options.custom_store = std::make_shared<testing::FakeStore>();
+  options.custom_store = std::make_shared<test::FakeStore>();
   return new kernelwright_engine(std::move(options));
 }
 

@@ -1,7 +1,7 @@
 /// Counts the allocations of one thread. runtime/attention/allocations_test.cpp replaces operator new for it.
 #pragma once
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 extern thread_local bool count_allocations;
 extern thread_local int allocations;
@@ -16,4 +16,4 @@ int allocations_of(F&& call) {
   return allocations;
 }
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -14,7 +14,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/device/backend.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 /// An architecture on which every problem belongs to the portable family. Tests of another family set info().arch.
 inline constexpr Arch kFakeArch = Arch::kSm120a;
@@ -175,4 +175,4 @@ class FakeBackend final : public Backend {
   std::deque<FakeDevice> devices_;
 };
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

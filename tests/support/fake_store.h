@@ -13,7 +13,7 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 inline CacheOptions memory_only() {
   CacheOptions options;
@@ -99,4 +99,4 @@ class FakeStore final : public KernelStore {
   bool missing_ = false;
 };
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

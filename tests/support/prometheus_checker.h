@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 struct PrometheusSample {
   std::string name;
@@ -135,4 +135,4 @@ class PrometheusChecker {
   double sum_ = std::nan(""), count_ = std::nan("");
 };
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

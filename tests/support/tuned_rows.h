@@ -5,7 +5,7 @@
 
 #include "kernelwright/generator/tuned/row.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 inline AttentionProblem prefill_of(int q_heads = 8, int kv_heads = 2) {
   AttentionProblem problem;
@@ -64,4 +64,4 @@ inline GemmTunedRow gemm_row_for(const GemmProblem& problem, RowRange rows, Arch
   return row;
 }
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

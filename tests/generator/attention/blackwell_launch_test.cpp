@@ -16,7 +16,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_launch_test {
 namespace {
 
 using testing::ElementsAre;
@@ -155,4 +155,4 @@ TEST(BlackwellCandidates, SpellOutAFractionOfTheModelsChoice) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_launch_test

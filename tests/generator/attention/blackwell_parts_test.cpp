@@ -15,7 +15,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_parts_test {
 namespace {
 
 using testing::Contains;
@@ -260,4 +260,4 @@ TEST(BlackwellPartsCandidates, AreClustersWhereRowsAreFew) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_parts_test

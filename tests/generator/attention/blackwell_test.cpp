@@ -16,7 +16,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_test {
 namespace {
 
 using testing::ElementsAre;
@@ -594,4 +594,4 @@ TEST(BlackwellTensorMemoryMap, NamesScoresProbabilitiesAndOutputs) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_test

@@ -9,11 +9,11 @@
 #include "kernelwright/generator/error.h"
 #include "support/tuned_rows.h"
 
-namespace kernelwright {
+namespace kernelwright::candidates_test {
 namespace {
 
-using testing::paged_decode;
-using testing::prefill_of;
+using test::paged_decode;
+using test::prefill_of;
 
 AttentionShape shape(int batch, int q_len, int kv_len) {
   return {.name = "s", .batch = batch, .q_len = q_len, .kv_len = kv_len};
@@ -182,4 +182,4 @@ TEST(WithValuesOf, CopiesTheNamedFieldsAlone) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::candidates_test

@@ -6,7 +6,7 @@
 #include "kernelwright/generator/attention/validate.h"
 #include "kernelwright/generator/error.h"
 
-namespace kernelwright {
+namespace kernelwright::family_choice_test {
 namespace {
 
 using testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST(FamilyChoice, LetsTheFamilySpeakThatLacksLeast) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::family_choice_test

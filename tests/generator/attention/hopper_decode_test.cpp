@@ -8,7 +8,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_decode_test {
 namespace {
 
 using testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(HopperDecodePlan, IsChosenWhereItWasMeasuredToBeFaster) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_decode_test

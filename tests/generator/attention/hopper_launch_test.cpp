@@ -6,7 +6,7 @@
 #include "generator/attention/hopper_plans.h"
 #include "kernelwright/generator/attention/launch.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_launch_test {
 namespace {
 
 using test::hopper_plans::hopper;
@@ -145,4 +145,4 @@ TEST(HopperLaunch, AsksForAGridThatTheDriverRefusesRatherThanAWrappedOne) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_launch_test

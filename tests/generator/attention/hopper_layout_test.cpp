@@ -7,7 +7,7 @@
 #include "kernelwright/generator/attention/launch.h"
 #include "kernelwright/generator/attention/shared_map.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_layout_test {
 namespace {
 
 using test::hopper_plans::hopper;
@@ -130,4 +130,4 @@ TEST(HopperSharedMap, CoversEveryByteOnce) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_layout_test

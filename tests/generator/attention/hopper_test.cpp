@@ -14,7 +14,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_test {
 namespace {
 
 using test::hopper_plans::hopper;
@@ -394,4 +394,4 @@ TEST(HopperPlan, NamesTheNearestTileInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_test

@@ -7,7 +7,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 
-namespace kernelwright {
+namespace kernelwright::launch_test {
 namespace {
 
 /// A plan of the portable family; hopper_test.cpp tests the other family.
@@ -120,4 +120,4 @@ TEST(Planner, RefusesATileThatWarpsCannotShare) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::launch_test

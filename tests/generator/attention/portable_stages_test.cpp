@@ -10,7 +10,7 @@
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
 
-namespace kernelwright {
+namespace kernelwright::portable_stages_test {
 namespace {
 
 using testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST(PortableCandidates, HaveEachKindOfStageAndSplitTiles) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::portable_stages_test

@@ -13,7 +13,7 @@
 #include "kernelwright/generator/json/config_json.h"
 #include "support/paths.h"
 
-namespace kernelwright {
+namespace kernelwright::predicted_test {
 namespace {
 
 constexpr double kBound = 0.15;  // of the measured time
@@ -240,4 +240,4 @@ TEST(Timeline, AnEmptyLaunchTakesALaunch) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::predicted_test

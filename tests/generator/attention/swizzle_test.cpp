@@ -12,7 +12,7 @@
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/error.h"
 
-namespace kernelwright {
+namespace kernelwright::swizzle_test {
 namespace {
 
 using test::prefill;
@@ -164,4 +164,4 @@ TEST(Swizzle, IsTriedByTheTuner) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::swizzle_test

@@ -8,7 +8,7 @@
 
 #include "kernelwright/generator/problem/arch.h"
 
-namespace kernelwright {
+namespace kernelwright::validate_test {
 namespace {
 
 using testing::Contains;
@@ -383,4 +383,4 @@ TEST(ValidateGemm, Tf32OperandsAreBothThat) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::validate_test

@@ -13,7 +13,7 @@
 namespace kernelwright {
 namespace {
 
-using testing::mlp_of;
+using test::mlp_of;
 
 std::vector<GemmShape> rows(int m) { return {{.name = "m", .m = m}}; }
 const CandidateOptions kAll{.num_sms = 132, .most = 0, .within = 1e9};

@@ -11,7 +11,7 @@
 #include "kernelwright/generator/problem/epilogue.h"
 #include "kernelwright/generator/source/specialize.h"
 
-namespace kernelwright {
+namespace kernelwright::planner_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -332,4 +332,4 @@ TEST(GemmSpecialization, NamesItsTemplateAndConstants) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::planner_test

@@ -12,7 +12,7 @@
 #include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/gemm/planner.h"
 
-namespace kernelwright {
+namespace kernelwright::slab_test {
 namespace {
 
 using testing::HasSubstr;
@@ -153,4 +153,4 @@ TEST(SharedSlab, HasEachPieceInOnePlace) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::slab_test

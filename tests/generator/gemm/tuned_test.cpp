@@ -15,9 +15,9 @@
 namespace kernelwright {
 namespace {
 
-using testing::gemm_row_for;
+using test::gemm_row_for;
+using test::mlp_of;
 using ::testing::HasSubstr;
-using testing::mlp_of;
 
 constexpr Arch kArch = Arch::kSm90a;
 constexpr RowRange kFew{1, 16}, kMany{2049, 3072}, kMost{8193, 1 << 24};

@@ -12,10 +12,10 @@
 namespace kernelwright {
 namespace {
 
+using test::paged_decode;
+using test::prefill_of;
+using test::row_for;
 using ::testing::HasSubstr;
-using testing::paged_decode;
-using testing::prefill_of;
-using testing::row_for;
 
 /// The row's JSON with one member changed.
 std::string changed(const std::string& key, JsonValue value) {

@@ -6,30 +6,30 @@
 #include "runtime/attention/launch_fixture.h"
 #include "runtime/count_allocations.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 thread_local bool count_allocations = false;
 thread_local int allocations = 0;
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test
 
 // Counts the allocations of this thread while a test asks for it. Kept out of line: a compiler that inlines one half of
 // the pair reports a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
-  using namespace kernelwright::testing;
+  using namespace kernelwright::test;
   if (count_allocations) ++allocations;
   if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  using namespace kernelwright::testing;
+  using namespace kernelwright::test;
   if (count_allocations) ++allocations;
   return std::malloc(bytes ? bytes : 1);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::SizeIs;
@@ -58,4 +58,4 @@ TEST_F(LaunchTest, AllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -6,7 +6,7 @@
 #include "kernelwright/runtime/attention/arguments.h"
 #include "runtime/attention/launch_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -383,4 +383,4 @@ TEST(LaunchArguments, WhatPassesTheQuickTestBreaksNoRule) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

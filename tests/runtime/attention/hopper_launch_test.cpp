@@ -11,7 +11,7 @@
 #include "runtime/count_allocations.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test::hopper_launch_test {
 
 namespace {
 
@@ -489,4 +489,4 @@ TEST(HopperNotes, NameTheLoadingAndTheMultiplyingWarpgroups) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test::hopper_launch_test

@@ -4,7 +4,7 @@
 #include "contract/attention_params.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 /// An Engine on a fake device, and what its last launch passed or why it was refused.
 struct LaunchTest : EngineTest {
@@ -78,4 +78,4 @@ inline AttentionTensors open_tensors() {
   return tensors;
 }
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -4,7 +4,7 @@
 #include "kernelwright/generator/problem/arch.h"
 #include "runtime/attention/launch_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::SizeIs;
@@ -214,4 +214,4 @@ TEST_F(LaunchTest, TensorsOfMasksAndBiasesAreContiguousAsTheProblemShapesThemOrH
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -10,7 +10,7 @@
 #include "runtime/c/c_api_in_c_test.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -253,4 +253,4 @@ TEST(CApiEngine, KnowsItsVersionAndNamesEveryStatus) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

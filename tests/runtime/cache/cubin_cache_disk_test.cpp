@@ -14,19 +14,19 @@
 namespace kernelwright {
 namespace {
 
+using test::as_nobody;
+using test::entry_path;
+using test::Events;
+using test::files_in;
+using test::read_file;
+using test::start_child;
+using test::TempFolder;
+using test::test_binary;
+using test::test_key;
+using test::wait_for;
+using test::write_file;
 using ::testing::AllOf;
-using testing::as_nobody;
-using testing::entry_path;
-using testing::Events;
-using testing::files_in;
 using ::testing::HasSubstr;
-using testing::read_file;
-using testing::start_child;
-using testing::TempFolder;
-using testing::test_binary;
-using testing::test_key;
-using testing::wait_for;
-using testing::write_file;
 
 // A cache directory with one entry.
 class CubinCacheDamage : public ::testing::Test {

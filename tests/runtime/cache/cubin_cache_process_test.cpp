@@ -14,15 +14,15 @@
 namespace kernelwright {
 namespace {
 
-using testing::entry_path;
-using testing::Events;
-using testing::files_in;
-using testing::read_file;
-using testing::start_child;
-using testing::TempFolder;
-using testing::test_binary;
-using testing::test_key;
-using testing::wait_for;
+using test::entry_path;
+using test::Events;
+using test::files_in;
+using test::read_file;
+using test::start_child;
+using test::TempFolder;
+using test::test_binary;
+using test::test_key;
+using test::wait_for;
 
 // A compiler that leaves a byte in a file each time it runs.
 CubinCache::Compile counting(const std::string& count_file, int sleep_ms = 0) {
@@ -54,7 +54,7 @@ TEST(CubinCacheProcesses, SixteenProcessesOfEightThreadsCompileAKeyOnce) {
       for (std::thread& thread : threads) thread.join();
       return wrong.load();
     }));
-  testing::write_file(gate, "");
+  test::write_file(gate, "");
   for (const pid_t child : children) EXPECT_EQ(wait_for(child, 60), 0);
   EXPECT_EQ(read_file(count).size(), 1u);
 }
@@ -154,7 +154,7 @@ TEST(CubinCacheProcesses, AWaitForAnotherProcessIsBounded) {
   const pid_t holder = start_child([&] {
     CubinCache cache({.directory = directory});
     cache.get_or_compile(test_key(), [&]() -> Binary {
-      testing::write_file(ready, "");
+      test::write_file(ready, "");
       std::this_thread::sleep_for(std::chrono::seconds(60));
       return test_binary();
     });
@@ -176,7 +176,7 @@ TEST(CubinCacheProcesses, AWaitOfASecondIsToldAndIsNoCompileTime) {
   const pid_t holder = start_child([&] {
     CubinCache cache({.directory = directory});
     cache.get_or_compile(test_key(), [&]() -> Binary {
-      testing::write_file(ready, "");
+      test::write_file(ready, "");
       std::this_thread::sleep_for(std::chrono::seconds(60));
       return test_binary();
     });
@@ -208,7 +208,7 @@ TEST(CubinCacheProcesses, AWaiterTakesOverWhenTheHolderIsKilled) {
   const pid_t holder = start_child([&] {
     CubinCache cache({.directory = directory});
     cache.get_or_compile(test_key(), [&]() -> Binary {
-      testing::write_file(ready, "");
+      test::write_file(ready, "");
       std::this_thread::sleep_for(std::chrono::seconds(60));
       return test_binary();
     });

@@ -16,16 +16,16 @@
 namespace kernelwright {
 namespace {
 
+using test::entry_path;
+using test::Events;
+using test::files_in;
+using test::read_file;
+using test::TempFolder;
+using test::test_binary;
+using test::test_key;
+using test::write_file;
 using ::testing::ElementsAre;
-using testing::entry_path;
-using testing::Events;
-using testing::files_in;
 using ::testing::HasSubstr;
-using testing::read_file;
-using testing::TempFolder;
-using testing::test_binary;
-using testing::test_key;
-using testing::write_file;
 
 CubinCache::Compile never() {
   return []() -> Binary { throw std::logic_error("compiled although it should have been found"); };

@@ -14,10 +14,10 @@
 namespace kernelwright {
 namespace {
 
+using test::test_binary;
+using test::test_key;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::test_binary;
-using testing::test_key;
 using Bytes = std::vector<std::byte>;
 
 std::uint64_t head_bytes(const Bytes& entry) {

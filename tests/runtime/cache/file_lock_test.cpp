@@ -12,11 +12,11 @@
 namespace kernelwright {
 namespace {
 
-using testing::files_in;
+using test::files_in;
+using test::start_child;
+using test::TempFolder;
+using test::wait_for;
 using ::testing::HasSubstr;
-using testing::start_child;
-using testing::TempFolder;
-using testing::wait_for;
 
 Digest name_of(int variant) { return sha256("lock " + std::to_string(variant)); }
 
@@ -50,7 +50,7 @@ TEST(FileLock, TheKernelReleasesTheLockOfAKilledHolder) {
   const pid_t child = start_child([&] {
     FileLock lock;
     if (lock.acquire(directory, name_of(1), 0) != LockOutcome::kHeld) return 1;
-    testing::write_file(folder / "ready", "");
+    test::write_file(folder / "ready", "");
     pause();
     return 0;
   });
@@ -130,10 +130,9 @@ TEST(LockDirectory, RefusesAnOverlay) {
   EXPECT_THAT(directory.status(), HasSubstr("(overlay)"));
   {  // a cache whose locks are refused works, and so does one that lies on the overlay itself
     CubinCache cache({.directory = folder / "merged/cache", .lock_directory = folder / "merged"});
-    EXPECT_EQ(*cache.get_or_compile(testing::test_key(), [] { return testing::test_binary(); }),
-              testing::test_binary());
+    EXPECT_EQ(*cache.get_or_compile(test::test_key(), [] { return test::test_binary(); }), test::test_binary());
     EXPECT_EQ(cache.counters().writes, 1u);
-    EXPECT_NE(CubinCache({.directory = folder / "merged/cache"}).find(testing::test_key()), nullptr);
+    EXPECT_NE(CubinCache({.directory = folder / "merged/cache"}).find(test::test_key()), nullptr);
   }
   umount2((folder / "merged").c_str(), MNT_DETACH);
 }

@@ -13,15 +13,15 @@
 namespace kernelwright {
 namespace {
 
-using testing::Events;
+using test::Events;
+using test::start_child;
+using test::TempFolder;
+using test::test_binary;
+using test::test_key;
+using test::wait_for;
+using test::write_file;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using testing::start_child;
-using testing::TempFolder;
-using testing::test_binary;
-using testing::test_key;
-using testing::wait_for;
-using testing::write_file;
 
 CacheOptions options_in(const std::string& directory) {
   CacheOptions options;
@@ -158,7 +158,7 @@ TEST(CacheStats, AnythingInTheirPlaceHurtsNothing) {
     const TempFolder folder;
     const Fd at(open(folder.path().c_str(), O_RDONLY | O_DIRECTORY));
     write_numbers(at.get(), "stats", {{"disk_hits", 5}});
-    return testing::read_file(folder / "stats");
+    return test::read_file(folder / "stats");
   }();
   ASSERT_THAT(whole, ::testing::StartsWith("kernelwright numbers 1\ndisk_hits 5\ncheck "));
   std::string changed = whole;
@@ -220,7 +220,7 @@ TEST(CacheStats, WhereNothingCanBeWrittenHitsAreServed) {
   for (const auto& item : std::filesystem::recursive_directory_iterator(directory))
     if (item.is_directory()) locked.push_back(item.path());
   for (const std::string& path : locked) chmod(path.c_str(), 0555);
-  EXPECT_EQ(testing::as_nobody([&] {
+  EXPECT_EQ(test::as_nobody([&] {
               CubinCache cache(options_in(directory));
               if (!cache.find(test_key())) return 1;
               return cache.stats().disk_hits == 1 ? 0 : 2;

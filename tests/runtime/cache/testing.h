@@ -18,7 +18,7 @@
 #include "kernelwright/runtime/cache/cubin_cache.h"
 #include "kernelwright/runtime/cache/names.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 /// A folder that is removed with its contents. On the disk that holds the build, not in memory.
 class TempFolder {
@@ -157,4 +157,4 @@ inline int as_nobody(const std::function<int()>& body) {
                   60);
 }
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -11,11 +11,11 @@
 namespace kernelwright {
 namespace {
 
+using test::start_child;
+using test::TempFolder;
+using test::wait_for;
+using test::write_file;
 using ::testing::MatchesRegex;
-using testing::start_child;
-using testing::TempFolder;
-using testing::wait_for;
-using testing::write_file;
 
 // A file that is an ELF library only as far as its build-id: a header, one segment of notes, and a foreign note before
 // the build-id.
@@ -115,10 +115,10 @@ TEST(CompilerIdentity, TheInstalledNvrtcHasTwoIdsAndIsNotLoaded) {
   const auto path = find_nvrtc();
   if (!path) GTEST_SKIP() << "no NVRTC here";
   EXPECT_EQ(wait_for(start_child([&] {
-              const std::string before = testing::read_file("/proc/self/maps");
+              const std::string before = test::read_file("/proc/self/maps");
               const auto identity = compiler_identity(*path);
               if (!identity || identity->find('+') == std::string::npos) return 1;
-              return static_cast<int>(testing::read_file("/proc/self/maps").find("nvrtc") != std::string::npos &&
+              return static_cast<int>(test::read_file("/proc/self/maps").find("nvrtc") != std::string::npos &&
                                       before.find("nvrtc") == std::string::npos);
             })),
             0);
@@ -135,7 +135,7 @@ class FindNvrtc : public ::testing::Test {
       write_file(folder_ / "answer", find_nvrtc().value_or(""));
       return 0;
     }));
-    return testing::read_file(folder_ / "answer");
+    return test::read_file(folder_ / "answer");
   }
   std::string make(const std::string& path) {
     std::filesystem::create_directories(std::filesystem::path(folder_ / path).parent_path());

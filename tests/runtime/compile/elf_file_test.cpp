@@ -12,10 +12,10 @@
 namespace kernelwright {
 namespace {
 
+using test::read_file;
+using test::TempFolder;
+using test::write_file;
 using ::testing::HasSubstr;
-using testing::read_file;
-using testing::TempFolder;
-using testing::write_file;
 
 struct LibraryFault : ::testing::Test {
   std::string fault_of(const std::string& bytes) {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-namespace kernelwright {
+namespace kernelwright::failed_sources_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -71,4 +71,4 @@ TEST_F(FailedSources, GoToOneFolderOfTheUserWhereNoneIsNamed) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::failed_sources_test

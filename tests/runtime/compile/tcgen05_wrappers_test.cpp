@@ -18,7 +18,7 @@
 #include "kernelwright/runtime/emulator/numbers/number_formats.h"
 #include "support/paths.h"
 
-namespace kernelwright {
+namespace kernelwright::tcgen05_wrappers_test {
 namespace {
 
 using testing::IsEmpty;
@@ -214,4 +214,4 @@ TEST_F(Tcgen05Wrappers, MultiplyOnTheEmulator) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::tcgen05_wrappers_test

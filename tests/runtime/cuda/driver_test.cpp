@@ -13,7 +13,7 @@
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 #include "support/stub_cuda.h"
 
-namespace kernelwright {
+namespace kernelwright::driver_test {
 namespace {
 
 using ::testing::AllOf;
@@ -426,4 +426,4 @@ TEST(Driver, LoadsModulesWhereThereAreNoLibraries) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::driver_test

@@ -12,7 +12,7 @@
 #include "kernelwright/runtime/engine/notes.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -230,4 +230,4 @@ TEST_P(EmulatedAttention, ReportsNameTheLinesOfTheTemplates) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -12,7 +12,7 @@
 #include "support/fake_backend.h"
 #include "support/fake_store.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 inline AttentionProblem prefill_problem() {
   AttentionProblem problem;
@@ -88,4 +88,4 @@ std::string message_of(F&& call) {
   return "nothing was thrown";
 }
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -9,7 +9,7 @@
 #include "runtime/cache/testing.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::AllOf;
@@ -491,4 +491,4 @@ TEST_F(EngineTest, ClosingDropsQueuedCompilesAndWaitsForRunningOnes) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

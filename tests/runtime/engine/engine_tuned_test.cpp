@@ -6,7 +6,7 @@
 #include "kernelwright/generator/tuned/table.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST_F(TunedEngine, ARowThatNoLongerFitsLeavesTheModel) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

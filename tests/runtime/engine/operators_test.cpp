@@ -11,7 +11,7 @@
 #include "runtime/engine/engine_fixture.h"
 #include "support/prometheus_checker.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -311,4 +311,4 @@ TEST(OperatorsInC, AnEventHasItsLevelAndTheOptionItsRange) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -9,7 +9,7 @@
 #include "kernelwright/runtime/process/interrupt.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::AllOf;
@@ -206,4 +206,4 @@ TEST_F(Readiness, WhoJoinedACompileThatWasInterruptedCompilesItself) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

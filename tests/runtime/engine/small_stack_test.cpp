@@ -13,7 +13,7 @@
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 #include "kernelwright/runtime/process/own_thread.h"
 
-namespace kernelwright {
+namespace kernelwright::small_stack_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -117,4 +117,4 @@ TEST(OwnThread, HandsOnWhatIsThrown) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::small_stack_test

@@ -5,7 +5,7 @@
 #include "kernelwright/runtime/gemm/tensor_maps.h"
 #include "runtime/gemm/launch_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -316,4 +316,4 @@ TEST(BlackwellGemmNotes, NameRolesAndMemory) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

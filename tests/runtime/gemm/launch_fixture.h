@@ -8,7 +8,7 @@
 #include "runtime/count_allocations.h"
 #include "runtime/engine/engine_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 
 /// n = 512; a, b, c and d of bf16 unless `operands` says otherwise.
 inline GemmProblem mlp_of_depth(int k, DType operands = DType::kBf16, ScaleKind scales = ScaleKind::kNone) {
@@ -111,4 +111,4 @@ struct GemmLaunches : EngineTest {
   }
 };
 
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

@@ -14,7 +14,7 @@
 #include "kernelwright/runtime/gemm/tensor_maps.h"
 #include "runtime/gemm/launch_fixture.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test::launch_test {
 namespace {
 
 using ::testing::AllOf;
@@ -402,4 +402,4 @@ TEST(GemmNotes, NameRolesAndMemory) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test::launch_test

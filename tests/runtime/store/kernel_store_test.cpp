@@ -11,7 +11,7 @@
 
 #include "support/fake_store.h"
 
-namespace kernelwright::testing {
+namespace kernelwright::test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST_F(KernelStoreTest, SpecsHaveKeysOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace kernelwright::testing
+}  // namespace kernelwright::test

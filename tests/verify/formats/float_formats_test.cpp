@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace kernelwright {
+namespace kernelwright::float_formats_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -156,4 +156,4 @@ TEST(FloatFormats, RowsComeBack) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::float_formats_test

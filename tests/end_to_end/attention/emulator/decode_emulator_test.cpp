@@ -9,7 +9,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "support/emulated_attention.h"
 
-namespace kernelwright {
+namespace kernelwright::decode_emulator_test {
 namespace {
 
 using test::expect_no_reports;
@@ -200,4 +200,4 @@ INSTANTIATE_TEST_SUITE_P(, DecodeMerge, testing::Values(Family::kPortable, Famil
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::decode_emulator_test

@@ -16,7 +16,7 @@
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/ptx_store.h"
 
-namespace kernelwright {
+namespace kernelwright::dependent_launch_test {
 namespace {
 
 struct Subject {
@@ -246,4 +246,4 @@ TEST_P(DependentLaunch, ChangesNoBitInAGraphOnCuda) {
 INSTANTIATE_TEST_SUITE_P(, DependentLaunch, testing::ValuesIn(subjects()), name_of);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::dependent_launch_test

@@ -9,7 +9,7 @@
 #include "end_to_end/attention/cases/attention_cases.h"
 #include "support/emulated_attention.h"
 
-namespace kernelwright {
+namespace kernelwright::queued_attention_emulator_test {
 namespace {
 
 using test::expect_no_reports;
@@ -138,4 +138,4 @@ TEST(QueuedAttentionOfNothing, LeavesTheWorkspaceAsItWas) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::queued_attention_emulator_test

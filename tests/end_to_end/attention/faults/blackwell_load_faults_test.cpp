@@ -2,7 +2,7 @@
 // registers that its warps exchange. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_load_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -265,4 +265,4 @@ TEST_F(BlackwellForms, AreCleanAsWritten) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_load_faults_test

@@ -2,7 +2,7 @@
 // emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_operand_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -146,4 +146,4 @@ TEST_F(BlackwellOperandForms, AreCleanAsWritten) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_operand_faults_test

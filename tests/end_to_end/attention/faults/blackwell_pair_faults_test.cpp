@@ -2,7 +2,7 @@
 // CTA on which both arrive, and the beginning and end of the pair. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_pair_faults_test {
 namespace {
 
 constexpr BlackwellForm kPair = BlackwellForm::kPair;
@@ -116,4 +116,4 @@ TEST_P(BlackwellPairFaults, AreFound) {
 INSTANTIATE_TEST_SUITE_P(, BlackwellPairFaults, testing::ValuesIn(kFaults), name_of_fault);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_pair_faults_test

@@ -2,7 +2,7 @@
 // shared memory of a cluster. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_parts_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -128,4 +128,4 @@ TEST_F(BlackwellPartsForms, AreCleanAsWritten) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_parts_faults_test

@@ -2,7 +2,7 @@
 // multiplying thread. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_product_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -285,4 +285,4 @@ TEST_P(BlackwellProductFaults, AreFound) {
 INSTANTIATE_TEST_SUITE_P(, BlackwellProductFaults, testing::ValuesIn(kFaults), name_of_fault);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_product_faults_test

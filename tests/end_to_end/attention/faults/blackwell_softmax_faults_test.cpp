@@ -2,7 +2,7 @@
 // fences, and the signals between the warps. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_softmax_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -206,4 +206,4 @@ TEST_P(BlackwellSoftmaxFaults, AreFound) {
 INSTANTIATE_TEST_SUITE_P(, BlackwellSoftmaxFaults, testing::ValuesIn(kFaults), name_of_fault);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_softmax_faults_test

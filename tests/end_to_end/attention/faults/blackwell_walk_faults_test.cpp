@@ -2,7 +2,7 @@
 // pages. The emulator must find each. Needs NVRTC.
 #include "end_to_end/attention/faults/blackwell_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_walk_faults_test {
 namespace {
 
 using enum BlackwellForm;
@@ -97,4 +97,4 @@ TEST_F(BlackwellWalkForms, AreCleanAsWritten) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_walk_faults_test

@@ -5,7 +5,7 @@
 #include "end_to_end/attention/cases/attention_cases.h"
 #include "support/kernel_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::hopper_stage_faults_test {
 namespace {
 
 using test::after, test::change, test::drop;
@@ -73,4 +73,4 @@ INSTANTIATE_TEST_SUITE_P(Each, HopperStageFaults, testing::ValuesIn(kFaults),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::hopper_stage_faults_test

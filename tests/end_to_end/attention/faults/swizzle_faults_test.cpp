@@ -6,7 +6,7 @@
 #include "end_to_end/attention/cases/attention_cases.h"
 #include "support/kernel_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::swizzle_faults_test {
 namespace {
 
 using test::change, test::drop, test::replace;
@@ -219,4 +219,4 @@ TEST(SwizzleFaultForms, AreRightAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::swizzle_faults_test

@@ -12,7 +12,7 @@
 #include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/engine/notes.h"
 
-namespace kernelwright {
+namespace kernelwright::added_family_test {
 namespace {
 
 using testing::ElementsAre;
@@ -97,4 +97,4 @@ TEST(AddedFamily, IsSpecialisedCompiledAndRunOnTheEmulator) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::added_family_test

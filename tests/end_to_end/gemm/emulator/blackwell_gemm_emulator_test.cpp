@@ -8,7 +8,7 @@
 
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_gemm_emulator_test {
 namespace {
 
 using test::gemm_problem;
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, BlackwellGemmWithoutDepth, testing::ValuesIn(fla
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_gemm_emulator_test

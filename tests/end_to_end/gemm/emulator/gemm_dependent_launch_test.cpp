@@ -10,7 +10,7 @@
 #include "kernelwright/verify/gemm/device.h"
 #include "support/ptx_store.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_dependent_launch_test {
 namespace {
 
 struct Form {
@@ -110,4 +110,4 @@ std::vector<Form> forms() {
 INSTANTIATE_TEST_SUITE_P(, Layers, ::testing::ValuesIn(forms()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_dependent_launch_test

@@ -8,7 +8,7 @@
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_edges_test {
 namespace {
 
 using test::gemm_problem;
@@ -165,4 +165,4 @@ TEST_F(GemmEdges, DependentLaunchesChangeNothing) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_edges_test

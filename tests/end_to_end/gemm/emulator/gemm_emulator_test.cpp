@@ -6,7 +6,7 @@
 
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_emulator_test {
 namespace {
 
 using test::gemm_problem;
@@ -151,4 +151,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, GemmOnTheEmulator, testing::ValuesIn(cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_emulator_test

@@ -9,7 +9,7 @@
 #include "kernelwright/generator/tuned/row.h"
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_invariance_test {
 namespace {
 
 using test::gemm_problem;
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, GemmRuns, testing::ValuesIn(forms()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_invariance_test

@@ -11,7 +11,7 @@
 #include "kernelwright/verify/formats/float_formats.h"
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_portable_emulator_test {
 namespace {
 
 using test::gemm_problem;
@@ -222,4 +222,4 @@ TEST_F(PortableGemmEdges, ArgumentsThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_portable_emulator_test

@@ -10,7 +10,7 @@
 #include "kernelwright/generator/problem/enums.h"
 #include "support/emulated_gemm.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_slab_emulator_test {
 namespace {
 
 struct Case {
@@ -105,4 +105,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, GemmSlabs, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_slab_emulator_test

@@ -2,7 +2,7 @@
 // NVRTC.
 #include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_gemm_load_faults_test {
 namespace {
 
 using enum BlackwellGemmForm;
@@ -134,4 +134,4 @@ TEST_P(BlackwellGemmFaults, IsFound) {
 INSTANTIATE_TEST_SUITE_P(LoadsAndItems, BlackwellGemmFaults, testing::ValuesIn(kFaults), name_of_gemm_fault);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_gemm_load_faults_test

@@ -2,7 +2,7 @@
 // Needs NVRTC.
 #include "end_to_end/gemm/faults/blackwell_gemm_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::blackwell_gemm_sum_faults_test {
 namespace {
 
 using enum BlackwellGemmForm;
@@ -205,4 +205,4 @@ TEST_P(BlackwellGemmFaults, IsFound) {
 INSTANTIATE_TEST_SUITE_P(ProductsAndResults, BlackwellGemmFaults, testing::ValuesIn(kFaults), name_of_gemm_fault);
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::blackwell_gemm_sum_faults_test

@@ -11,7 +11,7 @@
 #include "support/emulated_gemm.h"
 #include "support/kernel_faults.h"
 
-namespace kernelwright {
+namespace kernelwright::gemm_faults_test {
 namespace {
 
 using test::after, test::before, test::change, test::drop, test::replace;
@@ -322,4 +322,4 @@ TEST(GemmFaultAhead, TheWrongOperandLoadedEarlyIsFound) {
 }
 
 }  // namespace
-}  // namespace kernelwright
+}  // namespace kernelwright::gemm_faults_test

@@ -1,7 +1,7 @@
 // What the checker finds between the CTAs of a cluster, by the rule of hazards_test.cpp.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_cluster_test {
 namespace {
 
 using test::Hazard;
@@ -56,4 +56,4 @@ const HazardCase kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Cluster, Hazard, testing::ValuesIn(kCases), test::name_of_case);
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_cluster_test

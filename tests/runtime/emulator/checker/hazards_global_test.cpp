@@ -2,7 +2,7 @@
 // both do) and signals it with a word; a CTA that has read the word reads the row.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_global_test {
 namespace {
 
 using test::Hazard;
@@ -199,4 +199,4 @@ TEST(GlobalHazard, IsNoneBehindWhatContinuesARelease) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_global_test

@@ -2,7 +2,7 @@
 // hazards_test.cpp.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_grid_test {
 namespace {
 
 using test::Hazard;
@@ -97,4 +97,4 @@ TEST(GridDependency, IsWhatTheLaunchAheadConflictsWith) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_grid_test

@@ -1,7 +1,7 @@
 // What the checker finds about mbarriers and about copies that complete on one, by the rule of hazards_test.cpp.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_mbarrier_test {
 namespace {
 
 using test::Hazard;
@@ -250,4 +250,4 @@ const HazardCase kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Mbarrier, Hazard, testing::ValuesIn(kCases), test::name_of_case);
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_mbarrier_test

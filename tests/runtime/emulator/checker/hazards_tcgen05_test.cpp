@@ -7,7 +7,7 @@
 
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_tcgen05_test {
 namespace {
 
 using test::Hazard;
@@ -206,4 +206,4 @@ TEST(TensorHazards, HaveNamesOfTheirOwnAndSynchronisationToTakeOut) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_tcgen05_test

@@ -3,7 +3,7 @@
 // The cases of this file are barriers of a CTA, cp.async and bulk stores. Files beside it have the other subjects.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_test {
 namespace {
 
 using test::Hazard;
@@ -135,4 +135,4 @@ TEST_P(Hazard, IsReportedWithoutTheSynchronisation) {
 INSTANTIATE_TEST_SUITE_P(Small, Hazard, testing::ValuesIn(kCases), test::name_of_case);
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_test

@@ -1,7 +1,7 @@
 // What the checker finds about the registers of wgmma, by the rule of hazards_test.cpp.
 #include "runtime/emulator/checker/hazard_cases.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::hazards_wgmma_test {
 namespace {
 
 using test::Hazard;
@@ -95,4 +95,4 @@ TEST(RegisterHazard, NamesTheCtaOfBothSides) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::hazards_wgmma_test

@@ -9,7 +9,7 @@
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_kernel.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::modifier_order_test {
 namespace {
 
 using Words = std::vector<std::string_view>;
@@ -158,4 +158,4 @@ TEST(VectorOfOne, LoadsAndStores) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::modifier_order_test

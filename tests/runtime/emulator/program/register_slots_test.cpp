@@ -13,10 +13,10 @@
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_text.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::register_slots_test {
 namespace {
 
-using test::in_body;
+using kernelwright::test::in_body;
 
 struct Assigned {
   std::unique_ptr<Module> module;
@@ -380,4 +380,4 @@ TEST(RegisterSlots, MakeAFileOfAFewRegistersOutOfManyNames) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::register_slots_test

@@ -9,10 +9,10 @@
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 #include "runtime/emulator/ptx_text.h"
 
-namespace kernelwright::emulator {
+namespace kernelwright::emulator::shared_layout_test {
 namespace {
 
-using test::module_of;
+using kernelwright::test::module_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Pair;
@@ -129,4 +129,4 @@ TEST(SharedLayout, LeavesDynamicMemoryAlignedBesideAnotherEntrysVariable) {
 }
 
 }  // namespace
-}  // namespace kernelwright::emulator
+}  // namespace kernelwright::emulator::shared_layout_test
