@@ -1,6 +1,7 @@
-/// Rows of f16, bf16 or f32 to a block-scaled format: elements, and scales in the atoms that gemm_sm100 reads. One
-/// pass, a warp to 256 elements of a row: four lanes, or two, find the largest of their block, and the scales of four
-/// blocks are stored as one word. Rows and k past the end, up to whole atoms, get scales of 0.
+/// Quantises rows of f16, bf16 or f32 to a block-scaled format: elements, and scales in the atoms that gemm_sm100
+/// reads. It does so in one pass. A warp has 256 elements of a row. Four lanes, or two, find the largest element of
+/// their block. The scales of four blocks are stored as one word. Rows and k past the end, up to whole atoms, get
+/// scales of 0.
 #include "spec.h"
 
 #include "contract/block_scales.h"
@@ -13,7 +14,7 @@ namespace kernelwright {
 
 using Format = policy::BlockFormat<spec::kToDType, spec::kArch>;
 using Run = tile::ElementRun<spec::kFromDType>;
-constexpr int kLanes = Format::vector / Run::count;  // that share a block
+constexpr int kLanes = Format::vector / Run::count;  // lanes that share a block
 static_assert(32 * Run::count == contract::kQuantizeColumns);
 
 /// The largest magnitude of the block, as bits: NaN is above infinity, and infinity above all numbers.
@@ -32,7 +33,7 @@ __device__ __forceinline__ uint32_t largest_of_block(const float (&values)[Run::
   return largest;
 }
 
-/// The scales of four blocks beside each other, the first one's in the low byte.
+/// The scales of four neighbouring blocks in a word, the first one's in the low byte.
 __device__ __forceinline__ uint32_t scales_of_four(uint32_t scale, int lane) {
   uint32_t word = scale << lane / kLanes % 4 * 8;
   word |= __shfl_xor_sync(0xffffffffu, word, kLanes);
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(32 * kernelwright::contract::kQuant
   using namespace kernelwright;
   if constexpr (spec::kArch >= 90) {
     ptx::griddepcontrol_wait();
-    ptx::griddepcontrol_launch_dependents();  // all of it is short
+    ptx::griddepcontrol_launch_dependents();  // the whole kernel is short
   }
   const int lane = threadIdx.x % 32, atoms = contract::scale_atoms_of_row(params.k, Format::vector);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * contract::kQuantizeRows + threadIdx.x / 32;

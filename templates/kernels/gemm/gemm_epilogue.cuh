@@ -1,4 +1,4 @@
-/// What a GEMM makes of one sum, whatever the kernel: activation(alpha sum + bias) + beta c, in f32 registers.
+/// The epilogue of one sum, the same in every GEMM kernel: activation(alpha sum + bias) + beta c, in f32 registers.
 #pragma once
 
 #include "spec.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr bool kPlainSums = !spec::kAlpha && !spec::kBias && !spec::kAddsC && spec::kActivation == Activation::kNone;
 
-/// `bias` and `c` count where the Spec has them.
+/// `bias` and `c` are used only where the Spec has them.
 __device__ __forceinline__ float finished(float sum, float alpha, float bias, float beta, float c) {
   if constexpr (spec::kAlpha) sum *= alpha;
   if constexpr (spec::kBias) sum += bias;
@@ -21,7 +21,7 @@ __device__ __forceinline__ float finished(float sum, float alpha, float bias, fl
   return sum;
 }
 
-/// An element of bias or c, from a word of memory: all of it where they are f32, else a half.
+/// An element of bias or c, from a word of memory: the whole word where they are f32, else one half of it.
 __device__ __forceinline__ float addend_of(uint32_t word, int half) {
   if constexpr (spec::kCDType == DType::kF32)
     return __uint_as_float(word);

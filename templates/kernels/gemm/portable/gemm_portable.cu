@@ -1,12 +1,12 @@
-/// GEMM on mma.sync, for every architecture since sm_80: D = epilogue(A B) of 16-bit operands in any layout, and from
-/// sm_89 on of fp8 ones, both with k innermost. The fallback that is right on every input.
+/// GEMM on mma.sync, for every architecture since sm_80: D = epilogue(A B) of 16-bit operands in any layout. From sm_89
+/// on also of fp8 operands with k innermost. The fallback that is right on every input.
 ///
-/// A CTA computes block_m x block_n of D. All its warps fill a ring of slots with cp.async, each a slab of 128 bytes of
-/// k of both operands, kStages - 1 slabs ahead, and all multiply: one barrier a slab. Fragments are read one step of 32
-/// bytes ahead of the products that take them.
+/// A CTA computes block_m x block_n of D. A slot of the ring holds a slab of 128 bytes of k of both operands. All warps
+/// fill the slots with cp.async, kStages - 1 slabs ahead, and all warps multiply: one barrier a slab. A warp reads its
+/// fragments one step of 32 bytes ahead of the products that take them.
 ///
-/// Every sum adds its products in the order of k, 32 bytes at a time, whatever the tile: results do not depend on which
-/// kernel of a plan computed them.
+/// Every sum adds its products in the order of k, 32 bytes at a time, in tiles of any shape. So the result does not
+/// depend on which kernel of a plan computed it.
 #include "kernels/gemm/portable/gemm_portable_store.cuh"
 #include "kernels/gemm/portable/gemm_portable_tiles.cuh"
 #include "mma/sm80.cuh"
@@ -23,8 +23,8 @@ static_assert(!kPromotes || spec::kPromotion == 1, "slab by slab");
 static_assert(!kBlockScales || (kPromotes && kElementBytes == 1 && spec::kBlockN <= 128),
               "a slab and a tile's columns have a scale");
 
-// Row tiles whose products are apart from the sums at one time: sums, products and fragments of all are more than a
-// thread has, where fp8 is multiplied as f16: sm_90 and sm_100 have no other mma.sync.
+// Row tiles whose products are held beside the sums at one time. sm_90 and sm_100 have no mma.sync for fp8: there it is
+// multiplied as f16, and sums, products and fragments of all row tiles need more registers than a thread has.
 constexpr int kPieceTiles = kPromotes && kRowTiles * kColumnTiles >= 16 ? kRowTiles / 2 : kRowTiles;
 using Products = float[kPieceTiles][kColumnTiles][4];
 
@@ -38,13 +38,13 @@ __device__ __forceinline__ void clear(float (&sums)[kTiles][kColumnTiles][4]) {
       for (int e = 0; e < 4; ++e) sums[m][n][e] = 0;
 }
 
-/// What the products of one slab are multiplied with: 128 elements of a row of a have a scale, and 128 x 128 of b.
+/// The scales of the products of one slab: 128 elements of a row of a have a scale, and 128 x 128 elements of b.
 class SlabScales {
  public:
   __device__ __forceinline__ SlabScales(const GemmPortableParams& params, const Place& place)
       : rows_(kBlockScales ? ptx::opaque(params.scale_a) : nullptr),
         columns_(kBlockScales ? ptx::opaque(params.scale_b) + place.column / 128 * params.scale_b_stride : nullptr) {}
-  /// Of the next slab, in the order of k.
+  /// Loads the scales of the next slab, in the order of k.
   __device__ __forceinline__ void load(const GemmPortableParams& params, const Place& place) {
     if constexpr (kBlockScales) {
 #pragma unroll
@@ -55,7 +55,7 @@ class SlabScales {
       ++columns_;
     }
   }
-  /// To the sums of row tiles `first` and on.
+  /// Adds scaled products to the sums of row tiles `first` and on.
   __device__ __forceinline__ void add(Sums& sums, int first, const Products& products) const {
 #pragma unroll
     for (int m = 0; m < kPieceTiles; ++m)
@@ -79,14 +79,14 @@ class SlabScales {
 
 /// The warp's fragments of both operands.
 class Fragments {
-  // ptxas would convert all fragments of a slab at once.
+  // Without this limit, ptxas would convert all fragments of a slab at once.
   static constexpr int kUnroll = kPieceTiles < kRowTiles ? 2 : kSteps;
 
  public:
   __device__ __forceinline__ Fragments(int warp, int lane)
       : a_(warp % kRowWarps * kWarpRows, lane), b_(warp / kRowWarps * kWarpColumns, lane) {}
 
-  /// sums += the products of the slabs at `a` and `b`, of row tiles `first` and on.
+  /// sums += the products of the slabs at `a` and `b`, for row tiles `first` and on.
   template <int kTiles>
   __device__ __forceinline__ void multiply(float (&sums)[kTiles][kColumnTiles][4], int first, uint32_t a,
                                            uint32_t b) const {
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
   const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   const Fragments fragments(warp, lane);
 
-  // One tile, unless the launch shall take few SMs.
+  // One tile, unless the launch is limited to few SMs.
 #pragma unroll 1
   for (int t = static_cast<int>(blockIdx.x); t < raster.count(); t += static_cast<int>(gridDim.x)) {
     const policy::TileRaster::Tile at = raster.at(t);
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
     for (int slab = 0; slab < slabs; ++slab) {
       scales.load(params, place);
       ptx::cp_async_wait_group<spec::kStages - 2>();
-      __syncthreads();  // the slab has landed, and nobody reads the slot that is loaded next
+      __syncthreads();  // the slab has landed; no warp reads the slot that is loaded next
       load(slab + spec::kStages - 1, stage == 0 ? spec::kStages - 1 : stage - 1);
       const uint32_t a_slab = a_ring + stage * ASlab::bytes, b_slab = b_ring + stage * BSlab::bytes;
       if constexpr (kPromotes) {
@@ -181,8 +181,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
       }
       stage = stage == spec::kStages - 1 ? 0 : stage + 1;
     }
-    if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // what is left is to store
+    if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // only stores are left
     store(sums, params, place);
-    __syncthreads();  // nobody reads the slots that the next tile's first slabs are for
+    __syncthreads();  // no warp reads the slots that the next tile's first slabs take
   }
 }

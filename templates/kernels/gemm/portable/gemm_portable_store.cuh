@@ -1,4 +1,4 @@
-/// The end of a tile of gemm_portable: scales of whole rows and columns, the epilogue, and results to memory.
+/// The end of a tile of gemm_portable: scales of whole rows and columns, the epilogue, and the stores of results.
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
@@ -9,7 +9,7 @@
 namespace kernelwright {
 namespace {
 
-/// Scales that a whole row and a whole column have, or all.
+/// Scales of a whole row and a whole column, or of the whole tensor.
 class EndScales {
  public:
   __device__ __forceinline__ EndScales(const GemmPortableParams& params, const Place& place)
@@ -23,7 +23,7 @@ class EndScales {
         of_row_[r] = ptx::ld_global_settled_f32(rows + min(place.row_of(r), params.m - 1));
     }
   }
-  /// Those of two neighbouring columns.
+  /// Loads the scales of two neighbouring columns.
   __device__ __forceinline__ void load(float (&of_column)[2], int column) const {
     if constexpr (spec::kScales == ScaleKind::kPerToken) {
 #pragma unroll
@@ -49,8 +49,8 @@ __device__ __forceinline__ uint32_t load_addend(const tile::Storage<spec::kCDTyp
     return ptx::ld_global_u32_if(from, exists);
 }
 
-/// Rows and columns past the end are neither read nor written. What c has for two columns is on its way at once; a
-/// thread reads its elements before it writes them, for d may be c.
+/// Rows and columns past the end are neither read nor written. Elements of c for two columns are loaded together. A
+/// thread reads its elements of c before it writes those of d, because d may be c.
 __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams& params, const Place& place) {
   using Addend = tile::Storage<spec::kCDType>;
   using Result = tile::Storage<spec::kDDType>;
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store(const Sums& sums, const GemmPortableParams
   const bool pairs = tile::stores_pairs<spec::kDDType>(params.d, params.d_stride);
 #pragma unroll
   for (int n = 0; n < kColumnTiles; ++n) {
-    const int column = place.column_of(n), count = params.n - column;  // those that exist
+    const int column = place.column_of(n), count = params.n - column;  // columns that exist
     float of_column[2] = {};
     scales.load(of_column, column);
     uint32_t bias[2] = {}, c[kRowsOfThread][2] = {};

@@ -23,8 +23,8 @@ static_assert(kRowTiles * 16 * kRowWarps == spec::kBlockM && kColumnTiles % 2 ==
 
 constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
 static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "mma.sync has operands of one width");
-constexpr int kSlabDepth = spec::kSlabBytes / kElementBytes;  // k of a slot
-constexpr int kSteps = spec::kSlabBytes / 32;                 // products of 32 bytes of k
+constexpr int kSlabDepth = spec::kSlabBytes / kElementBytes;  // elements of k in a slot
+constexpr int kSteps = spec::kSlabBytes / 32;                 // products of 32 bytes of k in a slab
 
 constexpr bool kAAlongK = spec::kLayout == OperandLayout::kNt || spec::kLayout == OperandLayout::kNn;
 constexpr bool kBAlongK = spec::kLayout == OperandLayout::kNt || spec::kLayout == OperandLayout::kTt;
@@ -39,7 +39,8 @@ static_assert(kLayout.b == static_cast<int>(spec::kStages * ASlab::bytes) &&
                   kLayout.total - kLayout.b == static_cast<int>(spec::kStages * BSlab::bytes),
               "the host counts the same");
 
-/// A thread's sums: of row tile m and column tile n, rows lane / 4 and 8 more, columns 2 (lane % 4) and one more.
+/// A thread's sums. Of row tile m and column tile n, it has rows lane / 4 and 8 more, columns 2 (lane % 4) and one
+/// more.
 using Sums = float[kRowTiles][kColumnTiles][4];
 constexpr int kRowsOfThread = 2 * kRowTiles;
 

@@ -1,8 +1,8 @@
 /// GEMM on Blackwell: TMA loads, tcgen05 multiplies into tensor memory, TMA stores. D = A B^T of 16-bit, fp8 or
 /// block-scaled operands, and what the epilogue makes of it.
 ///
-/// A CTA has 128 rows of a tile and walks from tile to tile (gemm_sm100_walk.cuh). Each role is a function of its own,
-/// derives the same items, and waits for the others on mbarriers (contract/gemm_sm100.h):
+/// A CTA has 128 rows of a tile and walks from tile to tile (gemm_sm100_walk.cuh). Each role is a function of its own.
+/// All roles derive the same items, and wait for each other on mbarriers (contract/gemm_sm100.h):
 ///
 ///     warps 0-3   take sums out of tensor memory, a row each thread, finish them and store; of one tile while the next
 ///                 is multiplied
@@ -11,14 +11,15 @@
 ///     warp 6      one thread asks for tiles, if they are queued
 ///     warp 7      gathers scales of the columns of narrow tiles
 ///
-/// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of b's rows in either's shared
-/// memory. The first CTA multiplies for both; all other roles are as before, in each. CTAs of a cluster load for each
-/// other: those with the same rows A, those with the same columns B.
+/// In a pair of CTAs (cta_group 2) the CTAs share each product. It has 256 rows: each CTA's shared memory holds 128 of
+/// them and half of b's rows. The first CTA multiplies for both; the other roles run in each CTA as without pairs. CTAs
+/// of a cluster load for each other: CTAs with the same rows share A, CTAs with the same columns share B.
 ///
-/// Block-scaled formats (mxfp8, mxfp4, nvfp4): the tensor cores apply scales. f32 scales of 128 elements of k: each
-/// slab's products have an accumulator of their own, and the storing warps add them up, times their scales, in f32.
+/// Block-scaled formats (mxfp8, mxfp4, nvfp4): the tensor cores apply the scales. With f32 scales of 128 elements of k,
+/// each slab's products have an accumulator of their own. The storing warps multiply them by their scales and add them
+/// up, in f32.
 ///
-/// split_k: parts of k are items of their own, whose CTAs take turns at a tile, in the order of k
+/// split_k: parts of k are items of their own. The CTAs of a tile's parts take turns, in the order of k
 /// (gemm_sm100_store.cuh).
 #include "kernels/gemm/sm100/gemm_sm100_load.cuh"
 #include "kernels/gemm/sm100/gemm_sm100_mma.cuh"
@@ -29,14 +30,14 @@
 namespace kernelwright {
 namespace {
 
-/// By one thread.
+/// Called by one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
   Output::init(shared.accumulators());
   if constexpr (kQueued) {
     ItemQueue<true>::init(shared);
     shared.item_wanted().init();
   }
-  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all
+  Input::init(shared.input(), kGathers ? 2 : 1, kConsumers);  // and a fence for all barriers
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
+  if constexpr (kPair) sync_ctas();  // a pair allocates together: now both CTAs run
   if (warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kTensorColumns.allocated);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();
@@ -73,6 +74,6 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellG
   } else if constexpr (kGathers) {
     gather_scales(params, shared, work, rank);
   }
-  sync_ctas();  // nobody reads tensor memory any more, nor has an arrival on its way to another CTA
+  sync_ctas();  // now no thread reads tensor memory, and no arrival is on its way to another CTA
   if (warp == kMmaWarp) ptx::tcgen05_dealloc<kCtas>(tensor, kTensorColumns.allocated);
 }

@@ -1,5 +1,5 @@
-/// What gemm_sm100 makes of its sums: scales of tensors and tokens, then activation(alpha acc + bias) + beta c, in f32
-/// registers of a thread that has a row of the tile.
+/// The epilogue of gemm_sm100: scales of tensors and tokens, then activation(alpha acc + bias) + beta c. A thread has a
+/// row of the tile, in f32 registers.
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
@@ -9,8 +9,8 @@
 namespace kernelwright {
 namespace {
 
-/// A thread's row of an item. What it reads of global memory a launch ahead may have written: that has ended, since its
-/// operands have come.
+/// A thread's row of an item. A launch ahead may have written the global memory that this class reads. That launch has
+/// ended by then, because this item's operands have been loaded.
 class RowEpilogue {
   static constexpr bool kPerTensor = spec::kScales == ScaleKind::kPerTensor;
   static constexpr bool kPerToken = spec::kScales == ScaleKind::kPerToken;
@@ -18,7 +18,7 @@ class RowEpilogue {
   using Storage = tile::Storage<spec::kCDType>;
 
  public:
-  /// `row`: of the kernel's view, which may lie past the end.
+  /// `row`: a row as the kernel counts them; it may lie past the end.
   __device__ __forceinline__ RowEpilogue(const BlackwellGemmParams& params, int row)
       : params_(params), row_(row), exists_(row < params.m) {
     if constexpr (kPerTensor || kPerToken) scale_ = of_f32(params.scale_a, kPerToken ? row : 0, kPerTensor || exists_);
@@ -26,7 +26,7 @@ class RowEpilogue {
     if constexpr (spec::kBias && spec::kSwapAb) bias_ = addend(params.bias, row);
   }
 
-  /// Columns from `column` on.
+  /// Finishes columns from `column` on.
   template <int kCount>
   __device__ __forceinline__ void apply(float (&values)[kCount], int column) const {
     constexpr int kRun = Addends::count;
@@ -76,7 +76,7 @@ class RowEpilogue {
   float scale_ = 1, bias_ = 0;
 };
 
-/// f32 scales of 128 elements of k: those that a thread's row of an item has for a slab's products.
+/// f32 scales of 128 elements of k: those of one slab's products in the thread's row of an item.
 class SlabScales {
   static constexpr int kOfColumns = spec::kSwapAb ? (kColumns + 31) / 32 : 1;  // registers of a lane
   static constexpr int kBlock = 128;                                           // rows of the problem's b to a scale
@@ -113,7 +113,7 @@ class SlabScales {
           __uint_as_float(ptx::ld_global_u32_if(columns_ + slab * column_step_ + i * 32, left_ > i * 32));
     return factors;
   }
-  /// What multiplies the product in column `column` of the tile. All lanes.
+  /// The factor of the product in column `column` of the tile. All lanes call it.
   __device__ __forceinline__ static float factor(const Factors& factors, int column) {
     if constexpr (spec::kSwapAb)
       return factors.row * __shfl_sync(0xffffffff, factors.columns[column / 32], column % 32);

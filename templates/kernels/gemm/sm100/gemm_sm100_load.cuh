@@ -8,10 +8,11 @@
 namespace kernelwright {
 namespace {
 
-// Two of 4 bits are one element of a map.
+// Two 4-bit elements are one element of a tensor map.
 constexpr int kElementsPerMapped = Product::TypeA::is_fp4 ? 2 : 1;
 
-/// A box of an operand, for all CTAs of `ctas` where kSharers share it. `full`: the barrier of the CTA that multiplies.
+/// Loads a box of an operand, for all CTAs of `ctas` where kSharers CTAs share it. `full`: the barrier of the CTA that
+/// multiplies.
 template <int kSharers>
 __device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap& map, int x, int y, uint32_t full,
                                          uint16_t ctas) {
@@ -24,12 +25,12 @@ __device__ __forceinline__ void load_box(uint32_t to, const contract::TensorMap&
   else
     ptx::cp_async_bulk_tensor_2d(to, map, x, y, full);
 }
-/// This CTA's share, number `share` of kSharers, of an operand's slab from row `row` on. Slab: kASlab or kBSlab.
+/// Loads this CTA's share, number `share` of kSharers, of an operand's slab from row `row` on. Slab: kASlab or kBSlab.
 template <bool kOfA, int kSharers>
 __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap& map, int k, int row, int share,
                                           uint32_t full, uint16_t ctas) {
   constexpr contract::SharedSlab kSlab = kOfA ? kASlab : kBSlab;
-  // Of each box of rows a CTA loads some of k, of each strip of k some rows.
+  // A CTA loads some of the k of each box of rows, or some of the rows of each strip of k.
   constexpr int kShare = (kSlab.mn_major ? kSlab.depth() : kSlab.rows) / kSharers;
   static_assert(kShare % 8 == 0, "shares of whole patterns of the swizzle");
 #pragma unroll
@@ -42,7 +43,7 @@ __device__ __forceinline__ void load_slab(uint32_t to, const contract::TensorMap
                          ctas);
   }
 }
-/// Atoms of scales, this CTA's own.
+/// Loads atoms of scales, for this CTA alone.
 __device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMap& map, int slab, int row,
                                            uint32_t full) {
   const int k = slab * kScaleAtoms, atom = row / contract::kScaleAtomRows;
@@ -52,10 +53,10 @@ __device__ __forceinline__ void load_atoms(uint32_t to, const contract::TensorMa
     ptx::cp_async_bulk_tensor_3d(to, map, 0, k, atom, full);
 }
 
-/// What a launch ahead of this one never writes, and what it may have written.
+/// kConstant: an operand that no launch ahead of this one writes. kOther: an operand that one may have written.
 enum class Operand { kConstant, kOther };
 
-/// Role of one thread: keeps the ring full, over the ends of tiles.
+/// Role of one thread: keeps the ring full, across the ends of tiles.
 class Loader {
  public:
   __device__ __forceinline__ Loader(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
@@ -64,8 +65,8 @@ class Loader {
 
   __device__ __forceinline__ void run() const {
     int early = kParts == 1 && params_.constant_b ? load_weights_ahead()
-                                                  : 0;      // groups of slabs of which weights are on the way
-    if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else who took the first item has waited
+                                                  : 0;      // groups of slabs whose weights are already on their way
+    if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else the thread that took the first item has waited
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
       if (kQueued && rank_ == 0) shared_.item_wanted().arrive();
@@ -81,13 +82,13 @@ class Loader {
       }
     });
     ptx::griddepcontrol_launch_dependents();
-    input.drain();  // no commit of a product arrives at a CTA that is gone
+    input.drain();  // so no commit of a product arrives at a CTA that has exited
   }
 
  private:
   using ProducerStage = pipeline::ProducerStage<Input>;
 
-  /// Of the first item, as much as the ring holds.
+  /// Loads weights of the first item, as many as the ring holds. Returns the number of groups of slabs.
   __device__ __forceinline__ int load_weights_ahead() const {
     const ItemWalk<true> items(shared_, work_);
     if (!items.begins()) return 0;
@@ -97,19 +98,19 @@ class Loader {
 #pragma unroll 1
     for (int slab = item.slabs.begin; slab < item.slabs.end && groups < Input::num_group_stages;
          slab += spec::kKGroup, ++groups) {
-      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      const auto stage = input.acquire();  // does not wait: no slot is in use yet
       begin(stage, item, slab);
     }
     return groups;
   }
-  /// Arms the slot, where this CTA multiplies, and loads the operand that may come first.
+  /// Arms the slot, where this CTA multiplies. Loads the operand that no launch ahead writes.
   __device__ __forceinline__ void begin(const ProducerStage& stage, const Item& item, int slab) const {
-    // Of a pair the first CTA expects what both load; the other's copies may complete before that.
+    // The first CTA of a pair expects the bytes that both load. Copies of the other CTA may complete before that.
     if (leads(rank_)) stage.expect_bytes(kCtas * Input::group_bytes);
     load<Operand::kConstant>(stage, slab, item);
   }
 
-  /// A group of slabs of one operand. The problem's b is constant, or may be; scales are not.
+  /// Loads a group of slabs of one operand. The problem's b may be constant; scales are not.
   template <Operand kWhich>
   __device__ __forceinline__ void load(const ProducerStage& stage, int slab, const Item& item) const {
     constexpr bool kOfRows = (kWhich == Operand::kConstant) == spec::kSwapAb;
@@ -117,12 +118,12 @@ class Loader {
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
       const auto to = stage.get_tile(j);
-      const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // past the end TMA brings zeros
+      const int k = (slab + j) * kSlabDepth / kElementsPerMapped;  // TMA brings zeros past the end
       if constexpr (kOfRows) {
         load_slab<true, kBoxes.a_sharers>(to.a(), params_.a, k, item.row, static_cast<int>(rank_n(rank_)), full,
                                           sharers_of_a(rank_));
       } else {
-        constexpr int kOwn = kColumns / kCtas;  // of a product's columns
+        constexpr int kOwn = kColumns / kCtas;  // this CTA's columns of a product
         load_slab<false, kBoxes.b_sharers>(to.b(), params_.b, k,
                                            item.column + static_cast<int>(rank_in_pair(rank_)) * kOwn,
                                            static_cast<int>(rank_m(rank_)) / kCtas, full, sharers_of_b(rank_));
@@ -140,21 +141,21 @@ class Loader {
   const uint32_t rank_;
 };
 
-/// Role of a warp: scales of a tile's few columns to where atoms have their first rows. A column is a lane's.
+/// Role of a warp: copies the scales of a tile's few columns to the first rows of the atoms. A lane has a column.
 __device__ __forceinline__ void gather_scales(const BlackwellGemmParams& params, const Shared& shared, const Work& work,
                                               uint32_t rank) {
   const uint32_t lane = threadIdx.x % 32;
   const Payload payload = shared.payload();
-  // tcgen05.cp reads whole atoms: what no product reads is zeros from here on.
+  // tcgen05.cp reads whole atoms. Parts that no product reads are zeros from here on.
 #pragma unroll 1
   for (uint32_t at = payload.scales_b_base + lane * 16; at < payload.scales_b_base + spec::kStages * kScaleBBytes;
        at += 32 * 16)
-    ptx::st_shared_v4(at, {});  // a lane's own: it writes them again
+    ptx::st_shared_v4(at, {});  // the lane's own place: no other lane writes it
   ptx::griddepcontrol_wait();
   const uint32_t* const atoms = ptx::opaque(static_cast<const uint32_t*>(params.scale_b));
   constexpr int kAtoms = kGathers ? kScaleAtoms : 1, kAtomRows = contract::kScaleAtomRows,
                 kAtomWords = contract::kScaleAtomBytes / 4;
-  // Rows may be longer than k: what follows is not read. Nor is anything of operands without k.
+  // Rows may be longer than k: elements past k are not read. Operands without k are not read at all.
   const int atoms_of_k = min(contract::scale_atoms_of_row(params.k, kGathers ? Product::TypeA::scale_block : 1),
                              static_cast<int>(params.scale_b_stride));
   pipeline::InputProducer<Input> input(shared.input(), payload);

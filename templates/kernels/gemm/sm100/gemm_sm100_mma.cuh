@@ -6,8 +6,8 @@
 namespace kernelwright {
 namespace {
 
-/// Role of one thread. Products of one accumulator are performed in the order of issue; a slot goes back once those
-/// that read it have ended, in every CTA that loads into it.
+/// Role of one thread. The hardware performs the products of one accumulator in the order of issue. A slot is free once
+/// the products that read it have ended, in every CTA that loads into it.
 class Multiplier {
  public:
   __device__ __forceinline__ Multiplier(const Shared& shared, const Work& work, uint32_t tensor, uint32_t rank)
@@ -33,7 +33,7 @@ class Multiplier {
   }
 
  private:
-  /// CTAs whose sums the products are.
+  /// The CTAs that hold the sums of these products.
   __device__ __forceinline__ Commit commit_sums() const { return {static_cast<uint16_t>(((1 << kCtas) - 1) << rank_)}; }
   __device__ __forceinline__ Commit commit_slot() const { return {loaders_for(rank_)}; }
 
@@ -47,21 +47,21 @@ class Multiplier {
     }
   }
 
-  /// Sums of each slab by themselves.
+  /// Keeps the sums of each slab apart.
   __device__ __forceinline__ void multiply_slabs(const Part& slabs) {
 #pragma unroll 1
     for (int slab = slabs.begin; slab < slabs.end; slab += spec::kKGroup) {
       const auto stage = input_.acquire(commit_slot());
 #pragma unroll
       for (int j = 0; j < spec::kKGroup; ++j) {
-        if (spec::kKGroup > 1 && slab + j >= slabs.end) break;  // of a group's zeros nobody takes sums
+        if (spec::kKGroup > 1 && slab + j >= slabs.end) break;  // no warp takes sums of a group's zeros
         const auto sums = output_.acquire(commit_sums());
         issue(sums.tensor(), stage.get_tile(j), 0);
       }
     }
   }
 
-  /// Behind the waits for the slot and for the accumulator.
+  /// Called behind the waits for the slot and for the accumulator.
   __device__ __forceinline__ void issue(uint32_t sums, const pipeline::TilesOf<Payload>& from,
                                         uint32_t accumulate) const {
     ptx::tcgen05_fence_after_thread_sync();

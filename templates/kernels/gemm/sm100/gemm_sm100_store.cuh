@@ -1,4 +1,4 @@
-/// The storing warps of gemm_sm100: sums out of tensor memory, a row each thread, finished and stored.
+/// The storing warps of gemm_sm100: a thread reads a row of sums out of tensor memory, finishes and stores it.
 ///
 /// Parts of k take turns at a tile (split_k > 1, policy/turnstile.cuh), and the last one finishes it.
 #pragma once
@@ -32,9 +32,9 @@ class TileStore {
         output_(shared.accumulators(), tensor + kTensorColumns.accumulators) {}
 
   __device__ __forceinline__ void run() {
-    if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // scales are read ahead of the first sums
+    if constexpr (kPerSlab) ptx::griddepcontrol_wait();  // the storing warps read scales before the first sums
     for_each_item<false>(shared_, work_, [&](int index) { store(work_.at(index, rank_)); });
-    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // shared memory outlives what reads it
+    if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();  // TMA reads shared memory: it must not go before that
   }
 
  private:
@@ -44,19 +44,19 @@ class TileStore {
     float sums[kPerSlab ? kColumns : 1];
     Chunk values[2];
     const bool has_sums = kParts == 1 || item.slabs.groups() > 0;
-    pipeline::OutputStage held{};  // let go of behind the last chunk's load
+    pipeline::OutputStage held{};  // released behind the last chunk's load
     if constexpr (kPerSlab) {
       add_slabs(item, row, sums);
     } else if (has_sums) {
       auto stage = output_.acquire(arrival());
-      // A part is all that its CTA does: nobody waits for its accumulator.
+      // A CTA with a part of k has no other item, so no role waits for its accumulator.
       held = kParts == 1 ? stage.release_later() : stage.keep();
       ptx::tcgen05_ld(held.tensor + lanes(), values[0]);
     }
     const RowEpilogue epilogue(params_, row);
     if constexpr (kParts > 1) turnstile(item).wait();
-    // Two chunks a round: the epilogue of all would take the compiler seconds. Sums in registers have no run-time
-    // index.
+    // Two chunks a round: with the epilogue of all chunks unrolled, compilation would take seconds longer. Sums in
+    // registers cannot have a run-time index.
     constexpr int kRound = kPerSlab ? kChunks : 2;
 #pragma unroll 1
     for (int first = 0; first < kChunks; first += kRound)
@@ -70,7 +70,7 @@ class TileStore {
           for (int j = 0; j < kChunk; ++j) own[j] = sums[i * kChunk + j];
         } else if (has_sums) {
           ptx::tcgen05_wait_ld(own);
-          if (chunk + 1 < kChunks)  // the next are on their way while these are stored
+          if (chunk + 1 < kChunks)  // the next sums load while these are stored
             ptx::tcgen05_ld(held.tensor + lanes() + (chunk + 1) * kChunk, values[(i + 1) % 2]);
           else if constexpr (kParts == 1)
             output_.release(held, arrival());
@@ -87,7 +87,8 @@ class TileStore {
   }
 
   __device__ __forceinline__ uint32_t lanes() const { return warp_ * kWarpRows << 16; }
-  /// An arrival where products wait: the first CTA of a pair's. tcgen05's fences order the loads.
+  /// Arrives at the barrier that the multiplying thread waits on: in a pair, the first CTA's. tcgen05's fences order
+  /// the loads.
   __device__ __forceinline__ pipeline::ArrivalOfWarp<kPair> arrival() const {
     return {lane_, rank_ - rank_in_pair(rank_)};
   }
@@ -131,7 +132,7 @@ class TileStore {
     return {params_.turnstile.turns + item.place * static_cast<int>(Output::kWarps) + static_cast<int>(warp_),
             item.part};
   }
-  /// [4 columns][128 rows][4]: lanes' accesses are neighbours.
+  /// The layout is [4 columns][128 rows][4], so that neighbouring lanes access neighbouring words.
   __device__ __forceinline__ void exchange(Chunk& own, const Item& item, int chunk) const {
     const int64_t first = static_cast<int64_t>(item.place) * (kColumns / 4) + chunk * (kChunk / 4);
     const int row = static_cast<int>(warp_) * kWarpRows + static_cast<int>(lane_);
@@ -140,7 +141,7 @@ class TileStore {
 
   // ---- results ----
 
-  /// By way of shared memory, from where TMA stores them; rows and columns past the end are not stored.
+  /// Writes to shared memory, from where TMA stores. Rows and columns past the end are not stored.
   __device__ __forceinline__ void put(const Chunk& values, int chunk, const Item& item) {
     if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<kStages - 1>();
     __syncwarp();

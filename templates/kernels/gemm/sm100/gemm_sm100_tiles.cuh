@@ -1,4 +1,5 @@
-/// Tiles of gemm_sm100: constants of its Spec, who is who in a cluster, and what every role derives from the launch.
+/// Tiles of gemm_sm100: constants of its Spec, the ranks of a cluster, and the work that every role derives from the
+/// launch.
 #pragma once
 
 #include "spec.h"
@@ -19,10 +20,10 @@ namespace {
 
 using contract::BlackwellGemmParams;
 
-// Of the tile: with swap_ab its rows are those of the problem's b.
+// Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
 constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
-// Operands with m or n innermost: the problem's, and the tile's.
+// Whether operands have m or n innermost: first the problem's operands, then the tile's.
 constexpr bool kLeftMnMajor = spec::kLayout == OperandLayout::kTn || spec::kLayout == OperandLayout::kTt;
 constexpr bool kRightMnMajor = spec::kLayout == OperandLayout::kNn || spec::kLayout == OperandLayout::kTn;
 constexpr bool kAMnMajor = spec::kSwapAb ? kRightMnMajor : kLeftMnMajor;
@@ -34,7 +35,7 @@ constexpr int kClusterM = spec::kClusterM, kClusterN = spec::kClusterN, kCluster
 static_assert(kClusterM % kCtas == 0, "CTAs of a pair lie above each other");
 constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 static_assert(!kQueued || spec::kSplitK == 1, "parts of a tile begin in their order");
-constexpr int kParts = spec::kSplitK;            // of k
+constexpr int kParts = spec::kSplitK;            // parts of k
 constexpr bool kPerSlab = spec::kPromotion > 0;  // a slab's products have scales that threads apply
 using Product = mma::SlabProduct<kRowsDType, kColumnsDType, spec::kBlockN, kCtas, kAMnMajor, kBMnMajor,
                                  spec::kSlabBytes, spec::kSwizzleBytes>;
@@ -62,8 +63,8 @@ constexpr contract::BlackwellGemmBoxes kBoxes = contract::blackwell_gemm_boxes(k
 static_assert(kTensorColumns.used <= contract::kTensorMemoryColumns, "sums and scales");
 constexpr bool kGathers = contract::blackwell_gemm_gathers(kShape);
 static_assert(!kGathers || !kPair, "threads of one CTA put scales in their places");
-constexpr contract::SharedSlab kASlab = Product::a_slab, kBSlab = Product::b_slab;  // this CTA's, of a slot
-constexpr int kSlabDepth = kASlab.depth();                                          // k of it
+constexpr contract::SharedSlab kASlab = Product::a_slab, kBSlab = Product::b_slab;  // this CTA's slabs in a slot
+constexpr int kSlabDepth = kASlab.depth();                                          // elements of k in a slot
 static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
                   kBSlab.parts() * kBSlab.part_bytes() == kBSlab.total_bytes(),
               "whole strips of k, whole boxes of rows and columns");
@@ -86,7 +87,7 @@ using Output = pipeline::OutputTilePipeline<spec::kAccumulators, kColumns, kCtas
 constexpr uint32_t kMmaWarp = 4, kLoadWarp = 5, kItemWarp = 6;
 static_assert(Output::kWarps == kMmaWarp, "warps 0 to 3 reach lanes 0 to 127");
 
-// ---- who is who in a cluster: rows of the tile first, so that CTAs of a pair follow each other ----
+// ---- ranks in a cluster: rows of the tile first, so that CTAs of a pair follow each other ----
 
 __device__ __forceinline__ uint32_t cluster_rank() {
   if constexpr (kClusterSize > 1)
@@ -99,7 +100,7 @@ __device__ __forceinline__ uint32_t rank_n(uint32_t rank) { return rank / kClust
 __device__ __forceinline__ uint32_t rank_in_pair(uint32_t rank) { return rank % kCtas; }
 __device__ __forceinline__ bool leads(uint32_t rank) { return rank_in_pair(rank) == 0; }
 
-/// CTAs that share rows of A with CTA `rank`, and those that share its columns of B: a bit for each.
+/// The CTAs that share rows of A with CTA `rank` have a bit each. sharers_of_b: those that share columns of B.
 __device__ __forceinline__ uint16_t sharers_of_a(uint32_t rank) {
   constexpr uint32_t every = ((1u << kClusterSize) - 1) / ((1u << kClusterM) - 1);
   return static_cast<uint16_t>(every << rank_m(rank));
@@ -108,7 +109,7 @@ __device__ __forceinline__ uint16_t sharers_of_b(uint32_t rank) {
   constexpr uint32_t every = ((1u << kClusterM) - 1) / ((1u << kCtas) - 1);
   return static_cast<uint16_t>(every << (rank_in_pair(rank) + rank_n(rank) * kClusterM));
 }
-/// Those that load for CTA `rank` or for the other one of its pair.
+/// The CTAs that load for CTA `rank` or for the other CTA of its pair.
 __device__ __forceinline__ uint16_t loaders_for(uint32_t rank) {
   const uint32_t first = rank - rank_in_pair(rank);
   uint32_t ctas = 0;
@@ -116,10 +117,10 @@ __device__ __forceinline__ uint16_t loaders_for(uint32_t rank) {
   for (uint32_t i = 0; i < kCtas; ++i) ctas |= sharers_of_a(first + i) | sharers_of_b(first + i);
   return static_cast<uint16_t>(ctas);
 }
-// CTAs, or pairs, that a CTA loads for: each lets go of its slots.
+// CTAs, or pairs, that a CTA loads for: each releases its slots.
 constexpr uint32_t kConsumers = kClusterM / kCtas + kClusterN - 1;
 
-/// Arrives once the products and copies that this thread has issued have ended: on that barrier of every CTA of `ctas`.
+/// Arrives at a barrier in every CTA of `ctas`, once the products and copies that this thread has issued have ended.
 struct Commit {
   uint16_t ctas;
   __device__ __forceinline__ void operator()(uint32_t barrier) const {
@@ -129,7 +130,7 @@ struct Commit {
       ptx::tcgen05_commit(barrier);
   }
 };
-/// Where a barrier lies that the multiplying CTA of a pair waits on.
+/// The address of a barrier in the CTA that multiplies for a pair.
 __device__ __forceinline__ uint32_t leaders(uint32_t barrier, uint32_t rank) {
   if constexpr (kPair)
     return ptx::mapa(barrier, rank - rank_in_pair(rank));
@@ -137,7 +138,7 @@ __device__ __forceinline__ uint32_t leaders(uint32_t barrier, uint32_t rank) {
     return barrier;
 }
 
-/// All threads of the cluster: what each has done before is seen by the others.
+/// Called by all threads of the cluster. Afterwards, each sees what the others did before.
 __device__ __forceinline__ void sync_ctas() {
   if constexpr (kClusterSize > 1) {
     ptx::barrier_cluster_arrive();
@@ -147,11 +148,11 @@ __device__ __forceinline__ void sync_ctas() {
   }
 }
 
-// Roles of a cluster that read an answer. In every CTA: the loading thread, four storing warps, in some kernels a warp
-// that gathers scales, and the thread that asks. And the multiplying thread of every CTA, or pair.
+// The roles of a cluster that read an answer. In every CTA: the loading thread, four storing warps, the thread that
+// asks and, in some kernels, a warp that gathers scales. In every CTA, or pair: the multiplying thread.
 constexpr uint32_t kItemReaders = kClusterSize * (2 + Output::kWarps + (kGathers ? 1 : 0)) + kClusterSize / kCtas;
 
-/// Shared memory, as the contract lays it out.
+/// Shared memory, with the layout of the contract.
 struct Shared {
   uint32_t base;
   __device__ Payload payload() const {
@@ -167,8 +168,8 @@ struct Shared {
   __device__ uint32_t input() const { return barrier(kBarriers.full); }
   __device__ uint32_t accumulators() const { return barrier(kBarriers.accumulator_full); }
 
-  // Barriers beside those of the rings, each with the arrivals that end its phases. contract::BlackwellGemmBarriers
-  // says which roles arrive.
+  // Barriers outside of the rings, each with the arrivals that end its phases. contract::BlackwellGemmBarriers says
+  // which roles arrive.
   template <uint32_t kArrivals>
   using Barrier = pipeline::PhasedBarrier<kArrivals, (kClusterSize > 1)>;
   __device__ Barrier<1> item_full(uint32_t slot) const {
@@ -184,22 +185,22 @@ struct Shared {
 };
 static_assert(kBarriers.empty == kBarriers.full + Input::num_group_stages, "a ring's barriers, as it counts them");
 
-/// Slabs of k.
+/// A range of slabs of k.
 struct Part {
   int begin, end;
   __device__ int groups() const { return (end - begin + spec::kKGroup - 1) / spec::kKGroup; }
 };
-/// A tile of the CTA: first row and column, the part of k, and its place in the workspace.
+/// A CTA's tile: its first row and column, the part of k, and its place in the workspace.
 struct Item {
   int row, column;
   Part slabs;
   int part, place;
 };
 
-/// What every role derives from the launch, alike. Items are parts of tiles of clusters, all parts of one behind the
-/// other.
+/// The work of the launch. Every role derives the same. An item is a part of a cluster's tile; all parts of a tile
+/// follow each other.
 struct Work {
-  policy::TileRaster raster;  // rows are rows of clusters
+  policy::TileRaster raster;  // its rows are rows of clusters
   int slabs;                  // of k
   int first;                  // the cluster's first item
   bool turned;
@@ -212,7 +213,7 @@ struct Work {
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   }
   __device__ __forceinline__ int count() const { return raster.count() * kParts; }
-  /// Whole groups of slabs, but for the last part's end. A part may be empty.
+  /// The slabs of a part: whole groups, except at the last part's end. A part may be empty.
   __device__ __forceinline__ Part slabs_of(int part) const {
     if constexpr (kParts == 1) return {0, slabs};
     const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;

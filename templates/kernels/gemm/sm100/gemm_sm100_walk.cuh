@@ -1,13 +1,15 @@
-/// Which items a CTA of gemm_sm100 works at, as its roles come to know of them.
+/// The items that a CTA of gemm_sm100 works at, and how its roles learn of them.
 ///
-/// kPersistent: the grid deals items out, each cluster takes every so many. With parts of k there is a cluster for each
-/// item, and it takes them as it begins: a part waits for the one before, which so has begun, in whatever order the
-/// hardware launches CTAs. kQueued: the grid has a cluster for every item, and one that has done its own goes on with
-/// those of clusters that have not begun (cluster launch control). A thread of the first CTA asks, once its loading
-/// warp has begun the item before: asked for earlier, an item would wait here while another cluster may be free. The
-/// answer comes to every CTA of the cluster at once. It is a "no" at the end, or when the hardware has other plans for
-/// the SM: both mean that this cluster stops, and neither that all items are done. Which cluster makes an item changes
-/// no bit of it.
+/// kPersistent: the grid deals the items out, and a cluster takes every so many. With parts of k there is one cluster
+/// for each item, and a cluster takes its item as it begins. A part waits for the part before it. That part has begun,
+/// in whatever order the hardware launches CTAs.
+///
+/// kQueued: the grid has a cluster for every item. A cluster that has finished its own item goes on with items of
+/// clusters that have not begun (cluster launch control). A thread of the first CTA asks for one, after its loading
+/// warp has begun the item before. An item that it asked for earlier would wait here while another cluster may be free.
+/// The answer comes to every CTA of the cluster at once. The answer "no" comes at the end, or when the hardware needs
+/// the SM for other work. This cluster then stops; other items may still be undone. No bit of an item depends on which
+/// cluster makes it.
 #pragma once
 
 #include "kernels/gemm/sm100/gemm_sm100_tiles.cuh"
@@ -21,7 +23,7 @@ namespace {
 template <bool kAlone>
 using ItemQueue = pipeline::LaunchQueue<Shared, (kQueued ? spec::kClcDepth : 1), kClusterSize, kAlone>;
 
-/// One role's view, standing on an item. kAlone: one thread of a warp has it, else all lanes.
+/// One role's view, standing on an item. kAlone: one thread of a warp uses it, else all lanes.
 template <bool kAlone>
 class ItemWalk {
   const int count_;
@@ -35,10 +37,10 @@ class ItemWalk {
   __device__ __forceinline__ int index() const { return index_; }
   __device__ __forceinline__ const ItemQueue<kAlone>& queue() const { return queue_; }
 
-  /// Whether there is an item at all: of a grid that deals them out.
+  /// Whether there is an item at all, in a grid that deals items out.
   __device__ __forceinline__ bool begins() const { return kQueued || index_ < count_; }
 
-  /// On to the next item, once it is known. False: there is none.
+  /// Steps to the next item, once it is known. Returns false if there is none.
   __device__ __forceinline__ bool next() {
     if constexpr (!kQueued) {
       index_ += static_cast<int>(gridDim.x) / kClusterSize;
@@ -51,7 +53,8 @@ class ItemWalk {
   }
 };
 
-/// The cluster's first item. Before all threads of the cluster meet, one of its first CTA; then first_item().
+/// Takes the cluster's first item. One thread of the first CTA calls this before all threads of the cluster meet. After
+/// that, first_item() has the item.
 __device__ __forceinline__ void take_first_item(const BlackwellGemmParams& params, const Shared& shared) {
   ptx::st_shared_u32(shared.first_item(), policy::take_item(params.turnstile));
 }
@@ -74,7 +77,7 @@ __device__ __forceinline__ void for_each_item(const Shared& shared, const Work& 
   while (items.next());
 }
 
-/// Role of one thread of each CTA: has the first CTA ask for items, and arms this CTA's barrier for the answers.
+/// Role of one thread of each CTA: makes the first CTA ask for items, and arms this CTA's barrier for the answers.
 __device__ __forceinline__ void ask_for_items(const Shared& shared, const Work& work, uint32_t rank) {
   if constexpr (kQueued) {
     ItemWalk<true> items(shared, work);
@@ -85,7 +88,7 @@ __device__ __forceinline__ void ask_for_items(const Shared& shared, const Work& 
         shared.item_wanted().wait(wanted);
         items.queue().await_readers();
       }
-      // Other CTAs have read what the slot held: the first one asks no sooner. Its answer may come before this.
+      // Other CTAs have read the slot: the first CTA does not ask before that. Its answer may come before this line.
       items.queue().expect_answer();
       if (rank == 0) items.queue().ask();
       wanted.step();

@@ -1,18 +1,19 @@
-/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit operands, or of fp8 ones with scales
-/// and k innermost, and what the epilogue makes of it.
+/// GEMM on Hopper: TMA loads, wgmma multiplies, TMA stores. D = A B^T of 16-bit operands, or of fp8 operands with
+/// scales and k innermost. The epilogue follows.
 ///
 /// A persistent CTA walks tiles of the output. Warpgroup 0 loads: one thread keeps the input ring
-/// (pipeline/tile_pipeline.cuh) full, over the ends of tiles. The others multiply. Cooperative: all own rows of one
-/// tile. Ping-pong: each owns a tile, and while one's products run the other stores.
+/// (pipeline/tile_pipeline.cuh) full, across the ends of tiles. The other warpgroups multiply. Cooperative: each owns
+/// some rows of one tile. Ping-pong: each owns a tile, and one stores while the other's products run.
 ///
-/// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum a slab at most, or a few; math warps
-/// add that to sums in f32, times the slab's scales where blocks have them, while other products run: those of the
-/// other warpgroup, or (mma_in_flight) the next of their own.
+/// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum one slab at most, or a few. Math
+/// warps add that to sums in f32, times the slab's scales where blocks have them. Other products run meanwhile: those
+/// of the other warpgroup, or (mma_in_flight) the warpgroup's next ones.
 ///
-/// CTAs of a cluster lie above each other and share columns of the output: each loads its own rows of A and an equal
-/// share of B's rows for all. Or they share a tile and each has a part of k (split_k): at the end every CTA gets its
-/// band of columns from all others by way of shared memory, adds the parts in the order of k, and stores that band. Or
-/// parts are CTAs by themselves, which take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
+/// CTAs of a cluster share columns of the output and lie above each other. Each CTA loads its own rows of A, and an
+/// equal share of B's rows for all. With split_k, CTAs of a cluster share a tile instead, and each has a part of k. At
+/// the end every CTA gets its band of columns from all others through shared memory. It adds the parts in the order of
+/// k, and stores the band. In the turnstile mode of split_k each part is a CTA by itself. These CTAs take turns at a
+/// tile (policy/turnstile.cuh), and the last one finishes it.
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_store.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -23,7 +24,7 @@
 namespace kernelwright {
 namespace {
 
-/// A slab of the tile's rows to `to`.
+/// Loads a slab of the tile's rows to `to`.
 __device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, int k, int row, uint32_t full) {
 #pragma unroll
   for (int i = 0; i < kASlab.parts(); ++i) {
@@ -35,14 +36,14 @@ __device__ __forceinline__ void load_a(const GemmParams& params, uint32_t to, in
       ptx::cp_async_bulk_tensor_2d(part, params.a, k + within, row, full);
   }
 }
-/// A box of B, for all CTAs of the cluster.
+/// Loads a box of B, for all CTAs of the cluster.
 __device__ __forceinline__ void load_for_all(const GemmParams& params, uint32_t to, int x, int y, uint32_t full) {
   if constexpr (kCluster > 1)
     ptx::cp_async_bulk_tensor_2d_multicast(to, params.b, x, y, full, (1 << kCluster) - 1);
   else
     ptx::cp_async_bulk_tensor_2d(to, params.b, x, y, full);
 }
-/// This CTA's share of a slab of the tile's columns: some of them or, where they are innermost, some of k.
+/// Loads this CTA's share of a slab of the tile's columns: some columns or, where columns are innermost, some of k.
 __device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, int k, int column, int rank,
                                        uint32_t full) {
   const uint32_t share = static_cast<uint32_t>(rank);
@@ -57,7 +58,7 @@ __device__ __forceinline__ void load_b(const GemmParams& params, uint32_t to, in
   }
 }
 
-/// What a launch ahead of this one never writes, and what it may have written.
+/// kConstant: an operand that no launch ahead of this one writes. kOther: an operand that one may have written.
 enum class Operand { kConstant, kOther };
 
 /// Role of one thread: keeps the ring full.
@@ -72,9 +73,9 @@ class Loader {
         barriers_(barriers) {}
 
   __device__ __forceinline__ void run() const {
-    // Groups of slabs of which weights are on the way.
+    // Groups of slabs whose weights are already on their way.
     int early = !kTakesTurns && params_.constant_b ? load_weights_ahead() : 0;
-    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else who took the item has waited
+    if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else the thread that took the item has waited
     pipeline::InputProducer<Input> input(barriers_, payload_);
 #pragma unroll 1
     for (int t = work_.first; t < work_.raster.count(); t += work_.step) {
@@ -96,7 +97,7 @@ class Loader {
   }
 
  private:
-  /// Of the first tile, as much as the ring holds.
+  /// Loads weights of the first tile, as many as the ring holds. Returns the number of groups of slabs.
   __device__ __forceinline__ int load_weights_ahead() const {
     if (work_.first >= work_.raster.count()) return 0;
     const policy::TileRaster::Tile tile = work_.at(work_.first, rank_);
@@ -105,14 +106,14 @@ class Loader {
 #pragma unroll 1
     for (int slab = part_.begin; slab < part_.end && groups < Input::num_group_stages;
          slab += spec::kKGroup, ++groups) {
-      const auto stage = input.acquire();  // of a ring that nobody has used: at once
+      const auto stage = input.acquire();  // does not wait: no slot is in use yet
       stage.expect_bytes(Input::group_bytes);
       load<Operand::kConstant>(stage, slab, tile);
     }
     return groups;
   }
 
-  /// A group of slabs of one operand. The problem's b is constant, or may be.
+  /// Loads a group of slabs of one operand. The problem's b may be constant.
   template <Operand kWhich>
   __device__ __forceinline__ void load(const pipeline::ProducerStage<Input>& stage, int slab,
                                        const policy::TileRaster::Tile& tile) const {
@@ -121,7 +122,7 @@ class Loader {
 #pragma unroll
     for (int j = 0; j < spec::kKGroup; ++j) {
       const auto to = stage.get_tile(j);
-      const int k = (slab + j) * kSlabDepth;  // past the end TMA brings zeros
+      const int k = (slab + j) * kSlabDepth;  // TMA brings zeros past the end
       if constexpr (kRows)
         load_a(params_, to.a(), k, row, stage.full());
       else
@@ -139,7 +140,7 @@ class Loader {
   const uint32_t barriers_;
 };
 
-/// An operand in shared memory, for wgmma.
+/// The descriptor of an operand in shared memory, for wgmma.
 __device__ __forceinline__ uint64_t descriptor_a(uint32_t address) {
   return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kASlab.leading_bytes(), kASlab.stride_bytes());
 }
@@ -147,7 +148,7 @@ __device__ __forceinline__ uint64_t descriptor_b(uint32_t address) {
   return ptx::wgmma_descriptor<spec::kSwizzleBytes>(address, kBSlab.leading_bytes(), kBSlab.stride_bytes());
 }
 
-/// The products of a slab, of 32 bytes of k each, or of 16 rows of k.
+/// Issues the products of a slab: one for each 32 bytes of k, or for each 16 rows of k.
 template <int kCount>
 __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_t b, uint32_t accumulate) {
   if constexpr (kASlab.steps() == 4 && kASlab.even_steps() && kBSlab.even_steps()) {
@@ -171,7 +172,7 @@ __device__ __forceinline__ void issue(float (&sums)[kCount], uint64_t a, uint64_
 
 /// Role of a warpgroup.
 class MathWarpgroup {
-  static constexpr int kShares = spec::kBlockN / kProductColumns;  // of a tile's columns, products of their own
+  static constexpr int kShares = spec::kBlockN / kProductColumns;  // products that a tile's columns are cut into
   using Turns = policy::Turns<kPingPong, spec::kMathWarpgroups>;
 
  public:
@@ -189,14 +190,15 @@ class MathWarpgroup {
     const Part part = work_.part();
     const int groups = (part.end - part.begin + spec::kKGroup - 1) / spec::kKGroup;
     const int rank = rank_in_cluster(), sharers = kPingPong ? spec::kMathWarpgroups : 1;
-    const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // of the tiles that the warpgroups deal
+    const int mine = kPingPong ? static_cast<int>(warpgroup_) : 0;  // which of the dealt tiles
     const Turns turns(warpgroup_);
     input_.skip(groups * mine);
     begin_scales(work_.first + mine * work_.step, rank, part);
 #pragma unroll 1
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
-      const bool works = own < work_.raster.count();  // whoever has no tile in the last round passes the turn on
+      const bool works = own < work_.raster.count();  // without a tile in the last round, a warpgroup only passes the
+                                                      // turn
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -217,7 +219,7 @@ class MathWarpgroup {
       begin_scales(own + work_.step * sharers, rank, part);
       if constexpr (EndScales::kAny) scales_.apply(sums_, row, tile.column * spec::kBlockN);
       store_(sums_, row, tile.column * spec::kBlockN, groups > 0);
-      if constexpr (kTakesTurns) break;  // a part is all that its CTA does
+      if constexpr (kTakesTurns) break;  // the CTA has no other part
       input_.skip(groups * (sharers - 1));
     }
     turns.finish();
@@ -225,7 +227,7 @@ class MathWarpgroup {
   }
 
  private:
-  /// Of tile `index`, if there is one: the first that come from memory are on their way under the tile before.
+  /// For tile `index`, if there is one. Its first scales from memory load while the tile before is finished.
   __device__ __forceinline__ void begin_scales(int index, int rank, const Part& part) {
     if constexpr (kBlockScales) {
       if (index >= work_.raster.count() || part.begin >= part.end) return;
@@ -233,17 +235,17 @@ class MathWarpgroup {
       slab_scales_.begin(tile.row * spec::kBlockM + first_row(), tile.column * spec::kBlockN, part.begin);
     }
   }
-  /// Of the warpgroup in its tile.
+  /// The warpgroup's first row in its tile.
   __device__ __forceinline__ int first_row() const {
     return kPingPong ? 0 : static_cast<int>(warpgroup_) * (kWaves * 64);
   }
 
-  /// Of all k, or of a run of slabs.
+  /// Multiplies all of k, or a run of slabs.
   template <int kCount>
   __device__ __forceinline__ void multiply(float (&sums)[kWaves][kCount], int groups) {
     const Release release{lane_};
     const uint32_t rows = kPingPong ? 0 : warpgroup_ * kASlab.row_offset(kWaves * 64);
-    pipeline::HeldSlot held{};  // with products in flight: the slot before
+    pipeline::HeldSlot held{};  // with products in flight: the slot before this one
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
       auto stage = input_.acquire(release);
@@ -274,16 +276,20 @@ class MathWarpgroup {
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
   }
 
-  /// Each slab's products begin at zero and are added to the sums in f32, times their scales: the tensor cores keep 14
-  /// bits of a sum of fp8 products. With kLag the next are made while some are added. Without, a warpgroup multiplies
-  /// while the other adds, and what lies between its last addition and its next product has to be short: slabs go in
-  /// unrolled rounds, so that ptxas spreads additions over the next slab's beginning, and whether that slab has landed
-  /// is asked ahead of them. (Plain additions would spill in rounds.) Products are not in flight from one round to the
-  /// next: across the end of a loop ptxas lets nobody but wgmma touch registers of products on their way.
+  /// Each slab's products begin at zero. Math warps add them to the sums in f32, times their scales, because the tensor
+  /// cores keep 14 bits of a sum of fp8 products.
+  ///
+  /// With kLag, a warpgroup's next products run while it adds earlier ones. Without kLag, one warpgroup multiplies
+  /// while the other adds, so the code between its last addition and its next product has to be short. For that, slabs
+  /// go in unrolled rounds: ptxas then spreads additions over the next slab's beginning. And the warpgroup asks ahead
+  /// of the additions whether that slab has landed. (Plain additions would spill in rounds.)
+  ///
+  /// No product is in flight from one round to the next. Across the end of a loop, ptxas allows only wgmma to touch
+  /// registers of products that are in flight.
   template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups) {
     constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
-    bool landed = false;  // the slot of the next group
+    bool landed = false;  // whether the next group's slot has landed
     int group = 0;
     if constexpr (kRound > 1) {
 #pragma unroll 1
@@ -302,9 +308,9 @@ class MathWarpgroup {
     Products products[kSets];
     SlabScales::Factors factors[kSlabs][kWaves];
     pipeline::HeldSlot slots[kSlabs / spec::kKGroup] = {};
-    const auto finish = [&](int number) {  // piece `number` of the round
+    const auto finish = [&](int number) {  // for piece `number` of the round
       ptx::pin_registers(products[number % kSets]);
-      const bool ends = (number + 1) % kGroupPieces == 0;  // a slot
+      const bool ends = (number + 1) % kGroupPieces == 0;  // ends a slot
       const auto release = [&] { input_.release(slots[number / kGroupPieces], Release{lane_}); };
       if (ends && !SlabScales::kReadsSlot) release();
       if (ends && !kPingPong) landed = input_.try_acquire();  // the next slot may be the other warpgroup's
@@ -330,11 +336,11 @@ class MathWarpgroup {
         if (piece % kShares == 0) {
           const int wave = piece / kShares;
           slab_scales_.read(payload.scales(static_cast<int>(tile)), row, wave, factors[slab][wave]);
-          // All lanes have read the slot's scales, ahead of the arrival that lets go of them.
+          // All lanes have read the slot's scales before the arrival that releases the slot.
           if (kBlockScales && !SlabScales::kReadsSlot && wave + 1 == kWaves && (slab + 1) % spec::kKGroup == 0)
             __syncwarp();
         }
-        if (number > kLag) settle((number - kLag - 1) % kPieces);  // ahead of those that take their registers
+        if (number > kLag) settle((number - kLag - 1) % kPieces);  // before the products that take these registers
         ptx::wgmma_fence();
         issue(products[number % kSets], a + piece / kShares * (kASlab.row_offset(64) / 16),
               b + piece % kShares * (kBSlab.row_offset(kProductColumns) / 16), 0);
@@ -354,12 +360,12 @@ class MathWarpgroup {
   __device__ __forceinline__ void add(int piece, const Products& products, const SlabScales::Factors& factors) {
     slab_scales_.add(sums_[piece / kShares], piece % kShares * kProductColumns, products, factors);
   }
-  /// Piece `piece` has been added: nobody reads its registers any more.
+  /// Piece `piece` has been added: no later code reads its registers.
   __device__ __forceinline__ void settle(int piece) {
     ptx::pin_registers(reinterpret_cast<Products&>(sums_[piece / kShares][piece % kShares * kProductColumns / 2]));
   }
 
-  /// As above, where several slabs' products are made before they are added: all of the tile's have registers.
+  /// As above, but several slabs' products are made before they are added. All products of the tile have registers.
   template <int kRun>
   __device__ __forceinline__ void multiply_runs_and_add(int groups) {
     static_assert(kRun * spec::kKGroup == spec::kPromotion && kProductColumns == spec::kBlockN);
@@ -374,8 +380,8 @@ class MathWarpgroup {
     }
   }
 
-  /// What writes sums beside wgmma defines them for every tile: ptxas would serialise the products, or keep the last
-  /// tile's sums beside what became of them.
+  /// Defines the sums for every tile, where other instructions than wgmma write them. Otherwise ptxas would serialise
+  /// the products, or would keep the last tile's sums beside the results made of them.
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int wave = 0; wave < kWaves; ++wave)

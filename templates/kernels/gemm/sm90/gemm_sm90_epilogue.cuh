@@ -1,4 +1,4 @@
-/// What gemm_sm90 adds to its sums and makes of them: activation(alpha acc + bias) + beta c, in f32 registers.
+/// The epilogue of gemm_sm90: activation(alpha acc + bias) + beta c, in f32 registers.
 #pragma once
 
 #include "kernels/gemm/gemm_epilogue.cuh"
@@ -9,18 +9,20 @@
 namespace kernelwright {
 namespace {
 
-/// Elements of c and bias for a thread's part of a warp's 16 rows and up to kMost columns of the tile, as they lie in
-/// memory. They are loaded well ahead of their use; where rows or columns end nothing is read.
+/// Elements of c and bias, with the layout that they have in memory. They belong to a thread's part of a warp's 16 rows
+/// and up to kMost columns of the tile. They are loaded well ahead of their use. Nothing is read past the end of rows
+/// or columns.
 template <int kMost>
 class Addends {
   using Stored = tile::Storage<spec::kCDType>;
   static constexpr bool kHalves = sizeof(Stored) == 2;
-  // Neighbours in memory come as pairs: columns of the tile, unless these are rows of d.
+  // Columns of the tile that are neighbours in memory come as pairs. With swap_ab, columns of the tile are rows of d,
+  // and there are no pairs.
   static constexpr bool kPairs = !spec::kSwapAb;
   static constexpr int kPairWords = kHalves ? 1 : 2, kTiles = kMost / 8;
 
  public:
-  /// `row`, `column`: of the tile's first here, in the whole. kColumns of kMost.
+  /// `row`, `column`: where this part of the tile begins in the whole of d. It has kColumns of kMost columns.
   template <int kColumns>
   __device__ __forceinline__ void load(const GemmParams& params, int row, int column, uint32_t lane) {
     if (!kPairs || lie_in_pairs(params))
@@ -29,7 +31,7 @@ class Addends {
       load_as<kColumns, false>(params, row, column, lane);
   }
 
-  /// Values of d from sums.
+  /// Makes values of d from sums.
   template <int kCount>
   __device__ __forceinline__ void apply(const GemmParams& params, const float (&sums)[kCount],
                                         float (&values)[kCount]) const {
@@ -55,7 +57,7 @@ class Addends {
   template <int kColumns, bool kAligned>
   __device__ __forceinline__ void load_as(const GemmParams& params, int row, int column, uint32_t lane) {
     const int upper = row + static_cast<int>(lane / 4), first = column + static_cast<int>(lane % 4) * 2;
-    const int left = params.n - first;  // columns
+    const int left = params.n - first;  // columns that are left
     const Stored* const bias = static_cast<const Stored*>(params.bias);
     const Stored* const c = static_cast<const Stored*>(params.c);
     if constexpr (spec::kBias && kPairs) {

@@ -1,5 +1,5 @@
-/// Scales of gemm_sm90's operands, as a thread of a math warpgroup meets them: its rows of a product of 64 are
-/// 16 * warp + lane / 4 and 8 more, its columns 8 j + 2 (lane % 4) and one more.
+/// Scales of gemm_sm90's operands, for one thread of a math warpgroup. Of a product of 64 rows, a thread has rows 16 *
+/// warp + lane / 4 and 8 more, and columns 8 j + 2 (lane % 4) and one more.
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -8,7 +8,7 @@
 namespace kernelwright {
 namespace {
 
-/// Scales that a whole row and a whole column have, or all: they multiply the sums once k is done.
+/// Scales of a whole row and a whole column, or of the whole tensor: they multiply the sums once k is done.
 class EndScales {
  public:
   static constexpr bool kAny = spec::kScales == ScaleKind::kPerTensor || spec::kScales == ScaleKind::kPerToken;
@@ -16,7 +16,7 @@ class EndScales {
   __device__ __forceinline__ explicit EndScales(const GemmParams& params)
       : a_(params.scale_a), b_(params.scale_b), m_(params.m), n_(params.n) {}
 
-  /// `row`, `column`: of the warpgroup's part of the tile. Scales past the end are not read.
+  /// `row`, `column`: where the warpgroup's part of the tile begins. Scales past the end are not read.
   __device__ __forceinline__ void apply(Sums& sums, int row, int column) const {
     if constexpr (spec::kScales == ScaleKind::kPerTensor) {
       const float factor = ptx::ld_global_settled_f32(ptx::opaque(a_)) * ptx::ld_global_settled_f32(ptx::opaque(b_));
@@ -52,29 +52,29 @@ class EndScales {
   const int m_, n_;
 };
 
-/// That divides `number`, and is at most `most`.
+/// The greatest power of two that divides `number` and is at most `most`.
 constexpr int greatest_power_of_two(int number, int most) {
   while (number % most != 0) most /= 2;
   return most;
 }
 
-/// Scales of blocks, slab by slab. Those of single rows lie in the slot; those of 128 x 128 elements are few and read
-/// from memory, a slab ahead of their use.
+/// Scales of blocks, slab by slab. Scales of single rows lie in the slot. Scales of 128 x 128 elements are few: a
+/// thread reads them from memory, a slab ahead of their use.
 class BlockScales {
   static constexpr int kBlock = 128;
-  // What a warpgroup has of a tile may begin in the middle of a block, at a multiple of kStep, and end in another.
+  // A warpgroup's part of a tile may begin in the middle of a block, at a multiple of kStep, and end in another block.
   static constexpr int kExtent = spec::kSwapAb ? kWaves * 64 : spec::kBlockN;
   static constexpr int kStep = spec::kSwapAb ? 64 : greatest_power_of_two(spec::kBlockN, kBlock);
   static constexpr int kBlocks = (kBlock - kStep + kExtent - 1) / kBlock + 1;
 
  public:
-  /// What multiplies the products of one slab and 64 rows.
+  /// The factors of the products of one slab and 64 rows.
   struct Factors {
     float of[2][kBlocks];  // rows lane / 4, and 8 more; blocks of columns
-    float of_rows;         // with swap_ab: all rows', and where the slot has each column's
+    float of_rows;         // with swap_ab: one for all rows, and the address of the columns' scales
     uint32_t columns;
   };
-  static constexpr bool kReadsSlot = spec::kSwapAb;  // when products are added
+  static constexpr bool kReadsSlot = spec::kSwapAb;  // when it adds products
 
   __device__ __forceinline__ explicit BlockScales(const GemmParams& params)
       : blocks_(spec::kSwapAb ? params.scale_a : params.scale_b),
@@ -82,7 +82,7 @@ class BlockScales {
         last_block_(((spec::kSwapAb ? params.m : params.n) - 1) / kBlock),
         last_slab_((params.k - 1) / kSlabDepth) {}
 
-  /// A tile will begin. `row`, `column`: of the warpgroup's part of it.
+  /// Called before a tile begins. `row`, `column`: where the warpgroup's part of it begins.
   __device__ __forceinline__ void begin(int row, int column, int slab) {
     const int first = spec::kSwapAb ? row : column;
     offset_ = first % kBlock;
@@ -91,15 +91,15 @@ class BlockScales {
     slab_ = slab;
     read_ahead();
   }
-  /// The next slab begins.
+  /// Called before the next slab begins.
   __device__ __forceinline__ void next() {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) block_[i] = ahead_[i];
     ++slab_;
     read_ahead();
   }
-  /// The slab's for wave `wave` of the warpgroup, whose first row in the tile is `row`. Those of single rows are at
-  /// `scales`.
+  /// Reads the slab's factors for wave `wave` of the warpgroup, whose first row in the tile is `row`. Scales of single
+  /// rows are at `scales`.
   __device__ __forceinline__ void read(uint32_t scales, uint32_t row, int wave, Factors& factors) const {
     const uint32_t lane = threadIdx.x % 32;
     if constexpr (spec::kSwapAb) {
@@ -115,7 +115,7 @@ class BlockScales {
       }
     }
   }
-  /// sums += factors * products, of columns `first` and on of the tile.
+  /// sums += factors * products, for columns `first` and on of the tile.
   __device__ __forceinline__ void add(float (&sums)[spec::kBlockN / 2], int first, const Products& products,
                                       const Factors& factors) const {
 #pragma unroll
@@ -140,7 +140,8 @@ class BlockScales {
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) ahead_[i] = ptx::ld_global_settled_f32(at_[i] + min(slab_, last_slab_));
   }
-  /// That of the block which row or column `at` of the tile is in: one of two that are known, by where the tile begins.
+  /// The scale of the block that row or column `at` of the tile is in. The tile's first row or column decides which of
+  /// two known blocks that is.
   __device__ __forceinline__ float of_block(const float (&of)[kBlocks], int at) const {
     const int low = at / kBlock, high = (at + kBlock - kStep) / kBlock;
     if (low == high) return of[low];
@@ -179,7 +180,7 @@ template <>
 struct SlabScalesOf<true> {
   using Type = BlockScales;
 };
-/// What the products of a slab are added with.
+/// The scales that the products of a slab are multiplied by as they are added.
 using SlabScales = SlabScalesOf<kBlockScales>::Type;
 
 }  // namespace

@@ -1,4 +1,4 @@
-/// The end of a tile of gemm_sm90: parts of k are added, and results go to memory.
+/// The end of a tile of gemm_sm90: parts of k are added up, and results go to memory.
 #pragma once
 
 #include "kernels/gemm/sm90/gemm_sm90_epilogue.cuh"
@@ -25,8 +25,8 @@ class TileStore {
         lane_(threadIdx.x % 32),
         output_(base + kLayout.output + (warpgroup * 4 + warp_) * spec::kStoreStages * contract::kGemmStoreSlabBytes) {}
 
-  /// Of a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`, and leaves them for
-  /// the next one. False: there is one, and it goes on with the tile.
+  /// For a part that takes turns, number `part` at tile `tile`: adds the parts before it to `sums`. If a next part
+  /// exists, the sums are left for it, and the result is false: the next part goes on with the tile.
   __device__ __forceinline__ bool take_turn(Sums& sums, int tile, int part) const {
     const int warp = static_cast<int>(math_warp()), thread = warp * 32 + static_cast<int>(lane_);
     constexpr int kCount = kWaves * spec::kBlockN / 2, kStep = 4 * 32 * kMathWarps;
@@ -38,14 +38,14 @@ class TileStore {
     return turnstile.is_last();
   }
 
-  /// `row`, `column`: of the warpgroup's part of the tile. `any`: whether a product was made at all.
+  /// `row`, `column`: where the warpgroup's part of the tile begins. `any`: whether a product was made at all.
   __device__ __forceinline__ void operator()(Sums& sums, int row, int column, bool any) const {
     if constexpr (kTileCtas > 1)
       exchange_and_store(sums, row, column, any);
     else
       store<0, spec::kBlockN>(sums, row, column);
   }
-  /// Shared memory outlives what is read of it.
+  /// Waits until TMA has read shared memory, which must not go before that.
   __device__ __forceinline__ void finish() const {
     if (lane_ == 0) ptx::cp_async_bulk_wait_group_read<0>();
   }
@@ -53,7 +53,8 @@ class TileStore {
  private:
   // ---- parts of k in a cluster: a CTA has one tile, so that the ring is free at its end ----
 
-  // What a CTA adds up and stores: a band of columns, whole slabs; where the tile has too few, rows, whole warps.
+  // A CTA adds up and stores a band of columns, whole slabs. Where the tile has too few columns, it is a band of rows,
+  // of whole warps.
   static constexpr bool kOfRows = spec::kBlockN % (kTileCtas * kStoreColumns) != 0;
   static_assert(!kOfRows || kMathWarps % kTileCtas == 0, "bands of whole slabs or of whole warps");
   static constexpr int kBandWarps = kOfRows ? kMathWarps / kTileCtas : kMathWarps;
@@ -62,12 +63,13 @@ class TileStore {
   static_assert(kTileCtas == 1 || kTileCtas * kBandPieces * kBandThreads * 16 <= kLayout.output,
                 "what the ring has room for");
   __device__ __forceinline__ uint32_t math_warp() const { return warpgroup_ * 4 + warp_; }
-  /// Where CTA `from` puts piece i, 16 bytes, of its sums in another CTA's band, for the thread there that is this one.
+  /// The place of piece i, 16 bytes, that CTA `from` writes to another CTA. The piece belongs to that CTA's band, and
+  /// to the thread there that has this thread's number.
   __device__ __forceinline__ uint32_t staged(int from, int i) const {
     const uint32_t thread = math_warp() % kBandWarps * 32 + lane_;
     return base_ + (static_cast<uint32_t>(from * kBandPieces + i) * kBandThreads + thread) * 16;
   }
-  /// Of band kWhich of columns, or of band 0 of rows.
+  /// Piece i of the sums, of band kWhich of columns, or of band 0 of rows.
   template <int kWhich>
   __device__ __forceinline__ static float (&piece(Sums& sums, int i))[4] {
     constexpr int kOfWave = kBandColumns / 2;
@@ -108,7 +110,7 @@ class TileStore {
     if (kWhich != rank) send<kWhich>(sums, rank, kWhich);
     if constexpr (kWhich + 1 < kTileCtas) send_columns<kWhich + 1>(sums, rank);
   }
-  /// In the order of k, whoever adds. `own`: which part is this CTA's.
+  /// Adds in the order of k, in whichever CTA. `own`: the number of this CTA's part.
   template <int kWhich>
   __device__ __forceinline__ void add_and_store(Sums& sums, int own, int row, int column) const {
 #pragma unroll
@@ -140,12 +142,12 @@ class TileStore {
 
   // ---- slabs: what a warp stores at once ----
 
-  /// Columns [kFirst, kFirst + kCount) of the tile, each warp for itself: 16 rows and a slab's columns at a time to
-  /// shared memory, from where TMA stores them; rows and columns past the end are not stored.
+  /// Stores columns [kFirst, kFirst + kCount) of the tile. Each warp works alone: it writes 16 rows and a slab's
+  /// columns at a time to shared memory, from where TMA stores them. Rows and columns past the end are not stored.
   template <int kFirst, int kCount>
   __device__ __forceinline__ void store(const Sums& sums, int row, int column) const {
     constexpr int kFirstChunk = kFirst / kStoreColumns, kChunks = (kCount + kStoreColumns - 1) / kStoreColumns;
-    // What is added to the next slab is on its way while this one is stored, where registers allow.
+    // The addends of the next slab load while this one is stored, if registers allow.
     constexpr int kRegisters = kWaves * spec::kBlockN / 2 + 2 * static_cast<int>(sizeof(Addends<kStoreColumns>) / 4);
     constexpr int kAhead = !kPlainSums && kRegisters <= 200 && (kTileCtas == 1 || kWaves == 1) ? 1 : 0;
     Addends<kStoreColumns> addends[kAhead + 1];
@@ -162,9 +164,10 @@ class TileStore {
         constexpr int kStages = spec::kStoreStages;
         const int number = wave * kChunks + chunk - kFirstChunk;
         if (number + kAhead < kWaves * kChunks) load(number + kAhead);
-        // A tile begins with the first stage, which an odd number of slabs of the last tile may have ended with.
+        // A tile begins with the first stage. If the last tile had an odd number of slabs, that stage was its last one
+        // too.
         constexpr bool kEven = kWaves * kChunks % kStages == 0;
-        // Where a CTA has one tile, its first slabs find nothing on its way.
+        // Where a CTA has one tile, no earlier store uses the stages of its first slabs.
         if (kParts == 1 || number >= kStages) {
           if (lane_ == 0) {
             if (number > 0 || kEven)
@@ -199,8 +202,8 @@ class TileStore {
     else
       addends.template load<kTailColumns>(params_, first, column + chunk * kStoreColumns, lane_);
   }
-  /// A tile's last columns, where they are not a whole slab, have a box of their own: another's would reach into the
-  /// next tile.
+  /// A tile's last columns, if they are not a whole slab, have a box of their own: a whole slab's box would reach into
+  /// the next tile.
   template <int kColumns>
   __device__ __forceinline__ void put(uint32_t slab, const float (&sums)[spec::kBlockN / 2], int chunk,
                                       const Addends<kStoreColumns>& addends) const {
@@ -211,7 +214,7 @@ class TileStore {
       if constexpr (kPlainSums) {
         Slab::put(slab, lane_, own);
       } else {
-        float values[kColumns / 2];  // accumulators that others than wgmma write would have it wait: C7515
+        float values[kColumns / 2];  // ptxas makes wgmma wait (C7515) if others write accumulators
         addends.apply(params_, own, values);
         Slab::put(slab, lane_, values);
       }

@@ -1,4 +1,4 @@
-/// Tiles of gemm_sm90: constants of its Spec, and what every role derives from the launch.
+/// Tiles of gemm_sm90: constants of its Spec, and the work that every role derives from the launch.
 #pragma once
 
 #include "spec.h"
@@ -21,14 +21,14 @@ using contract::GemmParams;
 constexpr int kMathWarps = 4 * spec::kMathWarpgroups, kThreads = 128 + 32 * kMathWarps;
 constexpr bool kPingPong = spec::kRoles == Roles::kPingPong;
 constexpr int kTileWarpgroups = kPingPong ? 1 : spec::kMathWarpgroups;  // that share a tile
-constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // products of 64 rows, of a warpgroup
+constexpr int kWaves = spec::kBlockM / 64 / kTileWarpgroups;            // a warpgroup's products of 64 rows
 static_assert(kWaves * 64 * kTileWarpgroups == spec::kBlockM, "whole products for each warpgroup");
-// Of the tile: with swap_ab its rows are those of the problem's b.
+// Types of the tile's operands: with swap_ab, its rows are those of the problem's b.
 constexpr DType kRowsDType = spec::kSwapAb ? spec::kBDType : spec::kADType;
 constexpr DType kColumnsDType = spec::kSwapAb ? spec::kADType : spec::kBDType;
 constexpr int kElementBytes = tile::kBytesOf<spec::kADType>;
 static_assert(kElementBytes == tile::kBytesOf<spec::kBDType>, "wgmma has operands of one width");
-// Operands with m or n innermost: the problem's, and the tile's.
+// Whether operands have m or n innermost: first the problem's operands, then the tile's.
 constexpr bool kLeftMnMajor = spec::kLayout == OperandLayout::kTn || spec::kLayout == OperandLayout::kTt;
 constexpr bool kRightMnMajor = spec::kLayout == OperandLayout::kNn || spec::kLayout == OperandLayout::kTn;
 constexpr bool kAMnMajor = spec::kSwapAb ? kRightMnMajor : kLeftMnMajor;
@@ -42,9 +42,9 @@ constexpr contract::SharedSlab kBSlab{spec::kSlabBytes, spec::kSwizzleBytes, 8 *
 static_assert(kASlab.parts() * kASlab.part_bytes() == kASlab.total_bytes() &&
                   kBSlab.parts() * kBSlab.part_bytes() == kBSlab.total_bytes(),
               "whole strips of k, whole boxes of rows and columns");
-constexpr int kSlabDepth = kASlab.depth();  // k of a slot's tile
+constexpr int kSlabDepth = kASlab.depth();  // elements of k in a slot's tile
 constexpr int kCluster = spec::kClusterM;
-constexpr int kParts = spec::kSplitK;  // of k
+constexpr int kParts = spec::kSplitK;  // parts of k
 static_assert(kParts == 1 || (kCluster == 1 && !kPingPong), "CTAs of a cluster share a tile or its columns");
 constexpr bool kTakesTurns =
     kParts > 1 && spec::kSplitMode == SplitMode::kTurnstile;  // else parts are a cluster's CTAs
@@ -52,7 +52,7 @@ constexpr int kTileCtas = kTakesTurns ? 1 : kParts;           // that share a ti
 static_assert(spec::kBlockN % (contract::kSwizzleRows * kCluster) == 0,
               "equal shares of B, whole patterns of the swizzle");
 constexpr uint32_t kABytes = kASlab.total_bytes(), kBBytes = kBSlab.total_bytes();
-// A CTA of a cluster loads so much of each part of a slab of B.
+// A CTA of a cluster loads this many bytes of each part of a slab of B.
 constexpr uint32_t kBShareBytes = kBSlab.part_bytes() / kCluster;
 static_assert(kBShareBytes % kBSlab.pattern_bytes() == 0, "whole patterns of the swizzle");
 
@@ -71,23 +71,24 @@ using Payload =
 using Input = pipeline::InputTilePipeline<Payload, spec::kStages, spec::kKGroup, (kCluster > 1)>;
 using Release = pipeline::WarpRelease<kCluster>;
 
-// A launch can give two warpgroups as many registers as a thread can name. Of more, those that multiply get others'.
+// A launch can give two warpgroups as many registers as a thread can name. With more warpgroups, those that multiply
+// take registers from the loading one.
 constexpr bool kMovesRegisters = spec::kMathWarpgroups > 1;
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 2 ? 40 : 32;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 2 ? 232 : 160;
 
-/// Slabs of k.
+/// A range of slabs of k.
 struct Part {
   int begin, end;
 };
 
-/// What every role derives from the launch, alike. Parts that take turns are items, all of a tile one behind the other,
-/// and a CTA has one.
+/// The work of the launch. Every role derives the same. Parts that take turns are items, and a CTA has one item. All
+/// parts of a tile follow each other.
 struct Work {
-  policy::TileRaster raster;  // rows are rows of clusters
+  policy::TileRaster raster;  // its rows are rows of clusters
   int slabs;                  // of k
   int first, step;
-  int turn;  // the CTA's part, of those that take turns
+  int turn;  // the CTA's part, where parts take turns
   bool turned;
 
   __device__ __forceinline__ Work(const GemmParams& params, int item) {
@@ -100,14 +101,14 @@ struct Work {
     step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);
     turn = kTakesTurns ? item % kParts : 0;
   }
-  /// The CTA's slabs: whole groups, but for the last part's end.
+  /// The CTA's slabs: whole groups, except at the last part's end.
   __device__ __forceinline__ Part part() const {
     if constexpr (kParts == 1) return {0, slabs};
     const int groups = (slabs + spec::kKGroup - 1) / spec::kKGroup;
     const int part = kTakesTurns ? turn : static_cast<int>(ptx::cluster_ctarank());
     return {groups * part / kParts * spec::kKGroup, min(slabs, groups * (part + 1) / kParts * spec::kKGroup)};
   }
-  /// Row and column of tile `index`, the CTA's own of the cluster's.
+  /// Row and column of this CTA's tile, of the cluster's tile `index`.
   __device__ __forceinline__ policy::TileRaster::Tile at(int index, int rank) const {
     const policy::TileRaster::Tile tile = raster.at(index);
     return {(turned ? tile.column : tile.row) * kCluster + rank, turned ? tile.row : tile.column};
