@@ -15,7 +15,7 @@ namespace kernelwright::pipeline {
 ///   Place         shared memory: item(slot) is the address of an answer. item_full(slot), of one arrival, and
 ///                 item_empty(slot), of one for each role that calls next(), are PhasedBarriers
 ///   kSlots        how many answers may wait to be read
-///   kClusterSize  CTAs that take items together. The first CTA asks for all, and all roles let go of its slots
+///   kClusterSize  CTAs that take items together. The first CTA asks for all, and all roles release its slots
 ///   kAlone        one thread of a warp has the view; otherwise all lanes have it and call alike
 template <class Place, int kSlots, int kClusterSize, bool kAlone>
 class LaunchQueue {
@@ -54,9 +54,9 @@ class LaunchQueue {
   __device__ __forceinline__ uint32_t next() {
     place_.item_full(at_.index).wait(at_);
     uint32_t block = ptx::clusterlaunchcontrol_canceled_block(place_.item(at_.index));
-    // The compiler, too, is to know that all lanes have the same.
+    // This also tells the compiler that all lanes have the same value.
     if constexpr (!kAlone) block = __shfl_sync(0xffffffff, block, 0);
-    // The next answer is written in the other proxy.
+    // The hardware writes the next answer in the other proxy.
     ptx::fence_proxy_async_shared();
     if constexpr (!kAlone) __syncwarp();
     if (kAlone || threadIdx.x % 32 == 0) place_.item_empty(at_.index).arrive_at(0);

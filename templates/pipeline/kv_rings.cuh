@@ -1,5 +1,5 @@
-/// The rings that carry K and V tiles from the producer to the consumers, and the order in which tiles pass through
-/// them: what both sides have to agree on.
+/// The rings that carry K and V tiles from the producer to the consumers, and the order of tiles in them. Both sides
+/// have to agree on these.
 ///
 /// A kernel names a struct of constants, here `Tiles`:
 ///   element_bytes    bytes of an element of K and V
@@ -14,22 +14,22 @@
 ///   order            KvOrder
 ///   cluster          CTAs that share what is loaded; 1 without multicast
 ///
-/// A sub-stage has barriers of its own: it is loaded, waited for and let go of by itself. Both products take a tile's
-/// along their depth: S = Q K^T the columns of K, O += P V the keys of V.
+/// A sub-stage has barriers of its own: it is loaded, waited for and released by itself. Each product takes a tile's
+/// sub-stages along its depth: S = Q K^T takes columns of K, O += P V takes keys of V.
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"
 
 namespace kernelwright::pipeline {
 
-/// The order in which the producer fills slots and the consumers wait for them. Each side may have its own thoughts of
-/// when it is done with a slot; what it waits for next is this.
+/// The order in which the producer fills slots and the consumers wait for them. A side may release slots in another
+/// order.
 ///   kAlternating  K0 V0 K1 V1 .. K(T-1) V(T-1)        a step's product with V ends before the next step's scores
 ///   kKeysAhead    K0 K1 V0 K2 V1 .. K(T-1) V(T-2) V(T-1)    scores of a step run under the softmax of the one before
-/// A work item without tiles takes no slot, and the next item goes on where the last one ended.
-/// In one shared ring both sides follow it to the letter, else they wait for each other for ever. In split rings the
-/// order of K among K, and of V among V, is the same either way; the producer, one thread, still has to fill in this
-/// order, or it waits for a slot of V that stays taken until the K comes that it has not sent yet.
+/// A work item without tiles takes no slot, and the next item goes on where the last one ended. In one shared ring both
+/// sides have to follow this order exactly; otherwise they wait for each other for ever. In split rings both orders
+/// have the same order of K among K, and of V among V. The producer still has to fill in this order, because it is one
+/// thread. Otherwise it waits for a slot of V that stays taken until a K comes, and it has not sent that K yet.
 enum class KvOrder { kAlternating, kKeysAhead };
 
 /// Calls load_k(j) and load_v(j) for the `tiles` tiles of one work item in the order kOrder.
@@ -42,7 +42,7 @@ __device__ __forceinline__ void for_each_load(int tiles, const LoadK& load_k, co
       load_v(j);
     }
   } else {
-    // One call of each: the loads are inlined once.
+    // Each function is called at one place, so that the loads are inlined once.
 #pragma unroll 1
     for (int j = 0; j <= tiles; ++j) {
       if (j < tiles) load_k(j);
@@ -51,7 +51,7 @@ __device__ __forceinline__ void for_each_load(int tiles, const LoadK& load_k, co
   }
 }
 
-/// The rings of `Tiles`: their types, and where their barriers lie. K's first, then V's unless they share.
+/// The rings of `Tiles`: their types, and the places of their barriers. K's come first, then V's unless they share.
 template <class Tiles>
 struct KvRings {
   static_assert(!Tiles::shared_ring || Tiles::num_qk_stages == Tiles::num_mma_stages,
@@ -69,15 +69,15 @@ struct KvRings {
     return Tiles::shared_ring ? base : base + KRing::bytes;
   }
 
-  /// Makes the barriers of all rings: StagedPipeline::init(). One side calls it, by one thread.
+  /// Makes the barriers of all rings: StagedPipeline::init(). One thread of one side calls it.
   static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
     KRing::init(k_barriers(base), producer_arrivals, consumer_arrivals);
     if constexpr (!Tiles::shared_ring) VRing::init(v_barriers(base), producer_arrivals, consumer_arrivals);
   }
 };
 
-/// Bytes of the tiles, and of the slots that they lie in. A slot of a shared ring holds the larger of both, sub-stage
-/// by sub-stage: what one kind of tile has let go of must not reach into what the other still reads.
+/// Bytes of the tiles, and of the slots that hold them. In a shared ring, each sub-stage of a slot has room for the
+/// larger of both kinds. So a new tile cannot overwrite a sub-stage of the other kind that is still read.
 template <class Tiles>
 struct KvBytes {
   static constexpr uint32_t k_stage = Tiles::k_rows_per_cta * Tiles::BK0 * Tiles::element_bytes;  // a sub-stage

@@ -1,14 +1,14 @@
-/// The output ring of a GEMM on tcgen05: accumulators in tensor memory, between the thread that multiplies and the
-/// warps that take sums out, so that a tile is stored while the next one is made. A stage is kStride columns of all 128
-/// lanes, and holds a tile's sums, or (where each slab of k has scales of its own that the tensor cores do not apply)
-/// those of one slab.
+/// The output ring of a GEMM on tcgen05. Its accumulators in tensor memory lie between the thread that multiplies and
+/// the warps that take sums out. So a tile is stored while the next one is made. A stage is kStride columns of all 128
+/// lanes, and holds a tile's sums. Where each slab of k has scales that the tensor cores do not apply, a stage holds
+/// the sums of one slab.
 ///
-/// A stage is full when the products that were issued for it have ended, which tcgen05.commit says, and empty once four
-/// warps of each of kCtas CTAs have loaded what they need of it. Of a pair the first CTA multiplies for both: a commit
-/// tells both that a stage is full, and the warps of both let go of it on the first one's barrier.
+/// A stage is full when the products that were issued for it have ended: tcgen05.commit signals that. A stage is empty
+/// once four warps of each of kCtas CTAs have loaded what they need of it. The first CTA of a pair multiplies for both.
+/// A commit tells both CTAs that a stage is full, and the warps of both release it on the first one's barrier.
 ///
-/// On Hopper sums are registers of the warps that multiply: they are handed to TileStore as they are, and no ring
-/// stands between (kernels/gemm/sm90/gemm_sm90_store.cuh).
+/// On Hopper sums are registers of the warps that multiply. These warps hand them to TileStore, and there is no ring
+/// between (kernels/gemm/sm90/gemm_sm90_store.cuh).
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"
@@ -16,25 +16,25 @@
 
 namespace kernelwright::pipeline {
 
-/// An accumulator: which one, and the address of its first column, lane 0. A plain value.
+/// An accumulator: its number, and the address of its first column, lane 0. A plain value.
 struct OutputStage {
   uint32_t index, tensor;
 };
 
-/// An accumulator while a role holds it. `Signal`: called with the barrier that says the role is done, once.
+/// An accumulator while a role holds it. `Signal` is called once, with the barrier that says the role is done.
 ///
 /// At its end a stage signals, and its role steps on. Stages of a role begin and end in the order of the ring, one at a
-/// time; accumulators are let go of in any order.
+/// time. Accumulators may be released in any order.
 template <class Role, class Signal>
 class OutputRoleStage {
  public:
-  /// By Role::acquire(): the accumulator that `role` stands on, which is its own from here on.
+  /// Called by Role::acquire(). The accumulator that `role` stands on belongs to this stage from here on.
   __device__ __forceinline__ OutputRoleStage(Role& role, const Signal& signal, OutputStage stage)
       : role_(role), signal_(signal), stage_(stage) {}
   OutputRoleStage(const OutputRoleStage&) = delete;
   OutputRoleStage& operator=(const OutputRoleStage&) = delete;
   OutputRoleStage& operator=(OutputRoleStage&&) = delete;
-  /// The accumulator goes on with the new stage: `from` neither signals nor steps.
+  /// Moves the accumulator to the new stage: `from` neither signals nor steps.
   __device__ __forceinline__ OutputRoleStage(OutputRoleStage&& from)
       : role_(from.role_), signal_(from.signal_), stage_(from.stage_), signals_(from.signals_), steps_(from.steps_) {
     from.signals_ = from.steps_ = false;
@@ -48,17 +48,17 @@ class OutputRoleStage {
   /// The address of its first column, lane 0.
   __device__ __forceinline__ uint32_t tensor() const { return stage_.tensor; }
 
-  /// Signals now rather than at the end, which then steps only. Not behind another release.
+  /// Signals now; the end then steps only. Must not follow another release.
   __device__ __forceinline__ void release_early() {
     role_.release(stage_, signal_);
     signals_ = false;
   }
-  /// The end steps only: the accumulator is let go of by Role::release(), once.
+  /// The end steps only. The role has to release the accumulator by Role::release(), once.
   __device__ __forceinline__ OutputStage release_later() {
     signals_ = false;
     return stage_;
   }
-  /// For a role's last: nobody waits for the accumulator again, and nothing is signalled.
+  /// For a role's last accumulator: no role waits for it again, and nothing is signalled.
   __device__ __forceinline__ OutputStage keep() {
     signals_ = steps_ = false;
     return stage_;
@@ -92,7 +92,7 @@ class OutputTilePipeline {
   /// `tensor`: the address of the first stage.
   __device__ __forceinline__ OutputTilePipeline(uint32_t barriers, uint32_t tensor)
       : barriers_(barriers), tensor_(tensor) {}
-  /// By one thread, ahead of InputTilePipeline::init(), whose fence is for these barriers too.
+  /// Called by one thread, ahead of InputTilePipeline::init(), whose fence covers these barriers too.
   static __device__ __forceinline__ void init(uint32_t barriers) { Ring::init_unfenced(barriers, 1, kWarps * kCtas); }
 
   __device__ __forceinline__ Producer producer() const { return {barriers_, tensor_}; }
@@ -102,7 +102,7 @@ class OutputTilePipeline {
   uint32_t barriers_, tensor_;
 };
 
-/// What both sides have.
+/// The members that both sides have.
 template <class Pipeline>
 class OutputRole {
  public:
@@ -128,15 +128,15 @@ class OutputProducer : OutputRole<Pipeline> {
   __device__ __forceinline__ OutputProducer(uint32_t barriers, uint32_t tensor)
       : OutputRole<Pipeline>(Ring::producer(barriers), tensor) {}
 
-  /// The next stage, once what it held before has been loaded by all. Its first product overwrites it, behind a
-  /// tcgen05_fence_after_thread_sync(), which the wait for operands asks for as well. By its end all products for it
-  /// have been issued: `commit` arrives on a barrier once they have ended, in every CTA whose sums they are.
+  /// The next stage, once all warps have loaded the sums that it held before. The first product overwrites it, behind a
+  /// tcgen05_fence_after_thread_sync(), which the wait for operands needs as well. All products for the stage must be
+  /// issued before its end. Once they have ended, `commit` arrives on a barrier in every CTA that holds their sums.
   template <class Commit>
   __device__ __forceinline__ Stage<Commit> acquire(const Commit& commit) {
     this->ring_.producer_wait();  // until four warps of each CTA are done
     return {*this, commit, this->stage()};
   }
-  /// A stage of which release_later() gave the accumulator.
+  /// Releases an accumulator that release_later() returned.
   template <class Commit>
   __device__ __forceinline__ void release(OutputStage stage, const Commit& commit) const {
     commit(this->ring_.full(stage.index));
@@ -158,7 +158,7 @@ class OutputConsumer : OutputRole<Pipeline> {
   __device__ __forceinline__ OutputConsumer(uint32_t barriers, uint32_t tensor)
       : OutputRole<Pipeline>(Ring::consumer(barriers), tensor) {}
 
-  /// The next stage, once its sums are there. By its end there was a tcgen05_wait_ld() of the warp's last load.
+  /// The next stage, once its sums are there. Before its end the warp must call tcgen05_wait_ld() behind its last load.
   /// `arrive` arrives once on the barrier, in the CTA that multiplies.
   template <class Arrive>
   __device__ __forceinline__ Stage<Arrive> acquire(const Arrive& arrive) {
@@ -166,7 +166,7 @@ class OutputConsumer : OutputRole<Pipeline> {
     ptx::tcgen05_fence_after_thread_sync();
     return {*this, arrive, this->stage()};
   }
-  /// A stage of which release_later() gave the accumulator.
+  /// Releases an accumulator that release_later() returned.
   template <class Arrive>
   __device__ __forceinline__ void release(OutputStage stage, const Arrive& arrive) const {
     ptx::tcgen05_fence_before_thread_sync();
@@ -179,7 +179,7 @@ class OutputConsumer : OutputRole<Pipeline> {
   friend class OutputRoleStage;
 };
 
-/// A role's stage, by its pipeline.
+/// The type of a role's stage, for a pipeline.
 template <class Pipeline, class Commit>
 using OutputProducerStage = typename OutputProducer<Pipeline>::template Stage<Commit>;
 template <class Pipeline, class Arrive>

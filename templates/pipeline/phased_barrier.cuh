@@ -21,13 +21,13 @@ struct PhasedBarrier {
   static_assert(kArrivals > 0);
   uint32_t address;
 
-  /// By one thread; fence_barrier_init() and a barrier of the CTA or the cluster follow before anyone uses it.
+  /// Called by one thread. fence_barrier_init() and a barrier of the CTA or the cluster follow before any use.
   __device__ __forceinline__ void init() const { ptx::mbarrier_init(address, kArrivals); }
 
   /// Returns once phase number `phase` has completed.
   __device__ __forceinline__ void wait(int phase) const { ptx::mbarrier_wait_parity(address, parity_of(phase)); }
-  /// Returns once the phase before `phase` has completed. A role waits so before it fills again what that phase let go
-  /// of. Phase 0 has no phase before it: the wait returns at once.
+  /// Returns once the phase before `phase` has completed. A role waits so before it refills memory that that phase
+  /// released. Phase 0 has no phase before it: the wait returns at once.
   __device__ __forceinline__ void wait_before(int phase) const {
     ptx::mbarrier_wait_parity(address, parity_of(phase) ^ 1);
   }
@@ -77,8 +77,8 @@ struct PhasedBarrier {
 /// barriers once a barrier of the CTA or the cluster follows.
 __device__ __forceinline__ void fence_barrier_init() { ptx::fence_mbarrier_init(); }
 
-/// How a warp says that it is done with a slot of a ring or an accumulator: its first lane arrives, where kRemote on
-/// the barrier of CTA `rank`. All lanes are done before.
+/// The signal of a warp that is done with a slot of a ring or an accumulator: its first lane arrives, with kRemote on
+/// the barrier of CTA `rank`. All lanes must be done before.
 template <bool kRemote>
 struct ArrivalOfWarp {
   uint32_t lane, rank;
@@ -86,7 +86,7 @@ struct ArrivalOfWarp {
     if (lane == 0) PhasedBarrier<1, kRemote>{barrier}.arrive_at(rank);
   }
 };
-/// How a warp says that its lanes have written their bytes of a slot, which products read in the async proxy.
+/// The signal of a warp whose lanes have written their bytes of a slot. Products read them in the async proxy.
 struct SignalledByWarp {
   uint32_t lane;
   __device__ __forceinline__ void operator()(uint32_t full) const {

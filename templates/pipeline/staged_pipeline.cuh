@@ -1,9 +1,9 @@
 /// A ring of kStages slots of shared memory between producers and consumers, on mbarriers. A slot may arrive in
-/// kSubStages parts that are full, and let go of, one by one.
+/// kSubStages parts. Each part is filled and released by itself.
 ///
-/// Barriers, 8 bytes each: those that say "full" of all parts of all slots, then those that say "empty". Each completes
-/// one phase a lap; a wait names the parity of the phase that it waits for. A fresh barrier counts as past parity 1, so
-/// producers start at phase 1 and their first lap falls through, and consumers start at 0.
+/// Barriers have 8 bytes each: first the "full" barriers of all parts of all slots, then the "empty" ones. Each
+/// completes one phase a lap. A wait names the parity of the phase that it waits for. A fresh barrier counts as past
+/// parity 1. So producers start at parity 1, and their first lap does not wait; consumers start at 0.
 #pragma once
 
 #include "contract/integers.h"
@@ -19,9 +19,9 @@ struct PipelineState {
   /// A producer's first slot, or a consumer's.
   static __device__ __forceinline__ PipelineState producer() { return {0, 1}; }
   static __device__ __forceinline__ PipelineState consumer() { return {0, 0}; }
-  /// Where step() leads to a consumer's first slot.
+  /// The state from which step() leads to a consumer's first slot.
   static __device__ __forceinline__ PipelineState before_consumer() { return consumer().before(); }
-  /// Where step() leads here.
+  /// The state from which step() leads here.
   __device__ __forceinline__ PipelineState before() const {
     return index == 0 ? PipelineState{kStages - 1, phase ^ 1} : PipelineState{index - 1, phase};
   }
@@ -34,9 +34,9 @@ struct PipelineState {
   }
 };
 
-/// One role's view of a ring: the barriers' address and where the role stands. Each thread has its own.
-/// kClusterScope: consumers of other CTAs arrive on the empty barriers too, so that a producer's wait has to see what
-/// they did.
+/// One role's view of a ring: the barriers' address, and the slot that the role stands on. Each thread has its own.
+/// kClusterScope: consumers of other CTAs arrive on the empty barriers too, so a producer's wait needs cluster scope to
+/// see what they did.
 template <int kStages, int kSubStages = 1, bool kClusterScope = false>
 struct StagedPipeline {
   static_assert(kStages >= 1 && kSubStages >= 1);
@@ -50,9 +50,9 @@ struct StagedPipeline {
   static __device__ __forceinline__ StagedPipeline producer(uint32_t base) { return {base, State::producer()}; }
   static __device__ __forceinline__ StagedPipeline consumer(uint32_t base) { return {base, State::consumer()}; }
 
-  /// Makes the barriers. By one thread of the CTA; a barrier of the CTA, or of the cluster, follows before anyone uses
-  /// them. `producer_arrivals` a lap on each full barrier (1 for TMA: the arrival that arms it), `consumer_arrivals` on
-  /// each empty one.
+  /// Makes the barriers. One thread of the CTA calls it. A barrier of the CTA, or of the cluster, follows before any
+  /// use. Each full barrier gets `producer_arrivals` a lap (1 for TMA: the arrival that arms it). Each empty barrier
+  /// gets `consumer_arrivals`.
   static __device__ __forceinline__ void init(uint32_t base, uint32_t producer_arrivals, uint32_t consumer_arrivals) {
     init_unfenced(base, producer_arrivals, consumer_arrivals);
     ptx::fence_mbarrier_init();
@@ -79,7 +79,7 @@ struct StagedPipeline {
     return base + 8 * (kStages * kSubStages + kSubStages * slot + kPart);
   }
 
-  /// Waits until every consumer has let go of part kPart of this slot.
+  /// Waits until every consumer has released part kPart of this slot.
   template <int kPart = 0>
   __device__ __forceinline__ void producer_wait() const {
     if constexpr (kClusterScope) {
@@ -97,7 +97,7 @@ struct StagedPipeline {
     ptx::mbarrier_arrive_expect_tx(barrier, bytes);
     return barrier;
   }
-  /// The producer's arrival where no copies come: what the thread wrote before is all there is.
+  /// The producer's arrival where no copies come: the bytes that the thread wrote before are the whole part.
   template <int kPart = 0>
   __device__ __forceinline__ void fill() const {
     ptx::mbarrier_arrive(full<kPart>(state.index));
@@ -108,19 +108,19 @@ struct StagedPipeline {
   __device__ __forceinline__ void consumer_wait() const {
     consumer_wait_at<kPart>(state);
   }
-  /// The same of a slot that the role stood on, and has not let go of.
+  /// The same for a slot that the role stood on and has not released.
   template <int kPart = 0>
   __device__ __forceinline__ void consumer_wait_at(const State& at) const {
     ptx::mbarrier_wait_parity(full<kPart>(at.index), at.phase);
   }
 
-  /// Whether part kPart of this slot has landed. It has for this thread once this says so.
+  /// Whether part kPart of this slot has landed. After `true`, this thread may read it.
   template <int kPart = 0>
   __device__ __forceinline__ bool consumer_test() const {
     return ptx::mbarrier_test_wait_parity(full<kPart>(state.index), state.phase);
   }
 
-  /// Lets go of part kPart of slot `slot`, as `release` does it (kv_consumer_pipeline.cuh).
+  /// Releases part kPart of slot `slot`, by `release` (kv_consumer_pipeline.cuh).
   template <int kPart = 0, class Release>
   __device__ __forceinline__ void release(uint32_t slot, const Release& release) const {
     release(empty<kPart>(slot));
@@ -128,8 +128,8 @@ struct StagedPipeline {
 
   __device__ __forceinline__ void step() { state.step(); }
 
-  /// For a producer at its end: waits until consumers have let go of all that it ever filled, so that no arrival is
-  /// still on its way to this CTA's barriers when the CTA exits. Clusters need it, or a barrier.cluster.
+  /// For a producer at its end: waits until consumers have released every slot that it ever filled. Then no arrival is
+  /// on its way to this CTA's barriers when the CTA exits. Clusters need it, or a barrier.cluster.
   __device__ __forceinline__ void drain() {
 #pragma unroll 1
     for (int slot = 0; slot < kStages; ++slot, step()) drain_slot<0>();

@@ -1,5 +1,5 @@
-/// What a slot of a GEMM's input ring holds (tile_pipeline.cuh): where its tiles lie and how many bytes they have. It
-/// knows no barrier.
+/// The payload of a slot of a GEMM's input ring (tile_pipeline.cuh): the places of its tiles, and their bytes. A
+/// payload knows no barrier.
 ///
 /// A TilePayload is trivially copyable and has
 ///     num_tiles             constant: tiles of each kind that shared memory holds
@@ -11,7 +11,7 @@
 
 namespace kernelwright::pipeline {
 
-/// What a type has of a TilePayload. InputTilePipeline says in words what is missing.
+/// Which members of a TilePayload a type has. InputTilePipeline says in words which one is missing.
 template <class T>
 class TilePayload {
   template <class P, int = P::num_tiles>
@@ -45,7 +45,7 @@ class TilePayload {
   static constexpr bool has_bytes_per_tile() { return names_bytes<T>(0); }
   static constexpr bool has_get_tile() { return names_tile<T>(0); }
 
-  /// Of types that miss a constant they say nothing: one message is enough.
+  /// True for types without a constant: one message is enough.
   template <int kTiles>
   static constexpr bool has_tiles() {
     if constexpr (has_num_tiles())
@@ -61,7 +61,7 @@ class TilePayload {
   }
 };
 
-/// The tiles of a payload with one number. An address is computed where it is asked for.
+/// The tiles of a payload with one number. An address is computed when it is asked for.
 template <class Payload>
 struct TilesOf {
   Payload payload;
@@ -74,7 +74,7 @@ struct TilesOf {
   __device__ __forceinline__ uint32_t scales_b() const { return payload.scales_b(number); }
 };
 
-/// Tiles of A and of B, each kind on its own so that both stay aligned to their swizzle's pattern.
+/// Tiles of A and of B. The tiles of each kind lie together, so that both stay aligned to their swizzle's pattern.
 template <uint32_t kABytes, uint32_t kBBytes, int kTiles>
 struct StandardTilePayload {
   static constexpr int num_tiles = kTiles;
@@ -86,7 +86,7 @@ struct StandardTilePayload {
   __device__ __forceinline__ TilesOf<StandardTilePayload> get_tile(int tile) const { return {*this, tile}; }
 };
 
-/// As above, and kScales f32 with each, kPitch bytes from one tile's to the next.
+/// As above, with kScales f32 for each tile. From one tile's scales to the next are kPitch bytes.
 template <uint32_t kABytes, uint32_t kBBytes, int kScales, uint32_t kPitch, int kTiles>
 struct ScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
   static constexpr uint32_t bytes_per_tile = kABytes + kBBytes + kScales * 4;
@@ -99,8 +99,9 @@ struct ScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {
   __device__ __forceinline__ TilesOf<ScaledTilePayload> get_tile(int tile) const { return {*this, tile}; }
 };
 
-/// As StandardTilePayload, and atoms of 8-bit scales of both operands, kept as tcgen05.cp copies them to tensor memory:
-/// 512 bytes for 128 rows. kCopiedBytes: those of a tile that TMA brings; threads put the others in their places.
+/// As StandardTilePayload, with atoms of 8-bit scales of both operands. They are kept as tcgen05.cp copies them to
+/// tensor memory: 512 bytes for 128 rows. kCopiedBytes: the scale bytes of a tile that TMA brings; threads write the
+/// others.
 template <uint32_t kABytes, uint32_t kBBytes, uint32_t kScaleABytes, uint32_t kScaleBBytes, uint32_t kCopiedBytes,
           int kTiles>
 struct BlockScaledTilePayload : StandardTilePayload<kABytes, kBBytes, kTiles> {

@@ -1,18 +1,20 @@
-/// The rings of a GEMM: an input ring of operand tiles between the loading warp and those that multiply, and an output
-/// ring of accumulators between these and whoever stores them. What a slot holds (a payload) is apart from the barriers
-/// that say when it may be read and written: a payload with scales, or one more operand, changes no protocol.
+/// The rings of a GEMM. An input ring of operand tiles is between the loading warp and the multiplying warps. An output
+/// ring of accumulators is between these and the storing warps. The data of a slot (its payload) is separate from the
+/// barriers that say when it may be read and written. So a payload with scales, or with one more operand, changes no
+/// protocol.
 ///
-/// A role acquires a slot as a scope, which signals once that the role is done when it ends:
+/// A role acquires a slot as a scope. When the scope ends, it signals once that the role is done:
 ///
 ///     for (..) {                                            for (..) {
 ///       const auto stage = producer.acquire();                const auto stage = consumer.acquire(signal);
 ///       stage.expect_bytes(Pipeline::group_bytes);            for (int j = 0; j < Pipeline::k_group; ++j)
 ///       for (int j = 0; j < Pipeline::k_group; ++j)             multiply(stage.get_tile(j));
-///         load(stage.get_tile(j), stage.full());            }  // lets go of the slot, and steps on
-///     }  // steps on: the copies say themselves that they have landed
+///         load(stage.get_tile(j), stage.full());            }  // releases the slot, and steps on
+///     }  // steps on: the copies signal themselves
 ///
-/// Who is done sooner, later, or in another order says so by name: release_early(), release_later(), or a move. A slot
-/// of the ring is a group of k_group tiles, which are full and empty together: small tiles share the cost of a barrier.
+/// A role that is done sooner, later, or in another order says so by name: release_early(), release_later(), or a move.
+/// A slot of the ring is a group of k_group tiles, which are full and empty together: small tiles share the cost of a
+/// barrier.
 #pragma once
 
 #include "pipeline/staged_pipeline.cuh"
@@ -20,32 +22,32 @@
 
 namespace kernelwright::pipeline {
 
-/// A producer's slot is completed by its copies, by their bytes. The stage signals nothing itself.
+/// The copies into a producer's slot complete it, by their bytes. The stage signals nothing itself.
 struct SignalledByCopies {
   __device__ __forceinline__ void operator()(uint32_t) const {}
 };
 
-/// A slot of which a stage was told to let go later. A plain value: who has it lets go of the slot, once.
+/// A slot that a stage has left to be released later. A plain value: its holder releases the slot, once.
 struct HeldSlot {
   uint32_t index;
 };
 
-/// A slot while a role holds it. `Signal`: called with the barrier that says the role is done, once.
+/// A slot while a role holds it. `Signal` is called once, with the barrier that says the role is done.
 ///
 /// At its end a stage signals, and its role steps on to the next slot. So stages of a role begin and end in the order
-/// of the ring, one at a time; slots are let go of in any order.
+/// of the ring, one at a time. Slots may be released in any order.
 template <class Role, class Signal>
 class TileStage {
  public:
   using Payload = typename Role::Pipeline::Payload;
 
-  /// By Role::acquire(): the slot that `role` stands on, which is its own from here on.
+  /// Called by Role::acquire(). The slot that `role` stands on belongs to this stage from here on.
   __device__ __forceinline__ TileStage(Role& role, const Signal& signal)
       : role_(role), payload_(role.payload()), signal_(signal), index_(role.ring_.state.index) {}
   TileStage(const TileStage&) = delete;
   TileStage& operator=(const TileStage&) = delete;
   TileStage& operator=(TileStage&&) = delete;
-  /// The slot goes on with the new stage: `from` neither signals nor steps.
+  /// Moves the slot to the new stage: `from` neither signals nor steps.
   __device__ __forceinline__ TileStage(TileStage&& from)
       : role_(from.role_),
         payload_(from.payload_),
@@ -60,19 +62,19 @@ class TileStage {
     if (steps_) role_.ring_.step();
   }
 
-  /// Tiles of all kinds, number j of the group, 0 to k_group - 1.
+  /// Tile number j of the group, of all kinds; j is 0 to k_group - 1.
   __device__ __forceinline__ auto get_tile(int j) const { return payload_.get_tile(tile(j)); }
   /// The number of that tile in shared memory, 0 to stages - 1.
   __device__ __forceinline__ int tile(int j) const { return static_cast<int>(index_) * Role::Pipeline::k_group + j; }
   __device__ __forceinline__ uint32_t index() const { return index_; }
   __device__ __forceinline__ const Payload& payload() const { return payload_; }
 
-  /// Signals now rather than at the end, which then steps only. Not behind another release.
+  /// Signals now; the end then steps only. Must not follow another release.
   __device__ __forceinline__ void release_early() {
     role_.signal(index_, signal_);
     signals_ = false;
   }
-  /// The end steps only: the slot is let go of by Role::release(), late or out of order.
+  /// The end steps only. The role has to release the slot by Role::release(), late or out of order.
   __device__ __forceinline__ HeldSlot release_later() {
     signals_ = false;
     return {index_};
@@ -94,14 +96,14 @@ class InputProducerStage : public TileStage<Role, Signal> {
       : TileStage<Role, Signal>(role, signal), full_(role.ring_.full(this->index_)) {}
   /// The barrier that copies complete on.
   __device__ __forceinline__ uint32_t full() const { return full_; }
-  /// Arms it with the bytes that will land in this CTA, whoever sends them.
+  /// Arms it with the bytes that will land in this CTA, from any CTA.
   __device__ __forceinline__ void expect_bytes(uint32_t bytes) const { ptx::mbarrier_arrive_expect_tx(full_, bytes); }
 
  private:
   const uint32_t full_;
 };
 
-/// The multiplying side's.
+/// The multiplying side's stage.
 template <class Role, class Signal>
 class InputConsumerStage : public TileStage<Role, Signal> {
  public:
@@ -114,7 +116,7 @@ template <class Pipeline>
 class InputConsumer;
 
 /// The input ring, as each thread of a role has it. `PayloadT`: a TilePayload with kStages tiles of each kind.
-/// kClusterScope: CTAs of a cluster write into each other's slots, and let go of each other's.
+/// kClusterScope: CTAs of a cluster write into each other's slots, and release each other's slots.
 template <class PayloadT, int kStages, int kKGroup = 1, bool kClusterScope = false>
 class InputTilePipeline {
   static_assert(TilePayload<PayloadT>::is_trivially_copyable(), "a TilePayload is trivially copyable");
@@ -152,7 +154,7 @@ class InputTilePipeline {
   Payload payload_;
 };
 
-/// The loading thread's side, or that of a warp whose threads load.
+/// The side of the loading thread, or of a warp whose threads load.
 template <class PipelineT>
 class InputProducer {
  public:
@@ -166,13 +168,13 @@ class InputProducer {
       : ring_(Ring::producer(barriers)), payload_(payload) {}
 
   __device__ __forceinline__ const Payload& payload() const { return payload_; }
-  /// The next slot, once all consumers have let go of it.
+  /// The next slot, once all consumers have released it.
   template <class Signal = SignalledByCopies>
   __device__ __forceinline__ Stage<Signal> acquire(const Signal& signal = {}) {
     ring_.producer_wait();
     return {*this, signal};
   }
-  /// At the end, where CTAs of a cluster arrive on each other's barriers.
+  /// Called at the end, where CTAs of a cluster arrive on each other's barriers.
   __device__ __forceinline__ void drain() { ring_.drain(); }
 
  private:
@@ -202,21 +204,22 @@ class InputConsumer {
       : ring_(Ring::consumer(barriers)), payload_(payload) {}
 
   __device__ __forceinline__ const Payload& payload() const { return payload_; }
-  /// Whether the next slot has landed, without waiting. The answer is some 30 clocks away: ask, work, acquire(answer).
+  /// Whether the next slot has landed, without a wait. The answer takes some 30 clocks: ask, work, then
+  /// acquire(answer).
   __device__ __forceinline__ bool try_acquire() const { return ring_.consumer_test(); }
-  /// The next slot, once it has landed. `landed`: what try_acquire() said of this very slot. `signal`: how it is let go
-  /// of. Behind products that are still running no plain arrival would do.
+  /// The next slot, once it has landed. `landed`: what try_acquire() said of this very slot. `signal`: how the slot is
+  /// released. Behind products that are still running, a plain arrival is not enough.
   template <class Signal>
   __device__ __forceinline__ Stage<Signal> acquire(const Signal& signal, bool landed = false) {
     if (!landed) ring_.consumer_wait();
     return {*this, signal};
   }
-  /// Lets go of a slot of which a stage was told to let go later.
+  /// Releases a slot that release_later() returned.
   template <class Signal>
   __device__ __forceinline__ void release(HeldSlot slot, const Signal& signal) const {
     this->signal(slot.index, signal);
   }
-  /// Passes over `groups` slots that are another consumer's.
+  /// Passes over `groups` slots that belong to another consumer.
   __device__ __forceinline__ void skip(int groups) {
     if (groups == 0) return;
     const uint32_t sum = ring_.state.index + static_cast<uint32_t>(groups);
@@ -236,14 +239,14 @@ class InputConsumer {
   Payload payload_;
 };
 
-/// The same of tiles of A and of B alone.
+/// The same for tiles of A and of B alone.
 template <uint32_t kABytes, uint32_t kBBytes, int kStages, int kKGroup = 1, bool kClusterScope = false>
 using TilePipeline = InputTilePipeline<StandardTilePayload<kABytes, kBBytes, kStages>, kStages, kKGroup, kClusterScope>;
 template <class Pipeline>
 using TileProducer = InputProducer<Pipeline>;
 template <class Pipeline>
 using TileConsumer = InputConsumer<Pipeline>;
-/// A role's stage, by its pipeline.
+/// The type of a role's stage, for a pipeline.
 template <class Pipeline, class Signal = SignalledByCopies>
 using ProducerStage = typename TileProducer<Pipeline>::template Stage<Signal>;
 template <class Pipeline, class Signal>

@@ -1,14 +1,15 @@
-/// The loading thread's view of the ring of K or of V. A tile arrives in sub-stages, each on barriers of its own, so
-/// that a product may start before its tile is whole: K in num_qk_stages of its columns, V in num_mma_stages of its
-/// keys.
+/// The loading thread's view of the ring of K or of V. A tile arrives in sub-stages, each on barriers of its own. So a
+/// product may start before its tile is whole. A tile of K has num_qk_stages of columns, a tile of V has num_mma_stages
+/// of keys.
 ///
-/// For each tile, for each sub-stage q: acquire<q>() waits until it is free, get_tile<q>(..) arms its full barrier with
-/// the bytes to come and says where they go, and the kernel issues the copies. Then commit_step(): nothing is
-/// signalled, for the copies complete the barrier themselves.
+/// For each sub-stage q of each tile, acquire<q>() waits until it is free. get_tile<q>(..) arms its full barrier with
+/// the bytes to come, and returns their place. The kernel then issues the copies. commit_step() follows. It signals
+/// nothing, because the copies complete the barrier themselves.
 ///
 /// Where threads copy by cp.async instead, each of them walks the ring: acquire<q>(), get_smem<q>(), its copies,
 /// arrive_with_copies<q>(), and commit_step(). The full barriers are made with as many arrivals as there are such
-/// threads. Such copies are in the generic proxy: who reads them by wgmma has a fence.proxy.async behind its wait.
+/// threads. Such copies are in the generic proxy: a thread that reads them by wgmma needs a fence.proxy.async behind
+/// its wait.
 ///
 /// See kv_rings.cuh for `Tiles` and for the order of tiles.
 #pragma once
@@ -17,12 +18,12 @@
 
 namespace kernelwright::pipeline {
 
-/// Where part of a tile goes, and the barrier that its bytes complete on.
+/// The place of a part of a tile, and the barrier that its bytes complete on.
 struct TileTarget {
   uint32_t full, smem;
 };
 
-/// kIsK: a view of K's tiles, else of V's. Ring: the ring itself, or a reference to one that another view steps as
+/// kIsK: a view of K's tiles, else of V's. Ring: the ring itself, or a reference to a ring that another view steps as
 /// well.
 template <bool kIsK, class Tiles, class Ring = typename KvRings<Tiles>::template Ring<kIsK>>
 class TmaProducerPipeline {
@@ -43,28 +44,28 @@ class TmaProducerPipeline {
   /// A ring that exists, copied or referred to as `Ring` says: it stands on the slot that is filled next.
   __device__ __forceinline__ TmaProducerPipeline(Ring& ring, uint32_t smem) : ring_(ring), smem_(smem) {}
 
-  /// Waits until every consumer has let go of part kPart of this slot.
+  /// Waits until every consumer has released part kPart of this slot.
   template <int kPart = 0>
   __device__ __forceinline__ void acquire() const {
     ring_.template producer_wait<kPart>();
   }
 
-  /// Where part kPart of this tile goes.
+  /// The place of part kPart of this tile.
   template <int kPart = 0>
   __device__ __forceinline__ uint32_t get_smem() const {
     static_assert(kPart >= 0 && kPart < num_stages);
     return smem_ + ring_.state.index * slot_bytes + kPart * part_stride;
   }
 
-  /// Without arming: for a caller that arms the barrier itself.
+  /// Does not arm the barrier: for a caller that arms it itself.
   template <int kPart = 0>
   __device__ __forceinline__ TileTarget get_tile() const {
     return {ring_.template full<kPart>(ring_.state.index), get_smem<kPart>()};
   }
 
-  /// Armed with `bytes` by the thread that is `elected`: all that will complete on this barrier, be it more than the
-  /// tile (Q beside the first K, the halves that other CTAs send) or less (a part of a page). Boxes that hang over the
-  /// tensor's edge count in full.
+  /// The thread that is `elected` arms the barrier with `bytes`: all bytes that will complete on it. They may be more
+  /// than the tile (Q beside the first K, the halves that other CTAs send) or less (a part of a page). Boxes that hang
+  /// over the tensor's edge count in full.
   template <int kPart = 0>
   __device__ __forceinline__ TileTarget get_tile(bool elected, uint32_t bytes) const {
     const TileTarget target = get_tile<kPart>();
@@ -72,23 +73,23 @@ class TmaProducerPipeline {
     return target;
   }
 
-  /// Armed with the bytes of this part and nothing else.
+  /// Arms the barrier with the bytes of this part alone.
   template <int kPart = 0>
   __device__ __forceinline__ TileTarget get_tile(bool elected) const {
     return get_tile<kPart>(elected, tile_bytes);
   }
 
-  /// In place of arming: one of the arrivals that part kPart of this slot is full after, made once all cp.async that
-  /// this thread has issued are done. Nobody waits for them here: the next slots may be filled meanwhile.
+  /// Used in place of arming. It makes one of the arrivals that fill part kPart of this slot, once all cp.async that
+  /// this thread has issued are done. The thread does not wait for them here: it may fill the next slots meanwhile.
   template <int kPart = 0>
   __device__ __forceinline__ void arrive_with_copies() const {
     ptx::cp_async_mbarrier_arrive_noinc(ring_.template full<kPart>(ring_.state.index));
   }
 
-  /// On to the next slot of this ring.
+  /// Steps to the next slot of this ring.
   __device__ __forceinline__ void commit_step() { ring_.step(); }
 
-  /// Waits until consumers have let go of all that was ever loaded: StagedPipeline::drain().
+  /// Waits until consumers have released every slot that was ever loaded: StagedPipeline::drain().
   __device__ __forceinline__ void drain() { ring_.drain(); }
 
   // The same by name, for code that holds a view of each.
@@ -129,7 +130,7 @@ class TmaProducerPipeline {
 };
 
 /// The producer's rings, one or two as Tiles::shared_ring says, and a view of them for K and for V. The views refer to
-/// this object: it outlives them, and is not copied while they live.
+/// this object. The object outlives them, and is not copied while they live.
 ///
 ///   KvProducer<Tiles> rings(barriers, k_smem, v_smem);
 ///   auto k = rings.k();
@@ -144,11 +145,11 @@ class KvProducer {
   using K = TmaProducerPipeline<true, Tiles, KRing&>;
   using V = TmaProducerPipeline<false, Tiles, VRing&>;
 
-  /// Rings at their start. A shared ring has its slots at `k_smem`, and takes no notice of `v_smem`.
+  /// Rings at their start. A shared ring has its slots at `k_smem`, and ignores `v_smem`.
   __device__ __forceinline__ KvProducer(uint32_t barriers, uint32_t k_smem, uint32_t v_smem)
       : KvProducer(KRing::producer(KvRings<Tiles>::k_barriers(barriers)),
                    VRing::producer(KvRings<Tiles>::v_barriers(barriers)), k_smem, v_smem) {}
-  /// Rings that exist, copied: each stands on the slot that is filled next. A shared one is `k_ring`.
+  /// Copies of rings that exist: each stands on the slot that is filled next. A shared ring is `k_ring`.
   __device__ __forceinline__ KvProducer(const KRing& k_ring, const VRing& v_ring, uint32_t k_smem, uint32_t v_smem)
       : k_ring_(k_ring), v_ring_(v_ring), k_smem_(k_smem), v_smem_(Tiles::shared_ring ? k_smem : v_smem) {}
   KvProducer(const KvProducer&) = delete;
@@ -162,7 +163,7 @@ class KvProducer {
     }
   }
 
-  /// Waits until consumers have let go of all that was ever loaded.
+  /// Waits until consumers have released every slot that was ever loaded.
   __device__ __forceinline__ void drain() {
     k_ring_.drain();
     if constexpr (!Tiles::shared_ring) v_ring_.drain();
@@ -170,7 +171,7 @@ class KvProducer {
 
  private:
   KRing k_ring_;
-  VRing v_ring_;  // of no use beside a shared ring
+  VRing v_ring_;  // unused beside a shared ring
   uint32_t k_smem_, v_smem_;
 };
 
