@@ -18,11 +18,11 @@ namespace kernelwright::contract {
 ///
 /// With packed heads q has rank 5, (depth, head of a group, token, KV head, batch), and a box has all heads of a group.
 /// A box is one slab of slab_width() (contract/shared_slab.h): (columns, rows, 1, 1). The number of rows:
-///   q  block_m
-///   k  block_n / cluster, a CTA's share of a tile
-///   v  block_n / (mma_stages * cluster), a CTA's share of a sub-stage
-/// With paged keys, a box of k or v has the largest divisor of this number that page_size has too:
-/// hopper_kv_box_rows().
+///   q   block_m
+///   k   block_n / cluster, a CTA's share of a tile
+///   v   block_n / (mma_stages * cluster), a CTA's share of a sub-stage
+/// With paged keys, a box of k or v has another number of rows: the largest divisor of this number that page_size has
+/// too. See hopper_kv_box_rows().
 ///
 /// Where the launch does not know an extent, or the extent is zero, the kernel loads nothing past the sequence's
 /// length. The output is stored row by row, because a tile may end within a sequence. Where hopper_gathers_kv(), k and

@@ -14,16 +14,18 @@ namespace kernelwright::contract {
 /// the tile are columns of d.
 ///
 /// Maps where k is innermost, innermost dimension first; W is the swizzle's width (contract/shared_slab.h):
-///   a  (k, m), box (W bytes of k, block_m)
-///   b  (k, n), box (W bytes of k, rows of B that a CTA loads at once)
+///   a   (k, m), box (W bytes of k, block_m)
+///   b   (k, n), box (W bytes of k, rows of B that a CTA loads at once)
 /// Maps where m or n is innermost. The elements have 16 bits, and block_n is a multiple of W / 2 if n is innermost:
-///   a  (m, k), box (W / 2, k of a slab)    b  (n, k), box (W / 2, k of a slab / CTAs that share columns)
+///   a   (m, k), box (W / 2, k of a slab)
+///   b   (n, k), box (W / 2, k of a slab / CTAs that share columns)
 /// The map of per_block scales that belong to 128 elements of one row. These are the scales of the left operand (with
 /// swap_ab of the problem's b), f32 [k / 128][stride]:
-///   scales  (m or n, k / 128 rounded up), box (block_m or block_n, 1)    no swizzle
-/// The maps of what a warp stores at once: 16 rows of the tile, and the columns of gemm_store_box():
-///   d, d_tail  (n, m), boxes of gemm_store_columns() and of block_n % gemm_store_columns() columns of the tile
-/// With swap_ab, the box is transposed as the tile is: 16 columns of d, and rows.
+///   scales   (m or n, k / 128 rounded up), box (block_m or block_n, 1), no swizzle
+/// The maps for stores. A warp stores 16 rows of the tile and the columns of gemm_store_box() at once:
+///   d        (n, m), boxes of gemm_store_columns() columns of the tile
+///   d_tail   (n, m), boxes of block_n % gemm_store_columns() columns of the tile
+/// With swap_ab, the box is transposed as the tile is: it has 16 columns of d, and the slab's columns are its rows.
 struct GemmParams {
   TensorMap a, b;
   TensorMap d;           // not used if block_n is less than a slab

@@ -120,8 +120,8 @@ constexpr BlackwellGemmBoxes blackwell_gemm_boxes(const BlackwellGemmShape& shap
   return boxes;
 }
 
-/// Columns of the tile that a warp stores at once with its 32 rows: the largest power of two that divides block_n and
-/// takes at most 64 columns and 128 bytes.
+/// Columns of the tile that a warp stores at once with its 32 rows. This is the largest power of two that divides
+/// block_n and takes at most 64 columns and 128 bytes.
 constexpr int32_t blackwell_gemm_store_columns(const BlackwellGemmShape& shape) {
   int32_t columns = shape.d_bytes == 4 ? 32 : 64;
   while (shape.block_n % columns != 0) columns /= 2;

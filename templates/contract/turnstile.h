@@ -1,5 +1,4 @@
-/// The global memory that parts of k need which take turns at a tile of a GEMM, in one place for the host and the
-/// kernels.
+/// The global memory for parts of k that take turns at a tile of a GEMM, in one place for the host and the kernels.
 #pragma once
 
 #include "contract/integers.h"

@@ -16,8 +16,8 @@ __device__ __forceinline__ void multiply_accumulate(float (&c)[4], const uint32_
   }
 }
 
-/// c += a b for 32 bytes of k: m16n8k16 with both operands f16 or both bf16, or m16n8k32 with fp8 operands, each e4m3
-/// or e5m2 (sm_89).
+/// c += a b for 32 bytes of k. The product is m16n8k16 with both operands f16 or both bf16. With fp8 operands, each
+/// e4m3 or e5m2, it is m16n8k32 (sm_89).
 template <DType kA, DType kB>
 __device__ __forceinline__ void multiply_accumulate_of(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kA == DType::kE4m3 || kA == DType::kE5m2)

@@ -18,7 +18,7 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map_address(map)) : "memory");
 }
 
-// ---- what the L2 keeps: operands of the loads below that take a `policy` ----
+// ---- the L2's policy: operands of the loads below that take a `policy` ----
 
 /// createpolicy.fractional (sm_80): these lines are evicted first. For data that is read once.
 __device__ __forceinline__ uint64_t createpolicy_evict_first() {
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint64_t createpolicy_evict_last() {
 }
 
 // ---- loads of boxes ----
-// _multicast: the box lands at the same offset in every CTA of the cluster whose bit is set in `ctas`, and completes on
+// _multicast: the box lands at the same offset in every CTA of the cluster whose bit is set in `ctas`. It completes on
 // the barrier at the same offset there.
 
 __device__ __forceinline__ void cp_async_bulk_tensor_1d(uint32_t shared, const TensorMap& map, int x,
@@ -197,8 +197,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(uint32_t share
 
 // _pair (PTX ISA 8.6, sm_100a): the box lands in this CTA. It completes on a barrier of this CTA or of its peer, the
 // other CTA of the tcgen05 pair, as `barrier` from mapa says. _pair_multicast: the box lands in each CTA of `ctas`. It
-// completes on a barrier at the offset of `barrier` in that CTA's pair: in the pair's first CTA if `barrier` is in the
-// first CTA of its own pair, else in the second.
+// completes on a barrier at the offset of `barrier` in that CTA's pair. That barrier is in the pair's first CTA if
+// `barrier` is in the first CTA of its own pair, else in the second.
 
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_pair(uint32_t shared, const TensorMap& map, int x, int y,
                                                              uint32_t barrier) {
@@ -329,7 +329,7 @@ __device__ __forceinline__ void cp_async_bulk_load(uint32_t shared, const void* 
       : "memory");
 }
 
-/// As the multicast of boxes.
+/// Multicast, as for boxes.
 __device__ __forceinline__ void cp_async_bulk_load_multicast(uint32_t shared, const void* global, uint32_t bytes,
                                                              uint32_t barrier, uint16_t ctas) {
   asm volatile(

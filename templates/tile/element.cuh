@@ -100,7 +100,7 @@ __device__ __forceinline__ uint32_t fp8_pair_to_f16(uint32_t pair) {
     // The bits of an e4m3, moved below an f16's sign, read as the value times 2^-8. Subnormals come out right too.
     const uint32_t spread = ptx::prmt(pair, 0, 0x1404);  // each byte in the upper half of 16 bits
     const uint32_t bits = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> 1);
-    uint32_t value = ptx::mul_f16x2(bits, 0x5c005c00u);                          // 2^8 twice
+    uint32_t value = ptx::mul_f16x2(bits, 0x5c005c00u);                          // 2^8, twice
     if ((spread & 0x7f00u) == 0x7f00u) value = (value & 0xffff0000u) | 0x7fffu;  // S.1111.111 is NaN
     if ((spread & 0x7f000000u) == 0x7f000000u) value = (value & 0xffffu) | 0x7fff0000u;
     return value;

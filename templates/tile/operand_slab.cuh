@@ -2,7 +2,8 @@
 ///
 /// An operand is kExtent rows of A or columns of B. In device memory either k or the extent is innermost. With k
 /// innermost, a row of the slab is kSlabBytes of k. With the extent innermost, a row of the slab is one k, and elements
-/// must have 16 bits: ldmatrix transposes 16-bit elements on the way to registers, but cannot transpose 8-bit ones.
+/// must have 16 bits. The reason is ldmatrix: on the way to registers it transposes 16-bit elements, but cannot
+/// transpose 8-bit ones.
 #pragma once
 
 #include "ptx/memory.cuh"
