@@ -1,9 +1,9 @@
-/// Attention prefill on Blackwell, the shape of FlashAttention-4: TMA loads, tcgen05 multiplies, scores, probabilities
-/// and outputs in tensor memory.
+/// Attention prefill on Blackwell, the shape of FlashAttention-4: TMA loads and tcgen05 multiplies. Scores,
+/// probabilities and outputs are in tensor memory.
 ///
-/// A CTA owns two query tiles of 128 rows of one (batch, head) pair (or one, for short sequences) and walks their key
-/// tiles from the last to the first; queued, it goes on with other items (attention_sm100_walk.cuh). Each role is a
-/// function of its own, derives the same list of key tiles, and waits for the others on mbarriers
+/// A CTA owns two query tiles of 128 rows of one (batch, head) pair, or one tile for short sequences. It walks their
+/// key tiles from the last to the first. Queued, it goes on with other items (attention_sm100_walk.cuh). Each role is a
+/// function of its own. All roles derive the same list of key tiles, and wait for each other on mbarriers
 /// (contract/attention_sm100.h):
 ///
 ///     warps 0-3, 4-7   softmax of query tile 0, 1     S -> P, and at the end O -> memory; with one query tile of its
@@ -16,11 +16,12 @@
 ///     warp 15          queued: loads queries           Q, unless it gathers
 ///     warp 15          loads scales of keys            where each has its own
 ///
-/// A pair of CTAs (cta_group 2) shares each product: 256 rows, 128 of either, and half of K's keys and of V's columns
-/// in either's shared memory. The first CTA issues them for both; all other roles are as before, in each.
+/// In a pair of CTAs (cta_group 2) the CTAs share each product. It has 256 rows: each CTA's shared memory holds 128 of
+/// them, half of K's keys and half of V's columns. The first CTA issues the products for both; the other roles run in
+/// each CTA as without pairs.
 ///
-/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles, attention_sm100_tiles.cuh what they share, and
-/// attention_sm100_parts.cuh how the outputs of several CTAs that share an item's keys become one.
+/// attention_sm100_load.cuh, _mma.cuh and _softmax.cuh have the roles. attention_sm100_tiles.cuh has what they share.
+/// attention_sm100_parts.cuh merges the outputs of several CTAs that share an item's keys.
 #include "spec.h"
 
 #include "contract/attention_sm100.h"
@@ -39,10 +40,10 @@ namespace {
 constexpr uint32_t kMmaWarp = 12, kLoadWarp = 13, kCleanWarp = 14, kFirstGatherWarp = 14, kQueryWarp = 15,
                    kScaleWarp = 15;
 
-/// The same in all lanes, to the compiler too. Asked anew for each use: it holds no register.
+/// Returns the same in all lanes, also for the compiler. Each use calls it anew, so that it holds no register.
 __device__ __forceinline__ uint32_t warp_index() { return __shfl_sync(0xffffffff, ptx::opaque(threadIdx.x) / 32, 0); }
 
-/// What all roles but softmax and those that load have to know of an item.
+/// The numbers of an item that the correcting, multiplying and cleaning roles have to know.
 struct Extent {
   int tiles = 0, last_keys = 0;
   Extent() = default;
@@ -50,7 +51,7 @@ struct Extent {
       : tiles(work.tiles.count()), last_keys(work.last_keys(params)) {}
 };
 
-/// By one thread.
+/// Called by one thread.
 __device__ __forceinline__ void init_barriers(const Shared& shared) {
   for (int tile = 0; tile < contract::kScoreTiles; ++tile) {
     shared.query_full(tile).init();
@@ -74,19 +75,19 @@ __device__ __forceinline__ void init_barriers(const Shared& shared) {
   Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, 1);
 }
 
-/// What a CTA without key tiles does.
+/// The whole work of a CTA without key tiles.
 __device__ __forceinline__ void end_without_keys(const contract::AttentionParams& params, const Shared& shared,
                                                  const Work& work) {
   if constexpr (kClusterParts > 1) {
     if (!work.unseen()) return end_without_keys_in_cluster(params, shared, work.item);
-    if (work.item.coord.split > 0) return;  // the first CTA writes what all of them know
+    if (work.item.coord.split > 0) return;  // only the first CTA writes: all CTAs know the result
   } else if constexpr (kPartsInMemory) {
     if (params.num_splits > 1) return end_without_keys_in_memory(params, work.item);
   }
   fill_unseen(params, work.item);
 }
 
-/// By all warps: one allocates tensor memory, and a thread of another makes barriers and fetches tensor maps.
+/// Called by all warps. One warp allocates tensor memory; a thread of another makes barriers and fetches tensor maps.
 __device__ __forceinline__ void set_up(const BlackwellAttentionParams& params, const Shared& shared) {
   if (const uint32_t warp = warp_index(); warp == kMmaWarp) {
     ptx::tcgen05_alloc<kCtas>(shared.tensor_address(), kColumns.allocated);
@@ -106,7 +107,7 @@ __device__ __forceinline__ void set_up(const BlackwellAttentionParams& params, c
   }
 }
 
-/// The role of warp 12, 13, 14 or 15. extent(items) is that of the item on which `items` stands.
+/// The role of warp 12, 13, 14 or 15. extent(items) returns the extent of the item on which `items` stands.
 template <class ExtentOf>
 __device__ __forceinline__ void run_other_role(const BlackwellAttentionParams& params, const Shared& shared,
                                                const Tensor& tensor, uint32_t warp, const ExtentOf& extent) {
@@ -148,16 +149,16 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
-  ptx::griddepcontrol_wait();  // lengths and offsets are read at once, and every thread needs them
+  ptx::griddepcontrol_wait();  // every thread needs lengths and offsets, at once
   Extent own{};
   if constexpr (!kQueued) {
     fill_padding(params.attention, blockIdx.x, threadIdx.x / 32, contract::kBlackwellThreads / 32);
     const Work work(params.attention, ptx::opaque(blockIdx.x));
-    // Both CTAs of a pair, which have the same tiles, before either has met the other.
+    // Both CTAs of a pair return here, because they have the same tiles. Neither has met the other yet.
     if (work.tiles.empty()) return end_without_keys(params.attention, shared, work);
     own = Extent(params.attention, work);
   }
-  if constexpr (kPair) sync_ctas();  // the pair allocates together: both run
+  if constexpr (kPair) sync_ctas();  // a pair allocates together: now both CTAs run
   set_up(params, shared);
   sync_ctas();
   ptx::tcgen05_fence_after_thread_sync();
@@ -186,9 +187,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::contract::kBlackwellT
   ptx::griddepcontrol_launch_dependents();
   ptx::tcgen05_fence_before_thread_sync();
   if constexpr (kClusterParts > 1)
-    meet_cluster();  // nor another CTA this one's shared memory
+    meet_cluster();  // now no other CTA reads this one's shared memory
   else
-    sync_ctas();  // nobody reads tensor memory any more
+    sync_ctas();  // now no thread reads tensor memory
   if (warp_index() == kMmaWarp) {
     ptx::tcgen05_fence_after_thread_sync();
     ptx::tcgen05_dealloc<kCtas>(tensor.base, kColumns.allocated);

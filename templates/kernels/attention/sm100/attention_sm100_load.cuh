@@ -1,4 +1,4 @@
-/// The loading warp of attention_sm100, and those that gather keys and values or clean values.
+/// The loading warp of attention_sm100, and the warps that gather keys and values or clean values.
 #pragma once
 
 #include "kernels/attention/attention_gather.cuh"
@@ -11,7 +11,7 @@
 namespace kernelwright {
 namespace {
 
-/// Boxes for this CTA that complete on a barrier of the pair's first one.
+/// Boxes for this CTA that complete on a barrier of the pair's first CTA.
 struct PairBoxes {
   __device__ __forceinline__ static void load(uint32_t to, const contract::TensorMap& map, int x, int y, int z, int w,
                                               uint32_t full) {
@@ -21,7 +21,7 @@ struct PairBoxes {
                                               int v, uint32_t full) {
     ptx::cp_async_bulk_tensor_5d_pair(to, map, x, y, z, w, v, full);
   }
-  /// The first CTA expects what both load.
+  /// The first CTA expects the bytes that both load.
   template <int kPart, class Ring>
   __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
     const pipeline::TileTarget own = ring.template get_tile<kPart>(cluster_rank() == kLeader, kCtas * Ring::tile_bytes);
@@ -59,11 +59,11 @@ struct Loads<true> {
   using Values = HalfOfColumns;
 };
 
-/// Two maps of an operand: of what is not rotary, and of what is.
+/// Two maps of an operand: one of its plain part, one of its rotary part.
 struct RopeMaps {
   const contract::TensorMap& plain;
   const contract::TensorMap& rope;
-  int rope_head_step;  // 0: one head for all
+  int rope_head_step;  // 0: all heads share one rotary part
 };
 constexpr int kRopeSlabColumns = kRowBytes / 2;
 __device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab, int head) {
@@ -71,8 +71,8 @@ __device__ __forceinline__ SlabSource slab_source(const RopeMaps& maps, int slab
   return {&maps.rope, (slab - kSlabsPlain) * kRopeSlabColumns, head * maps.rope_head_step};
 }
 
-/// Query tile `tile` of the CTA's item number `lap` (of those that see keys), once the output of the item before has
-/// left by way of its slot.
+/// Loads query tile `tile` of the CTA's item number `lap`, counting only items that see keys. Waits first until the
+/// output of the item before has left through the tile's slot.
 __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& params, const Shared& shared,
                                                 const WorkItem& work, int tile, int lap) {
   if constexpr (kQueued) shared.query_empty(tile).wait_before(lap);
@@ -82,11 +82,12 @@ __device__ __forceinline__ void load_query_tile(const BlackwellAttentionParams& 
                                                            work, tile * kTileRows, leaders(full.address));
 }
 
-// Whether a thread of their own loads queries: who loads keys runs ahead into items whose slot of queries is not free.
+// Whether a thread of its own loads queries. The thread that loads keys runs ahead into items whose slot of queries is
+// not yet free.
 constexpr bool kQueriesApart = kQueued;
 
-/// Role of one thread: Q0, the first K, Q1 if there is one, and then K and V as the products take them. It also asks
-/// for further items.
+/// Role of one thread: loads Q0, the first K, Q1 if there is one, and then K and V in the order of the products. It
+/// also asks for further items.
 __device__ __forceinline__ void load(const BlackwellAttentionParams& params, const Shared& shared) {
   const contract::AttentionParams& attention = params.attention;
   Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
@@ -99,7 +100,7 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
       if (work.tiles.empty()) return items.ask();
     KvTile tile(attention, work.item, work.tiles);
     if constexpr (!kQueriesApart) load_query_tile(params, shared, work.item, 0, 0);
-    const auto at = [&](int j) {  // the j-th tile that is walked
+    const auto at = [&](int j) {  // the j-th tile of the walk
       tile.first_key = work.tiles.origin + (tiles.end - 1 - j) * spec::kBlockN;
       return tile;
     };
@@ -113,10 +114,10 @@ __device__ __forceinline__ void load(const BlackwellAttentionParams& params, con
         },
         [&](int j) { load_values<Loads<kPair>::Values>(params.v, values, at(j)); });
   });
-  rings.drain();  // no commit of a product arrives at a CTA that is gone
+  rings.drain();  // so no commit of a product arrives at a CTA that has exited
 }
 
-/// Role of one thread: queries alone. kAsks: and further items.
+/// Role of one thread: loads queries alone. kAsks: it also asks for further items.
 template <bool kAsks>
 __device__ __forceinline__ void load_only_queries(const BlackwellAttentionParams& params, const Shared& shared) {
   int lap = 0;
@@ -130,7 +131,8 @@ __device__ __forceinline__ void load_only_queries(const BlackwellAttentionParams
   });
 }
 
-/// Role of a lane of warp `warp` of those that gather (attention_gather.cuh): K and V as the products take them.
+/// Role of a lane of a gathering warp, number `warp` of them (attention_gather.cuh): copies K and V in the order of the
+/// products.
 __device__ __forceinline__ void gather(const contract::AttentionParams& params, const Shared& shared, uint32_t warp) {
   const RowGather rows(params, shared.gather_rows(), warp);
   Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
@@ -150,11 +152,11 @@ __device__ __forceinline__ void gather(const contract::AttentionParams& params, 
         },
         [&](int j) { rows.gather_values(values, static_cast<uint32_t>(j)); });
   });
-  rings.drain();  // no copy, and no commit of a product, arrives at a CTA that is gone
+  rings.drain();  // so no copy and no commit arrives at a CTA that has exited
 }
 
-/// Where the scale of a key and head lies: as k without its last dimension. Below 0: the key's page is none, and the
-/// key zeros.
+/// The index of the scale of a key and head: as in k without its last dimension. A negative result: the key's page does
+/// not exist, and the key is zeros.
 __device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& params, const WorkItem& work, int key,
                                                int head) {
   int64_t token = work.sequence.kv_start + key;
@@ -170,7 +172,8 @@ __device__ __forceinline__ int64_t scale_index(const contract::AttentionParams& 
   return token * params.kv_heads + head;
 }
 
-/// Role of one warp: the scales of each tile's keys, to both softmax warpgroups or to the one that takes the tile.
+/// Role of one warp: copies the scales of each tile's keys, for both softmax warpgroups or for the one that takes the
+/// tile.
 __device__ __forceinline__ void load_key_scales(const contract::AttentionParams& params, const Shared& shared) {
   static_assert(!(kQueued && kTokenScales), "slots are counted over one item");
   const Work work(params, ptx::opaque(blockIdx.x));
@@ -185,7 +188,7 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
 #pragma unroll 1
     for (int i = lane; i < spec::kBlockN; i += 32) {
       const int key = first_key + i;
-      // Keys that no row sees may lie behind the tensor, or have no page.
+      // Keys that no row sees may lie past the tensor's end, or have no page.
       const int64_t at = key >= low && key < high ? scale_index(params, work.item, key, head) : -1;
       const float scale = at >= 0 ? params.k_scale[at] : 0;
       ptx::st_shared_f32(shared.key_scales(slot) + static_cast<uint32_t>(i) * 4, scale);
@@ -195,11 +198,11 @@ __device__ __forceinline__ void load_key_scales(const contract::AttentionParams&
   }
 }
 
-/// Role of one warp: zeros in the first tile of V for keys that are not the sequence's, of which there are some. Their
-/// probability is 0, yet 0 times what lies there may be NaN.
+/// Role of one warp: writes zeros into the first tile of V for keys that are not the sequence's, if there are some.
+/// Their probability is 0, but 0 times the bytes there may be NaN.
 class Cleaner {
   const Shared shared_;
-  int before_ = 0, cleaned_ = 0;  // slots of V's ring that items before this one took, and items that were cleaned
+  int before_ = 0, cleaned_ = 0;  // slots of V's ring that earlier items took; items that were cleaned
 
  public:
   __device__ __forceinline__ explicit Cleaner(const Shared& shared) : shared_(shared) {}
@@ -211,7 +214,7 @@ class Cleaner {
 
  private:
   __device__ __forceinline__ void clean(int key_tiles, int last_keys) {
-    // Told by who multiplies, and not by the ring itself: that one does not wait for this warp, and might be laps
+    // The multiplying thread reports this. The ring itself cannot: it does not wait for this warp, and might be laps
     // ahead.
     shared_.values_landed().wait_published(cleaned_);
     const bool behind_two = Tiles::order == pipeline::KvOrder::kKeysAhead && key_tiles > 1;  // tiles of K
@@ -231,14 +234,14 @@ class Cleaner {
   }
 };
 
-/// By warp `warp` of the `warps` of CTA `block` of the grid, or of the CTA that took that one's item.
+/// Called by warp `warp` of the `warps` of CTA `block` of the grid, or of the CTA that took that CTA's item.
 __device__ __forceinline__ void fill_padding(const contract::AttentionParams& params, uint32_t block, uint32_t warp,
                                              uint32_t warps) {
   policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(
       params, block * warps + warp, gridDim.x * warps, static_cast<int>(threadIdx.x % 32));
 }
 
-/// By all warps of a CTA whose rows see no key.
+/// Called by all warps of a CTA whose rows see no key.
 __device__ __forceinline__ void fill_unseen(const contract::AttentionParams& params, const WorkItem& work) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   fill_unseen_rows(params, work, lane, warp, contract::kBlackwellThreads / 32);

@@ -8,26 +8,27 @@
 namespace kernelwright {
 namespace {
 
-/// Two products always lie between making scores and needing their probabilities. With T key tiles, two query tiles:
+/// Between a product that makes scores and the product that needs their probabilities, there are always two others.
+/// With T key tiles, two query tiles go so:
 ///
 ///     S0 = Q0 K(0)   S1 = Q1 K(0)   O0 = P0 V(0)
 ///     S0 = Q0 K(n)   O1 += P1 V(n-1)   S1 = Q1 K(n)   O0 += P0 V(n)      n = 1 .. T-1
 ///     O1 += P1 V(T-1)
 ///
-/// and one, whose accumulators take the key tiles in turn, i = n % 2:
+/// One query tile goes so. Its accumulators take the key tiles in turn, i = n % 2:
 ///
 ///     S0 = Q K(0)
 ///     Si = Q K(n)    Oj += Pj V(n-1)      n = 1 .. T-1, j = 1 - i
 ///     Oi += Pi V(T-1)
 ///
-/// New scores go where probabilities lay: tcgen05.mma of one thread are performed in the order in which they are
-/// issued.
+/// New scores overwrite old probabilities. This is safe, because the hardware performs one thread's tcgen05.mma in the
+/// order of issue.
 class Multiplier {
  public:
   __device__ __forceinline__ Multiplier(const Shared& shared, const Tensor& tensor)
       : shared_(shared), tensor_(tensor), kv_(shared.kv_barriers(), shared.keys(), shared.values(), {}) {}
 
-  /// An item. `cleans`: someone puts zeros into the first tile of V before it is multiplied.
+  /// Multiplies one item. `cleans`: the cleaning warp writes zeros into the first tile of V before it is multiplied.
   __device__ __forceinline__ void run(int key_tiles, bool cleans) {
     if constexpr (kQueued)
       if (key_tiles == 0) return;
@@ -80,10 +81,10 @@ class Multiplier {
                                    spec::kRopeDType, spec::kRopeWidth>;
   using Output = mma::OutputProduct<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kCtas>;
 
-  /// Opaque: sixteen descriptors of Q that hold for all key tiles would take more registers than there are.
+  /// Opaque: otherwise the compiler keeps sixteen descriptors of Q for all key tiles, more than there are registers.
   __device__ __forceinline__ uint32_t queries(int tile) const { return ptx::opaque(shared_.queries(tile)); }
 
-  /// Scores of query tile 0 and the next tile of K, chunk by chunk as they land.
+  /// Scores of query tile 0 and the next tile of K, chunk by chunk as chunks land.
   template <int kChunk>
   __device__ __forceinline__ void scores_as_they_land(int tile, uint32_t& keys) {
     const uint32_t chunk = kv_.template wait_k<kChunk>();
@@ -105,7 +106,7 @@ class Multiplier {
       scores_again_of<0>();
     commit(shared_.score_full(1));
   }
-  /// The same where sub-stages lie apart.
+  /// The same where sub-stages do not follow each other in memory.
   template <int kChunk>
   __device__ __forceinline__ void scores_again_of() {
     Scores::template issue<kChunk * kChunkSlabs, kChunkSlabs>(tensor_.scores(1), queries(1),
@@ -113,13 +114,13 @@ class Multiplier {
     if constexpr (kChunk + 1 < kChunks) scores_again_of<kChunk + 1>();
   }
 
-  /// Rows that threads gathered were written in the generic proxy; products read them in the other. Copies that arrive
-  /// on a barrier by themselves leave no place for a fence before that arrival: it stands behind the wait for it.
+  /// Gathering threads write rows in the generic proxy; products read them in the async proxy. Their copies arrive on a
+  /// barrier by themselves, so no fence can stand before that arrival. The fence stands behind the wait for it.
   __device__ __forceinline__ static void take_gathered() {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
   }
 
-  /// The first sub-stage of the next tile of V; all of it, where it is to be cleaned.
+  /// Waits for the first sub-stage of the next tile of V, or for the whole tile if it must be cleaned.
   __device__ __forceinline__ uint32_t take_values(bool cleans) {
     const uint32_t values = kv_.template wait_v<0>();
     take_gathered();
@@ -133,7 +134,7 @@ class Multiplier {
     return values;
   }
 
-  /// What a product with V does beside: waits for sub-stages behind the first, or lets go of the tile.
+  /// What a product with V does besides: it waits for sub-stages behind the first, or releases the tile.
   enum : int { kAsItLands = 1, kThenReleases = 2 };
 
   /// O += P V, step n of accumulator `tile`.
@@ -147,7 +148,8 @@ class Multiplier {
     commit(shared_.output_full(tile));
     if constexpr ((kDoes & kThenReleases) && kValueStages == 1) kv_.release_v();
   }
-  /// Sub-stage kStage at `values`, and those behind it. The second part of the probabilities begins in one of them.
+  /// Multiplies sub-stage kStage at `values`, and those behind it. The second part of the probabilities begins in one
+  /// of them.
   template <int kDoes, int kStage>
   __device__ __forceinline__ void output_of(uint32_t to, uint32_t from, uint32_t values, int n, int tile, int phase) {
     constexpr int kBegin = kStage * kStageKeys, kEnd = kBegin + kStageKeys;
@@ -187,7 +189,7 @@ class Multiplier {
   const Tensor tensor_;
   Consumer kv_;
   StepsBefore before_;
-  int items_ = 0, cleaned_ = 0;  // items before that had keys, and whose values were cleaned
+  int items_ = 0, cleaned_ = 0;  // earlier items with keys, and those whose values were cleaned
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-/// Parts of split keys in attention_sm100: a part is a CTA's, and ends as a normalised f32 output and the statistics of
-/// its rows. Parts of a cluster are read by its CTAs out of each other's shared memory, a row by one warp of one of
-/// them; other parts meet in the workspace (policy/merge_parts.cuh). Either way they are added in their order.
+/// Parts of split keys in attention_sm100. A CTA makes a part: a normalised f32 output and the statistics of its rows.
+/// The CTAs of a cluster read their parts out of each other's shared memory; one warp of one CTA reads a row. Other
+/// parts meet in the workspace (policy/merge_parts.cuh). In both cases the parts are added in their order.
 #pragma once
 
 #include "kernels/attention/sm100/attention_sm100_tiles.cuh"
@@ -15,8 +15,8 @@
 namespace kernelwright {
 namespace {
 
-// A part's rows lie in slabs of 32 columns: a line of 128 bytes a row, its pieces of 16 bytes swizzled, so that neither
-// a lane that writes its row nor lanes that read a line meet in a bank.
+// A part's rows lie in slabs of 32 columns. A row of a slab is a line of 128 bytes, with its pieces of 16 bytes
+// swizzled. So there is no bank conflict, neither when a lane writes its row nor when lanes read a line.
 constexpr int kPartColumns = contract::kPartColumns;
 constexpr int kPartSlabs = (spec::kHeadDimV + kPartColumns - 1) / kPartColumns;
 constexpr uint32_t kPartRowBytes = contract::kPartRowBytes, kPartSlabBytes = contract::kPartSlabBytes;
@@ -25,12 +25,12 @@ constexpr bool kMergesInMemory = kPartsInMemory && spec::kMerge == Merge::kInKer
 static_assert(kClusterParts == 1 || kPartSlabs * kPartSlabBytes <= static_cast<uint32_t>(kLayout.factors),
               "the output of a part lies over the slots of Q, K and V, which nothing reads any more");
 
-/// Piece `piece` of a row's line of a slab.
+/// The address of piece `piece` of a row's line in a slab.
 __device__ __forceinline__ uint32_t part_piece(uint32_t slab, int row, int piece) {
   return slab + static_cast<uint32_t>(row) * kPartRowBytes + static_cast<uint32_t>(piece ^ row % 8) * 16;
 }
 
-/// Columns [first, first + 16) of the slab's 32, by the thread that has the row.
+/// Writes columns [first, first + 16) of the slab's 32. The thread that has the row calls it.
 __device__ __forceinline__ void put_part(uint32_t slab, int row, int first, const float (&columns)[16]) {
 #pragma unroll
   for (int piece = 0; piece < 4; ++piece) {
@@ -41,12 +41,12 @@ __device__ __forceinline__ void put_part(uint32_t slab, int row, int first, cons
 
 // ---- parts that meet in the workspace ----
 
-/// First element of a row of the part in the workspace; without head_dim.v, its place among the LSEs.
+/// The first element of a row of the part in the workspace. Without head_dim.v: the row's place among the LSEs.
 __device__ __forceinline__ int64_t part_offset(const contract::AttentionParams& params, const WorkItem& item, int row) {
   return item.partial_row(params, row) + item.coord.split * WorkItem::partial_rows(params);
 }
 
-/// Slab `index` of a warp's 32 rows from `first_row` on, which lie in `slab` from its row `slab_row` on.
+/// Stores slab `index` of a warp's 32 rows from `first_row` on. They are in `slab`, from its row `slab_row` on.
 __device__ __forceinline__ void store_part(const contract::AttentionParams& params, const WorkItem& item, uint32_t slab,
                                            int index, int slab_row, int first_row, int lane) {
   const int column = index * kPartColumns + lane % 8 * 4;
@@ -59,8 +59,8 @@ __device__ __forceinline__ void store_part(const contract::AttentionParams& para
   }
 }
 
-/// The part of a CTA that has no keys: zeros, and the LSE of nothing (of the sink, in the first part of an item that
-/// sees none at all). By all warps.
+/// Fills the part of a CTA that has no keys with zeros and the LSE of nothing. In the first part of an item that sees
+/// no key at all, it is the LSE of the sink. All warps call it.
 __device__ __forceinline__ void fill_part(const contract::AttentionParams& params, const WorkItem& item) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   for (int row = warp; row < item.num_rows; row += contract::kBlackwellThreads / 32) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ policy::LastArrival last_arrival(const contract::Atte
   return policy::LastArrival(params.merge_counters + ptx::opaque(blockIdx.x) / params.num_splits);
 }
 
-/// All parts of the item's rows, by `warps` warps.
+/// Merges all parts of the item's rows, by `warps` warps.
 __device__ __forceinline__ void merge_in_memory(const contract::AttentionParams& params, const WorkItem& item, int warp,
                                                 int warps) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -95,7 +95,7 @@ __device__ __forceinline__ void merge_in_memory(const contract::AttentionParams&
   }
 }
 
-/// What a CTA without keys does: all of it.
+/// The whole work of a CTA without keys.
 __device__ __forceinline__ void end_without_keys_in_memory(const contract::AttentionParams& params,
                                                            const WorkItem& item) {
   fill_part(params, item);
@@ -113,21 +113,21 @@ __device__ __forceinline__ void end_without_keys_in_memory(const contract::Atten
 
 // ---- parts of a cluster ----
 
-/// What the CTAs of the cluster have written can be read by all of them; at the end, that all have read it. By every
-/// thread.
+/// Afterwards, all CTAs of the cluster can read what each has written. At the end it means that all have read. Every
+/// thread calls it.
 __device__ __forceinline__ void meet_cluster() {
   ptx::barrier_cluster_arrive();
   ptx::barrier_cluster_wait();
 }
 
-/// Statistics of a row of this CTA's part: `maximum` in powers of two.
+/// Publishes the statistics of a row of this CTA's part; `maximum` is in powers of two.
 __device__ __forceinline__ void publish(const Shared& shared, int row, float maximum, float sum) {
   ptx::st_shared_f32(shared.published(0, row), maximum);
   ptx::st_shared_f32(shared.published(1, row), sum);
 }
 
-/// Rows of the item, each merged by one of the softmax warps of the cluster's CTAs. A part that weighs nothing is not
-/// read: it may never have been written.
+/// Merges the rows of the item; the softmax warps of the cluster's CTAs share them out. A part of weight 0 is not read,
+/// because it may never have been written.
 __device__ __forceinline__ void merge_in_cluster(const contract::AttentionParams& params, const Shared& shared,
                                                  const WorkItem& item, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32), column = lane * 4;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void merge_in_cluster(const contract::AttentionParams
     float held[kClusterParts][4] = {};
 #pragma unroll
     for (int part = 0; part < kClusterParts; ++part) {
-      // Of a row that no part saw all maxima are -inf, and all sums 0.
+      // For a row that no part saw, all maxima are -inf and all sums are 0.
       weights[part] = (weights[part] == largest ? 1 : ptx::ex2_approx_ftz(weights[part] - largest)) * sums[part];
       total += weights[part];
       if (weights[part] != 0 && column < spec::kHeadDimV)
@@ -168,7 +168,7 @@ __device__ __forceinline__ void merge_in_cluster(const contract::AttentionParams
   }
 }
 
-/// What a CTA without keys does while the others of its cluster have some. By all warps.
+/// The work of a CTA without keys while other CTAs of its cluster have some. All warps call it.
 __device__ __forceinline__ void end_without_keys_in_cluster(const contract::AttentionParams& params,
                                                             const Shared& shared, const WorkItem& item) {
   if (threadIdx.x < kTileRows) publish(shared, static_cast<int>(threadIdx.x), ptx::minus_infinity(), 0);

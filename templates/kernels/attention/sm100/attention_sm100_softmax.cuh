@@ -1,4 +1,4 @@
-/// The softmax warpgroups of attention_sm100, one for each query tile, and the one that corrects outputs.
+/// The softmax warpgroups of attention_sm100, one for each query tile, and the warpgroup that corrects outputs.
 #pragma once
 
 #include "kernels/attention/attention_open.cuh"
@@ -19,7 +19,8 @@ namespace {
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
 
-/// One arrival for the warp where products wait for it, behind what all of its lanes did, in tensor memory too.
+/// The warp arrives once at a barrier that the multiplying thread waits on. It does so behind everything that its lanes
+/// did, also in tensor memory.
 template <class Barrier>
 __device__ __forceinline__ void arrive(const Barrier& barrier) {
   ptx::tcgen05_fence_before_thread_sync();
@@ -32,13 +33,13 @@ __device__ __forceinline__ void await(const Barrier& barrier, int phase) {
   ptx::tcgen05_fence_after_thread_sync();
 }
 
-/// What a softmax warpgroup did in the items before: steps of its accumulator.
+/// What a softmax warpgroup did in earlier items: steps of its accumulator.
 struct SoftmaxBefore {
   int steps = 0;
 };
 
-/// A thread of a softmax warpgroup has a row of the warpgroup's query tile: its lane of tensor memory. For one item,
-/// after those in `before`, to which it adds its own.
+/// A thread of a softmax warpgroup. It has a row of the warpgroup's query tile: its lane of tensor memory. It works on
+/// one item, and adds that item's steps to `before`.
 class SoftmaxThread {
  public:
   __device__ __forceinline__ SoftmaxThread(const contract::AttentionParams& params, const Shared& shared,
@@ -76,7 +77,8 @@ class SoftmaxThread {
     for (int n = 0; n < steps; ++n) {
       const int tile = tiles.end - 1 - key_tile_of(tile_, n);
       await(shared_.score_full(tile_), before_.steps + n);
-      // The product of the step before, issued ahead of these scores, has ended with them, and its barrier's phase.
+      // The product of the step before was issued ahead of these scores. So it has ended too, and its barrier's phase
+      // with it.
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
       if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
@@ -106,15 +108,15 @@ class SoftmaxThread {
   }
 
  private:
-  /// Opaque where there are many items: what follows from it would be held over all of them.
+  /// Opaque where there are many items: otherwise the compiler keeps values that follow from it across all items.
   static __device__ uint32_t thread_index() { return kQueued ? ptx::opaque(threadIdx.x) : threadIdx.x; }
 
   static constexpr bool kScaled = spec::kScales != ScaleKind::kNone;
 
-  /// What the row's scores are to be multiplied with, and its output.
+  /// The factor of the row's scores, and of its output.
   __device__ float row_scale() const {
     if constexpr (!kTokenScales) return scale_of(params_.k_scale);
-    // As q without its last dimension; a row that is not there has none.
+    // The layout is that of q without its last dimension. A row that does not exist has no scale.
     const int64_t batch = spec::kQLayout == QLayout::kRagged ? 0 : int64_t{work_.item.coord.batch} * params_.q_len;
     return exists() ? params_.q_scale[(batch + work_.item.token(row())) * params_.q_heads + work_.item.q_head(row())]
                     : 1;
@@ -126,7 +128,7 @@ class SoftmaxThread {
   }
 
   __device__ int first_row() const { return (kTwoQueryTiles ? tile_ * kTileRows : 0) + warp_ * kWarpRows; }
-  __device__ int row() const { return first_row() + lane_; }  // of the CTA's
+  __device__ int row() const { return first_row() + lane_; }  // among the CTA's rows
   __device__ bool exists() const { return row() < work_.item.num_rows; }
 
   // ---- scores ----
@@ -210,15 +212,17 @@ class SoftmaxThread {
 
   // ---- to the others ----
 
-  /// What the output so far is to be multiplied with before P(n) V(n) joins it. The correction has read the factor
-  /// before it: the product of that step, which ended before this one's scores were there, began behind its arrival.
+  /// Publishes the factor by which the output so far is multiplied before P(n) V(n) is added. The correction has already
+  /// read the factor of the step before: it arrived before that step's product began, and that product has ended now that
+  /// this step's scores are there.
   __device__ __forceinline__ void hand_over_factor(float factor) {
     ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
     __syncwarp();
     if (lane_ == 0) shared_.factor_full(tile_).arrive();
   }
 
-  /// P over the scores that it comes from, in two parts: the product with V begins while the last exponentials run.
+  /// Writes P over the scores that it comes from, in two parts: the product with V begins while the last exponentials
+  /// run.
   __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN]) {
     const float offset = softmax_.offset(scale_);
     float part[2] = {};
@@ -249,14 +253,14 @@ class SoftmaxThread {
 
   // ---- the end ----
 
-  // A row of the output goes through its query's place in shared memory, in passes where it is longer.
+  // A row of the output goes through the place of its query in shared memory, in passes if it is longer.
   static constexpr uint32_t kMergeBarrier = 1;
   static constexpr int kColumnsV = (spec::kHeadDimV + 15) / 16 * 16;
-  static constexpr int kBatch = 16, kPiece = 16 / kOutBytes;  // columns at a time, and of 16 bytes
+  static constexpr int kBatch = 16, kPiece = 16 / kOutBytes;  // columns at a time, and in 16 bytes
   static constexpr int kPassColumns = contract::query_row_bytes(kShape) / kOutBytes / kBatch * kBatch;
   static constexpr int kPasses = (spec::kHeadDimV + kPassColumns - 1) / kPassColumns;
 
-  /// O / sum, by way of the slot of the tile's queries, which no product reads any more.
+  /// Stores O / sum, through the slot of the tile's queries: no product reads them any more.
   __device__ __forceinline__ void store(int steps) {
     await(shared_.output_full(tile_), before_.steps + steps - 1);
     const float factor = softmax_.inverse() * value_scale();
@@ -290,8 +294,8 @@ class SoftmaxThread {
     }
   }
 
-  /// Two accumulators of one query tile become one: each warpgroup takes half of the columns, and then half of the
-  /// rows. `both`: the second one had a key tile, too.
+  /// Merges two accumulators of one query tile. Each warpgroup takes half of the columns, and then half of the rows.
+  /// `both`: the second accumulator had a key tile, too.
   __device__ __forceinline__ void merge_and_store(int steps, bool both) {
     if (steps > 0) await(shared_.output_full(tile_), before_.steps + steps - 1);
     const int lane_row = warp_ * kWarpRows + lane_;
@@ -351,7 +355,7 @@ class SoftmaxThread {
       columns_of(columns, kPass * kPassColumns + first);
       stage(columns, first, 0);
     }
-    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each has read the other's output too
+    if constexpr (kQueued) ptx::tcgen05_fence_before_thread_sync();  // each warpgroup has read the other's output too
     ptx::bar_sync(kMergeBarrier, 2 * kTileRows);
     store_rows<kPass>(0, tile_ * (kWarpRows / 2), kWarpRows / 2);
     if constexpr (kPass + 1 < kPasses) {
@@ -360,7 +364,7 @@ class SoftmaxThread {
     }
   }
 
-  /// Columns of a pass, whole batches: those past the depth are zeros.
+  /// Columns of a pass, in whole batches: columns past the depth are zeros.
   static constexpr int pass_columns(int pass) {
     return kColumnsV - pass * kPassColumns < kPassColumns ? kColumnsV - pass * kPassColumns : kPassColumns;
   }
@@ -370,8 +374,8 @@ class SoftmaxThread {
     ptx::tcgen05_wait_ld(columns);
   }
 
-  /// Columns of the thread's row, from column `first` of a pass on, to the slot of query tile `slot`, swizzled as
-  /// tile::StagedRows has it.
+  /// Writes columns of the thread's row, from column `first` of a pass on, to the slot of query tile `slot`. They are
+  /// swizzled as in tile::StagedRows.
   __device__ __forceinline__ void stage(const float (&columns)[kBatch], int first, int slot) const {
     const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
     const uint32_t moved = contract::swizzle_of_row(static_cast<uint32_t>(lane_), spec::kSwizzleBytes);
@@ -384,7 +388,7 @@ class SoftmaxThread {
     }
   }
 
-  /// A pass of rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
+  /// Stores a pass of rows [begin, begin + count) of the warp's, in whole lines of 128 bytes.
   template <int kPass>
   __device__ __forceinline__ void store_rows(int slot, int begin, int count) const {
     constexpr int kFirst = kPass * kPassColumns, kLast = kFirst + pass_columns(kPass);
@@ -392,7 +396,7 @@ class SoftmaxThread {
     unsigned char* const o = static_cast<unsigned char*>(params_.o) + kFirst * kOutBytes;
 #pragma unroll 1
     for (int first = begin; first < begin + count; first += 16) {
-      // Bytes are bytes: rows of as many 16-bit elements.
+      // The elements' type does not matter here: a row of bytes is taken for a row of 16-bit elements.
       const tile::StagedRows<DType::kBf16, kColumns * kOutBytes / 2, kQuerySlabBytes, kRowBytes> rows(
           shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + first) * kRowBytes,
           static_cast<uint32_t>(lane_));
@@ -405,7 +409,8 @@ class SoftmaxThread {
     }
   }
 
-  /// The slot by way of which an output has left may take the queries of the next item, which come in the other proxy.
+  /// The slot through which an output has left may now take the queries of the next item, which come in the async
+  /// proxy.
   __device__ __forceinline__ void release_queries(int slot) const {
     if constexpr (kQueued) {
       ptx::fence_proxy_async_shared();
@@ -416,7 +421,7 @@ class SoftmaxThread {
 
   // ---- parts of split keys ----
 
-  /// The warp's rows of a slab; columns_of(columns, first) gives 16 columns of the thread's row.
+  /// Writes the warp's rows of a slab; columns_of(columns, first) gives 16 columns of the thread's row.
   template <class ColumnsOf>
   __device__ __forceinline__ void put_part_slab(int index, uint32_t slab, const ColumnsOf& columns_of) const {
 #pragma unroll
@@ -428,7 +433,7 @@ class SoftmaxThread {
     }
   }
 
-  /// Slabs [begin, end) to the workspace, by way of `slab`.
+  /// Stores slabs [begin, end) to the workspace, through `slab`.
   template <class ColumnsOf>
   __device__ __forceinline__ void store_part_slabs(int begin, int end, uint32_t slab,
                                                    const ColumnsOf& columns_of) const {
@@ -471,8 +476,8 @@ class SoftmaxThread {
   LaneSoftmax softmax_;
 };
 
-/// Role of a warpgroup: multiplies the outputs of both tiles with their rows' factors, between two products, where a
-/// row's maximum moved.
+/// Role of a warpgroup: multiplies the outputs of both tiles by their rows' factors, where a row's maximum moved. It
+/// does so between two products.
 class Corrector {
  public:
   __device__ __forceinline__ Corrector(const Shared& shared, const Tensor& tensor)
@@ -481,9 +486,9 @@ class Corrector {
         warp_(static_cast<int>(threadIdx.x / 32) % kRoleWarps),
         lane_(static_cast<int>(threadIdx.x % 32)) {}
 
-  /// An item.
+  /// Corrects the outputs of one item.
   __device__ __forceinline__ void run(int key_tiles) {
-    // Nothing is there before the first product: it overwrites.
+    // The first product overwrites the output: nothing has to be corrected before it.
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
       if (steps_of(tile, key_tiles) > 0) arrive(shared_.probability_ready(tile));
 #pragma unroll 1
@@ -504,7 +509,7 @@ class Corrector {
   }
 
  private:
-  /// An arrival for the next item may not be taken for one of this item's last steps: they have ended.
+  /// Waits for the last products: an arrival for the next item must not count for one of this item's last steps.
   __device__ __forceinline__ void end(int key_tiles) {
     for (int tile = 0; tile < contract::kScoreTiles; ++tile)
       if (const int steps = steps_of(tile, key_tiles); steps > 0) {
@@ -531,7 +536,7 @@ class Corrector {
   const Shared shared_;
   const Tensor tensor_;
   const int warp_, lane_;
-  StepsBefore before_, items_before_;  // of each accumulator: steps, and first ones, which have no factor
+  StepsBefore before_, items_before_;  // of each accumulator: steps, and first steps, which have no factor
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-/// What the warps of attention_sm100 have in common, beyond attention_mapped.cuh: the Spec's constants, where things
-/// lie in shared memory and in tensor memory, the rings of K and V, and the CTA's work.
+/// Declarations that the warps of attention_sm100 share, beyond attention_mapped.cuh. They are the Spec's constants,
+/// places in shared memory and in tensor memory, the rings of K and V, and the CTA's work.
 #pragma once
 
 #include "spec.h"
@@ -27,16 +27,17 @@ constexpr int kTileRows = contract::kQueryTileRows,
               kWarpRows = 32;  // a warp reaches a quarter of tensor memory's lanes
 constexpr int kRoleWarps = 4;  // of a warpgroup
 constexpr bool kTwoQueryTiles = spec::kNumQ == 2;
-constexpr int kCtas = spec::kCtaGroup;  // that share each product
+constexpr int kCtas = spec::kCtaGroup;  // CTAs that share each product
 constexpr bool kPair = kCtas == 2;
 static_assert(!kPair || kTwoQueryTiles, "a pair has two query tiles in each CTA");
 static_assert((spec::kNumQ == 1 || spec::kNumQ == 2) && spec::kBlockM == spec::kNumQ * kTileRows, "query tiles of 128");
 static_assert(!spec::kPackGqa || kTileRows % spec::kGroup == 0, "a box of Q holds all heads of its tokens");
 
-// Whether a CTA goes on with other items when it has done its own: attention_sm100_walk.cuh.
+// Whether a CTA goes on with other items after its own: attention_sm100_walk.cuh.
 constexpr bool kQueued = spec::kScheduler == Scheduler::kQueued;
 
-// What the launch gives each thread (128) is dealt anew, one count for a whole warpgroup: 512 in all.
+// The launch gives each thread 128 registers. The warpgroups deal them out anew, one count for a whole warpgroup: 512
+// in all.
 constexpr int kSoftmaxRegisters = 192, kCorrectionRegisters = 64, kOtherRegisters = 64;
 static_assert(2 * kSoftmaxRegisters + kCorrectionRegisters + kOtherRegisters <= 4 * 128, "the pool of the CTA");
 
@@ -45,8 +46,8 @@ constexpr bool kTokenScales = spec::kScales == ScaleKind::kPerToken;
 constexpr int kKeyStep = 32 / kElementBytes;  // keys that a product takes at a time
 static_assert(kStageKeys % kKeyStep == 0, "whole steps of the product with V");
 constexpr uint32_t kQuerySlabBytes = kTileRows * kRowBytes;
-// The keys of an item may be cut into parts, each a CTA's: by the CTAs of a cluster, or into as many as the launch
-// says, which meet in the workspace.
+// The keys of an item may be cut into parts, one for each CTA. Either the parts are the CTAs of a cluster, or the
+// launch says how many there are, and they meet in the workspace.
 constexpr int kClusterParts = spec::kClusterN;
 constexpr bool kPartsInMemory = spec::kSplitKeys;
 static_assert(kClusterParts == 1 || (!kPartsInMemory && !kTwoQueryTiles),
@@ -73,10 +74,10 @@ static_assert(kColumns.used <= contract::kTensorColumns, "scores and outputs of 
 constexpr int kCtaKeys = contract::blackwell_keys(kShape);
 constexpr int kCtaSlabsV = contract::v_slabs(kShape);
 
-// P of a tile is handed over in two parts, so that its product with V begins under the last exponentials.
+// P of a tile is published in two parts, so that its product with V begins while the last exponentials run.
 constexpr int kFirstKeys = spec::kBlockN * 3 / 4 / kKeyStep * kKeyStep;
 
-/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+/// The rings of K and V, in the form that pipeline/kv_rings.cuh needs.
 struct Tiles {
   static constexpr int element_bytes = 1;  // columns are counted in bytes
   static constexpr int k_rows_per_cta = kCtaKeys, v_cols_per_cta = kCtaSlabsV * kRowBytes;
@@ -89,7 +90,7 @@ struct Tiles {
   static constexpr int cluster = kCtas;
 };
 
-// ---- a pair of CTAs: the first one multiplies for both, and waits on barriers of its own for what both have done ----
+// ---- a pair of CTAs: the first one multiplies for both, and waits on its own barriers for the work of both ----
 
 constexpr uint32_t kLeader = 0;
 __device__ __forceinline__ uint32_t cluster_rank() {
@@ -98,14 +99,14 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   else
     return kLeader;
 }
-/// Where a barrier lies that whoever multiplies waits on.
+/// The address of a barrier in the CTA that multiplies and waits on it.
 __device__ __forceinline__ uint32_t leaders(uint32_t barrier) {
   if constexpr (kPair)
     return ptx::mapa(barrier, kLeader);
   else
     return barrier;
 }
-/// Arrives on that barrier of each CTA once the products that were issued have ended.
+/// Arrives on that barrier of each CTA once the issued products have ended.
 __device__ __forceinline__ void commit(uint32_t barrier) {
   if constexpr (kPair)
     ptx::tcgen05_commit_multicast<kCtas>(barrier, (1 << kCtas) - 1);
@@ -116,7 +117,7 @@ template <uint32_t kArrivals>
 __device__ __forceinline__ void commit(const pipeline::PhasedBarrier<kArrivals, kPair>& barrier) {
   commit(barrier.address);
 }
-/// All threads of all CTAs: what each has done before is seen by the others.
+/// Called by all threads of all CTAs. Afterwards, each sees what the others did before.
 __device__ __forceinline__ void sync_ctas() {
   if constexpr (kPair) {
     ptx::barrier_cluster_arrive();
@@ -126,8 +127,8 @@ __device__ __forceinline__ void sync_ctas() {
   }
 }
 
-/// A slot goes back once the products that read it have ended: tcgen05.commit arrives then. A plain arrival after they
-/// were issued would let TMA write over a tile that is still being read.
+/// Releases a slot once the products that read it have ended: tcgen05.commit arrives then. If a thread arrived right
+/// after it issued them, TMA could overwrite a tile that is still being read.
 struct CommitRelease {
   __device__ __forceinline__ void operator()(uint32_t empty) const { commit(empty); }
 };
@@ -137,7 +138,7 @@ static_assert(pipeline::KvBytes<Tiles>::k_slot == kLayout.key_slot &&
 using Producer = pipeline::KvProducer<Tiles>;
 using Consumer = pipeline::KvConsumerPipeline<Tiles, CommitRelease>;
 
-/// Shared memory, as the contract lays it out.
+/// Shared memory, with the layout of the contract.
 struct Shared {
   uint32_t base;
   __device__ uint32_t queries(int tile) const {
@@ -148,7 +149,7 @@ struct Shared {
   __device__ uint32_t factor(int tile, int row) const {
     return base + kLayout.factors + static_cast<uint32_t>(tile * kTileRows + row) * 4;
   }
-  /// Where two accumulators are merged: maximum (0) and sum (1) of a row of each.
+  /// Where two accumulators are merged: the address of the maximum (0) or the sum (1) of a row of one of them.
   __device__ uint32_t statistic(int tile, int which, int row) const {
     return base + kLayout.statistics + static_cast<uint32_t>((tile * 2 + which) * kTileRows + row) * 4;
   }
@@ -159,7 +160,8 @@ struct Shared {
   __device__ uint32_t item(uint32_t slot) const {
     return base + kLayout.items + slot * static_cast<uint32_t>(ptx::kCancelResponseBytes);
   }
-  /// What the other CTAs of the cluster read of a row: maximum (0), in powers of two, and sum (1).
+  /// The address of a row's statistics that the other CTAs of the cluster read: maximum (0), in powers of two, and sum
+  /// (1).
   __device__ uint32_t published(int which, int row) const {
     return base + kLayout.published + static_cast<uint32_t>(which * kTileRows + row) * 4;
   }
@@ -210,16 +212,17 @@ struct Tensor {
   __device__ static uint32_t lanes(int warp) { return static_cast<uint32_t>(warp * kWarpRows) << 16; }
 };
 
-/// An item of the CTA, which every role derives for itself: all walk the same key tiles, from the last to the first, so
-/// that those with a mask come first; of split keys those of this CTA's part, maybe none. A pair walks those that the
-/// rows of either CTA see; behind the last rows of a sequence the second CTA may have none, and takes part all the
-/// same.
+/// An item of the CTA; every role derives it for itself. All roles walk the same key tiles, from the last to the first,
+/// so that tiles with a mask come first. With split keys they walk the tiles of this CTA's part, maybe none.
+///
+/// A pair walks the tiles that the rows of either CTA see. Behind the last rows of a sequence the second CTA may have
+/// no rows; it still takes part.
 struct Work {
   WorkItem item;
   policy::ItemTiles tiles;
 
-  /// Made anew by each role, from an opaque index (for_each_item()): what all roles held in common would lie in the
-  /// registers of those that have few.
+  /// Each role makes it anew, from an opaque index (for_each_item()). Otherwise the compiler would keep common values
+  /// in registers of roles that have few.
   __device__ __forceinline__ Work(const contract::AttentionParams& params, uint32_t block)
       : item(params, kPair ? own(of_all(params, block)) : policy::TileCoord(params, heads(params), block)),
         tiles(tiles_of_all(params, block, item)) {
@@ -230,11 +233,12 @@ struct Work {
       tiles.list.take_part(item.coord.split, params.num_splits);
   }
 
-  /// No row of the item sees a key, in any part.
+  /// Whether no row of the item sees a key, in any part.
   __device__ bool unseen() const { return tiles.list.keys.high <= tiles.list.keys.low; }
 
-  /// Keys of the last tile that are the sequence's; all, where what lies behind them is zeros. TMA fills up with zeros
-  /// past the end of a tensor, and what lies behind them in one may be anything. Who gathers rows fills up with zeros.
+  /// Keys of the last tile that are the sequence's. The result is all keys of a tile where the keys behind them are
+  /// zeros. TMA fills with zeros past the end of a tensor, but inside a tensor any bytes may follow. Gathering warps
+  /// fill with zeros in every case.
   __device__ int last_keys(const contract::AttentionParams& params) const {
     if (kGathersKv) return spec::kBlockN;
     if (!kPaged && spec::kKvLayout == KvLayoutKind::kPadded && params.kv_lengths == nullptr) return spec::kBlockN;
@@ -262,16 +266,17 @@ struct Work {
   }
 };
 
-/// Two accumulators, each with a softmax warpgroup of its own: those of two query tiles, which take all key tiles, or
-/// two of one query tile, which take every other one and are merged at the end. Steps of accumulator `tile`:
+/// There are two accumulators, each with a softmax warpgroup of its own. Two query tiles have one each, and each takes
+/// all key tiles. One query tile has both: each takes every other key tile, and they are merged at the end. Returns the
+/// steps of accumulator `tile`.
 __device__ __forceinline__ int steps_of(int tile, int key_tiles) {
   return kTwoQueryTiles ? key_tiles : (key_tiles + 1 - tile) / 2;
 }
-/// The key tile of a step, counted in the order in which they are walked.
+/// The key tile of a step; steps are counted in the order of the walk.
 __device__ __forceinline__ int key_tile_of(int tile, int step) { return kTwoQueryTiles ? step : 2 * step + tile; }
 
-/// Steps of each accumulator in the items before, of which a role keeps count: its barriers have completed a phase for
-/// each. Zeros unless queued.
+/// Steps of each accumulator in earlier items. A role counts them, because its barriers have completed a phase for each
+/// step. Zeros unless queued.
 struct StepsBefore {
   int first = 0, second = 0;
   __device__ int operator[](int tile) const { return tile == 0 ? first : second; }

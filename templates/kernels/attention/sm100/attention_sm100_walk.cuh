@@ -1,12 +1,12 @@
-/// Which items a CTA of attention_sm100 works at, as its roles come to know of them.
+/// The items that a CTA of attention_sm100 works at, and how its roles learn of them.
 ///
-/// A grid has a CTA for every item. Unless the scheduler is kQueued each does its own and ends. Queued, it goes on with
-/// those of CTAs that have not begun: one thread asks the hardware to cancel such a CTA (cluster launch control), and
-/// what it answers comes to all warps by an mbarrier. The order of items is the grid's, and nobody has to keep a
-/// counter in memory. Which CTA computes an item changes no bit of it.
+/// A grid has a CTA for every item. Unless the scheduler is kQueued, each CTA does its own item and ends. A queued CTA
+/// goes on with items of CTAs that have not begun. One thread asks the hardware to cancel such a CTA (cluster launch
+/// control). The answer comes to all warps by an mbarrier. The order of items is the grid's, and no counter in memory
+/// is needed. No bit of an item depends on which CTA computes it.
 ///
-/// Roles then live for many items: their rings and barriers run on, without a seam, and an item that sees no key is
-/// skipped by all but softmax, which writes its outputs.
+/// Roles then work on many items. Their rings and barriers run on, without a seam. All roles but softmax skip an item
+/// that sees no key; softmax writes its outputs.
 #pragma once
 
 #include "kernels/attention/sm100/attention_sm100_tiles.cuh"
@@ -19,8 +19,8 @@ namespace {
 template <bool kAlone>
 using ItemQueue = pipeline::LaunchQueue<Shared, contract::kBlackwellItemSlots, 1, kAlone>;
 
-/// The items of a CTA as one role sees them, which stands on one of them. Every warp of a queued CTA has one: in one
-/// thread of it (kAlone), or in all.
+/// The items of a CTA as one role sees them; the role stands on one of them. Every warp of a queued CTA has this view:
+/// in one thread of the warp (kAlone), or in all.
 template <bool kAlone>
 class ItemWalk {
   ItemQueue<kAlone> queue_;
@@ -29,11 +29,11 @@ class ItemWalk {
  public:
   __device__ __forceinline__ explicit ItemWalk(const Shared& shared) : queue_(shared) {}
 
-  /// The index of the CTA that the grid has for the item.
+  /// The index of the item's CTA in the grid.
   __device__ __forceinline__ uint32_t block() const { return kQueued ? block_ : ptx::opaque(blockIdx.x); }
 
-  /// By one thread of the CTA, once for each item: asks for the next. As late as may be: an item that was asked for
-  /// waits for this CTA, though another may be free. As early as must be: an answer takes as long as a key tile.
+  /// Asks for the next item. One thread of the CTA calls it once for each item. It should call late: an item waits for
+  /// the CTA that asked, even if another CTA is free. But not too late: an answer takes as long as a key tile.
   __device__ __forceinline__ void ask() const {
     if constexpr (kQueued) {
       queue_.await_readers();
@@ -42,7 +42,7 @@ class ItemWalk {
     }
   }
 
-  /// On to the next item, once it is known. False: there is none.
+  /// Steps to the next item, once it is known. Returns false if there is none.
   __device__ __forceinline__ bool next() {
     if constexpr (!kQueued) {
       return false;
