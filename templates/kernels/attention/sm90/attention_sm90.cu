@@ -2,8 +2,7 @@
 ///
 /// Warpgroup 0 loads: one thread of it walks the CTA's work items and issues every copy. Each other warpgroup owns 64
 /// query rows of a tile and walks its key tiles from the last to the first, so that tiles with a mask come first. The
-/// CTA is persistent and its work is one long list of steps, a step being a key tile of a work item. In step j a
-/// warpgroup
+/// CTA is persistent. Its work is one long list of steps: a step is a key tile of a work item. In step j a warpgroup
 ///
 ///     issues S = Q K(j)^T and, behind it, O += P(j-1) V(j-1)        in turns, if it takes turns
 ///     waits for S; masks it; exponentials of S, while P V runs
@@ -12,8 +11,9 @@
 /// so that its exponentials hide behind its own product and behind those of the others. The first step of an item
 /// issues the last P V of the item before it: no product waits for an output to be stored.
 ///
-/// attention_sm90_load.cuh has the warps that load, attention_sm90_gather.cuh those that copy keys of small pages row
-/// by row, attention_sm90_math.cuh those that multiply, and attention_sm90_tiles.cuh what they share.
+/// attention_sm90_load.cuh has the warps that load. attention_sm90_gather.cuh has the warps that copy keys of small
+/// pages row by row. attention_sm90_math.cuh has the warps that multiply, and attention_sm90_tiles.cuh what all of them
+/// share.
 #include "spec.h"
 
 #include "contract/attention_sm90.h"
@@ -28,19 +28,19 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, 1)
   using namespace kernelwright;
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared{ptx::shared_address(memory)};
-  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, to the compiler too
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);  // the same in all lanes, also for the compiler
   if (threadIdx.x == 0) {
     QueryRing::init(shared.query_barriers(), 1, kMathWarps);
     Consumer::init(shared.kv_barriers(), kGathersKv ? kGatherThreads : 1, kMathWarps * kCluster);
     if constexpr (kGathersKv) init_gathers(shared);
-  } else if (threadIdx.x == 32) {  // the first copies find their maps at hand
+  } else if (threadIdx.x == 32) {  // so the first copies find their maps in the cache
     ptx::prefetch_tensormap(params.q);
     if constexpr (!kGathersKv) {
       ptx::prefetch_tensormap(params.k);
       ptx::prefetch_tensormap(params.v);
     }
   }
-  if constexpr (kCluster > 1) {  // copies and arrivals come from all of them
+  if constexpr (kCluster > 1) {  // copies and arrivals come from all CTAs
     ptx::barrier_cluster_arrive();
     ptx::barrier_cluster_wait();
   } else {

@@ -1,5 +1,5 @@
-/// The warps of attention_sm90 that gather K and V (attention_gather.cuh). The loading thread tells them of each item
-/// as it tells the math warps; they take tiles in the same order.
+/// The warps of attention_sm90 that gather K and V (attention_gather.cuh). The loading thread tells them of each item,
+/// as it tells the math warps. They take tiles in the same order.
 #pragma once
 
 #include "kernels/attention/attention_gather.cuh"
@@ -12,23 +12,23 @@ namespace {
 
 constexpr int kFirstGatherWarp = 2;
 
-/// What a gatherer has to know of an item, beside its record.
+/// What a gathering warp has to know of an item, beside its record.
 struct alignas(16) GatherItem {
   int batch;
-  int origin;     // the key that tiles are counted from
+  int origin;     // tiles are counted from this key
   int low, high;  // keys that some row of the item sees
 };
 static_assert(sizeof(GatherItem) == contract::kGatherBytes);
 
-/// The slots of what gatherers are told, beside an item's record: a slot's barrier has one arrival a lap. It needs no
-/// "empty": it is written anew once the queries of a later item have been let go of, whose keys every gatherer has
-/// brought.
+/// Slots of messages to the gathering warps, beside an item's record. A slot's barrier has one arrival a lap. It needs
+/// no "empty" barrier: the loading thread rewrites a slot only after the queries of a later item have been released. By
+/// then every gathering warp has copied that item's keys.
 __device__ __forceinline__ void init_gathers(const Shared& shared) {
   for (int slot = 0; slot < spec::kQStages + 2; ++slot) shared.gather_posted(slot).init();
   pipeline::fence_barrier_init();
 }
 
-/// Behind the item's record, which is told of with it.
+/// Called behind the item's record: one arrival tells of both.
 __device__ __forceinline__ void post_gather(const Shared& shared, uint32_t slot, const GatherItem& item) {
   ptx::st_shared_v4(shared.gather(slot), *reinterpret_cast<const ptx::Vector16*>(&item));
   shared.gather_posted(slot).arrive();
@@ -45,8 +45,8 @@ class Gatherer {
     auto keys = rings.k();
     auto values = rings.v();
     ItemRing items = ItemRing::before_consumer();  // stands on the item
-    int left = 0, first_key = 0;                   // tiles of it, and where the next one begins
-    // Values come one key tile late, as they are used: over the whole list of steps, whatever item they belong to.
+    int left = 0, first_key = 0;                   // tiles of it, and the next one's first key
+    // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
     uint32_t step = 0;
 #pragma unroll 1
     for (;; ++step) {
@@ -66,7 +66,7 @@ class Gatherer {
       first_key -= spec::kBlockN;
       --left;
     }
-    ptx::cp_async_wait_all();  // nothing of a warp that has exited is in flight
+    ptx::cp_async_wait_all();  // no copy of an exited warp is in flight
   }
 
  private:

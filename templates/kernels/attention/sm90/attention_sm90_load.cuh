@@ -1,5 +1,5 @@
-/// The warps of attention_sm90 that do not multiply: a thread that walks the CTA's items and issues every copy, and a
-/// warp for items that see no key.
+/// The warps of attention_sm90 that do not multiply. One thread walks the CTA's items and issues every copy. One warp
+/// fills the outputs of items that see no key.
 #pragma once
 
 #include "kernels/attention/attention_open.cuh"
@@ -12,18 +12,19 @@
 namespace kernelwright {
 namespace {
 
-/// The CTA's wait for the grids ahead of it is here, and one more in fill_unseen(), which shares nothing with this
-/// thread. The math warpgroups have none: they touch global memory (sinks, slopes, masks, biases, O, the LSE) only for
-/// an item whose record they have, and that record comes by an mbarrier that this thread arrives at behind its wait.
+/// This thread waits for the grids ahead, on behalf of the CTA. fill_unseen() has a wait of its own, because it shares
+/// nothing with this thread. The math warpgroups do not wait. They touch global memory (sinks, slopes, masks, biases,
+/// O, the LSE) only for an item whose record they have. That record comes by an mbarrier, and this thread arrives at
+/// the mbarrier behind its wait.
 __device__ __forceinline__ void load(const HopperAttentionParams& params, const Shared& shared) {
-  ptx::griddepcontrol_wait();  // lengths and offsets too may be the grid ahead's to write
+  ptx::griddepcontrol_wait();  // the grid ahead may write lengths and offsets, too
   const contract::AttentionParams& attention = params.attention;
   QueryRing queries = QueryRing::producer(shared.query_barriers());
   Producer rings(shared.kv_barriers(), shared.keys(), shared.values());
   auto keys = rings.k();
   auto values = rings.v();
   ItemRing items = ItemRing::producer();
-  // Values come one key tile late, as they are used: over the whole list of steps, whatever item they belong to.
+  // Values come one key tile late, in the order of their use. This holds for the whole list of steps, across items.
   KvTile before{};
   bool pending = false;
   const auto load_before = [&] { load_values(params.v, values, before); };
@@ -33,7 +34,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     const ClusterItem cluster(attention, coord);
     const WorkItem work = own_tile<spec::kBlockM * kCluster>(attention, cluster);
     const policy::ItemTiles item = own_tiles_of(attention, cluster, work);
-    if (item.empty()) continue;  // fill_unseen()'s
+    if (item.empty()) continue;  // fill_unseen() takes it
     const policy::TileList& tiles = item.list;
     queries.template producer_wait<>();
     policy::post(shared.item(items.index),
@@ -45,7 +46,7 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     load_queries<spec::kBlockM, kSlabsQk>(params.q, shared.queries(queries.state.index), work, 0, full);
     queries.step();
     items.step();
-    if constexpr (kGathersKv) continue;  // the gatherers have been told
+    if constexpr (kGathersKv) continue;  // the gathering warps have been told
     KvTile tile(attention, work, item);
     for (int j = tiles.end - 1; j >= tiles.begin; --j) {
       if (j == tiles.begin) walk.look_ahead();
@@ -57,8 +58,8 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
     }
   }
   if (pending) load_before();
-  // No copy is left to issue: what is left are the steps of a ring and an output. The next grid's CTAs come to their
-  // wait on SMs whose CTA has ended; on this one there is no room before.
+  // All copies are issued; the last steps of a ring and an output are left. CTAs of the next grid reach their wait on
+  // SMs whose CTA has ended. On this SM there is no room for one before.
   ptx::griddepcontrol_launch_dependents();
   queries.template producer_wait<>();
   policy::ItemRecord none{};
@@ -66,21 +67,21 @@ __device__ __forceinline__ void load(const HopperAttentionParams& params, const 
   policy::post(shared.item(items.index), none);
   queries.fill();  // without bytes
   if constexpr (kGathersKv) post_gather(shared, items.index, {});
-  // A CTA of a cluster stays until the others have let go of what it sent: they arrive on its barriers.
+  // A CTA of a cluster stays until the others have released what it sent, because they arrive on its barriers.
   if constexpr (kCluster > 1) rings.drain();
 }
 
-// ---- a warp for rows that no key is seen from ----
+// ---- a warp for rows that see no key ----
 
-/// Outputs of the items that have no key tiles, and of rows that are no sequence's. Everyone else
-/// skips them: a loop over keys that may not run costs the others more than a warp that has nothing else to do.
+/// Writes the outputs of items without key tiles, and of rows that belong to no sequence. All other warps skip them. A
+/// loop over keys that may not run costs the others more than this warp, which has nothing else to do.
 __device__ __forceinline__ void fill_unseen(const HopperAttentionParams& params) {
   ptx::griddepcontrol_wait();
   const contract::AttentionParams& attention = params.attention;
   const int lane = threadIdx.x % 32;
   policy::fill_padding_rows<spec::kQLayout, spec::kOutDType, spec::kHeadDimV, spec::kLse>(attention, blockIdx.x,
                                                                                           gridDim.x, lane);
-  auto walk = walk_of<Walks::Static>(params);  // few items: nobody waits for their even share
+  auto walk = walk_of<Walks::Static>(params);  // few items: an even share matters to no warp
   policy::TileCoord coord(0, 0, 0);
   while (walk.next(coord)) {
     const ClusterItem cluster(attention, coord);

@@ -18,16 +18,17 @@
 namespace kernelwright {
 namespace {
 
-constexpr uint32_t kCleanBarrier = 5;  // named barriers 1 to 3 are the turns'
-constexpr uint32_t kStageBarrier = 6;  // and those of the warpgroups behind it
-// An item's output leaves by way of the slot of its queries, if that slot need not be free before it is stored.
+constexpr uint32_t kCleanBarrier = 5;  // the turns use named barriers 1 to 3
+constexpr uint32_t kStageBarrier = 6;  // and one more for each further warpgroup
+// An item's output leaves through the slot of its queries, if that slot need not be free before the output is stored.
 constexpr bool kStagesOutput = spec::kQStages > 1;
 constexpr bool kTakesTurns = spec::kOverlap == Overlap::kPingPong || spec::kOverlap == Overlap::kBoth;
-// With packed heads a sequence that decodes in a ragged batch is a tile of few rows: warpgroups that have none of them
-// do not multiply.
+// With packed heads, a sequence that decodes in a ragged batch is a tile of few rows. Warpgroups that have none of
+// these rows do not multiply.
 constexpr bool kSkipsRows = spec::kPackGqa && spec::kQLayout == QLayout::kRagged && spec::kMathWarpgroups > 1;
 
-// With sub-stages of V products begin as a tile's land, and wait for more in the middle; else for both tiles first.
+// With sub-stages of V, products begin when a tile's first sub-stage lands, and wait for more in the middle. Otherwise
+// they wait for both tiles first.
 constexpr bool kInStages = kValueStages > 1;
 constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
 
@@ -73,13 +74,13 @@ class MathWarpgroup {
     }
   }
 
-  /// The same where items may have no rows of this warpgroup: it then only keeps step with the others.
+  /// The same for kernels in which items may have no rows of this warpgroup: it then only keeps step with the others.
   __device__ __forceinline__ void run_where_rows_are() {
     DoneItem done{};
     bool started = false, worked = false;
     for (;;) {
       const bool more = take_item();
-      // Read where there is no further item, too: uniform() must not stand behind a condition.
+      // This is read even if there is no further item: uniform() must not stand behind a condition.
       const int rows = ptx::uniform(item_.num_rows());
       const bool works = more && rows > static_cast<int>(warpgroup_ * 64);
       if (worked && works) {
@@ -99,9 +100,9 @@ class MathWarpgroup {
           note_last_keys();
       }
       if (!more) break;
-      // Here for every item, whoever worked on it: ptxas takes a branch around this for one that lanes may differ in,
-      // and moves what products start from out of uniform registers. (In run_all() it does so here, and not in
-      // store().)
+      // This runs for every item, whichever warpgroups worked on it. ptxas would take a branch around it for one that
+      // differs between lanes. It would then move the operands of products out of uniform registers. (In run_all()
+      // ptxas does so here, and not in store().)
       if constexpr (kStagesOutput) release(done, started);
       if (works)
         walk_tiles();
@@ -114,7 +115,7 @@ class MathWarpgroup {
 
   // ---- items ----
 
-  /// On to the next item; false: there is none.
+  /// Steps to the next item; returns false if there is none.
   __device__ __forceinline__ bool take_item() {
     queries_.template consumer_wait<>();
     item_ = {shared_.item(items_.index)};
@@ -131,12 +132,12 @@ class MathWarpgroup {
     return walk_.end >= 0;
   }
 
-  /// An item all of whose products but the last are done.
+  /// An item whose products are done, except the last one.
   struct DoneItem {
     policy::PostedItem record;
     uint32_t slot;  // of Q
   };
-  /// Q has been read for the last time. Its slot goes back once the output has left by it.
+  /// Called when Q has been read for the last time. Its slot is released once the output has left through it.
   __device__ __forceinline__ DoneItem leave_item() {
     const DoneItem done{item_, queries_.state.index};
     if constexpr (!kStagesOutput) release(done);
@@ -158,7 +159,7 @@ class MathWarpgroup {
 
   // ---- steps ----
 
-  /// The first step after an item whose rows were others', or of all.
+  /// The first step after an item on which only other warpgroups worked, or the first step of all.
   __device__ __forceinline__ void issue_first_scores(bool passes_values = false) {
     const uint32_t keys = take_keys();
     if constexpr (kSkipsRows) {
@@ -179,8 +180,8 @@ class MathWarpgroup {
     pack();
   }
 
-  /// Key tiles of an item but its first. Only those that some row sees in part, on the right and, in a window, on the
-  /// left, are masked.
+  /// Walks the key tiles of an item except the first. Only tiles that some row sees in part are masked: those on the
+  /// right and, with a window, those on the left.
   __device__ __forceinline__ void walk_tiles() {
 #pragma unroll 1
     for (int tile = walk_.end - 2; tile >= walk_.begin; --tile) {
@@ -201,7 +202,7 @@ class MathWarpgroup {
     pack();
   }
 
-  /// The first step of an item, and the last product of the one before.
+  /// The first step of an item, together with the last product of the item before.
   __device__ __forceinline__ void cross_over(const DoneItem& done) {
     issue_both<true>(walk_.end - 1);
     note_last_keys();
@@ -216,7 +217,7 @@ class MathWarpgroup {
     accumulate_ = false;
   }
 
-  /// The last product of an item that no other follows at once.
+  /// The last product of an item that no other item follows at once.
   __device__ __forceinline__ void end_item(const DoneItem& done, bool takes_turn) {
     const uint32_t values = take_values<true>();
     take_gathered();
@@ -229,9 +230,10 @@ class MathWarpgroup {
     accumulate_ = false;
   }
 
-  // ---- steps of an item whose rows are others' ----
+  // ---- steps of an item that has no rows of this warpgroup ----
 
-  // In the order of a step: whoever waits to clean values together with the others must not hold a turn back.
+  // These follow the order of a step: a warpgroup that waits to clean values together with the others must not hold a
+  // turn meanwhile.
 
   __device__ __forceinline__ void pass_keys() {
     tiles_.wait_whole_k();
@@ -257,7 +259,7 @@ class MathWarpgroup {
 
   template <bool kCleans>
   __device__ __forceinline__ void issue_both(int tile) {
-    // Who may have to clean values together with the others does so ahead of its turn.
+    // A warpgroup that may have to clean values together with the others does so ahead of its turn.
     constexpr bool kLooksAhead = kCleans || !kInStages;
     const uint32_t keys = take_keys();
     uint32_t values = 0;
@@ -278,12 +280,12 @@ class MathWarpgroup {
 
   // ---- products ----
 
-  /// Rows that threads gathered were written in the generic proxy; wgmma reads them in the other. Before a turn, which
-  /// it would only make longer.
+  /// Gathering threads write rows in the generic proxy; wgmma reads them in the async proxy. Call it before a turn:
+  /// inside, it would only make the turn longer.
   __device__ __forceinline__ void take_gathered() {
     if constexpr (kGathersKv) ptx::fence_proxy_async_shared();
   }
-  /// Behind a wait amid products. ptxas takes the registers that they use through it only with a fence of its own.
+  /// Called behind a wait amid products. ptxas keeps their registers across the wait only with a fence of its own.
   __device__ __forceinline__ void take_more() {
     take_gathered();
     ptx::wgmma_fence();
@@ -294,14 +296,14 @@ class MathWarpgroup {
     ptx::pin_registers(probabilities_);
     ptx::wgmma_fence();
   }
-  /// The next tile of K: all of it, or its first sub-stage.
+  /// Waits for the next tile of K: for all of it, or for its first sub-stage.
   __device__ __forceinline__ uint32_t take_keys() {
     if constexpr (kInStages)
       return tiles_.template wait_k<0>();
     else
       return tiles_.wait_whole_k();
   }
-  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_scores(uint32_t keys) {
     mma::issue_scores<spec::kQDType, spec::kHeadDimQk, spec::kBlockM, spec::kBlockN, spec::kSwizzleBytes, kStage,
@@ -360,8 +362,8 @@ class MathWarpgroup {
       }
     }
   }
-  /// The first sub-stage of the next tile of V. With zeros for keys that are not the sequence's, which may lie in any
-  /// of its sub-stages: their probability is 0, yet 0 times what lies there may be NaN.
+  /// Waits for the first sub-stage of the next tile of V. kCleans: writes zeros for keys that are not the sequence's,
+  /// in any of its sub-stages. Their probability is 0, but 0 times the bytes there may be NaN.
   template <bool kCleans>
   __device__ __forceinline__ uint32_t take_values() {
     const uint32_t values = tiles_.template wait_v<0>();
@@ -381,18 +383,19 @@ class MathWarpgroup {
     }
     return values;
   }
-  /// Read late, except where warpgroups may have no rows: there the read would stand behind that condition.
+  /// The item's count is read late. Where warpgroups may have no rows, that read would stand behind a condition; there
+  /// it is read early.
   __device__ __forceinline__ void note_last_keys() {
     const int keys = kSkipsRows || kGathersKv ? posted_keys_ : ptx::uniform(item_.last_keys());
     last_keys_ = foreign_keys() ? keys : spec::kBlockN;
   }
-  /// Whether a tile of V may hold more than the sequence's keys. TMA fills up with zeros past the end of a tensor, and
-  /// who gathers rows with zeros for all others.
+  /// Whether a tile of V may hold more than the sequence's keys. TMA fills with zeros past the end of a tensor.
+  /// Gathering warps write zeros for all other keys.
   __device__ __forceinline__ bool foreign_keys() const {
     if constexpr (kGathersKv) return false;
     return spec::kKvLayout != KvLayoutKind::kPadded || params_.kv_lengths != nullptr;
   }
-  /// Share kStage of the sum, which has landed, and those behind it as they do.
+  /// Multiplies share kStage of the sum, which has landed, and the later shares as they land.
   template <int kStage = 0>
   __device__ __forceinline__ void issue_output(uint32_t values) {
     mma::issue_output<spec::kQDType, spec::kHeadDimV, spec::kBlockN, spec::kSwizzleBytes, kStage, kValueStages>(
@@ -406,7 +409,7 @@ class MathWarpgroup {
     }
   }
   __device__ __forceinline__ void end_output() {
-    ptx::pin_registers(scores_);  // or the compiler puts the exponentials behind the wait that they are to fill
+    ptx::pin_registers(scores_);  // else the compiler moves the exponentials behind the wait
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(output_);
     ptx::pin_registers(probabilities_);
@@ -416,7 +419,7 @@ class MathWarpgroup {
 
   // ---- rows ----
 
-  /// The thread's first row of the tile; the second is 8 on.
+  /// The thread's first row of the tile; the second is 8 rows further on.
   __device__ __forceinline__ int row() const {
     return static_cast<int>(warpgroup_ * 64 + threadIdx.x / 32 % 4 * 16 + lane_ / 4);
   }
@@ -447,8 +450,8 @@ class MathWarpgroup {
   using Probabilities = uint32_t[spec::kBlockN / 16][4];
   using Output = float[spec::kHeadDimV / 2];
 
-  /// Where an item's rows go. Made anew for every item from an opaque thread index: what follows from the row alone
-  /// would otherwise sit in registers through the loop over keys.
+  /// The places of an item's rows. They are computed anew for every item, from an opaque thread index. Otherwise values
+  /// that follow from the row alone would hold registers through the loop over keys.
   struct OutputRows {
     const contract::AttentionParams& params;
     policy::ItemRecord::Target target;
@@ -471,13 +474,14 @@ class MathWarpgroup {
     softmax.finish();
     const uint32_t thread = ptx::opaque(threadIdx.x), lane = thread % 32;
     const int own = static_cast<int>(warpgroup_ * 64 + thread / 32 % 4 * 16);  // the warp's first row
-    const int mine = own + static_cast<int>(lane / 4);                         // the thread's; the second is 8 on
+    const int mine = own + static_cast<int>(lane / 4);                         // the thread's row; its second is 8 rows
+                                                                               // on
     if constexpr (kStagesOutput) {
       ptx::bar_sync(kStageBarrier + warpgroup_, 128);  // no product of the warpgroup reads Q any more
       const tile::StagedRows<spec::kOutDType, spec::kHeadDimV, kQuerySlabBytes, kRowBytes> rows(
           shared_.queries(done.slot) + static_cast<uint32_t>(own) * kRowBytes, lane);
       rows.put(output, softmax.inverse(0), softmax.inverse(1));
-      __syncwarp();  // a lane stores what others have put
+      __syncwarp();  // a lane stores what other lanes have written
       const OutputRows to(params_, done.record);
 #pragma unroll
       for (int round = 0; round < rows.kRounds; ++round) {
@@ -514,14 +518,14 @@ class MathWarpgroup {
   Consumer tiles_;
   const Turns turns_;
   policy::PostedItem item_;
-  policy::ItemRecord::Walk walk_;  // of the item
-  int posted_keys_ = 0;            // of the item's last key tile: those that are the sequence's
-  int last_keys_;                  // of the tile of V that is multiplied next: fewer than block_n before it is cleaned
+  policy::ItemRecord::Walk walk_;                         // of the item
+  int posted_keys_ = 0;                                   // of the item's last key tile: keys that are the sequence's
+  int last_keys_;                                         // of the next tile of V: below block_n, it must be cleaned
   static constexpr int kSlopes = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
   float slopes_[kSlopes];                                 // ALiBi's, of the item
   Softmax softmax_;
   bool accumulate_ = false;  // whether P V adds to the output
-  // The first products overwrite them. Yet ptxas serialises wgmma on accumulators that nobody has set (C7515).
+  // The first products overwrite them. But ptxas serialises wgmma on accumulators that were never set (C7515).
   Scores scores_ = {};
   Output output_ = {};
   Probabilities probabilities_ = {};

@@ -1,5 +1,5 @@
-/// What the warps of attention_sm90 have in common, beyond attention_mapped.cuh: the Spec's constants, where things lie
-/// in shared memory, and which items a cluster walks.
+/// Declarations that the warps of attention_sm90 share, beyond attention_mapped.cuh: the Spec's constants, places in
+/// shared memory, and the items that a cluster walks.
 #pragma once
 
 #include "spec.h"
@@ -19,7 +19,8 @@ namespace {
 using contract::HopperAttentionParams;
 
 constexpr int kMathWarps = spec::kMathWarpgroups * 4, kMathThreads = kMathWarps * 32, kNumThreads = kMathThreads + 128;
-// What the launch gives each thread is dealt anew: loading takes few, gathering a few more.
+// The launch gives each thread the same number of registers. The warpgroups deal them out anew: loading takes few,
+// gathering a few more.
 constexpr int kLaunchRegisters = 65536 / kNumThreads / 8 * 8;
 constexpr int kLoadRegisters = spec::kMathWarpgroups == 1 ? 56 : spec::kMathWarpgroups == 3 ? 32 : kGathersKv ? 40 : 24;
 constexpr int kMathRegisters = spec::kMathWarpgroups == 3 ? 160 : spec::kMathWarpgroups == 2 && kGathersKv ? 232 : 240;
@@ -42,7 +43,7 @@ constexpr contract::HopperLayout kLayout = contract::hopper_layout(
 constexpr contract::HopperBarriers kBarriers = contract::hopper_barriers(
     spec::kQStages, spec::kNumKvStages, spec::kNumQkStages, kSharedRing, kGathersKv, spec::kNumMmaStages);
 
-/// The rings of K and V, as pipeline/kv_rings.cuh asks for them.
+/// The rings of K and V, in the form that pipeline/kv_rings.cuh needs.
 struct Tiles {
   static constexpr int element_bytes = 2;
   static constexpr int k_rows_per_cta = spec::kBlockN, v_cols_per_cta = kSlabsV * kSlabColumns;
@@ -61,10 +62,10 @@ using Consumer = pipeline::KvConsumerPipeline<Tiles, pipeline::WarpRelease<kClus
 using QueryRing = pipeline::StagedPipeline<spec::kQStages>;
 using ItemRing = pipeline::PipelineState<spec::kQStages + 2>;  // slots of records; gatherers wait for its laps
 
-using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // of the walk: the query tiles of all its CTAs
+using ClusterItem = ItemOf<spec::kBlockM * kCluster>;  // an item of the walk: the query tiles of all its CTAs
 using Rows = policy::RowMap<spec::kPackGqa, spec::kGroup>;
 
-/// Shared memory, as the contract lays it out.
+/// Shared memory, with the layout of the contract.
 struct Shared {
   uint32_t base;
   __device__ uint32_t queries(uint32_t slot) const { return base + kLayout.queries + slot * kLayout.query_slot; }
@@ -74,14 +75,14 @@ struct Shared {
   __device__ uint32_t kv_barriers() const { return base + kLayout.barriers + kBarriers.key_full * 8; }
   __device__ uint32_t item(uint32_t slot) const { return base + kLayout.items + slot * contract::kItemBytes; }
   __device__ uint32_t gather(uint32_t slot) const { return base + kLayout.gathers + slot * contract::kGatherBytes; }
-  /// Beside the rings: the loading thread has told the gatherers of an item.
+  /// A barrier outside of the rings: the loading thread has told the gathering warps of an item.
   __device__ pipeline::PhasedBarrier<1> gather_posted(uint32_t slot) const {
     return {base + kLayout.barriers + (kBarriers.gather_posted + slot) * contract::kBarrierBytes};
   }
 };
 
-/// The CTA's own query tile of an item. Behind the last rows of a sequence there may be none: the CTA then takes part
-/// in what its cluster loads, and stores nothing.
+/// The CTA's own query tile of an item. Behind the last rows of a sequence there may be none. The CTA then takes part
+/// in its cluster's loads, and stores nothing.
 template <int kRows>
 __device__ __forceinline__ WorkItem own_tile(const contract::AttentionParams& params, const ItemOf<kRows>& item) {
   if constexpr (kRows == spec::kBlockM) {
@@ -93,8 +94,8 @@ __device__ __forceinline__ WorkItem own_tile(const contract::AttentionParams& pa
   }
 }
 
-/// The key tiles of `item`, all that its CTAs see, as this one walks them, whose rows are `work`'s: which of them need
-/// no mask is its own.
+/// The key tiles of `item`, all that the cluster's CTAs see. Which of them need no mask depends on this CTA's rows,
+/// `work`'s.
 __device__ __forceinline__ policy::ItemTiles own_tiles_of(const contract::AttentionParams& params,
                                                           const ClusterItem& item, const WorkItem& work) {
   policy::ItemTiles tiles = tiles_of(params, item);
