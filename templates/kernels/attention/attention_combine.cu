@@ -1,4 +1,4 @@
-/// Merges the parts of split keys behind the kernel that made them: policy/merge_parts.cuh, one warp a row.
+/// Merges the parts of split keys behind the kernel that made them: policy/merge_parts.cuh. A warp merges one row.
 #include "spec.h"
 
 #include "contract/attention_params.h"
@@ -11,17 +11,18 @@
 extern "C" __global__ void __launch_bounds__(128)
     KERNELWRIGHT_ENTRY(const __grid_constant__ kernelwright::contract::CombineParams params) {
   using namespace kernelwright;
-  // The grid ahead is the one that made the parts. It has waited for those ahead of it, whose memory this one writes.
+  // The grid ahead made the parts. It has waited for the grids ahead of it, so this grid may write to the memory that
+  // they read.
   if constexpr (spec::kArch >= 90) {
     ptx::griddepcontrol_wait();
-    ptx::griddepcontrol_launch_dependents();  // all of it is short
+    ptx::griddepcontrol_launch_dependents();  // the whole kernel is short
   }
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= params.rows) return;
 
   const int q_head = row % params.q_heads;
   const int64_t token = row / params.q_heads;  // over the whole batch
-  if (params.q_len == 0) {                     // parts have no row that is no sequence's
+  if (params.q_len == 0) {                     // rows of no sequence have no parts
     const policy::RaggedRows owned = policy::all_rows(params.q_offsets, params.batch, params.rows / params.q_heads);
     if (token < owned.start || token >= owned.start + owned.count) return;
   }

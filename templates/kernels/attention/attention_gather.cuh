@@ -1,9 +1,9 @@
-/// K and V where pages are no multiple of 8 keys, so that no box of TMA lies within one: two warps copy them row by
-/// row, 16 bytes a lane, to where TMA's swizzle would have put them.
+/// K and V for pages that are no multiple of 8 keys: no box of TMA lies within such a page. Two warps copy the rows one
+/// by one, 16 bytes a lane, to the places where TMA's swizzle would put them.
 ///
-/// They fill the rings that TMA would fill, each lane for itself: its copies arrive on a slot's full barrier when they
-/// are done, so that all free slots are on their way at once. A row outside of what the item sees becomes zeros, and
-/// its page is not looked up; a row on a page that there is not becomes zeros too. attention_sm90_gather.cuh and
+/// They fill the rings that TMA would fill. Each lane works alone. Its copies arrive on a slot's full barrier when they
+/// are done, so copies to all free slots are in flight at once. A row that the item does not see becomes zeros, and its
+/// page is not looked up. A row on a page that does not exist becomes zeros too. attention_sm90_gather.cuh and
 /// attention_sm100_load.cuh have the walk over tiles.
 #pragma once
 
@@ -18,10 +18,10 @@ constexpr int kGatherWarps = 2, kGatherThreads = kGatherWarps * 32;
 /// A lane of a gathering warp.
 ///
 /// One cp.async of a warp copies 128 bytes of four rows: lanes 8q to 8q + 7 have row q. The warps take such groups of
-/// four in turn, so that a lane's rows all have the same place in the swizzle's pattern of 8. Where a row lies is
-/// worked out once, by one lane, for K and for V, and left in shared memory: there are no registers to carry it.
+/// four in turn, so that all rows of a lane have the same place in the swizzle's pattern of 8. One lane computes a
+/// row's address once, for K and for V, and leaves it in shared memory, because there are no registers for it.
 class RowGather {
-  static constexpr uint32_t kRows = spec::kBlockN / kGatherWarps;  // of a tile, that a warp copies
+  static constexpr uint32_t kRows = spec::kBlockN / kGatherWarps;  // rows of a tile that a warp copies
   static constexpr uint32_t kGroups = kRows / 4;
   static constexpr uint32_t kAddressBytes = 8, kTableBytes = kRows * kAddressBytes;
   static constexpr uint32_t kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
@@ -29,7 +29,7 @@ class RowGather {
   static_assert(!kGathersKv || kShares == 1, "a thread copies to its own CTA");
 
  public:
-  /// `tables`: where the addresses of rows lie in shared memory, [1 tile of K, 2 of V][kBlockN] of 8 bytes.
+  /// `tables`: the addresses of rows in shared memory, [1 tile of K, 2 of V][kBlockN] of 8 bytes.
   __device__ __forceinline__ RowGather(const contract::AttentionParams& params, uint32_t tables, uint32_t warp)
       : params_(params), tables_(tables), warp_(warp) {}
 
@@ -41,7 +41,7 @@ class RowGather {
   /// Finds the rows of a tile for K and V, those of step `step`. Row i of the warp is row i / 4 * 8 + 4 * warp + i % 4
   /// of the tile.
   __device__ __forceinline__ void look_up(const KvTile& tile, uint32_t step) const {
-    __syncwarp();  // all lanes have read what the tables held
+    __syncwarp();  // all lanes have read the old tables
     const uint32_t lane = opaque_lane();
 #pragma unroll
     for (uint32_t first = 0; first < kRows; first += 32) {
@@ -74,15 +74,15 @@ class RowGather {
   }
 
  private:
-  // Addresses of the warp's rows of the tile of K, and of the tiles of V of two steps: [4][groups], so that a lane
-  // reads those of two groups at once. 0: the row becomes zeros.
+  // Addresses of the warp's rows: of the tile of K, and of the tiles of V of two steps. They are [4][groups], so that a
+  // lane reads those of two groups at once. 0: the row becomes zeros.
   __device__ __forceinline__ uint32_t table(uint32_t which) const {
     return tables_ + (which * kGatherWarps + warp_) * kTableBytes;
   }
   __device__ __forceinline__ uint32_t key_table() const { return table(0); }
   __device__ __forceinline__ uint32_t value_table(uint32_t step) const { return table(1 + step % 2); }
 
-  /// What follows from the lane alone is worked out anew for every tile.
+  /// Opaque: values that follow from the lane alone are computed anew for every tile.
   static __device__ __forceinline__ uint32_t opaque_lane() { return ptx::opaque(threadIdx.x) % 32; }
 
   static __device__ __forceinline__ uint64_t address(const void* tensor, const contract::Strides& strides, int64_t page,
@@ -104,8 +104,8 @@ class RowGather {
       keys.commit_step();
   }
 
-  static constexpr int kLineBytes = 128;  // of a row, that eight lanes copy at a time
-  /// Where piece `chunk` of a line goes, from its row's place in the line's first slab on, of slabs of kKeys rows;
+  static constexpr int kLineBytes = 128;  // bytes of a row that eight lanes copy at a time
+  /// The place of piece `chunk` of a line, relative to the row's place in the line's first slab. Slabs have kKeys rows.
   /// `row` is below 8.
   template <int kKeys>
   static __device__ __forceinline__ uint32_t place(uint32_t chunk, uint32_t row) {
@@ -126,8 +126,8 @@ class RowGather {
       values.commit_step();
   }
 
-  /// Slabs [kFirstSlab, kFirstSlab + kSlabs) of the warp's rows among kKeys, whose addresses begin at `table`. Columns
-  /// from kDepth on become zeros.
+  /// Copies slabs [kFirstSlab, kFirstSlab + kSlabs) of the warp's rows among kKeys. Their addresses begin at `table`.
+  /// Columns from kDepth on become zeros.
   template <int kFirstSlab, int kSlabs, int kDepth, int kKeys>
   __device__ __forceinline__ void copy(uint32_t table, uint32_t slot) const {
     static_assert(kKeys % 16 == 0, "a lane reads the addresses of two groups at once");

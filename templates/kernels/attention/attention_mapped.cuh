@@ -1,5 +1,5 @@
-/// What attention_sm90 and attention_sm100 have in common, which load through tensor maps: how a tile lies in shared
-/// memory, which key tiles an item walks, their copies, and what rows that see no key come to.
+/// Declarations that attention_sm90 and attention_sm100 share, because both load through tensor maps. They are the
+/// layout of a tile in shared memory, the key tiles of an item, their copies, and the outputs of rows that see no key.
 #pragma once
 
 #include "spec.h"
@@ -21,17 +21,17 @@ namespace {
 
 static_assert(spec::kQDType == spec::kKvDType, "the operands of a product");
 constexpr int kElementBytes = tile::kBytesOf<spec::kQDType>, kOutBytes = tile::kBytesOf<spec::kOutDType>;
-constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes);  // of a slab
+constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes);  // bytes of a slab's row
 constexpr int kRowPieces = kRowBytes / contract::kPieceBytes, kSlabColumns = kRowBytes / kElementBytes;
 constexpr int kSlabsV = contract::slabs_of(spec::kHeadDimV, kElementBytes, spec::kSwizzleBytes);
-// A slab of a tile of K, and of a sub-stage of V, which holds some of a tile's keys (pipeline/kv_rings.cuh).
+// A slab of a tile of K, and of a sub-stage of V. A sub-stage holds some of a tile's keys (pipeline/kv_rings.cuh).
 constexpr int kValueStages = spec::kNumMmaStages, kStageKeys = spec::kBlockN / kValueStages;
 constexpr uint32_t kKvSlabBytes = spec::kBlockN * kRowBytes, kValueSlabBytes = kStageKeys * kRowBytes;
 constexpr bool kSharedRing = spec::kKvRing == KvRing::kShared;
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
-// Whether threads copy K and V row by row: pages in which no box of TMA lies.
+// Whether threads copy K and V row by row, because no box of TMA lies within a page.
 constexpr bool kGathersKv = contract::hopper_gathers_kv(spec::kPageSize);
-// The CTAs of a cluster each load a share of every key tile for all of them, or everything for themselves.
+// Each CTA of a cluster loads a share of every key tile for all of them, or everything for itself.
 constexpr int kShares = spec::kMulticast;
 constexpr int kBoxRows = contract::hopper_kv_box_rows(spec::kBlockN / kShares, spec::kPageSize);  // of K
 static_assert(kStageKeys * kValueStages == spec::kBlockN && kStageKeys % (contract::kSwizzleRows * kShares) == 0,
@@ -50,7 +50,7 @@ __device__ __forceinline__ uint32_t share_rank() {
     return 0;
 }
 
-/// The key tiles of `work`, be it a CTA's or that of a cluster.
+/// The key tiles of `work`, the item of a CTA or of a cluster.
 template <class WorkItemT>
 __device__ __forceinline__ policy::ItemTiles tiles_of(const contract::AttentionParams& params, const WorkItemT& work) {
   constexpr int kStart = kPaged && !kGathersKv ? kBoxRows : 1;
@@ -58,8 +58,8 @@ __device__ __forceinline__ policy::ItemTiles tiles_of(const contract::AttentionP
   return policy::item_tiles<spec::kBlockN, kStart, kChunk, Mask>(params, work);
 }
 
-/// `tiles` are all that the CTAs of a cluster see: which of them need no mask becomes what it is for the rows of
-/// `work`, one CTA's. Behind the last rows of a sequence it may have none.
+/// `tiles` are all tiles that the CTAs of a cluster see. This call finds which of them need no mask for the rows of
+/// `work`, the item of one CTA. Behind the last rows of a sequence that CTA may have no rows.
 __device__ __forceinline__ void find_own_full_tiles(const contract::AttentionParams& params, const WorkItem& work,
                                                     policy::ItemTiles& tiles) {
   policy::TileList& list = tiles.list;
@@ -67,10 +67,10 @@ __device__ __forceinline__ void find_own_full_tiles(const contract::AttentionPar
     policy::find_full_tiles<spec::kBlockN>(list, work.template mask<Mask>(params).counted_from(tiles.origin),
                                            work.query(0), work.query(work.num_rows - 1));
   else
-    list.full_begin = list.begin, list.full_end = list.end;  // nobody looks at what comes out
+    list.full_begin = list.begin, list.full_end = list.end;  // no code reads the result
 }
 
-/// Where the keys of a tile lie, in coordinates of the maps.
+/// The place of a tile's keys, in coordinates of the maps.
 struct KvTile {
   const int32_t* pages;  // of the sequence
   int first_key;
@@ -102,9 +102,10 @@ struct OwnBoxes {
   }
 };
 
-/// What of every tile of K or sub-stage of V a CTA loads, and for whom: kRows keys of it from first_row() on, columns
-/// of the maps from first_column() on, into slabs of kSlabBytes from their row row_in_slot() on. This one is a share of
-/// its kKeys, for all CTAs of the cluster; or everything.
+/// The share of every tile of K, or sub-stage of V, that a CTA loads, and the CTAs that receive it. The share is kRows
+/// keys from first_row() on, and the maps' columns from first_column() on. It goes to slabs of kSlabBytes, from their
+/// row row_in_slot() on. This struct is a share of kKeys keys for all CTAs of the cluster. Without a cluster it is
+/// everything.
 template <int kKeys>
 struct Shares {
   static constexpr int kRows = kKeys / kShares, kSlabs = kSlabsV;  // slabs of V
@@ -112,7 +113,7 @@ struct Shares {
   __device__ static int first_row() { return static_cast<int>(share_rank()) * kRows; }
   __device__ static int row_in_slot() { return first_row(); }
   __device__ static int first_column() { return 0; }
-  /// Where part kPart of the ring's tile goes, whose barrier is armed.
+  /// The place of part kPart of the ring's tile. Its barrier is armed.
   template <int kPart, class Ring>
   __device__ __forceinline__ static pipeline::TileTarget target(Ring& ring) {
     return ring.template get_tile<kPart>(true);
@@ -129,17 +130,18 @@ struct Shares {
 using KeyShares = Shares<spec::kBlockN>;
 using ValueShares = Shares<kStageKeys>;
 
-/// Columns of a map that become a slab, of one head.
+/// Columns of a map that become a slab of one head.
 struct SlabSource {
   const contract::TensorMap* map;
   int column, head;
 };
-/// Slab `slab` of an operand that one map has. Others than maps have an overload of their own.
+/// Slab `slab` of an operand that has one map. Operands without a single map have an overload of their own.
 __device__ __forceinline__ SlabSource slab_source(const contract::TensorMap& map, int slab, int head) {
   return {&map, slab * kSlabColumns, head};
 }
 
-/// Slabs [0, kSlabs) of the operand's from kFirstSlab on, of what Part is of the tile.
+/// Loads slabs [0, kSlabs), counted from the operand's slab kFirstSlab on, for the part of the tile that Part
+/// describes.
 template <class Part, int kFirstSlab, int kSlabs, class Maps>
 __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::TileTarget& to, const KvTile& tile) {
   const int first_row = Part::first_row();
@@ -151,8 +153,8 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
 #pragma unroll 1
     for (int row = 0; row < Part::kRows; row += kBoxRows) {
       const int key = tile.first_key + first_row + row;
-      // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros: the
-      // map has as many as there are, so that a wrong entry of the table needs no look here.
+      // The table may end with the sequence, and begin with the window. A page outside of the tensor reads as zeros:
+      // the map knows how many pages exist, so a wrong entry of the table needs no check here.
       const int page = key < tile.high && key + kBoxRows > tile.low ? tile.pages[key / kPage] : -1;
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {
@@ -171,7 +173,7 @@ __device__ __forceinline__ void load_tile(const Maps& maps, const pipeline::Tile
   }
 }
 
-/// The next tile of K, of kSlabs slabs, sub-stage by sub-stage as each is let go of.
+/// Loads the next tile of K, of kSlabs slabs: each sub-stage as soon as its slot is released.
 template <int kSlabs, class Part = KeyShares, int kStage = 0, class Maps, class Keys>
 __device__ __forceinline__ void load_keys(const Maps& maps, Keys& keys, const KvTile& tile) {
   constexpr int kStageSlabs = kSlabs / spec::kNumQkStages;
@@ -183,7 +185,7 @@ __device__ __forceinline__ void load_keys(const Maps& maps, Keys& keys, const Kv
     keys.commit_step();
 }
 
-/// The next tile of V, likewise.
+/// Loads the next tile of V, likewise.
 template <class Part = ValueShares, int kStage = 0, class Values>
 __device__ __forceinline__ void load_values(const contract::TensorMap& map, Values& values, const KvTile& tile) {
   values.template acquire_v<kStage>();
@@ -197,7 +199,7 @@ __device__ __forceinline__ void load_values(const contract::TensorMap& map, Valu
   }
 }
 
-/// What lies between the sub-stages of a tile of V ahead of its key `key`: they are kStageBytes apart.
+/// The bytes between the sub-stages of a tile of V ahead of its key `key`: sub-stages are kStageBytes apart.
 template <uint32_t kStageBytes>
 __device__ __forceinline__ uint32_t between_stages(int key) {
   if constexpr (kValueStages == 1)
@@ -206,7 +208,7 @@ __device__ __forceinline__ uint32_t between_stages(int key) {
     return static_cast<uint32_t>(key) / kStageKeys * (kStageBytes - kValueSlabBytes);
 }
 
-/// Queries in kSlabs boxes of `kRows` rows, the first of which is row `row` of the CTA's. The caller has armed `full`.
+/// Loads queries in kSlabs boxes of `kRows` rows. The first is row `row` of the CTA's. The caller has armed `full`.
 template <int kRows, int kSlabs, class Boxes = OwnBoxes, class Maps>
 __device__ __forceinline__ void load_queries(const Maps& maps, uint32_t to, const WorkItem& work, int row,
                                              uint32_t full) {
@@ -223,8 +225,8 @@ __device__ __forceinline__ void load_queries(const Maps& maps, uint32_t to, cons
   }
 }
 
-/// O = 0 and the LSE of nothing (of the sink, if there is one) for rows first, first + step, .. of an item that sees no
-/// key. By all lanes of a warp.
+/// Writes O = 0 and the LSE of nothing (of the sink, if there is one) to rows first, first + step, .. of an item that
+/// sees no key. All lanes of a warp call it.
 __device__ __forceinline__ void fill_unseen_rows(const contract::AttentionParams& params, const WorkItem& work,
                                                  int lane, int first, int step) {
   for (int row = first; row < work.num_rows; row += step) {

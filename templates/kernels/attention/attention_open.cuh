@@ -1,4 +1,4 @@
-/// What policy/open_scores.cuh is for a Spec, in all attention kernels.
+/// The classes of policy/open_scores.cuh for a Spec, in all attention kernels.
 #pragma once
 
 #include "spec.h"

@@ -2,22 +2,22 @@
 /// that brings the keys and values: attention_decode_portable.cu, attention_decode_sm90.cu.
 ///
 /// One CTA owns up to block_m rows, the queries x heads of one KV head, and one part of the keys. Its warps share
-/// nothing while keys stream: each walks 16 keys (or a multiple) of every tile through a ring of its own and keeps a
-/// softmax and an output of its own, so that the loop holds no CTA barrier. The warps' results meet once, at the end,
-/// in shared memory. Parts of split keys are merged by the CTA that finishes last, or by attention_combine.
+/// nothing while keys stream. Each warp walks 16 keys (or a multiple) of every tile through a ring of its own. It keeps
+/// a softmax and an output of its own, so the loop holds no CTA barrier. The warps' results meet once, at the end, in
+/// shared memory. The CTA that finishes last, or attention_combine, merges parts of split keys.
 ///
-/// A Stream is what one warp sees of its ring:
+/// A Stream is one warp's view of its ring:
 ///   layout                  contract::DecodeLayout of the CTA
-///   prepare(operands, shared, warp, lane)  static: what needs no global memory, ahead of the wait for the grids ahead
+///   prepare(operands, shared, warp, lane)  static: work without global memory, before the wait for the grids ahead
 ///   Stream(params, operands, item, tiles, shared, warp, lane)
 ///   groups_ahead            cp.async groups that prefetch() commits, behind that of Q
-///   prefetch()              the first tiles set out
+///   prefetch()              starts to load the first tiles
 ///   keys(), values()        KvBuffers to read fragments from
 ///   stage()                 the slot of the tile that is being read
-///   await_keys(tile)        its keys can be read
-///   await_values(tile)      its values can be read
-///   release(tile)           they have been read; the next tile sets out
-///   finish()                nothing is on its way any more
+///   await_keys(tile)        afterwards its keys can be read
+///   await_values(tile)      afterwards its values can be read
+///   release(tile)           both have been read: starts to load the next tile
+///   finish()                waits until nothing is in flight
 #pragma once
 
 #include "spec.h"
@@ -59,7 +59,7 @@ using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
-/// What the warps leave for each other: per warp and row, the maximum (base 2) and the sum; and the unnormalised
+/// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sum, and the unnormalised
 /// output.
 struct WarpResults {
   float* statistics;  // [num_warps][2][block_m]
@@ -95,11 +95,11 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
   stream.prefetch();
 
   const bool merges = spec::kMerge == Merge::kInKernel && params.num_splits > 1;
-  // Opaque: worked out anew at the end, it holds no register across the loop.
+  // Opaque: computed anew at the end, so that it holds no register across the loop.
   const auto last_arrival = [&] {
     return policy::LastArrival(params.merge_counters + ptx::opaque(blockIdx.x) / params.num_splits);
   };
-  if (merges && thread == 0) last_arrival().open();  // while the first keys are on their way
+  if (merges && thread == 0) last_arrival().open();  // while the first keys are in flight
 
   float key_scale = 1, value_scale = 1;
   if constexpr (spec::kScales != ScaleKind::kNone) {
@@ -222,9 +222,9 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
     stream.release(key_tile);
   }
   stream.finish();
-  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may come to its wait
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // attention_combine may begin
 
-  // The warps' results, each relative to a maximum of its own, over the rings.
+  // The warps' results, each relative to a maximum of its own, are written over the rings.
   softmax.finish();
   __syncthreads();  // no warp streams into its ring any more
   const WarpResults results{reinterpret_cast<float*>(shared_memory + Stream::layout.statistics),

@@ -1,5 +1,5 @@
 /// Attention for few query rows on every architecture: attention_decode.cuh with the token_gen form of the KV buffer. A
-/// warp's ring is filled by its own cp.async, or by its registers where keys are converted on the way.
+/// warp's own cp.async fill its ring. Where keys are converted on the way, the warp's registers fill it.
 #include "kernels/attention/decode/attention_decode.cuh"
 
 #include "tile/kv_rows.cuh"
@@ -18,8 +18,8 @@ class Stream {
   using Values = tile::KvBuffer<tile::ValueTrait<kWarpKeys, spec::kHeadDimV>, kForm, spec::kKvDType, spec::kQDType,
                                 spec::kNumStages, 32, spec::kSwizzleBytes, spec::kArch>;
   using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
-  // Beside the accumulators of a wide head no tile can wait in registers: keys are then fetched when their turn comes,
-  // and values behind Q K^T. Other warps and CTAs hide what that costs.
+  // Beside the accumulators of a wide head no tile can wait in registers. So keys are loaded when they are needed, and
+  // values after Q K^T. Other warps and CTAs hide that latency.
   static constexpr bool kLate = kRegisters && contract::decode_loads_late(spec::kHeadDimQk, spec::kHeadDimV);
   static_assert(!kLate || spec::kNumStages == 1, "the planner counts the same");
 
@@ -28,7 +28,7 @@ class Stream {
       spec::kBlockM, spec::kBlockN, spec::kNumWarps, spec::kHeadDimQk, spec::kHeadDimV, Keys::num_slots);
   static_assert(Keys::bytes <= layout.ring_values && Values::bytes <= layout.ring_bytes - layout.ring_values,
                 "the host counts the same");
-  // Tiles on their way ahead of the loop: to all slots but the one that is read, or to all stages of registers.
+  // Tiles in flight before the loop: one for each slot except the one that is read, or one for each stage of registers.
   static constexpr int groups_ahead = kLate ? 0 : kRegisters ? spec::kNumStages : Keys::num_slots - 1;
 
   static __device__ __forceinline__ void prepare(int, uint32_t, int, int) {}

@@ -1,7 +1,6 @@
 /// Attention for few query rows on Hopper: attention_decode.cuh with rings that TMA fills. One lane of a warp issues
-/// the copies of its ring, all stages of which may be on their way; no register and hardly an instruction is spent on
-/// bytes in flight. The warp that reads a slot is the one that fills it again, so that a slot needs no barrier to be
-/// let go by: __syncwarp() is enough.
+/// the copies of its ring, and all stages may be in flight. Bytes in flight cost no register and hardly an instruction.
+/// The warp that reads a slot also fills it again. So a slot needs no barrier for its release: __syncwarp() is enough.
 #include "kernels/attention/decode/attention_decode.cuh"
 
 #include "contract/attention_decode_sm90.h"
@@ -17,13 +16,13 @@ using namespace decode;
 constexpr int kPaddedQk = contract::padded_depth(spec::kHeadDimQk, spec::kSwizzleBytes);
 constexpr int kPaddedV = contract::padded_depth(spec::kHeadDimV, spec::kSwizzleBytes);
 constexpr int kBoxRows = contract::hopper_kv_box_rows(kWarpKeys, spec::kPageSize);
-constexpr int kBoxes = kWarpKeys / kBoxRows;  // along the keys
+constexpr int kBoxes = kWarpKeys / kBoxRows;  // boxes along the keys
 constexpr uint32_t kRowBytes = contract::slab_width(spec::kSwizzleBytes), kSlabBytes = kWarpKeys * kRowBytes;
 constexpr int kSlabColumns = kRowBytes / 2, kStepColumns = kSlabColumns * contract::slabs_of_step(spec::kSwizzleBytes);
 constexpr bool kPaged = spec::kKvLayout == KvLayoutKind::kPaged;
 static_assert(kBoxRows % contract::kSwizzleRows == 0, "a box begins where the swizzle's pattern does");
 
-/// Pages of the warp's boxes, in the order in which they are loaded: each lane looks one up, 32 boxes ahead of need.
+/// Pages of the warp's boxes, in the order of the loads: each lane looks one page up, 32 boxes ahead of need.
 class Pages {
  public:
   __device__ __forceinline__ Pages(const int32_t* table, const policy::TileList& tiles, int warp, int lane)
@@ -31,7 +30,7 @@ class Pages {
     if constexpr (kPaged) now_ = look_up(lane), next_ = look_up(32 + lane);
   }
 
-  /// Of the next box. The whole warp asks.
+  /// The page of the next box. All lanes of the warp call it.
   __device__ __forceinline__ int next() {
     if (box_ > 0 && box_ % 32 == 0) {
       now_ = next_;
@@ -45,8 +44,8 @@ class Pages {
     constexpr int kPage = spec::kPageSize > 0 ? spec::kPageSize : 1;
     const int tile = tiles_.begin + box / kBoxes;
     const int key = tile * spec::kBlockN + warp_ * kWarpKeys + box % kBoxes * kBoxRows;
-    // The table may end with the sequence, and begin with the window. A page that no tensor has reads as zeros: the map
-    // has as many as there are, so that a wrong entry of the table needs no look here.
+    // The table may end with the sequence, and begin with the window. A page outside of the tensor reads as zeros: the
+    // map knows how many pages exist, so a wrong entry of the table needs no check here.
     const bool seen = tile < tiles_.end && key < tiles_.keys.high && key + kBoxRows > tiles_.keys.low;
     return seen ? table_[key / kPage] : -1;  // no __ldg: ptx/launch.cuh
   }
@@ -71,10 +70,10 @@ class Stream {
                 "the host counts the same");
   static constexpr int groups_ahead = 0;
 
-  /// The warp's barriers. The warp is the only one to use them, and converges before it does: prefetch().
+  /// Makes the warp's barriers. Only this warp uses them, and its lanes converge before that: prefetch().
   static __device__ __forceinline__ void prepare(const contract::HopperDecodeParams& operands, uint32_t shared,
                                                  int warp, int lane) {
-    if (threadIdx.x == 0) {  // the first copies find their maps at hand
+    if (threadIdx.x == 0) {  // so the first copies find their maps in the cache
       ptx::prefetch_tensormap(operands.k);
       ptx::prefetch_tensormap(operands.v);
     }
@@ -105,7 +104,7 @@ class Stream {
         lane_(lane) {}
 
   __device__ __forceinline__ void prefetch() {
-    __syncwarp();  // the barriers are there
+    __syncwarp();  // the barriers exist
 #pragma unroll 1
     for (int ahead = 0; ahead < spec::kNumStages; ++ahead) load(tiles_.begin + ahead, ahead);
   }
@@ -118,10 +117,10 @@ class Stream {
 
   __device__ __forceinline__ void await_keys(int) {
     full(stage(), 0).wait(at_);
-    __syncwarp();  // ldmatrix takes the warp whole
+    __syncwarp();  // ldmatrix needs the whole warp
   }
 
-  /// Keys that nobody sees are hidden in the scores, but their values are multiplied by 0, and 0 * NaN is NaN.
+  /// The scores hide keys that no row sees, but their values are multiplied by 0, and 0 * NaN is NaN.
   __device__ __forceinline__ void await_values(int key_tile) {
     full(stage(), 1).wait(at_);
     const int first = first_key(key_tile);
@@ -131,7 +130,7 @@ class Stream {
       for (int piece = lane_; piece < static_cast<int>(Values::slot_bytes) / 16; piece += 32)
         if (!bound_.holds(first + piece % (kSlabBytes / 16) / (kRowBytes / 16)))
           ptx::st_shared_v4(slot + piece * 16, {});
-      ptx::fence_proxy_async_shared();  // the slot is TMA's again, once it has been read
+      ptx::fence_proxy_async_shared();  // TMA may fill the slot again, once it has been read
     }
     __syncwarp();
   }
@@ -142,7 +141,7 @@ class Stream {
     at_.step();
   }
 
-  /// What was loaded was awaited: nothing is on its way.
+  /// The warp has waited for everything that it loaded: nothing is in flight.
   __device__ __forceinline__ void finish() {}
 
  private:
@@ -150,7 +149,8 @@ class Stream {
     return shared + layout.barriers + warp * spec::kNumStages * 2 * contract::kBarrierBytes;
   }
   __device__ __forceinline__ int first_key(int key_tile) const { return key_tile * spec::kBlockN + warp_ * kWarpKeys; }
-  // Keys of a slot have landed, or its values. The thread that arms the barrier arrives, and the copies' bytes.
+  // The keys, or the values, of a slot have landed. The thread that arms the barrier arrives, and so do the copies'
+  // bytes.
   using Landed = pipeline::PhasedBarrier<1>;
   __device__ __forceinline__ Landed full(int stage, int values) const {
     return {barriers_ + (stage * 2 + values) * contract::kBarrierBytes};

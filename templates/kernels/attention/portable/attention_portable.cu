@@ -1,19 +1,18 @@
 /// Attention prefill on mma.sync, for every architecture since sm_80: the fallback that is right on every input.
 ///
-/// One CTA owns block_m query rows of one head (or, with packed GQA, of one KV head's group) and walks its key tiles
-/// from the last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every
-/// fragment of K and V: that halves shared-memory reads, which bound this kernel once 16 rows stand alone.
+/// One CTA owns block_m query rows of one head or, with packed GQA, of one KV head's group. It walks its key tiles from
+/// the last to the first, so that the tiles with a mask come first. kRowTiles m16 row tiles per warp share every
+/// fragment of K and V. That halves shared-memory reads, which bound this kernel when a warp has 16 rows alone.
 ///
-/// The loop, by where tiles wait:
-///   one slot each    K and V: one stage of cp.async, or num_stages tiles of registers ahead of the slots. With one
-///   stage
-///                    V is fetched while Q K^T runs and the next K while P V runs; each stage more lets them run a tile
-///                    further ahead. Two barriers a tile.
-///   a ring           2 stages of cp.async and more: slots that hold K and V of a tile, filled num_stages - 1 tiles
-///                    ahead. One barrier a tile.
-/// Warps own query rows. Where warp_n is less than block_n, num_warps_n = block_n / warp_n warps own the same rows and
-/// each takes warp_n keys of every tile, with a softmax and an output of its own; they meet in shared memory once all
-/// keys are walked.
+/// The loop has two forms, by the place where tiles wait:
+///   one slot each    K and V: one stage of cp.async, or num_stages tiles of registers ahead of the slots. With
+///                    one stage, V is loaded while Q K^T runs, and the next K while P V runs. Each further stage
+///                    lets them run a tile further ahead. Two barriers a tile.
+///   a ring           2 stages of cp.async and more: slots that hold K and V of a tile, filled num_stages - 1
+///                    tiles ahead. One barrier a tile.
+/// Warps own query rows. Where warp_n is less than block_n, num_warps_n = block_n / warp_n warps own the same rows.
+/// Each of them takes warp_n keys of every tile, with a softmax and an output of its own. Their results meet in shared
+/// memory once all keys are walked.
 #include "spec.h"
 
 #include "contract/attention_params.h"
@@ -46,7 +45,7 @@ constexpr int kDepthSteps = spec::kHeadDimQk / 16;
 constexpr int kOutputTiles = spec::kHeadDimV / 8;
 static_assert(kNumWarpsM * kNumWarpsN == spec::kNumWarps, "warps of a row share its keys evenly");
 static_assert(kRowTiles * kNumWarpsM * 16 == spec::kBlockM, "block_m is a multiple of 16 rows a warp");
-// Q stays in registers where that costs no more than the fragments of one row tile at depth 128.
+// Q stays in registers if it takes no more of them than the fragments of one row tile at depth 128.
 constexpr bool kQueriesInRegisters = kRowTiles * kDepthSteps * 4 <= 32;
 
 constexpr bool kRegisters = spec::kStaging == Staging::kRegisters;
@@ -57,7 +56,7 @@ using Keys =
 using Values = tile::KvBuffer<tile::ValueTrait<spec::kBlockN, spec::kHeadDimV, spec::kWarpN>, kForm, spec::kKvDType,
                               spec::kQDType, spec::kNumStages, kNumThreads, spec::kSwizzleBytes, spec::kArch>;
 using Queries = tile::SharedTile<spec::kBlockM, spec::kHeadDimQk, spec::kSwizzleBytes>;
-using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is done with
+using Output = tile::SharedTile<spec::kBlockM, spec::kHeadDimV, spec::kSwizzleBytes>;  // over Q, once Q is not needed
 constexpr contract::AttentionLayout kLayout = contract::prefill_layout(spec::kBlockM, spec::kBlockN, spec::kHeadDimQk,
                                                                        spec::kHeadDimV, Keys::num_slots, kNumWarpsN);
 static_assert(Keys::bytes <= kLayout.values - kLayout.keys && Values::bytes <= kLayout.total - kLayout.values,
@@ -76,12 +75,12 @@ using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
 using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
 using Scores = float[kRowTiles][spec::kWarpN / 8][4];
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
-// Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times what is not finite
-// NaN.
+// Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times an infinity or a NaN
+// is NaN.
 constexpr bool kRowsDiffer = spec::kMask != MaskKind::kNone || OpenRow::exists;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
-/// Key tiles of the item. Where a tensor may hide any key, no tile is known to be seen whole.
+/// Key tiles of the item. Where a tensor may hide any key, every tile needs a mask.
 __device__ __forceinline__ policy::TileList tiles_of(const Mask& mask, const WorkItem& item) {
   policy::TileList tiles = policy::tile_list<spec::kBlockN>(mask, item.query(0), item.query(item.num_rows - 1));
   if constexpr (OpenRow::exists) tiles.full_end = tiles.full_begin;
@@ -107,8 +106,9 @@ __device__ __forceinline__ void multiply_keys(
     for (int n = 0; n < spec::kWarpN / 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[m][n][e] = 0;
-  // One fragment ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. Chunks of the depth are a
-  // loop that is not unrolled where a chunk is a strip of both tiles: half the code, and half the time to compile it.
+  // Fragments are read one ahead: an ldmatrix takes as long as the four MMAs of the fragment before it. If a chunk of
+  // the depth is a strip of both tiles, the loop over chunks is not unrolled: half the code, and half the time to
+  // compile it.
   constexpr bool kRolled = Keys::num_chunks > 1 && !kQueriesInRegisters && Queries::whole_strips(spec::kBlockK);
   constexpr int kPairs = spec::kWarpN / 16, kSteps = kRolled ? Keys::num_k_tiles : kDepthSteps,
                 kFragments = kSteps * kPairs;
@@ -157,7 +157,8 @@ __device__ __forceinline__ void multiply_values(Accumulator& output, const Expon
   }
 }
 
-/// Which rows of the CTA a warp owns, in units of a warp's, and which of the num_warps_n parts of each key tile.
+/// The rows of the CTA that a warp owns, in units of a warp's rows. column_of(): which of the num_warps_n parts of each
+/// key tile.
 __device__ __forceinline__ int row_group(int warp) { return kNumWarpsN == 1 ? warp : warp % kNumWarpsM; }
 __device__ __forceinline__ int column_of(int warp) { return kNumWarpsN == 1 ? 0 : warp / kNumWarpsM; }
 /// The first key of a tile whose scores the thread holds.
@@ -165,8 +166,8 @@ __device__ __forceinline__ int first_key_of(int thread) {
   return column_of(thread / 32) * spec::kWarpN + thread % 4 * 2;
 }
 
-/// Infinities and NaNs of V, for the rows that see them: the products had zeros in their place. `first_row`: the
-/// thread's first row. Rare, and slow.
+/// Adds infinities and NaNs of V for the rows that see them, because the products had zeros in their place.
+/// `first_row`: the thread's first row. Rare, and slow.
 __device__ __forceinline__ void add_non_finite_values(Accumulator& output, const AttentionParams& params,
                                                       const WorkItem& item, int first_row, int lane) {
   const Mask mask = item.template mask<Mask>(params);
@@ -176,7 +177,7 @@ __device__ __forceinline__ void add_non_finite_values(Accumulator& output, const
                             item.coord.batch, item.sequence.kv_start, item.row_map.kv_head());
 #pragma unroll 1
   for (int key = tiles.keys.low; key < tiles.keys.high; ++key) {
-    if (!tiles.is_partial(key / spec::kBlockN)) continue;  // nothing of it was replaced
+    if (!tiles.is_partial(key / spec::kBlockN)) continue;  // no element of it was replaced
     const auto place = rows.row(key);
     if (!place.exists) continue;
     bool sees[Softmax::kRows];
@@ -342,7 +343,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     queries.load_all();
   };
   if constexpr (Keys::num_slots == 1) {
-    // Tile i is in stage i mod kStages. A load into it sets out as soon as the tile of kStages before has left it.
+    // Tile i is in stage i mod kStages. A load into a stage begins as soon as the tile kStages before has been read.
     constexpr int kStages = spec::kNumStages;
     if (tiles.end > tiles.begin) keys.load_rows(key_rows, last * spec::kBlockN, bound, 0);  // rarely whole
 #pragma unroll
@@ -357,7 +358,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<0>();
       keys.copy_to_shared(stage);
-      __syncthreads();  // K has landed, and nobody reads the V of the tile before
+      __syncthreads();  // K has landed; no warp reads the V of the tile before
       const int next_values = key_tile - (kStages - 1);
       if (kStages == 1 || next_values >= tiles.begin)
         load(values, value_rows, next_values, stage == 0 ? kStages - 1 : stage - 1);
@@ -366,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
       score(exponentials, key_tile, 0);
       ptx::cp_async_wait_group<0>();
       values.copy_to_shared(stage);
-      await_values(key_tile, 0);  // and nobody reads this tile's K
+      await_values(key_tile, 0);  // and no warp reads this tile's K
       if (key_tile > tiles.begin + (kStages - 1)) load(keys, key_rows, key_tile - kStages, stage);
       ptx::cp_async_commit_group();
       multiply_values(output, exponentials, values, 0);
@@ -387,7 +388,7 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     int stage = 0;
     for (int key_tile = last; key_tile >= tiles.begin; --key_tile) {
       ptx::cp_async_wait_group<spec::kNumStages - 2>();
-      await_values(key_tile, stage);  // K too, and nobody reads the slot that is loaded next
+      await_values(key_tile, stage);  // K too, and no warp reads the slot that is loaded next
       load_tile(key_tile - (spec::kNumStages - 1), stage == 0 ? spec::kNumStages - 1 : stage - 1);
       Exponentials exponentials;
       score(exponentials, key_tile, stage);
@@ -396,9 +397,9 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     }
   }
   ptx::cp_async_wait_group<0>();  // without key tiles, Q's copies may still be under way
-  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // what is left is to store
+  if constexpr (spec::kArch >= 90) ptx::griddepcontrol_launch_dependents();  // only stores are left
 
-  // The epilogue derives anew what the loop had no registers to carry.
+  // The epilogue computes these values anew, because the loop had no registers to carry them.
   const WorkItem done(params, ptx::opaque(blockIdx.x));
   const int end_lane = static_cast<int>(ptx::opaque(threadIdx.x)) % 32;
   const int end_warp = static_cast<int>(ptx::opaque(threadIdx.x)) / 32;
@@ -408,11 +409,11 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
     value_scale = params.v_scale[spec::kScales == ScaleKind::kPerHead ? done.row_map.kv_head() : 0];
   softmax.finish();
   if constexpr (kNumWarpsN > 1) {
-    // Every copy has landed and, behind the first barrier of merge(), nobody reads a tile any more.
+    // Every copy has landed. Behind the first barrier of merge(), no warp reads a tile any more.
     const Columns columns{reinterpret_cast<float*>(shared_memory + kLayout.statistics),
                           reinterpret_cast<float4*>(shared_memory + kLayout.partials)};
     columns.merge(softmax, output, column_of(end_warp), end_row, end_lane, exponent_scale);
-    if (column_of(end_warp) != 0) return;  // the first column has the whole
+    if (column_of(end_warp) != 0) return;  // the first column's warps have the whole result
   }
   if (kRowsDiffer && replaced) add_non_finite_values(output, params, done, end_row + end_lane / 4, end_lane);
 #pragma unroll
@@ -427,8 +428,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
         params.lse[done.lse_index(params, row)] = softmax.log2_sum(r, exponent_scale) * policy::kLn2;
     }
   }
-  // A warp stages its output over the rows of Q that it alone reads. Where the two tiles differ in shape, others' rows
-  // are in the way.
+  // A warp stages its output over the rows of Q that it alone reads. If the two tiles differ in shape, other warps'
+  // rows lie there, and all warps have to wait.
   if (spec::kHeadDimQk != spec::kHeadDimV && kNumWarpsN == 1) __syncthreads();
   tile::store_rows<spec::kOutDType, Output, kRowTiles>(
       output, shared, end_row, end_lane, done.num_rows,
