@@ -45,7 +45,7 @@ class AllItems {
   }
 };
 
-/// Steps from an item of one lap to the item of the next, for walker `self` of `walkers`: place b of one lap is place
+/// Steps from an item of one lap to the item of the next, for walker `self` of `walkers`. Place b of one lap is place
 /// walkers - 1 - b of the next. back: from a lap that runs backwards.
 __device__ __forceinline__ unsigned next_lap(bool back, unsigned self, unsigned walkers) {
   return back ? 1 + 2 * self : 2 * (walkers - self) - 1;

@@ -101,9 +101,9 @@ class MergedRow {
 };
 
 /// Finds the CTA that arrives last among those that share a word of AttentionParams::merge_counters. The word need not
-/// be zeroed: a count has a tag in its upper 48 bits, bits that neither an output nor an LSE ever has, those of two
-/// NaNs that no instruction makes. A word without the tag is no count yet. A launch leaves a count of 0, for the next
-/// launch and for every replay of a graph. Launches that may overlap have their own workspaces, and so their own
+/// be zeroed, because a count has a tag in its upper 48 bits. No output and no LSE ever has these bits: they are those
+/// of two NaNs that no instruction makes. A word without the tag is no count yet. A launch leaves a count of 0, for the
+/// next launch and for every replay of a graph. Launches that may overlap have their own workspaces, and so their own
 /// counters.
 class LastArrival {
   static constexpr unsigned long long kTag = 0x7fa5c3d2ffb60000, kCount = 0xffff;

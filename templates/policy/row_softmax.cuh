@@ -1,11 +1,11 @@
 /// The online softmax of Milakov and Gimelshein (arXiv:1805.02867) on wgmma accumulators, in steps that a pipeline can
-/// put between its products: exponentiate() while O += P V of the step before still runs, rescale() once that product
-/// has ended.
+/// put between its products. exponentiate() runs while O += P V of the step before still runs. rescale() runs once that
+/// product has ended.
 ///
 /// A thread holds rows l/4 and l/4 + 8 of its warp's 16; registers 4j + 2r + e are columns 8j + 2(l%4) + e of row r.
-/// `maximum` is the same in the four lanes of a quad, `sum` is the thread's own part until finish().
+/// `maximum` is the same in the four lanes of a quad; `sum` is the thread's own part until finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it moves only once a score of the row exceeds it
+/// The maximum is in score units and may be stale. With Rescale::kLazy it moves only once a score of the row exceeds it
 /// by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact after the
 /// division by the sum, and most tiles rescale nothing.
 #pragma once

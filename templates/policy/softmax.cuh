@@ -4,7 +4,7 @@
 /// kRowTiles rows, which the four lanes of a quad share. `maximum` is the same in all four; `sum` is the thread's own
 /// part until finish().
 ///
-/// The maximum is in score units and may be stale: with Rescale::kLazy it moves only when a score of some row of the
+/// The maximum is in score units and may be stale. With Rescale::kLazy it moves only when a score of some row of the
 /// warp exceeds it by kSlack powers of two (the trick is FlashAttention-4's). Exponentials then reach 2^kSlack, exact
 /// after the division by the sum, and most tiles rescale nothing.
 #pragma once

@@ -1,11 +1,11 @@
 /// Warps that own the same query rows and have split the keys: kColumns warps for every kRows / kRowGroups rows. Each
 /// has walked its part of every key tile with its own softmax and output. Here they merge, once, in shared memory.
-/// Afterwards the warps of column 0 hold what one warp would hold that has seen all keys.
+/// Afterwards the warps of column 0 have the result of all keys.
 ///
-/// Row maxima and sums are exchanged first: [kColumns][2][kRows] f32. Then one column after the other adds its output
-/// to what the columns behind it have left, in units of the rows' common maximum: [kRows][kDepth] f32. The data is in
-/// the order of accumulators, so each thread reads what the thread at its place has written. The order is fixed, so
-/// sums repeat to the bit.
+/// Row maxima and sums are exchanged first: [kColumns][2][kRows] f32. Then the columns add up their outputs one after
+/// the other, from the last to the first, in units of the rows' common maximum: [kRows][kDepth] f32. The data is in the
+/// order of accumulators, so each thread reads what the thread at its place has written. The order is fixed, so sums
+/// repeat to the bit.
 #pragma once
 
 #include "ptx/math.cuh"
