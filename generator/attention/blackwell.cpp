@@ -1,5 +1,6 @@
-// The blackwell attention family: what it has, its tile against tensor memory and shared memory, what is worth trying
-// of it, and its row. A feature joins a list here when its kernel lands. blackwell_choices.cpp plans it.
+// The blackwell attention family: the features it has, the limits that tensor memory and shared memory set to its tile,
+// the values that a tuner tries, and its row. A feature joins a list here when its kernel lands. blackwell_choices.cpp
+// plans it.
 #include <fmt/format.h>
 
 #include "kernelwright/generator/attention/candidates.h"
@@ -29,14 +30,14 @@ int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_
 
 int columns_of(const AttentionSpec& spec) { return contract::blackwell_columns(blackwell_shape_of(spec)).used; }
 
-/// Of the output of a part of split keys: f32, in slabs of 32 columns.
+/// Bytes of the output of a part of split keys: f32, in slabs of 32 columns.
 int part_bytes(const AttentionSpec& spec) { return contract::kQueryTileRows * 4 * ((spec.head_dim_v + 31) / 32 * 32); }
 int stages_for_part(AttentionSpec spec) {
   while (contract::blackwell_layout(blackwell_shape_of(spec)).factors < part_bytes(spec)) ++spec.num_kv_stages;
   return spec.num_kv_stages;
 }
 
-/// Fewer stages, then fewer keys; "" where neither fits.
+/// A tile with fewer stages or, if none fits, with fewer keys; "" where neither fits.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
   while (smaller.num_kv_stages > kLeastKvStages) {
     --smaller.num_kv_stages;
@@ -51,7 +52,7 @@ std::string nearest_in_shared_memory(AttentionSpec smaller, int limit) {
   return "";
 }
 
-/// Beside a cluster whose CTAs take a part of the keys each.
+/// The rules of a cluster whose CTAs take a part of the keys each.
 void check_cluster_parts(const AttentionSchedule& schedule, int parts, Violations& violations) {
   if (const int splits = schedule.splits.value_or(parts); splits != parts)
     violations.push_back(
@@ -64,7 +65,7 @@ void check_cluster_parts(const AttentionSchedule& schedule, int parts, Violation
                                                          to_string(schedule.merge.value()), parts)});
 }
 
-/// What does not go together with split keys.
+/// Refuses what does not go together with split keys.
 void check_parts(const AttentionSpec& spec, Violations& violations) {
   const bool cluster = spec.cluster_n > 1;
   if (!cluster && !spec.split_keys) return;
@@ -167,10 +168,10 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchI
   }
 }
 
-constexpr int kColumnsOfOneCta = 64;  // of values: a pair would halve fewer for little
+constexpr int kColumnsOfOneCta = 64;  // columns of V: halves of fewer gain little
 
-/// What is worth trying. No Blackwell has been measured: the values are those that fit tensor memory and registers. The
-/// planner chooses the stages: as many as fit.
+/// The values that a tuner tries. No Blackwell has been measured: the values are those that fit tensor memory and
+/// registers. The planner chooses the stages: as many as fit.
 AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   std::vector<bool> packs{false};
@@ -186,12 +187,12 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
   const auto ring = [](KvRing kind) { return axis("kv_ring", &S::kv_ring, {kind}); };
   std::vector<int> chunks{1};
   if (contract::slabs_of(problem.head_dim.qk, bits_of(problem.dtype.q) / 8, 128) % 2 == 0) chunks.push_back(2);
-  // Two CTAs that share each product have half of every tile each, in twice the stages.
+  // Each CTA of a pair has half of every tile, in twice the stages.
   const Axis pair = axis("cta_group", &S::cta_group, {2}), pair_keys = axis("block_n", &S::block_n, {64, 96, 128});
   AxisSets sets{
       {keys, ring(KvRing::kShared), packed, order, exponentials},
       {keys, ring(KvRing::kSplit), axis("num_qk_stages", &S::num_qk_stages, chunks), packed, order, exponentials}};
-  // Sub-stages of both tiles: a product begins with the first of them.
+  // Sub-stages of both tiles: a product begins when the first of them has landed.
   sets.push_back({axis("block_n", &S::block_n, {64, 96, 128}), axis("num_mma_stages", &S::num_mma_stages, {2, 3, 4}),
                   axis("kv_ring", &S::kv_ring, {KvRing::kShared, KvRing::kSplit}), packed, order});
   const bool rows_for_both = problem.max_q_len == 0 || problem.max_q_len > 2 * contract::kQueryTileRows;
@@ -200,7 +201,7 @@ AxisSets blackwell_axes(const AttentionProblem& problem, const ArchInfo&) {
     sets.push_back({pair, pair_keys, ring(KvRing::kShared), packed, order, exponentials});
     sets.push_back({pair, pair_keys, ring(KvRing::kSplit), packed, order, exponentials});
   }
-  // Few rows are few CTAs. The planner cuts their keys for the workspace; a cluster needs no second kernel.
+  // With few rows there are few CTAs. The planner cuts their keys for the workspace; a cluster needs no second kernel.
   if (problem.max_q_len > 0 && problem.max_q_len <= contract::kQueryTileRows)
     sets.push_back({axis("cluster", &S::cluster, {ClusterShape{1, 2}, ClusterShape{1, 4}, ClusterShape{1, 8}}), keys,
                     packed, exponentials});

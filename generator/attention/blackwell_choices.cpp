@@ -13,12 +13,12 @@ namespace {
 using detail::Resolver;
 
 constexpr int kMostKeys = 128, kLeastKeys = 64;
-constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;  // of whole tiles; a pair's slots have half of one
+constexpr int kMostSharedSlots = 8, kMostSplitSlots = 4;  // of whole tiles; a pair's slot has half a tile
 constexpr int kLeastSlots = 2;
 constexpr int kGoodSharedSlots = 3;  // a K and a V are held while the next K arrives
-constexpr int kGoodBoxRows = 32;     // of a page: fewer would be many copies
+constexpr int kGoodBoxRows = 32;     // of a page: smaller boxes would be many copies
 
-/// Of every 16 exponentials, those that a polynomial computes while the special-function unit does the rest. sm_103a's
+/// How many of every 16 exponentials a polynomial computes. The special-function unit computes the others. sm_103a's
 /// unit is twice as fast.
 int emulated_by_default(Arch arch) { return arch == Arch::kSm103a ? 0 : 3; }
 
@@ -66,8 +66,8 @@ class Tile {
     choose_ctas();
   }
 
-  /// A pair leaves room for more stages, and has each CTA wait for the other's probabilities: nothing has measured
-  /// which weighs more.
+  /// A pair leaves room for more stages, but each CTA waits for the other's probabilities. No measurement says which
+  /// matters more.
   void choose_ctas() {
     spec_.cta_group =
         resolve_("cta_group", schedule_.cta_group, 1, "a CTA that multiplies for itself waits for no other");
@@ -77,13 +77,13 @@ class Tile {
     spec_.cluster_m = cluster.m, spec_.cluster_n = cluster.n;
   }
 
-  /// Into how many parts the keys of an item are cut, and where the parts meet.
+  /// Chooses into how many parts the keys of an item are cut, and where the parts meet.
   void choose_parts() {
     if (spec_.cluster_n > 1) {
       plan_.splits = spec_.cluster_n;
       return resolve_.derived("splits", plan_.splits, "each CTA of a cluster takes a part of the keys");
     }
-    // A schedule that names a merge asks for parts; a queue hands out whole items.
+    // A schedule that names a merge asks for parts. A queue gives out whole items, so it excludes parts.
     const bool queued = schedule_.scheduler.value_or(Scheduler::kGrid) == Scheduler::kQueued;
     const bool may_split = (few_rows_ && !queued) || !schedule_.merge.is_auto();
     plan_.splits = schedule_.splits.value_or(may_split ? 0 : 1);
@@ -100,7 +100,8 @@ class Tile {
     if (spec_.merge == Merge::kCombine) plan_.combine = CombineSpec{spec_.arch, spec_.out, spec_.head_dim_v, spec_.lse};
   }
 
-  /// As many keys as tensor memory takes, unless so few tiles of long heads fit that loads would wait for products.
+  /// Takes as many keys as tensor memory holds. It takes fewer if only few tiles of long heads fit, because loads would
+  /// then wait for products.
   void choose_keys() {
     spec_.num_mma_stages = schedule_.num_mma_stages.value_or(1);
     const int step = detail::staged_key_step(spec_, detail::blackwell_key_step(spec_));
@@ -133,7 +134,7 @@ class Tile {
     return static_cast<int>(shared_bytes(spec)) <= machine_.shared_bytes_per_cta;
   }
 
-  /// Slots of a ring that fit, `most` at most.
+  /// The slots of a ring that fit, at most `most`.
   int slots(KvRing ring, int most) const {
     AttentionSpec spec = spec_;
     spec.kv_ring = ring;
@@ -151,7 +152,7 @@ class Tile {
     const int most_shared = kMostSharedSlots * spec_.cta_group, most_split = kMostSplitSlots * spec_.cta_group;
     const int shared_slots = slots(KvRing::kShared, most_shared), pairs = slots(KvRing::kSplit, most_split);
     const bool chunks = spec_.num_qk_stages != stages;
-    // Of an odd number two rings would leave one unused.
+    // Two rings of an odd number of slots would leave one slot unused.
     const bool shared = !chunks && (shared_slots > 2 * pairs || !fits_with(KvRing::kSplit, pairs));
     spec_.kv_ring = resolve_("kv_ring", schedule_.kv_ring, shared ? KvRing::kShared : KvRing::kSplit,
                              shared   ? fmt::format("{} slots fit, more than two rings would hold", shared_slots)
@@ -177,7 +178,7 @@ class Tile {
     choose_exponentials();
   }
 
-  /// The schedule's fraction, to the next sixteenth.
+  /// The schedule's fraction, rounded to a sixteenth.
   void choose_exponentials() {
     Auto<double> asked;
     if (!schedule_.exp2_emulated.is_auto()) asked = std::round(schedule_.exp2_emulated.value() * kExp2Step) / kExp2Step;

@@ -24,12 +24,12 @@ using detail::extent_of;
 using detail::given_fields;
 using detail::mean_cost;
 
-/// What makes two plans one kernel and one launch.
+/// A text that is the same for two plans that lead to the same kernel and launch.
 std::string identity(const AttentionPlan& plan) {
   return kernel_name(plan.main) + "\n" + canonical_text(Spec(plan.main)) + std::to_string(plan.splits);
 }
 
-/// Calls `visit` with every combination of `axes` over `schedule`; those of `given` keep their value.
+/// Calls `visit` with every combination of `axes` over `schedule`. Fields in `given` keep their value.
 void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, std::size_t at,
              const AttentionSchedule& schedule, const std::function<void(const AttentionSchedule&)>& visit) {
   if (at == axes.size()) return visit(schedule);
@@ -41,7 +41,7 @@ void combine(const std::vector<Axis>& axes, const std::set<std::string>& given, 
   }
 }
 
-/// Gives the model's own choice the fields that its family tunes, for a choice that is none of the combinations.
+/// Gives the model's own choice the fields that its family tunes, if the choice is none of the combinations.
 void spell_out(Candidate& model, const AttentionSchedule& schedule, const ArchInfo& info,
                const AttentionProblem& problem) {
   AttentionSchedule spelt = with_values_of(model.plan, schedule, {"family"});
@@ -79,24 +79,24 @@ double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem,
   const AttentionLaunch launch = plan_launch(spec, extent_of(problem, shape), num_sms, plan.splits);
   const Occupancy held = occupancy(arch_info(spec.arch), static_cast<int>(launch.main.shared_bytes),
                                    static_cast<int>(launch.main.block), 0);
-  // Items of work, not CTAs: a persistent kernel's grid is as large as the machine.
+  // Counts items of work, not CTAs, because the grid of a persistent kernel is as large as the machine.
   const double heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
   // The last cluster of a sequence may have CTAs without rows.
   const int m_blocks = (launch.num_m_blocks + spec.cluster_m - 1) / spec.cluster_m * spec.cluster_m;
   const double items = heads * shape.batch * m_blocks * launch.num_splits;
   if (items <= 0) return 0;
-  // Those of the busiest SM: full waves, and its share of the last one.
+  // Items of the busiest SM: full waves, and its share of the last one.
   const double at_once = std::max(1, held.ctas), slots = num_sms * at_once;
   const double full = std::floor(items / slots);
   const double per_sm = full * at_once + std::ceil((items - full * slots) / num_sms);
   const int kv_len = extent_of(problem, shape).kv_len;
   const double tiles =
       std::ceil(std::ceil(static_cast<double>(std::max(kv_len, 1)) / spec.block_n) / launch.num_splits);
-  const double ctas = std::min(at_once, std::ceil(items / num_sms));  // that an SM really holds
+  const double ctas = std::min(at_once, std::ceil(items / num_sms));  // CTAs that an SM really holds
   const double tile_bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   if (spec.token_gen) {
-    // Few rows: a tile costs the bytes of its keys, whatever its rows. One slot of the ring is being read; registers
-    // are all on their way.
+    // With few rows, a tile costs the bytes of its keys. One slot of the ring is being read, so its bytes are not in
+    // flight. Tiles that wait in registers are all in flight.
     const int loading = spec.staging == Staging::kRegisters ? spec.num_stages : spec.num_stages - 1;
     const double in_flight = ctas * std::max(1, loading) * tile_bytes;
     return per_sm * tiles * tile_bytes * std::max(1.0, machine.bytes_in_flight / in_flight);

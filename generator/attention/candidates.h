@@ -1,5 +1,5 @@
 /// The attention schedules worth measuring for a problem. Each kernel family names the values worth trying of each of
-/// its fields, and an estimate cuts what cannot be fast.
+/// its fields. An estimate removes schedules that cannot be fast.
 #pragma once
 
 #include <functional>
@@ -27,31 +27,31 @@ Axis axis(const char* field, Auto<T> AttentionSchedule::*member, std::vector<T> 
   return result;
 }
 
-/// What a family's function gives: the axes whose every combination is tried, in sets. Sets keep apart what shares no
-/// values: prefill and decode forms, say.
+/// What a family's function returns: axes, in sets. Every combination of a set's axes is tried. Forms that share no
+/// values, such as prefill and decode, have sets of their own.
 using AxisSets = std::vector<std::vector<Axis>>;
 
 using Candidate = CandidateOf<AttentionConfig>;
 using Candidates = CandidateList<AttentionConfig>;
 
 /// Every feasible schedule of the families that run on `arch`. The fields that `schedule` gives stay as they are.
-/// `shapes` are those that will be measured; the estimate is the geometric mean over them. Throws ConfigError if the
-/// model itself finds no kernel.
+/// `shapes` are the shapes that will be measured; the estimate is the geometric mean over them. Throws ConfigError if
+/// the model itself finds no kernel.
 Candidates enumerate_candidates(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                                 const std::vector<AttentionShape>& shapes, const CandidateOptions& options = {});
 
-/// Puts `kept` in the order of predicted times (predicted.h), so that a budget that ends early has been spent on the
-/// likeliest. None is left out; the first, the model's own choice, stays first; those that no timeline is known of keep
-/// their places.
+/// Puts `kept` in the order of predicted times (predicted.h), so that a budget that ends early was spent on the
+/// likeliest. No candidate is removed. The first one, the model's own choice, stays first. Candidates without a model
+/// keep their places.
 void order_by_prediction(std::vector<Candidate>& kept, const AttentionProblem& problem,
                          const std::vector<AttentionShape>& shapes);
 
-/// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has the most of it. It
-/// knows what is lost to rows and keys that pad the last tile, to the last wave of CTAs, and to an SM that holds too
-/// little to hide its latencies: fewer than eight warps that multiply or, where bytes decide, fewer than 40 KB of keys
-/// and values on their way. CTAs an SM follow from shared memory and threads; registers are not known before ptxas has
-/// spoken. It knows nothing of instructions or bank conflicts: a factor of two between estimates means something, a
-/// tenth does not.
+/// An estimate that ranks schedules of one problem, in arbitrary units: the work of the SM that has most of it. It
+/// counts rows and keys that only pad the last tile, and the last wave of CTAs. It also counts latencies that an SM
+/// cannot hide. To hide them, an SM needs eight warps that multiply or, where bytes decide, 40 KB of keys and values in
+/// flight. CTAs per SM follow from shared memory and threads, because registers are not known before ptxas has run. The
+/// estimate knows nothing of instructions or bank conflicts. A factor of two between estimates means something, a tenth
+/// does not.
 double schedule_cost(const AttentionPlan& plan, const AttentionProblem& problem, const AttentionShape& shape,
                      int num_sms);
 

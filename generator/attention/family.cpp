@@ -1,4 +1,4 @@
-// The table of attention families, and all that walks it by a Spec alone.
+// The table of attention families, and the functions that walk it by a Spec alone.
 #include "kernelwright/generator/attention/family.h"
 
 #include "kernelwright/generator/attention/launch.h"

@@ -1,5 +1,5 @@
-/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file
-/// that fills its row (<family>.cpp) and one of choices (<family>_choices.cpp).
+/// Inside of the generator: what each attention kernel family takes, and how it is planned. A family has one file that
+/// fills its row (<family>.cpp) and one of choices (<family>_choices.cpp).
 #pragma once
 
 #include <algorithm>
@@ -29,35 +29,38 @@ struct SmRates;
 struct SoftmaxForm;
 struct TimelineWork;
 
-/// All that the planner, validation, the tuner, explain, reports, predictions and launches need of a family: one row,
-/// which the family's own file fills. A new family is such a file and its line in attention_families().
+/// One row of the table of families: all that the planner, validation, the tuner, explain, reports, predictions and
+/// launches need of a family. The family's own file fills it. A new family is such a file and its line in
+/// attention_families().
 struct AttentionFamily {
   Family family;
-  /// What it lacks of a problem and a schedule, whatever the tile. No contradictions: validate() has those.
+  /// Finds what the family lacks for a problem and a schedule, with any tile. It finds no contradictions: validate()
+  /// has those.
   void (*check)(const AttentionProblem&, const AttentionSchedule&, std::vector<Violation>&);
-  /// The resolved tile against the machine: rows, registers, memory, with the nearest that fits.
+  /// Checks the resolved tile against the machine's rows, registers and memory. A violation names the nearest tile that
+  /// fits.
   void (*check_tile)(const AttentionSpec&, const AttentionSchedule&, const ArchInfo&, std::vector<Violation>&);
-  /// Fills what the family decides; `plan.main` has the problem, the family and the architecture. Tiles that do not
-  /// fit are planned all the same: check_tile() judges them.
+  /// Fills the fields that the family decides; `plan.main` has the problem, the family and the architecture. It also
+  /// plans tiles that do not fit: check_tile() judges them.
   void (*plan)(const AttentionProblem&, const AttentionSchedule&, AttentionPlan& plan);
   /// The values that a tuner tries of each field, in sets whose combinations it walks.
   AxisSets (*axes)(const AttentionProblem&, const ArchInfo&);
   std::uint32_t (*shared_bytes)(const AttentionSpec&);
   std::vector<SharedRegion> (*shared_map)(const AttentionSpec&);
   std::vector<KernelRole> (*roles)(const AttentionSpec&);
-  const char* mma = "mma.sync";     // what multiplies, for explain
-  const char* reader = "ldmatrix";  // what reads Q, K and V of a tile in shared memory, for explain
-  /// Whether its decode form is the fastest that any family has. Null: never.
+  const char* mma = "mma.sync";     // the multiplying instruction, for explain
+  const char* reader = "ldmatrix";  // the instruction that reads a tile, for explain
+  /// Whether its decode form is the fastest of all families. Null: never.
   bool (*decodes_best)(const AttentionProblem&, AttentionSchedule) = nullptr;
   /// Null: the kernel takes no tensor memory.
   TensorMemoryMap (*tensor_memory_map)(const AttentionSpec&) = nullptr;
-  /// Whether a model predicts the Spec, and the model: clocks of one SM with `resident` CTAs. `softmax` names the warps
-  /// that compute the softmax of a kernel with roles. Null: there is none.
+  /// Whether a model predicts the Spec, and the model. The model returns clocks of one SM with `resident` CTAs.
+  /// `softmax` names the warps that compute the softmax of a kernel with roles. Null: no model exists.
   bool (*is_predicted)(const AttentionSpec&) = nullptr;
   double (*clocks)(const AttentionSpec&, const TimelineWork&, const SmRates&, int resident) = nullptr;
   SoftmaxForm (*softmax)(const AttentionSpec&) = nullptr;
-  bool deals_items = false;             // prefill: each CTA has a list of items, dealt beforehand or from a queue
-  bool alike_items_go_by_pair = false;  // where tiles are alike, all of one sequence and head follow each other
+  bool deals_items = false;             // prefill: each CTA has a list of items, or takes items from a queue
+  bool alike_items_go_by_pair = false;  // where tiles are alike, tiles of one sequence and head are neighbours
 };
 
 /// The rows: families of one architecture, then portable.
@@ -73,7 +76,7 @@ inline bool deals_items(const AttentionSpec& spec) { return family_row(spec).dea
 /// What one family lacks.
 std::vector<Violation> lacks(Family family, const AttentionProblem& problem, const AttentionSchedule& schedule);
 
-/// Plans and maps that stand in files of their own: <family>_choices.cpp, shared_map.cpp.
+/// Plans and maps in files of their own: <family>_choices.cpp, shared_map.cpp.
 void plan_portable(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_hopper(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
 void plan_hopper_decode(const AttentionProblem& problem, const AttentionSchedule& schedule, AttentionPlan& plan);
@@ -83,16 +86,16 @@ std::vector<SharedRegion> hopper_map(const AttentionSpec& spec);
 std::vector<SharedRegion> hopper_decode_map(const AttentionSpec& spec);
 std::vector<SharedRegion> blackwell_map(const AttentionSpec& spec);
 TensorMemoryMap blackwell_tensor_memory(const AttentionSpec& spec);
-/// Roles of warps that all load, multiply and store.
+/// Roles of a kernel in which every warp loads, multiplies and stores.
 std::vector<KernelRole> alike_roles(const AttentionSpec& spec);
 
-/// The resolved tile of warps alike against the machine: portable, and the decode form of hopper.
+/// Checks the resolved tile of kernels in which all warps do the same work: portable, and the decode form of hopper.
 void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::vector<Violation>& violations);
 
-/// Portable: whether keys and values change on the way to the tensor cores.
+/// Portable: whether keys and values are converted on the way to the tensor cores.
 inline bool converts_keys(const AttentionSpec& spec) { return spec.kv != spec.q; }
 
-/// The slots of K and V against each other, of tiles of K with so many slabs: hopper and blackwell prefill.
+/// Checks the slots of K and V against each other, for tiles of K with so many slabs: hopper and blackwell prefill.
 void check_rings(const AttentionSpec& spec, int qk_slabs, int least_kv_stages, std::vector<Violation>& violations);
 
 /// The swizzle of q, k and v where TMA writes them, and why: hopper and blackwell, swizzle.cpp.
@@ -101,25 +104,27 @@ struct PlannedSwizzle {
   std::string reason;
 };
 PlannedSwizzle planned_swizzle(const AttentionSpec& spec);
-/// Those that a tuner tries: 128B, and where it would fill up rows with zeros the widest that would not.
+/// The swizzles that a tuner tries: 128B and, where 128B would fill rows up with zeros, the widest that would not.
 std::vector<Swizzle> swizzles_to_try(const AttentionProblem& problem);
-/// Whether whole spans of it make the rows of q, k and v. 128B takes any: the last span is filled up with zeros.
+/// Whether the rows of q, k and v are whole spans of the swizzle. 128B takes any rows: the last span is filled up with
+/// zeros.
 bool takes_swizzle(const AttentionSpec& spec, Swizzle swizzle);
-/// The resolved swizzle against them.
+/// Checks the resolved swizzle against these rows.
 void check_swizzle(const AttentionSpec& spec, std::vector<Violation>& violations);
 
-/// Parts of split keys, and the kernel that merges them, for the decode forms of all families.
+/// Plans the parts of split keys, and the kernel that merges them, for the decode forms of all families.
 void choose_merge(const AttentionSchedule& schedule, AttentionPlan& plan, Resolver& resolve);
 
-/// At most so many rows share each KV head's keys: below, a decode form beats every prefill. 0: no bound is known.
+/// An upper bound for the rows that share each KV head's keys. Below it, a decode form beats every prefill. 0: no bound
+/// is known.
 inline int max_rows_of_a_kv_head(const AttentionProblem& problem) { return problem.max_q_len * problem.group(); }
 inline constexpr int kMaxDecodeRows = 64;
 inline bool is_decode(const AttentionProblem& problem) {
   return problem.max_q_len > 0 && max_rows_of_a_kv_head(problem) <= kMaxDecodeRows;
 }
 
-/// Whether the heads of a group should share tiles: fewer tiles then read the same keys, and far fewer read a window's.
-/// `rows` that are multiplied together must be whole groups: the 64 of a wgmma, the 128 of a tcgen05.mma.
+/// Whether the heads of a group should share tiles. Fewer tiles then read the same keys; with a window, far fewer. The
+/// `rows` of one product must be whole groups: 64 rows of a wgmma, 128 of a tcgen05.mma.
 inline bool packs_well(const AttentionProblem& problem, int rows) {
   return problem.group() > 1 && rows % problem.group() == 0;
 }
@@ -152,14 +157,14 @@ inline contract::BlackwellShape blackwell_shape_of(const AttentionSpec& spec) {
           .splits_keys = spec.split_keys};
 }
 
-/// What the keys of a tile are a multiple of: an MMA's N, 16 for each of its CTAs, and 32 bytes of probabilities, which
-/// the product with V takes at a time.
+/// The keys of a tile are a multiple of three numbers: an MMA's N, 16 for each of its CTAs, and 32 bytes of
+/// probabilities. The product with V takes 32 bytes at a time.
 inline int blackwell_key_step(const AttentionSpec& spec) {
   return std::max(16 * spec.cta_group, 32 * 8 / bits_of(spec.q));
 }
 
-/// What the keys of a sub-stage of V are a multiple of: 32 bytes of probabilities, and rows that each CTA of a cluster
-/// loads a share of. hopper and blackwell.
+/// The keys of a sub-stage of V are a multiple of this: 32 bytes of probabilities, and the rows that each CTA of a
+/// cluster loads a share of. hopper and blackwell.
 inline int value_key_step(const AttentionSpec& spec) {
   return std::max(32 * 8 / bits_of(spec.q), contract::kSwizzleRows * spec.multicast);
 }
@@ -177,8 +182,7 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
 /// Registers of a math thread: scores, their exponentials in 16 bits, its share of the output, and the rest (row
 /// statistics, addresses, loops).
 inline int hopper_registers(const AttentionSpec& spec) {
-  // Tiles of packed heads in a ragged batch, of which some warpgroups may have no row, take a second way from item to
-  // item.
+  // Tiles of packed heads in a ragged batch may have warpgroups without a row. They take another way from item to item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
   const bool slopes = spec.score_mod == ScoreModKind::kAlibi && spec.pack_gqa;  // one for each row
   const int caps = spec.score_mod == ScoreModKind::kSoftcap ? 4 : 0;            // tanh of every score
@@ -186,7 +190,7 @@ inline int hopper_registers(const AttentionSpec& spec) {
   const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps + open;
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
-/// What setmaxnreg can give each math thread of 64K registers, beside a warpgroup that loads, or gathers keys.
+/// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads or gathers keys.
 inline int hopper_register_budget(int math_warpgroups, int page_size) {
   if (math_warpgroups == 3) return 160;
   if (math_warpgroups == 1) return 256;

@@ -1,6 +1,6 @@
-// The hopper attention family, prefill and decode: what it has, its tile against the machine, what is worth trying of
-// it, and its row. A feature joins a list here when its kernel lands. hopper_choices.cpp and hopper_decode_choices.cpp
-// plan it.
+// The hopper attention family, prefill and decode: the features it has, the limits that the machine sets to its tile,
+// the values that a tuner tries, and its row. A feature joins a list here when its kernel lands. hopper_choices.cpp and
+// hopper_decode_choices.cpp plan it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check_schedule(const AttentionSchedule& schedule, FamilyRules& hopper) {
 
 int shared_bytes_of(const AttentionSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
 
-/// Fewer stages, then fewer keys; "" where neither fits.
+/// A tile with fewer stages or, if none fits, with fewer keys; "" where neither fits.
 std::string nearest_in_shared_memory(AttentionSpec smaller, int limit, int least_kv_stages) {
   while (smaller.num_kv_stages > least_kv_stages) {
     --smaller.num_kv_stages;
@@ -133,13 +133,13 @@ void check_hopper_prefill(const AttentionSpec& spec, const ArchInfo& arch, Viola
 void check_tile(const AttentionSpec& spec, const AttentionSchedule&, const ArchInfo& arch, Violations& violations) {
   if (!spec.token_gen) return check_hopper_prefill(spec, arch, violations);
   check_swizzle(spec, violations);
-  check_portable_tile(spec, arch, violations);  // warps alike, as portable's decode form has them
+  check_portable_tile(spec, arch, violations);  // all warps do the same, as in portable's decode form
 }
 
 constexpr int kLongSequence = 4096;  // queries
 
-/// What is worth trying: what docs/attention/hopper.md measured to win somewhere. The planner chooses the stages: as
-/// many as fit.
+/// The values that a tuner tries: docs/attention/hopper.md measured each of them to win somewhere. The planner chooses
+/// the stages: as many as fit.
 AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
@@ -155,7 +155,7 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   std::vector<bool> packs{false};
   if (packs_well(problem, kWgmmaRows)) packs.push_back(true);
   const Axis packed = axis("pack_gqa", &S::pack_gqa, packs);
-  // Multicast pays where the same keys are read over and over: long sequences.
+  // Multicast pays where the same keys are read again and again: long sequences.
   std::vector<ClusterShape> clusters{{1, 1}};
   const bool windowed = range_mask(problem.mask).kind == MaskKind::kSlidingWindow;
   if (problem.max_q_len == 0 || problem.max_q_len >= kLongSequence)
@@ -170,7 +170,7 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
        axis("overlap", &S::overlap, {Overlap::kBoth, Overlap::kIntra}), order, packed},
       {axis("math_warpgroups", &S::math_warpgroups, {1}), keys, queries, ring,
        axis("overlap", &S::overlap, {Overlap::kIntra}), order, packed}};
-  // The decode form, where portable_axes() tries its own.
+  // The decode form, where portable_axes() tries its own decode form.
   if (problem.max_q_len > 0 && problem.max_q_len * problem.group() <= 128)
     sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {2, 4, 8}),
                     axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {32, 64, 128, 256}),
@@ -180,8 +180,8 @@ AxisSets hopper_axes(const AttentionProblem& problem, const ArchInfo&) {
   return sets;
 }
 
-/// Whether the decode form is the fastest of all families: measured on an H100 with heads of 128 and rows that fill one
-/// m16 tile, docs/attention/hopper.md.
+/// Whether the decode form is the fastest of all families. Measured on an H100 with heads of 128 and rows that fill one
+/// m16 tile: docs/attention/hopper.md.
 bool decodes_best(const AttentionProblem& problem, AttentionSchedule schedule) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
   if (!is_decode(problem) || !schedule.token_gen.value_or(true) || max_rows_of_a_kv_head(problem) > 16 || depth <= 64 ||

@@ -12,7 +12,7 @@ namespace {
 
 using detail::Resolver;
 
-/// What the family starts from, by the wider of the two head sizes. Measured on an H100: docs/attention/hopper.md.
+/// The family's first guess, by the wider of the two head sizes. Measured on an H100: docs/attention/hopper.md.
 struct Target {
   int max_depth, math_warpgroups, block_n, q_stages;
   KvRing kv_ring;
@@ -23,8 +23,8 @@ constexpr Target kTargets[] = {{64, 3, 128, 2, KvRing::kSplit, Overlap::kBoth, 1
                                {128, 3, 80, 2, KvRing::kShared, Overlap::kBoth},
                                {192, 2, 112, 1, KvRing::kSplit, Overlap::kIntra},
                                {256, 2, 80, 1, KvRing::kSplit, Overlap::kBoth, 2, 2}};
-/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked. Their queries are on
-/// the way two items ahead, for an item is over soon after its output has left the slot that they come to.
+/// Short sequences: 192 rows leave many tiles partly empty, and under a causal mask mostly masked. Their queries are
+/// loaded two items ahead. The reason: an item ends soon after its output has left the slot that the next queries need.
 struct ShortTarget {
   int longest, longest_causal;  // queries
   Target target;
@@ -33,10 +33,10 @@ constexpr ShortTarget kShortTargets[] = {{0, 1024, {64, 2, 128, 4, KvRing::kSpli
                                          {512, 2048, {128, 2, 128, 3, KvRing::kSplit, Overlap::kBoth}}};
 /// Ragged batches of packed heads, whose sequences may be chunks or decode.
 constexpr Target kPackedRagged{128, 2, 128, 2, KvRing::kShared, Overlap::kIntra};
-constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are over soon, too
+constexpr int kNarrowTiles = 3;  // a window of fewer key tiles is narrow: its items are short
 constexpr int kNarrowQueryStages = 3;
 constexpr int kBriefQueries = 512;
-constexpr int kNarrowDepth = 32;  // heads that gain from sub-stages without a mask, and lose with a causal one
+constexpr int kNarrowDepth = 32;  // such heads gain from sub-stages without a mask, and lose with a causal one
 
 const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool packs) {
   const int depth = std::max(problem.head_dim.qk, problem.head_dim.v);
@@ -53,7 +53,7 @@ const Target& target_for(const AttentionProblem& problem, MaskKind mask, bool pa
   return *std::rbegin(kTargets);
 }
 
-/// Keys that a tile of `rows` sees under a window with two ends; 0 without one.
+/// The number of keys that a tile of `rows` sees under a window with two ends; 0 without one.
 int window_span(const AttentionProblem& problem, int rows) {
   const RangeMask mask = range_mask(problem.mask);
   const Window& window = mask.window;
@@ -118,9 +118,9 @@ class Tile {
     spec_.cluster_m = spec_.multicast = cluster.m;
   }
 
-  /// Whether the target's sub-stages are a gain: where they were measured (docs/attention/hopper.md), which is in tiles
-  /// of the target's own size, of padded or ragged keys, that one CTA loads for itself, under no mask or a causal one.
-  /// A window loses: its items have few tiles, and no product of theirs waits for V.
+  /// Whether the target's sub-stages are a gain. They were measured (docs/attention/hopper.md) in tiles of the target's
+  /// own size, of padded or ragged keys, that one CTA loads for itself. There was no mask or a causal one. A window
+  /// loses: its items have few tiles, and no product of theirs waits for V.
   bool cuts_tiles() const {
     const bool as_it_is = schedule_.num_mma_stages.is_auto() && schedule_.num_qk_stages.is_auto() &&
                           schedule_.kv_ring.is_auto() && schedule_.block_n.is_auto() && schedule_.swizzle.is_auto() &&
@@ -149,16 +149,16 @@ class Tile {
     spec_.num_kv_stages = schedule_.num_kv_stages.value_or(2);
   }
 
-  /// The widest tile that fits with two stages; then what is left goes to a second slot for Q, and to stages.
+  /// Takes the widest tile that fits with two stages. What is left goes to a second slot for Q, and then to stages.
   void choose_keys() {
-    // Whole pages, or boxes of half a page, make fewer copies than a few keys more a tile would save.
+    // Whole pages, or boxes of half a page, mean fewer copies. That saves more than a tile with a few more keys.
     const bool wide_pages = spec_.kv_layout == KvLayoutKind::kPaged && spec_.page_size % 32 == 0;
     const int step = detail::staged_key_step(spec_, wide_pages ? 32 : 16);
-    // A step wider than the target gives a tile that validation refuses by name.
+    // If the step is wider than the target, the tile is one that validation refuses by name.
     spec_.block_n = schedule_.block_n.value_or(std::max(step, target_.block_n / step * step));
     if (schedule_.block_n.is_auto())
       while (spec_.block_n > step && !fits()) spec_.block_n -= step;
-    // A narrow window: as few tiles, and no wider than they must be.
+    // A narrow window: as few tiles as possible, each no wider than it must be.
     const int rows = spec_.block_m * spec_.cluster_m;
     const int span = window_span(problem_, spec_.pack_gqa ? rows / spec_.group : rows);
     const int tiles = (span + spec_.block_n - 1) / spec_.block_n;
@@ -184,7 +184,7 @@ class Tile {
                                                     : "tiles of few keys: queries are on the way two tiles ahead");
     const bool shared_ring = spec_.kv_ring == KvRing::kShared;
     const int most = shared_ring ? 8 : 4;
-    // A narrow window's item is over after its two or three tiles, whatever else is on its way.
+    // A narrow window's item ends after its two or three tiles, however many more could be in flight.
     const int wanted = narrow && !shared_ring ? kNarrowTiles : most;
     if (schedule_.num_kv_stages.is_auto()) raise(spec_.num_kv_stages, wanted);
     spec_.num_kv_stages = resolve_("num_kv_stages", schedule_.num_kv_stages, spec_.num_kv_stages,
@@ -200,8 +200,8 @@ class Tile {
                                  : "the tile's own products hide the exponentials");
     const bool mixed = spec_.pack_gqa && spec_.q_layout == QLayout::kRagged;
     const bool uneven = spec_.mask != MaskKind::kNone;
-    // Items of a short sequence, and those that see little of a long one, are over before an answer pays for the
-    // question.
+    // Items of a short sequence end before the queue's answer pays for the question. So do items that see little of a
+    // long sequence.
     const int reach = window_span(problem_, spec_.pack_gqa ? spec_.block_m / spec_.group : spec_.block_m);
     const bool brief = uneven && ((problem_.max_q_len > 0 && problem_.max_q_len <= kBriefQueries) ||
                                   (reach > 0 && reach <= kBriefQueries));

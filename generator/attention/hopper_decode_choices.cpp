@@ -9,7 +9,7 @@
 namespace kernelwright {
 namespace {
 
-/// The number of CTAs for an SM: as many as shared memory holds, while their registers do not spill. The registers were
+/// The number of CTAs for an SM: as many as shared memory holds while their registers do not spill. The registers were
 /// counted for 16 rows and 16 keys a warp.
 int resident_ctas(const AttentionSpec& spec, const ArchInfo& machine) {
   const int depth = std::max(spec.head_dim_qk, spec.head_dim_v);
@@ -47,7 +47,7 @@ void detail::plan_hopper_decode(const AttentionProblem& problem, const Attention
     spec.block_n = schedule.block_n.value_or(16 * spec.num_warps);
     return fits();
   };
-  // Twice the keys a warp were a little faster everywhere on an H100, with heads of 128 and three stages.
+  // On an H100, twice the keys for a warp were a little faster everywhere, with heads of 128 and three stages.
   const auto with_keys = [&](int keys, int stages) {
     spec.num_warps = schedule.num_warps.value_or(4);
     spec.block_n = schedule.block_n.value_or(keys * spec.num_warps);

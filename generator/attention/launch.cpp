@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kCombineThreads = 128;  // four rows to a CTA
 
-/// Parts that each sequence's keys are cut into, so that all SMs end together. A part costs its tiles and about two
-/// more (Q, the prologue of the ring, the merge of its warps); merging the parts costs about two, or four in a second
-/// kernel. Candidates are the counts that just fill one, two or three waves of CTAs.
+/// The number of parts into which each sequence's keys are cut, so that all SMs end together. A part costs its tiles
+/// and about two more (Q, the prologue of the ring, the merge of its warps). Merging the parts costs about two tiles,
+/// or four in a second kernel. Candidates are the counts that just fill one, two or three waves of CTAs.
 int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Merge merge) {
   const std::int64_t merging = merge == Merge::kInKernel ? 2 : 4;
   const auto cost = [&](std::int64_t splits) {
@@ -32,9 +32,9 @@ int choose_splits(std::int64_t items, std::int64_t tiles, std::int64_t slots, Me
   return static_cast<int>(best);
 }
 
-/// The order in which persistent CTAs take query tiles. Several of them should read the same keys at a time: a tile of
-/// 128 queries takes 64 KB of keys and values in about a microsecond, from all SMs more than twice what the memory
-/// gives.
+/// Orders the query tiles that persistent CTAs take. Several CTAs should read the same keys at a time. A tile of 128
+/// queries takes 64 KB of keys and values in about a microsecond. For all SMs together, that is more than twice what
+/// the memory delivers.
 void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int num_sms, std::int64_t items,
                  AttentionLaunch& launch) {
   constexpr std::int64_t kReaders = 4;
@@ -43,15 +43,17 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
   const bool queued = spec.scheduler == Scheduler::kQueued;
   if (spec.scheduler == Scheduler::kLongestFirst || (queued && spec.mask != MaskKind::kNone)) {
     const std::int64_t kv_heads = std::int64_t{extent.kv_heads} * extent.batch;
-    // Few KV heads have that many readers in any order.
-    const std::int64_t readers = cluster * (spec.pack_gqa ? 1 : spec.group);  // of a head's keys at a time, as it is
+    // With few KV heads, there are enough readers in any order.
+    const std::int64_t readers = cluster * (spec.pack_gqa ? 1 : spec.group);  // that read a head's keys at a time
+                                                                              // anyway
     chunk = kv_heads * kReaders <= num_sms ? 1 : ceil_div(kReaders, readers);
   }
   launch.m_chunk = static_cast<int>(std::clamp<std::int64_t>(chunk, 1, std::max<std::int64_t>(1, rounds)));
   launch.num_items = static_cast<int>(std::min<std::int64_t>(items, 0x7fffffff));
   launch.queued = queued;
   if (queued) launch.workspace_bytes = sizeof(std::uint64_t);
-  // A CTA takes all registers of an SM. More tiles than a grid has must reach the driver as more than it takes.
+  // A CTA takes all registers of an SM. If there are more tiles than a grid can have, the driver must see the large
+  // number and refuse it.
   const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
   const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;
   const std::int64_t most = one_each ? 0xffffffff / cluster : std::max<std::int64_t>(1, sms / cluster);
@@ -70,7 +72,7 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
   const std::int64_t heads = spec.pack_gqa ? extent.kv_heads : extent.q_heads;
   const std::int64_t rows = static_cast<std::int64_t>(extent.q_len) * (spec.pack_gqa ? spec.group : 1);
   const std::int64_t pairs = heads * extent.batch;
-  // The CTAs of a pair go together: the last one of a sequence may have no rows.
+  // The CTAs of a pair go together: the last CTA of a sequence may have no rows.
   const std::int64_t m_blocks = ceil_div(rows, std::int64_t{spec.block_m} * spec.cta_group) * spec.cta_group;
   launch.num_m_blocks = static_cast<int>(m_blocks);
 
@@ -88,14 +90,14 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
                                           : choose_splits(pairs * m_blocks, tiles, ctas * num_sms, spec.merge);
   }
 
-  // (sequence, head) pairs whose keys fit the L2 together; heads of one KV head stay together.
+  // (sequence, head) pairs whose keys fit the L2 together. Heads of one KV head stay together.
   const std::int64_t shared_by = spec.pack_gqa ? 1 : spec.group;
   const std::int64_t kv_bytes = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(extent.kv_len) * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8);
   const std::int64_t section =
       std::max<std::int64_t>(1, floor_div(usual_machine(spec.arch).shared_keys_bytes, kv_bytes)) * shared_by;
   launch.head_section = static_cast<int>(std::clamp<std::int64_t>(section, 1, std::max<std::int64_t>(1, pairs)));
-  // Tiles that are alike go pair after pair: CTAs that run at the same time read the same keys.
+  // Tiles of equal length go pair after pair: CTAs that run at the same time then read the same keys.
   const bool alike =
       spec.scheduler == Scheduler::kGrid || (spec.scheduler == Scheduler::kQueued && spec.mask == MaskKind::kNone);
   if (family.alike_items_go_by_pair && alike) launch.head_section = 1;
@@ -106,7 +108,8 @@ AttentionLaunch plan_launch(const AttentionSpec& spec, const AttentionExtent& ex
     return launch;
   }
 
-  // More tiles than a grid has must reach the driver as more than it takes, not wrapped to a few.
+  // If there are more tiles than a grid can have, the driver must see the large number and refuse it; it must not wrap
+  // around.
   launch.main.grid[0] = static_cast<std::uint32_t>(std::min<std::int64_t>(items * launch.num_splits, 0xffffffff));
   if (spec.cta_group > 1) launch.main.cluster = static_cast<std::uint32_t>(spec.cta_group);
   if (launch.num_splits > 1 && spec.splits_keys()) {

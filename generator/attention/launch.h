@@ -8,12 +8,12 @@
 
 namespace kernelwright {
 
-/// The run-time shape that a launch is planned for, and how much of the device it may take.
+/// The run-time shape of a launch, and how much of the device the launch may take.
 struct AttentionExtent {
   int batch = 1;
   int q_heads = 1, kv_heads = 1;
   int q_len = 1;              // queries of a sequence; the longest one if ragged
-  int kv_len = 1;             // keys of the longest sequence: only the split count depends on it
+  int kv_len = 1;             // keys of the longest sequence: only the number of parts depends on it
   std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
   int sm_budget = 0;          // SMs that a persistent kernel takes at most, but a cluster at least; 0: all. Changes the
                               // grid and nothing else
@@ -24,8 +24,8 @@ struct AttentionLaunch {
   LaunchPlan combine;  // unused if num_splits is 1, or the kernel merges itself
   int num_splits = 1;
   int num_m_blocks = 1;
-  int num_items = 1;  // hopper: query tiles of all heads and sequences, those of a cluster as one
-  int m_chunk = 1;    // hopper: those of one head that follow each other
+  int num_items = 1;  // hopper: query tiles of all heads and sequences; a cluster's tiles count as one
+  int m_chunk = 1;    // hopper: tiles of one head that follow each other
   int head_section = 1;
   std::uint64_t workspace_bytes = 0;  // partial_o, partial_lse, then merge_counters; or a queue; needs no zeroing
   std::uint64_t partial_lse_offset = 0;

@@ -1,4 +1,4 @@
-// Attention: the rules that hopper and blackwell share, whose kernels load through tensor maps into rings of K and V.
+// Attention: the rules that hopper and blackwell share. Their kernels load through tensor maps into rings of K and V.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace kernelwright::detail {
 namespace {
 
 constexpr int kMinHeadDim = 16;
-// Rows of whole 16 bytes, as a tensor map has them.
+// A tensor map needs rows of whole 16 bytes.
 constexpr int kNarrowHeadDimStep = 16, kRopeStep = 8;
 
-/// The nearest count of sub-stages that `does`, the lower one of two; 1 always does.
+/// The nearest count of sub-stages for which `does` is true, the lower one of two. It is true for 1.
 template <class Does>
 int nearest_stages(int stages, const Does& does) {
   for (int apart = 1;; ++apart) {
@@ -23,7 +23,7 @@ int nearest_stages(int stages, const Does& does) {
   }
 }
 
-/// As many keys, or fewer, that num_mma_stages divides.
+/// Suggests as many keys, or fewer, that num_mma_stages divides.
 std::string nearest_keys(const AttentionSpec& spec) {
   const int step = spec.num_mma_stages * value_key_step(spec), keys = spec.block_n / step * step;
   return keys > 0 ? fmt::format(", or block_n {},", keys) : "";

@@ -1,5 +1,5 @@
-// Attention: tuned rows before the model. Which row fills the fields that a schedule leaves auto, and which source
-// chose each.
+// Attention: tuned rows before the model. This file finds the row that fills the fields that a schedule leaves auto,
+// and says which source chose each.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace detail;
 
-constexpr std::size_t kMostTried = 4;  // neighbours: a farther one has less to say, and each costs a plan
+constexpr std::size_t kMostTried = 4;  // neighbours: a farther one says less, and each costs a plan
 
 }  // namespace
 
@@ -34,7 +34,7 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSch
     } catch (const ConfigError& error) {
       passed_over.push_back({matches[i].name, one_line(error)});
     }
-  // Refusals of the problem itself, or of the schedule as it was given, come from here.
+  // If the problem itself, or the schedule as given, is refused, the refusal comes from here.
   if (!plan) plan = plan_by_model(problem, schedule, arch);
 
   explain_sources(given, source ? filled : std::set<std::string>{}, source ? reason_of(*source) : "",

@@ -19,21 +19,21 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-/// A family to try, and why it would be the one.
+/// A family to try, and the reason to take it.
 struct Offer {
   Family family;
   std::string reason;
-  bool decodes = false;  // by its decode form, which the schedule leaves to the planner
+  bool decodes = false;  // by its decode form: the schedule leaves that to the planner
 };
 
-/// Whether a family of TMA comes first where it has to gather keys row by row. Not measured yet.
+/// Whether a family that loads by TMA comes first where it has to gather keys row by row. Not measured yet.
 constexpr bool kPrefersGathering = false;
 
 std::string will_not_do(Family family, const Violation& violation) {
   return fmt::format("{} will not do: {}", to_string(family), violation.text());
 }
 
-/// Why the architecture's own family, which lacks `of_own`, does not come first; "" if it does.
+/// The reason why the architecture's own family does not come first; "" if it does. `of_own` is what that family lacks.
 std::string why_not_own(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                         const Violations& of_own) {
   const std::optional<Family> own = own_family(arch);
@@ -52,7 +52,7 @@ std::string why_own(Family family) {
                      attention_row(family).mma);
 }
 
-/// Best first; none where no family takes the problem, whatever the tile. A tile may still not fit one of them.
+/// The families that take the problem with some tile, the best one first. A tile may still not fit one of them.
 std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch) {
   std::vector<Offer> list;
   if (!schedule.family.is_auto()) {
@@ -75,9 +75,9 @@ std::vector<Offer> offers(const AttentionProblem& problem, const AttentionSchedu
   return list;
 }
 
-/// What a problem demands of its result beyond being right, and what that takes. Tiles and their order within a
-/// sequence follow from the Spec and from the sequence's own lengths in every kernel; what a launch chooses from the
-/// whole batch is the number of parts alone, so batch_invariant fixes it.
+/// Fixes what a problem demands of its result beyond being right. In every kernel, tiles and their order within a
+/// sequence follow from the Spec and from the sequence's own lengths. A launch chooses only the number of parts from
+/// the whole batch, so batch_invariant fixes that number.
 AttentionSchedule demanded(const AttentionProblem& problem, AttentionSchedule schedule) {
   if (problem.batch_invariant && schedule.splits.is_auto()) schedule.splits = 1;
   return schedule;
@@ -149,7 +149,7 @@ AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSche
   check_target(schedule, arch, refused);
   std::vector<Offer> list;
   if (refused.empty()) list = offers(problem, schedule, arch);
-  // validate() judges all of this again, and names the nearest value that fits.
+  // validate() checks the config again, and names the nearest value that fits.
   if (list.empty()) throw ConfigError(validate(config, arch));
   Violations first;
   std::string before;

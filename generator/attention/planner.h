@@ -1,5 +1,5 @@
-/// Problem + schedule + architecture -> Spec. Fills every "auto" and can say why: the schedule's own value, else a
-/// tuned row for the problem, else a row of its nearest neighbour, else a model.
+/// Problem + schedule + architecture -> Spec. The planner fills every "auto" and can say why. It takes the schedule's
+/// own value, else a tuned row for the problem, else a row of its nearest neighbour, else a model.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct AttentionPlan {
   int splits = 0;                      // schedule.splits; 0: decided at launch from the shape
   std::vector<Choice> choices;
   std::string row;                      // the tuned row that filled fields, by name; "": none
-  std::vector<SkippedRow> passed_over;  // rows nearer than that whose schedule does not fit here, and why
+  std::vector<SkippedRow> passed_over;  // rows nearer than that one whose schedule does not fit here, and why
 };
 
 template <>
@@ -29,10 +29,10 @@ struct PlanOfKind<AttentionConfig> {
   using type = AttentionPlan;
 };
 
-/// The schedule's fields where it gives them; the others from `rows`: a row of the very problem, else the nearest
-/// neighbour's whose schedule fits; else from the model. A row fills all fields that are auto or, if that does not fit,
-/// none. Throws ConfigError with every violation if no kernel of the family fits (validate.h's rules, then shared
-/// memory and registers, with the nearest schedule that would).
+/// Plans with the schedule's fields where it gives them. The others come from `rows`: from a row of the very problem,
+/// else from the nearest neighbour's row whose schedule fits. Else they come from the model. A row fills all fields
+/// that are auto or, if that does not fit, none. Throws ConfigError with every violation if no kernel of the family
+/// fits: validate.h's rules, then shared memory and registers, with the nearest schedule that fits.
 AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                              const TunedTable& rows = TunedTable::shipped());
 

@@ -1,5 +1,5 @@
-// The portable attention family: what it has, its tile against the machine, what is worth trying of it, and its row.
-// A feature joins a list here when its kernel lands. portable_choices.cpp plans it.
+// The portable attention family: the features it has, the limits that the machine sets to its tile, the values that a
+// tuner tries, and its row. A feature joins a list here when its kernel lands. portable_choices.cpp plans it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,22 +23,22 @@ const std::vector<std::string_view>& kPortableFields = *new std::vector<std::str
     "token_gen", "num_warps", "scheduler", "swizzle", "pack_gqa", "splits", "merge",      "rescale"};
 const std::vector<int>& kHeadDims = *new std::vector<int>{64, 80, 96, 128, 192, 256};
 
-/// Registers of a thread for tiles of K and V that wait there.
+/// Registers of a thread for tiles of K and V that wait in them.
 int waiting_registers(const AttentionSpec& spec) {
   if (spec.staging != Staging::kRegisters) return 0;
   const bool late = spec.token_gen && contract::decode_loads_late(spec.head_dim_qk, spec.head_dim_v);
   const int depth = late ? std::max(spec.head_dim_qk, spec.head_dim_v) : spec.head_dim_qk + spec.head_dim_v;
   return spec.num_stages * spec.block_n * depth * bits_of(spec.kv) / 32 / (32 * spec.num_warps);
 }
-/// Those for the output, a tile of scores and queries that stay.
+/// Registers of a thread for the output, a tile of scores, and queries that stay in registers.
 int product_registers(const AttentionSpec& spec, int row_tiles) {
   const int queries = row_tiles * spec.head_dim_qk / 4, kept = queries <= 32 ? queries : 0;
   return row_tiles * (spec.head_dim_v + spec.block_n / spec.num_warps_n()) / 2 + kept;
 }
-/// Of 255: addresses, row statistics and loops cannot do without the rest.
+/// Of 255 registers: addresses, row statistics and loops need the rest.
 constexpr int kMostRegisters = 240;
 
-/// K and V that wait in registers, and the problems that allow it: only registers convert.
+/// Checks K and V that wait in registers, and the problems that allow it: only registers convert.
 void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
@@ -80,7 +80,7 @@ void check_staging(const AttentionSpec& spec, int row_tiles, Violations& violati
                      product_registers(spec, row_tiles), kMostRegisters, nearest));
 }
 
-/// The warps of a tile against its keys: false if the rest cannot be counted.
+/// Checks the warps of a tile against its keys. Returns false if the later checks cannot count on them.
 bool check_warp_tile(const AttentionSpec& spec, Violations& violations) {
   const auto refuse = [&](const char* field, std::string message) {
     violations.push_back({std::string("/schedule/") + field, std::move(message)});
@@ -168,7 +168,7 @@ void check_portable_tile(const AttentionSpec& spec, const ArchInfo& arch, std::v
         nearest = fmt::format("; {} stage{} would fit", smaller.num_stages, smaller.num_stages == 1 ? "" : "s");
     }
     const char* field = "num_stages";
-    // Warps that split keys leave partial outputs behind them: without a split there are none.
+    // Warps that split keys leave partial outputs in memory; without a split there are none.
     if (!spec.token_gen && columns > 1 && spec.block_m % (16 * spec.num_warps) == 0 && nearest.empty()) {
       AttentionSpec whole = spec;
       whole.warp_n = whole.block_n;
@@ -201,8 +201,8 @@ void check_tile(const AttentionSpec& spec, const AttentionSchedule& schedule, co
          fmt::format("{}: only the decode form splits keys; 1, or token_gen true, would do", schedule.splits.value())});
 }
 
-/// What is worth trying. Values outside these lists were measured to be slow everywhere, or do not exist: see
-/// docs/attention/portable.md.
+/// The values that a tuner tries. Values outside of these lists were measured to be slow everywhere, or do not exist:
+/// see docs/attention/portable.md.
 AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
   using S = AttentionSchedule;
   const bool converts = problem.dtype.kv != problem.dtype.q;
@@ -217,24 +217,24 @@ AxisSets portable_axes(const AttentionProblem& problem, const ArchInfo&) {
                   axis("block_m", &S::block_m, {64, 128, 256}), axis("block_n", &S::block_n, {32, 48, 64, 80, 96, 128}),
                   axis("num_stages", &S::num_stages, converts ? std::vector{1, 2} : std::vector{1, 2, 3}), depth,
                   rescale});
-  // The query heads of a KV head share its keys, at the price of rows that lie apart.
+  // The query heads of a KV head share its keys. The price: their rows are not neighbours in memory.
   if (problem.group() > 1) sets.back().push_back(axis("pack_gqa", &S::pack_gqa, {false, true}));
-  // Warps that split the keys of a tile read fewer fragments each, and leave partial outputs at the end.
+  // Warps that split the keys of a tile read fewer fragments each, but have to merge partial outputs at the end.
   sets.push_back({axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
                   axis("block_m", &S::block_m, {32, 64, 128}), axis("block_n", &S::block_n, {64, 128}),
                   axis("warp_n", &S::warp_n, {16, 32, 64}), axis("num_stages", &S::num_stages, {1, 2})});
   const Axis registers = axis("staging", &S::staging, {Staging::kRegisters});
-  // Tiles that wait in registers rather than in slots: what is converted does so in every set.
+  // Tiles that wait in registers rather than in slots. If K and V are converted, every set has them.
   if (!converts)
     sets.push_back({axis("token_gen", &S::token_gen, {false}), registers, axis("num_warps", &S::num_warps, {4, 8}),
                     axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {32, 48, 64}),
                     axis("num_stages", &S::num_stages, {1, 2, 3})});
-  // Narrower swizzles, and none: on few tiles, for ldmatrix meets no bank conflict in any.
+  // Narrower swizzles, and none, are tried on few tiles, because ldmatrix meets no bank conflict with any of them.
   const Axis swizzles = axis("swizzle", &S::swizzle, {Swizzle::k64B, Swizzle::k32B, Swizzle::kNone});
   sets.push_back({swizzles, axis("token_gen", &S::token_gen, {false}), axis("num_warps", &S::num_warps, {4, 8}),
                   axis("block_m", &S::block_m, {64, 128}), axis("block_n", &S::block_n, {64, 128}),
                   axis("num_stages", &S::num_stages, {1, 2})});
-  // Walking keys warp by warp pays where few rows come: the planner's own bound is 64 of a KV head.
+  // To walk keys warp by warp pays where rows are few: the planner's own bound is 64 rows of a KV head.
   if (problem.max_q_len <= 0 || problem.max_q_len * problem.group() > 128) return sets;
   sets.push_back({axis("token_gen", &S::token_gen, {true}), axis("num_warps", &S::num_warps, {1, 2, 4, 8}),
                   axis("block_m", &S::block_m, {16, 32}), axis("block_n", &S::block_n, {16, 32, 48, 64, 96, 128, 256}),

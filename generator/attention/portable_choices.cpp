@@ -25,7 +25,8 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
   const bool crowded =
       depth > 96 && two_row_tiles && (low_limits || spec.opens_scores() || spec.score_mod != ScoreModKind::kNone);
   const int keys = depth > 192 && !roomy ? 32 : crowded ? 48 : 64;
-  // Warps that split the keys of a tile keep the rows of one that does not: more warps, or fewer rows in all.
+  // Warps that split the keys of a tile keep the rows of one warp that does not. So there are more warps, or fewer rows
+  // in all.
   const int block_n = schedule.block_n.value_or(keys);
   const int columns = std::max(1, block_n / schedule.warp_n.value_or(block_n));
   const int warps = std::min(std::max(8, columns), (two_row_tiles ? 4 : most_rows / 16) * columns);
@@ -42,8 +43,8 @@ void choose_prefill_tile(AttentionSpec& spec, const AttentionSchedule& schedule,
                          fmt::format("{} keys of scores fit the registers beside the accumulators", keys));
   spec.warp_n =
       resolve("warp_n", schedule.warp_n, spec.block_n, "all keys of a tile: nothing of a score row has to cross warps");
-  // Measured on an H100: two stages are worth 5 % at head dim 64 and cost 3 % at 128, where their registers are
-  // missing.
+  // Measured on an H100: two stages gain 5 % at head dim 64 and cost 3 % at 128, where other values need their
+  // registers.
   const bool two_stages = depth <= 64 && !registers;
   spec.num_stages = resolve(
       "num_stages", schedule.num_stages, two_stages ? 2 : 1,
@@ -121,7 +122,7 @@ void detail::plan_portable(const AttentionProblem& problem, const AttentionSched
   spec.swizzle = resolve("swizzle", schedule.swizzle, Swizzle::k128B, "no bank conflicts");
   spec.rescale =
       resolve("rescale", schedule.rescale, Rescale::kLazy, "most tiles leave the row maximum nearly as it was");
-  // A chunk as wide as the swizzle changes no byte of the tile's layout, but a row's pointer then serves every chunk.
+  // A chunk as wide as the swizzle changes no byte of the tile's layout. But a row's pointer then serves every chunk.
   const bool chunked = problem.head_dim.qk % 64 == 0;
   spec.block_k =
       resolve("block_k", schedule.block_k, chunked ? 64 : problem.head_dim.qk,

@@ -14,7 +14,7 @@ namespace kernelwright {
 namespace detail {
 StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, const SoftmaxForm& form) {
   const int rows = form.rows, rows_of_a_warp = form.rows_of_a_warp;
-  // Between two instructions of a softmax warp: a warpgroup has one on each scheduler.
+  // Clocks between two instructions of a softmax warp: each scheduler has one warp of a warpgroup.
   const double issue = machine.issue_clocks + (form.warps_of_a_scheduler - 1) * machine.neighbour_clocks;
   // Instructions for each score of a lane.
   constexpr double kMaximum = 1, kExponential = 3.5;  // scale and offset, the exponential, the sum, half a conversion
@@ -56,10 +56,10 @@ namespace {
 
 using namespace detail;
 
-constexpr double kMost = 0.55;    // of the time: what takes less does not bound it
-constexpr int kClockSettles = 4;  // rounds of time from clock and clock from time
+constexpr double kMost = 0.55;    // of the time: a unit that takes less does not bound the kernel
+constexpr int kClockSettles = 4;  // rounds: time from clock, then clock from time
 
-/// A launch, but for the clock.
+/// A launch, without the clock rate.
 struct Launch {
   const AttentionSpec& spec;
   const MachineRates& machine;
@@ -67,7 +67,7 @@ struct Launch {
   TimelineWork work;
   int resident = 1;  // CTAs that the busiest SM holds
 
-  /// Of the SM that has most, at `ghz`.
+  /// Clocks of the SM that has most to do, at `ghz`.
   double clocks(double ghz) const {
     const double read = work.q_bytes + work.kv_bytes, share = 1 / ghz / machine.sms;
     const double read_gb_s = memory_us() > 0 ? read * 1e-3 / memory_us() : machine.read_gb_s;
@@ -75,13 +75,13 @@ struct Launch {
     const SmRates rates{machine, read_gb_s * share, missing};
     return family_row(spec).clocks(spec, work, rates, resident) * work.repeats;
   }
-  /// Microseconds that the device's memory takes for what is read and written.
+  /// Microseconds that the device's memory takes for all reads and writes.
   double memory_us() const {
     return ((work.q_bytes + work.kv_bytes) / machine.read_gb_s + work.o_bytes / machine.write_gb_s) * 1e-3;
   }
   double merge_us() const {
     if (plan.num_splits <= 1) return 0;
-    return spec.cluster_n > 1 ? machine.merge_us / 2 : machine.merge_us;  // no counter, and nothing through memory
+    return spec.cluster_n > 1 ? machine.merge_us / 2 : machine.merge_us;  // no counter, and no traffic to memory
   }
 };
 
@@ -104,7 +104,7 @@ bool has_model(const AttentionSpec& spec) {
   return is_predicted && is_predicted(spec);
 }
 
-/// What each unit of the busiest SM would take alone, at `ghz`.
+/// The time that each unit of the busiest SM would take alone, at `ghz`.
 std::vector<PredictedTerm> terms_of(const Launch& launch, double ghz) {
   const AttentionSpec& spec = launch.spec;
   const MachineRates& machine = launch.machine;
@@ -152,8 +152,8 @@ std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProbl
   for (int round = 0; round < kClockSettles; ++round) {
     const double us = launch.clocks(timeline.clock_ghz) * 1e-3 / timeline.clock_ghz;
     timeline.microseconds = outside_us + std::max(us, launch.memory_us());
-    // Power goes with the products' rate and, for the voltage follows it, with the square of the clock. What the
-    // tensor cores do at this clock, over the time that the limit looks at:
+    // Power grows with the rate of products and with the square of the clock, because the voltage follows the clock.
+    // `busy` is the tensor cores' share at this clock of the time over which the power limit averages.
     const double busy = peak_us_ghz / timeline.clock_ghz / (timeline.microseconds + machine.idle_us);
     const double clock = machine.clock_ghz * std::min(1.0, std::cbrt(machine.cool_share / std::max(busy, 1e-9)));
     if (std::abs(clock - timeline.clock_ghz) < 1e-3) break;

@@ -1,6 +1,7 @@
-/// The predicted speed of an attention kernel, by an analytical timeline: the roles of one CTA are followed key tile by
-/// key tile as a recurrence of events (scores ready, probabilities ready, output added, slot free), on the SM that has
-/// most to do, with the rates of machine.h. Arithmetic only, the same on every machine; 10 us to a few ms.
+/// The predicted speed of an attention kernel, by an analytical timeline. The model follows the roles of one CTA, key
+/// tile by key tile, as a recurrence of events: scores ready, probabilities ready, output added, slot free. It takes
+/// the SM that has most to do, and the rates of machine.h. Arithmetic only, the same on every machine; 10 us to a few
+/// ms.
 #pragma once
 
 #include <optional>
@@ -12,7 +13,8 @@
 
 namespace kernelwright {
 
-/// nullopt where there is no model: the portable family, a cluster of Hopper CTAs, an architecture without rates.
+/// Returns nullopt where there is no model: the portable family, a cluster of Hopper CTAs, an architecture without
+/// rates.
 std::optional<Predicted> predict(const AttentionPlan& plan, const AttentionProblem& problem,
                                  const AttentionShape& shape);
 /// The same on a device of that class.

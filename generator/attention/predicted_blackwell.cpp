@@ -1,5 +1,5 @@
-// attention_sm100 on one SM: products, two softmax warpgroups, correction and loads, as
-// templates/kernels/attention/sm100/attention_sm100.cu has them.
+// attention_sm100 on one SM: products, two softmax warpgroups, correction and loads, as in
+// templates/kernels/attention/sm100/attention_sm100.cu.
 #include <algorithm>
 #include <optional>
 
@@ -9,7 +9,7 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr double kFirstPart = 0.75;       // of P, that is handed over before the rest
+constexpr double kFirstPart = 0.75;       // of P, published before the rest
 constexpr double kStoreInstructions = 3;  // for each output value of a row
 constexpr double kCtaInstructions = 600;  // barriers, tensor memory and tensor maps of a new CTA
 
@@ -31,7 +31,7 @@ class BlackwellTimeline {
   double run(const TimelineWork& work) {
     double now = 0;
     for (const TimelineItem& item : work.walk) {
-      // A CTA takes one item, and nothing of it overlaps with the one before, or goes on with others.
+      // Unless queued, a CTA takes one item: its start does not overlap with another item.
       if (!keys_ || !queued_) start(now);
       now = run_item(item);
     }
@@ -52,7 +52,7 @@ class BlackwellTimeline {
     }
   }
 
-  /// When its output has been stored.
+  /// Returns the time when the item's output has been stored.
   double run_item(const TimelineItem& item) {
     Loader &loader = *loader_, &query_loader = queued_ ? *query_loader_ : loader;
     SlotRing& keys = *keys_;
@@ -105,14 +105,14 @@ class BlackwellTimeline {
     return stored;
   }
 
-  /// S = Q K, and the softmax of it. When the product has ended.
+  /// S = Q K, and its softmax. Returns the time when the product has ended.
   double scores(int i, int n, double landed, bool masked) {
     Accumulator& one = accumulators_[i];
     issue_ = std::max(issue_, landed + machine_.barrier);
     tensor_free_ = std::max(tensor_free_, issue_) + clocks_.scores;
     const double there = tensor_free_ + machine_.mma_latency + machine_.barrier;
     double now = std::max(there, one.softmax_free) + tensor_read_ + clocks_.before + (masked ? clocks_.masked : 0);
-    // The correction's turn: between the factor and the product before.
+    // The correction works between the factor and the product before.
     if (n > 0)
       corrected_ = std::max({corrected_, now + machine_.barrier, one.added + machine_.mma_latency}) + machine_.barrier;
     one.corrected = corrected_ + machine_.barrier;
@@ -125,7 +125,7 @@ class BlackwellTimeline {
     return tensor_free_;
   }
 
-  /// O += P V in two parts. When it has ended.
+  /// O += P V in two parts. Returns the time when it has ended.
   double output(int i, double landed) {
     Accumulator& one = accumulators_[i];
     issue_ = std::max({issue_, landed + machine_.barrier, one.first, one.corrected});

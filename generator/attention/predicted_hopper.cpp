@@ -1,6 +1,6 @@
-// Hopper on one SM. attention_sm90: the loading thread and one to three math warpgroups, as
-// templates/kernels/attention/sm90/attention_sm90.cu has them. attention_decode_sm90: CTAs whose warps each fill a ring
-// of their own.
+// Hopper on one SM. attention_sm90: the loading thread and one to three math warpgroups, as in
+// templates/kernels/attention/sm90/attention_sm90.cu. attention_decode_sm90: CTAs whose warps each fill a ring of their
+// own.
 #include <algorithm>
 #include <vector>
 
@@ -56,7 +56,7 @@ class HopperTimeline {
     return !skips_ || item.rows > static_cast<int>(warpgroup) * kRows;
   }
 
-  /// Key tile `i` of an item: S = Q K(i) and, behind it, O += P V of the step before, whatever item that was of.
+  /// Key tile `i` of an item: S = Q K(i) and, behind it, O += P V of the step before, also across items.
   void step(const TimelineItem& item, int i) {
     const bool first = i == 0, crosses = first && pending_;
     double landed = 0;
@@ -88,7 +88,7 @@ class HopperTimeline {
       values_read = std::max(values_read, output_there);
       double done = at;
       if (now) {
-        // Sinks are fetched as an item begins, and nothing hides that.
+        // Sinks are loaded when an item begins, and nothing hides that latency.
         const double fetched = first && spec_.sinks ? machine_.l2_latency : 0;
         const double before = clocks_.before + (i < item.masked ? clocks_.masked : 0) + fetched;
         const double begin = std::max(scores_there + before, at);
@@ -139,8 +139,8 @@ class HopperTimeline {
   double tensor_free_ = 0, special_free_ = 0, turn_ = 0;
 };
 
-/// Of attention_decode_sm90: instructions of a warp for its share of a tile: fragments from shared memory, mma.sync,
-/// and the softmax between.
+/// attention_decode_sm90: a warp's instructions for its share of a tile. They are fragments from shared memory,
+/// mma.sync, and the softmax between.
 double instructions(const AttentionSpec& spec) {
   const double keys = static_cast<double>(spec.block_n) / spec.num_warps, rows = spec.block_m / 16.0;
   const double loads = keys / 16 * (spec.head_dim_qk / 16.0 + spec.head_dim_v / 16.0);
@@ -168,7 +168,7 @@ double decode_clocks(const AttentionSpec& spec, const TimelineWork& work, const 
   const auto ctas = static_cast<std::size_t>(std::max(1, resident));
   const double bytes = spec.block_n * (spec.head_dim_qk + spec.head_dim_v) * bits_of(spec.kv) / 8.0;
   const int box = contract::hopper_kv_box_rows(spec.block_n / spec.num_warps, spec.page_size);
-  // A warp issues its own: two tensors, slab by slab.
+  // A warp issues its own copies: two tensors, slab by slab.
   const int boxes = 2 * contract::slabs_of(spec.head_dim_qk, 2, bytes_of(spec.swizzle)) *
                     (spec.block_n / spec.num_warps / std::max(1, box));
   const double compute = instructions(spec) * machine.issue_clocks + 2 * machine.barrier;

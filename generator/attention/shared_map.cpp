@@ -15,7 +15,7 @@ namespace {
 
 std::uint32_t bytes_between(std::int32_t begin, std::int32_t end) { return static_cast<std::uint32_t>(end - begin); }
 
-/// Gathers the regions of a kernel that is fed through rings of whole slabs, and their mbarriers.
+/// Collects the regions of a kernel with rings of whole slabs, and their mbarriers.
 class RingMap {
  public:
   RingMap(const AttentionSpec& spec, std::int32_t barriers) : spec_(spec), barriers_(barriers) {}
@@ -34,12 +34,12 @@ class RingMap {
     add(std::move(name), barriers_ + first * contract::kBarrierBytes, count * contract::kBarrierBytes,
         fmt::format("{} mbarrier{}", count, count == 1 ? "" : "s"));
   }
-  /// `full` of every slot, then `empty` of every slot.
+  /// The `full` barrier of every slot, then the `empty` barrier of every slot.
   void pair(const std::string& of, std::int32_t full, int count) {
     barriers(of + " full", full, count);
     barriers(of + " empty", full + count, count);
   }
-  /// `keys` of a tile of K, and slabs of it and of V, in this CTA.
+  /// `keys` of a tile of K, with the slabs of K and of V that this CTA has.
   template <class Layout>
   void keys_and_values(const Layout& map, int keys, int qk, int v) {
     const std::string k_tile = slabs(keys, qk), v_tile = slabs(spec_.block_n, v);
@@ -66,11 +66,11 @@ class RingMap {
 
  private:
   const AttentionSpec& spec_;
-  std::int32_t barriers_;  // where mbarrier 0 lies
+  std::int32_t barriers_;  // offset of mbarrier 0
   std::vector<SharedRegion> regions_;
 };
 
-// Operands are staged as 16 bits each, and a region is rounded up to its alignment after its last stage.
+// Operands are staged as 16 bits each. A region is rounded up to its alignment after its last stage.
 SharedRegion ring(std::string name, std::int32_t begin, std::int32_t end, int slots, int tokens, int depth) {
   return {.name = std::move(name),
           .offset = static_cast<std::uint32_t>(begin),
@@ -86,7 +86,7 @@ SharedRegion region(std::string name, std::int32_t begin, std::int32_t end, std:
           .use = std::move(use)};
 }
 
-/// The decode forms'. `qk` and `v`: columns of a tile in shared memory.
+/// The map of a decode form. `qk` and `v`: columns of a tile in shared memory.
 std::vector<SharedRegion> decode_map(const AttentionSpec& spec, const contract::DecodeLayout& map, int qk, int v) {
   const int slots = spec.kv_slots();
   std::vector<SharedRegion> regions{

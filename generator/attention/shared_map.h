@@ -1,4 +1,4 @@
-/// What lies where in the memory of an attention kernel, and what its warps do.
+/// The regions of an attention kernel's memory, and the roles of its warps.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace kernelwright {
 
-/// By offset, but regions that overlap others come last.
+/// Regions by offset; regions that overlap others come last.
 std::vector<SharedRegion> shared_map(const AttentionSpec& spec);
 TensorMemoryMap tensor_memory_map(const AttentionSpec& spec);
 
-/// Its warps' roles, in the order of warps.
+/// The roles of the kernel's warps, in the order of warps.
 std::vector<KernelRole> roles(const AttentionSpec& spec);
 
 }  // namespace kernelwright

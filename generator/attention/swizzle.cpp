@@ -1,4 +1,4 @@
-// The swizzle of attention's operands where TMA writes them: which ones go with the heads, and which is chosen.
+// The swizzle of attention's operands where TMA writes them: which swizzles suit the heads, and which one is chosen.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,8 +36,9 @@ bool divides(const AttentionSpec& spec, Swizzle swizzle) {
   return true;
 }
 
-/// The rule: rows of more bytes than this take 128B, be the last span filled up with zeros. Fewer spans are fewer
-/// copies and rows of whole cache lines; narrower rows would be filled up with as many zeros as they have bytes.
+/// The rule: rows of more bytes than this take 128B, even if the last span is then filled up with zeros. Fewer spans
+/// mean fewer copies, and rows of whole cache lines. Narrower rows would be filled up with as many zeros as they have
+/// bytes.
 constexpr int kMostBytesOfNarrowRows = 64;
 
 }  // namespace

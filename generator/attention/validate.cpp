@@ -15,8 +15,8 @@ namespace {
 using namespace detail;
 using Violations = std::vector<Violation>;
 
-/// With the family left to the planner, one that takes the config is enough. If none does, the one that lacks least
-/// speaks.
+/// If the planner may choose the family, one family that takes the config is enough. If none does, the violations of
+/// the family that lacks least are returned.
 Violations fewest_lacks(const AttentionConfig& config, std::optional<Arch> arch) {
   const auto of = [&](Family family) { return lacks(family, config.problem, config.schedule); };
   if (!config.schedule.family.is_auto()) return of(config.schedule.family.value());

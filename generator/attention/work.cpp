@@ -15,8 +15,9 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr double kMostItems = 16384;  // followed one by one; of more, every n-th pair of sequence and head
-constexpr double kItemTiles = 1.5;    // that an item costs whatever its keys, when items are dealt
+constexpr double kMostItems = 16384;  // items that are followed one by one; of more, every n-th pair of sequence and
+                                      // head
+constexpr double kItemTiles = 1.5;    // fixed cost of an item, in tiles, when items are dealt
 
 /// The keys that a query sees.
 struct Sight {
@@ -35,14 +36,14 @@ int origin_of(const AttentionSpec& spec, int low) {
   return contract::first_tile_key(spec.mask, std::max(spec.chunk, 1), box, low);
 }
 
-/// One head's items of a sequence, by query tile, before keys are split.
+/// The items of one head of a sequence, by query tile, before keys are split.
 std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& mask, int q_len, int kv_len) {
   std::vector<TimelineItem> items;
   const std::int64_t packed = spec.pack_gqa ? spec.group : 1, rows = q_len * packed;
   const Sight sight{mask, kv_len, kv_len - q_len};
   for (std::int64_t row = 0; row < rows; row += spec.block_m) {
     const std::int64_t end = std::min<std::int64_t>(row + spec.block_m, rows);
-    // A pair of CTAs walks what either sees.
+    // A pair of CTAs walks the tiles that either of them sees.
     const std::int64_t both = std::int64_t{spec.block_m} * spec.cta_group, pair = row / both * both;
     const auto first = sight(static_cast<int>(pair / packed));
     const auto last = sight(static_cast<int>((std::min(pair + both, rows) - 1) / packed));
@@ -60,7 +61,7 @@ std::vector<TimelineItem> items_of(const AttentionSpec& spec, const RangeMask& m
   return items;
 }
 
-/// Sequences that are alike and follow each other.
+/// Sequences of equal lengths that follow each other.
 struct Sequences {
   int q_len, kv_len;
   int count;
@@ -82,7 +83,7 @@ std::vector<Sequences> sequences_of(const AttentionShape& shape) {
   return sequences;
 }
 
-/// What a sequence sees: keys of all queries together, and keys that any query sees.
+/// What a sequence sees: the sum of all queries' keys, and the keys that any query sees.
 struct Seen {
   double together, any;
 };
@@ -99,14 +100,14 @@ Seen seen_keys(const RangeMask& mask, int q_len, int kv_len) {
   return {sum / looked_at * q_len, static_cast<double>(std::max(0, sight(q_len - 1).high - sight(0).low))};
 }
 
-/// A sequence's work, of one head.
+/// The work of one head of a sequence.
 struct Kind {
   std::vector<TimelineItem> items;
   double tiles = 0;
   Seen seen{};
 };
 
-/// Items in the order in which they are taken: templates/policy/item_walk.cuh.
+/// Items in the order in which CTAs take them: templates/policy/item_walk.cuh.
 std::vector<TimelineItem> in_order(const AttentionSpec& spec, const std::vector<const Kind*>& pairs,
                                    const AttentionLaunch& launch) {
   std::vector<TimelineItem> order;
@@ -153,7 +154,7 @@ std::vector<TimelineItem> most_loaded(const AttentionSpec& spec, std::vector<Tim
   return walk;
 }
 
-/// Parts of split keys, as TileList::take_part() deals them.
+/// Cuts the keys of items into parts, as TileList::take_part() does.
 std::vector<TimelineItem> split(const std::vector<TimelineItem>& items, int parts) {
   if (parts <= 1) return items;
   std::vector<TimelineItem> result;
@@ -184,7 +185,8 @@ TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& pr
   const int heads = spec.pack_gqa ? problem.heads.kv : problem.heads.q;
   TimelineWork work;
   std::map<std::pair<int, int>, Kind> kinds;
-  std::vector<std::pair<const Kind*, std::int64_t>> runs;  // and how many heads of such sequences follow each other
+  std::vector<std::pair<const Kind*, std::int64_t>> runs;  // the number of heads of such sequences that follow each
+                                                           // other
   for (const Sequences& alike : sequences_of(shape)) {
     const auto [found, is_new] = kinds.try_emplace({alike.q_len, alike.kv_len});
     Kind& kind = found->second;
@@ -207,7 +209,7 @@ TimelineWork timeline_work(const AttentionSpec& spec, const AttentionProblem& pr
   const std::int64_t every = static_cast<std::int64_t>(work.items / kMostItems) + 1;
   std::vector<const Kind*> pairs;
   double followed = 0;
-  std::int64_t left_over = 0;  // pairs to pass by before the next that is followed
+  std::int64_t left_over = 0;  // pairs to skip before the next one that is followed
   for (const auto& [kind, count] : runs) {
     std::int64_t at = left_over;
     for (; at < count; at += every) {
