@@ -1,5 +1,5 @@
-// The blackwell GEMM: what it takes, its tile against the machine (tensor memory, shared memory and what copies bring),
-// and what lies where. blackwell_choices.cpp has its tiles.
+// The blackwell GEMM: the problems it takes, the limits of tensor memory, shared memory and copies on its tile, and its
+// memory maps. blackwell_choices.cpp has its tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,16 +20,18 @@ const std::vector<std::string_view>& kBlackwellFields = *new std::vector<std::st
     "cluster",   "swizzle", "swap_ab", "split_mode", "split_k", "scheduler", "cta_group",    "accumulator_stages",
     "clc_depth", "raster"};
 constexpr int kMostStoreStages = 2;
-constexpr int kMostClusterCtas = 8;  // that every device holds
+constexpr int kMostClusterCtas = 8;  // every device has room for such a cluster
 
 int shared_bytes_of(const GemmSpec& spec) { return static_cast<int>(shared_bytes(spec)); }
 int columns_of(const GemmSpec& spec) { return contract::blackwell_gemm_columns(blackwell_gemm_shape_of(spec)).used; }
 
-/// Whether the tile's columns, of b or with swap_ab of a, lie side by side in memory; and how many a copy brings then.
+/// Whether the tile's columns, of b or with swap_ab of a, are neighbours in memory. box_columns(): how many of them a
+/// copy then brings.
 bool columns_innermost(const GemmSpec& spec) { return !is_along_k(spec, TileSide::kColumns); }
 int box_columns(const GemmSpec& spec) { return shared_slab(spec, TileSide::kColumns).width_elements(); }
 
-/// What block_n may be: the products' own steps, those of a CTA's share, and lists where scales go with the products.
+/// The values that block_n may have. They follow from the steps of the products and of a CTA's share. Where scales go
+/// with the products, they are lists.
 std::vector<int> columns_that_fit(const GemmSpec& spec) {
   std::vector<int> fitting;
   const auto offer = [&](int columns) {
@@ -51,7 +53,7 @@ std::vector<int> columns_that_fit(const GemmSpec& spec) {
   return fitting;
 }
 
-/// What the list of columns follows from, for people.
+/// The reasons for the list of columns, for messages.
 std::string why_these_columns(const GemmSpec& spec) {
   std::string why;
   const auto because = [&](bool holds, const std::string& text) {
@@ -66,7 +68,7 @@ std::string why_these_columns(const GemmSpec& spec) {
   return why.empty() ? "" : ": " + why;
 }
 
-/// Of `fitting`, ascending, the nearest.
+/// The nearest value in `fitting`, which ascends.
 int nearest_of(const std::vector<int>& fitting, int wanted) {
   return *std::min_element(fitting.begin(), fitting.end(),
                            [&](int a, int b) { return std::abs(a - wanted) < std::abs(b - wanted); });

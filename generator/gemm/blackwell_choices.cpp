@@ -1,5 +1,6 @@
-// Tiles of the blackwell GEMM: a few forms, and a model of the machine that ranks them and says what a launch waits
-// for. No such GPU has run any of it: what the data sheet does not say is assumed, and each number says so.
+// Tiles of the blackwell GEMM: a few forms, and a model of the machine. The model ranks the forms and says what a
+// launch waits for. No such GPU has run any of it. Where the data sheet is silent, numbers are assumptions, and each
+// one says so.
 #include <algorithm>
 #include <cmath>
 
@@ -19,18 +20,18 @@ struct Form {
   int cluster_m = ctas, cluster_n = 1;
 };
 
-// Few, so that problems share kernels. What does not fit a problem (its scales, its layout) is passed over.
+// The forms are few, so that problems share kernels. A form that does not fit a problem's scales or layout is skipped.
 constexpr Form kForms[] = {
-    // Many rows: pairs, half of b's rows each.
+    // Many rows: pairs of CTAs with half of b's rows each.
     {256, 2},
     {192, 2},
     {128, 2},
-    // Fewer: CTAs alone, which wait for no other.
+    // Fewer rows: single CTAs, which wait for no other.
     {128},
     {64, 1, 2},
     {128, 1, 1, false, 2},
     {64, 1, 2, false, 4},
-    // A few: the weights' rows are the tile's rows, so no row of a product is unused.
+    // A few rows: the weights' rows are the tile's rows, so that no row of a product is unused.
     {64, 1, 2, true},
     {32, 1, 4, true},
     {16, 1, 4, true},
@@ -41,15 +42,15 @@ constexpr Form kForms[] = {
 
 constexpr int kMostAccumulators = 2;          // one is read while the other is added to
 constexpr int kMostPromotedAccumulators = 4;  // slabs that wait to be added
-constexpr int kClcDepth = 2;                  // one tile is multiplied, one waits, and answers take a microsecond
+constexpr int kClcDepth = 2;                  // one tile is multiplied, one waits; an answer takes a microsecond
 
-/// The form with the schedule's fields in it.
+/// The form, with the schedule's fields put in.
 GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   const ClusterShape asked = schedule.cluster.value_or({0, 0});
   const bool own_tile = !schedule.block_n.is_auto() || !schedule.cta_group.is_auto() || asked.m > 0;
   spec.block_m = contract::kBlackwellGemmRows;
   spec.block_n = schedule.block_n.value_or(form.block_n);
-  // A cluster of one CTA in a row has no pairs.
+  // A cluster with one CTA along m has no pairs.
   spec.cta_group = schedule.cta_group.value_or(asked.m % 2 != 0 ? 1 : form.ctas);
   const ClusterShape alone{spec.cta_group, 1};
   const ClusterShape cluster =
@@ -59,7 +60,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.swap_ab = schedule.swap_ab.value_or(own_tile ? false : form.swap_ab);
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   spec.store_stages = schedule.store_stages.value_or(2);
-  // Pairs are for many tiles, and there CTAs that are done early take over what others have not begun.
+  // Pairs are for many tiles. There, CTAs that finish early take items of CTAs that have not begun.
   const bool queued = schedule.scheduler.value_or(schedule.clc_depth.value_or(0) > 0 ||
                                                           (form.ctas == 2 && !own_tile && form.split_k == 1)
                                                       ? Scheduler::kQueued
@@ -77,9 +78,9 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   return spec;
 }
 
-/// Clocks of the busiest SM, and what the device takes beside them.
+/// Clocks of the busiest SM, and times of the device.
 struct Times {
-  double tensor = 0, shared = 0, l2 = 0, epilogue = 0;  // clocks, of each unit if nothing else had to be waited for
+  double tensor = 0, shared = 0, l2 = 0, epilogue = 0;  // clocks of each unit, if it waited for no other
   double waves = 0;                                     // clocks in which the last round leaves SMs without work
   double sm = 0;                                        // clocks in all
   double memory_us = 0;
@@ -90,11 +91,11 @@ constexpr double kFirst = 2000;      // clocks until the first products: barrier
 constexpr double kTile = 400;        // clocks between a tile's sums and its first store
 constexpr double kBarrier = 40;      // clocks that a group of slots costs the multiplying warp
 constexpr double kTurn = 1500;       // clocks from one part's last sum to the next one's first
-constexpr double kHidden = 0.05;     // of the shorter of SMs and memory, which no overlap hides
-constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
+constexpr double kHidden = 0.05;     // part of the shorter time, SMs' or memory's, that does not overlap
+constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
 
-/// Clusters of `ctas` that the device holds at a time: groups of SMs that are no multiple leave some without work. As
-/// on an H100, where clusters of four find room for 30 of 33.
+/// Clusters of `ctas` that the device holds at a time. Where a group of SMs is no multiple of `ctas`, some SMs have no
+/// work. The shares are those of an H100, where 30 of 33 clusters of four have room.
 double clusters_that_fit(int ctas, int num_sms) {
   const double share = ctas <= 2 ? 1 : ctas <= 4 ? 0.92 : 0.86;
   return std::max(1.0, std::floor(num_sms * share / ctas));
@@ -111,15 +112,15 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
   const double slab_bytes = spec.slab_bytes;
   const double slabs = std::ceil(std::ceil(extent.k * bits_of(spec.a) / 8.0 / slab_bytes) / spec.split_k);
 
-  // Of a slab. 128 bytes of k are half as many products of twice as many bits at half the rate: two clocks a column,
-  // for every dtype that there is.
+  // Clocks of a slab. 128 bytes of k take two clocks a column for every dtype. Elements of twice as many bits make half
+  // as many products, at half the rate.
   const double tensor = slab_bytes / 64 * spec.block_n;
   const double shared = (spec.block_m + spec.block_n / spec.cta_group) * slab_bytes / machine.shared_bytes;
   const double scale_bytes =
       contract::blackwell_gemm_scale_a_bytes(shape) + contract::blackwell_gemm_scale_b_bytes(shape);
   const double l2 = ((boxes.a_rows + boxes.b_rows) * slab_bytes + scale_bytes) / machine.l2_bytes;
   const double slab = std::max({tensor, shared, l2}) + kBarrier / spec.k_group;
-  // A thread takes a row: a column is an addition where blocks have scales, and at the end a few instructions.
+  // A thread takes a row. With scales of blocks a column is an addition; at the end it is a few instructions.
   const double promoted = spec.promotion > 0 ? 2.0 * spec.block_n + kBarrier : 0;
   const double instructions =
       3 + (spec.activation != Activation::kNone ? 8 : 0) + (spec.adds_c ? 4 : 0) + (spec.bias ? 1 : 0);
@@ -138,7 +139,7 @@ Times times_of(const GemmSpec& spec, const GemmExtent& extent, int num_sms, cons
   times.epilogue = rounds * of_epilogue + turns;
   times.waves = (rounds - work / at_once) * tile;
   times.sm = kFirst + rounds * tile + end + turns;
-  // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
+  // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m * spec.cluster_m - rows) +
                         std::max(0.0, tile_columns * spec.block_n * spec.cluster_n - columns);
   const double row_bytes =
@@ -158,7 +159,7 @@ std::vector<GemmSpec> blackwell_gemm_tiles(const GemmSpec& base, const GemmProbl
                                            const GemmSchedule& schedule) {
   std::vector<GemmSpec> specs;
   for (const Form& form : kForms) {
-    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
+    // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     if (problem.batch_invariant && form.split_k > 1) continue;
     specs.push_back(filled(form, base, schedule));
   }

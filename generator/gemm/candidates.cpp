@@ -1,5 +1,5 @@
-// What is worth measuring of a GEMM: the planner's own tiles for the family that serves the problem, and their
-// neighbours. The model that ranks tiles knows what a tile costs; it knows little of what a field beside the tile does.
+// The schedules of a GEMM that are worth measuring: the planner's own tiles of the family that serves the problem, and
+// their neighbours. The model that ranks tiles knows what a tile costs. It knows little of the other fields.
 #include <algorithm>
 #include <string_view>
 #include <type_traits>
@@ -17,7 +17,7 @@ using detail::given_fields;
 
 using Change = detail::GemmChange;
 
-/// `variant` as a schedule that leads to it: `schedule` with every field that the family has.
+/// Turns `variant` into a schedule that leads to it: `schedule` with every field that the family has.
 class Speller {
  public:
   Speller(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch)
@@ -47,7 +47,7 @@ class Speller {
   }
 
  private:
-  /// Unless the family does not have the field: then it refuses any value.
+  /// Does nothing for a field that the family does not have: the family refuses any value of it.
   template <class T>
   void set(GemmSchedule& schedule, Auto<T>& field, T value) const {
     std::vector<Violation> without, with;
@@ -62,14 +62,14 @@ class Speller {
   const Arch arch_;
 };
 
-/// A ring `fewer` groups of slots shorter.
+/// Shortens the ring by `fewer` groups of slots.
 Change shorter_by(int fewer) {
   return [fewer](GemmSchedule& schedule) {
     schedule.stages = std::max(1, schedule.stages.value() - fewer * schedule.k_group.value_or(1));
   };
 }
 
-/// What is tried of a tile, a field at a time.
+/// The changes to a tile that are tried, one field at a time.
 std::vector<Change> changes_of(Family family, const GemmProblem& problem, const GemmSchedule& given) {
   using S = GemmSchedule;
   std::vector<Change> changes;
@@ -78,7 +78,7 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem, const 
   add_values(changes, &S::raster, {Raster::kAlongM, Raster::kAlongN});
   changes.push_back(shorter_by(1));
   changes.push_back(shorter_by(2));
-  // Slots half as deep, and slots as deep in strips half as wide.
+  // Slots of half the depth; and slots of the same depth in strips of half the width.
   changes.push_back([](S& schedule) {
     schedule.block_k = schedule.block_k.value() / 2;
     schedule.swizzle = {};
@@ -89,7 +89,7 @@ std::vector<Change> changes_of(Family family, const GemmProblem& problem, const 
   return changes;
 }
 
-/// `wanted` with the fields of `schedule` that it gives.
+/// `wanted`, with the fields that `schedule` gives.
 GemmSchedule keeping(const GemmSchedule& schedule, GemmSchedule wanted) {
   GemmSchedule kept = schedule;
   detail::visit_both(wanted, kept, [](const char*, auto& value, const auto& given) {

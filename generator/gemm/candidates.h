@@ -13,10 +13,11 @@ namespace kernelwright {
 using GemmCandidate = CandidateOf<GemmConfig>;
 using GemmCandidates = CandidateList<GemmConfig>;
 
-/// Schedules of one kernel for launches of one range of rows (gemm_row_range()), which `shapes` are of: each tile that
-/// the planner knows of the family that serves the problem, and what differs from one of them in a single field. The
-/// fields that `schedule` gives stay as they are; fields that the family does not have are auto. Where `shapes` are of
-/// several ranges the model's choice is that for the most rows. Throws ConfigError if the model itself finds no kernel.
+/// Schedules of one kernel, for launches of the range of rows (gemm_row_range()) that `shapes` belong to. They are each
+/// tile of the planner for the family that serves the problem, and variants of a tile that differ in a single field.
+/// The fields that `schedule` gives stay as they are; fields that the family does not have are auto. If `shapes` belong
+/// to several ranges, the model's choice is the one for the most rows. Throws ConfigError if the model itself finds no
+/// kernel.
 GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
                                     const std::vector<GemmShape>& shapes, const CandidateOptions& options = {});
 

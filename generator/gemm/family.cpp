@@ -1,4 +1,4 @@
-// The table of GEMM families, and all that walks it by a Spec alone.
+// The table of GEMM families, and the functions that walk it by a Spec alone.
 #include "kernelwright/generator/gemm/family.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ AddedGemmFamily::~AddedGemmFamily() { rows().erase(rows().begin()); }
 Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch) {
   if (!schedule.family.is_auto()) return schedule.family.value();
   if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
-  const GemmFamily* speaks = nullptr;  // the one to say what is wrong, where none takes the config
+  const GemmFamily* speaks = nullptr;  // where no family takes the config, this one's violations are reported
   for (const GemmFamily* row : gemm_families()) {
     const bool general = row == gemm_families().back();
     if (!general && (!arch || !family_exists_on(row->family, *arch))) continue;

@@ -19,20 +19,21 @@
 
 namespace kernelwright::detail {
 
-/// What differs from a tile in one field, for a tuner to try.
+/// A change to one field of a tile, for a tuner to try.
 using GemmChange = std::function<void(GemmSchedule&)>;
 
-/// All that the planner, validation, the tuner, explain, reports and launches need of a family: one row, which the
-/// family's own file fills. A new family is such a file and its line in gemm_families().
+/// One row of the table of families: all that the planner, validation, the tuner, explain, reports and launches need of
+/// a family. The family's own file fills it. A new family is such a file and its line in gemm_families().
 struct GemmFamily {
   Family family;
-  /// What it lacks of a problem and a schedule, whatever the tile.
+  /// Finds what the family lacks for a problem and a schedule, with any tile.
   void (*check)(const GemmProblem&, const GemmSchedule&, std::optional<Arch>, std::vector<Violation>&);
-  /// The resolved tile against the machine, with the nearest that fits.
+  /// Checks the resolved tile against the machine. A violation names the nearest tile that fits.
   void (*check_tile)(const GemmSpec&, const ArchInfo&, std::vector<Violation>&);
-  /// Its tiles with the schedule's fields in them; the first Spec has all but these. check_tile() judges which fit.
+  /// The family's tiles, with the schedule's fields put in; `base` has all other fields. check_tile() judges which
+  /// tiles fit.
   std::vector<GemmSpec> (*tiles)(const GemmSpec& base, const GemmProblem&, const GemmSchedule&);
-  /// What explain says of one.
+  /// What explain says of a tile.
   void (*explain)(const GemmSpec&, const GemmSchedule&, const std::string& why, std::vector<Choice>&);
   /// As gemm_cost_us().
   double (*cost_us)(const GemmSpec&, const GemmExtent&, int num_sms);
@@ -41,22 +42,22 @@ struct GemmFamily {
   std::vector<KernelRole> (*roles)(const GemmSpec&);
   /// The warps or CTAs that work on a tile, for a table of explain: "2 cooperative".
   std::string (*workers)(const GemmSpec&);
-  /// Adds what a tuner tries beside the tiles. Null: the tiles alone are tried.
+  /// Adds the changes that a tuner tries besides the tiles. Null: only the tiles are tried.
   void (*add_changes)(std::vector<GemmChange>&, const GemmProblem&, const GemmSchedule& given) = nullptr;
   /// Null: the kernel takes no tensor memory.
   TensorMemoryMap (*tensor_memory_map)(const GemmSpec&) = nullptr;
-  /// Null: no model predicts it.
+  /// Null: no model predicts the kernel.
   std::optional<Predicted> (*predict)(const GemmSpec&, const GemmProblem&, const GemmShape&,
                                       const MachineClass&) = nullptr;
-  /// Which way bands of tiles run where the schedule leaves it open. Null: along m.
+  /// The direction of bands of tiles where the schedule leaves it open. Null: along m.
   Raster (*raster)(const GemmSpec&) = nullptr;
   /// Warps that add up parts of k that take turns. Null: there are no such parts.
   int (*storing_warps)(const GemmSpec&) = nullptr;
   bool one_tile_a_cta = false;  // unless a launch has a budget of SMs: an SM holds several CTAs
-  bool keeps_f32 = false;       // sums of 8-bit operands stay f32 without being promoted
+  bool keeps_f32 = false;       // sums of 8-bit operands stay f32 without promotion
 };
 
-/// The rows, in the order in which they are offered a problem: families of one architecture, then portable.
+/// The rows, in the order in which families are tried for a problem: families of one architecture, then portable.
 std::span<const GemmFamily* const> gemm_families() noexcept;
 const GemmFamily& gemm_row(Family family) noexcept;
 inline const GemmFamily& family_row(const GemmSpec& spec) noexcept { return gemm_row(spec.family); }
@@ -65,7 +66,7 @@ const GemmFamily& portable_gemm();
 const GemmFamily& hopper_gemm();
 const GemmFamily& blackwell_gemm();
 
-/// One more row while it lives, before all others. It is added before other threads plan, and taken away after them.
+/// Adds one row while the object lives, before all others. Create it before other threads plan, and destroy it after.
 class AddedGemmFamily {
  public:
   explicit AddedGemmFamily(const GemmFamily& row);
@@ -73,7 +74,7 @@ class AddedGemmFamily {
   AddedGemmFamily(const AddedGemmFamily&) = delete;
 };
 
-/// Tiles and models that stand in files of their own, <family>_choices.cpp.
+/// Tiles and models in files of their own, <family>_choices.cpp.
 std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem& problem, const GemmSchedule& schedule);
 void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, const std::string& why,
                          std::vector<Choice>& choices);
@@ -93,40 +94,40 @@ void add_values(std::vector<GemmChange>& changes, Auto<T> GemmSchedule::*member,
   for (const T& value : values)
     changes.push_back([member, value](GemmSchedule& schedule) {
       schedule.*member = value;
-      // As many slots as fit then.
+      // The planner then takes as many slots as fit.
       if constexpr (!std::is_same_v<T, Raster>) schedule.stages = {};
     });
 }
 
-/// The family that serves a config: the schedule's, else the architecture's own where it takes the config, else
-/// portable where that does.
+/// The family that serves a config: the schedule's family. Else it is the architecture's own family, if that takes the
+/// config, else portable, if that takes it.
 Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch);
 
-/// What `family` lacks of `problem` and `schedule`, whatever the tile; on `arch`, where one is known. No
+/// Finds what `family` lacks for `problem` and `schedule`, with any tile; on `arch`, where one is known. It finds no
 /// contradictions: validate() has those.
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,
                 std::vector<Violation>& violations);
 
-/// block_k and swizzle: what a slot has of k, and how it lies. The same in all families.
+/// Checks block_k and swizzle: how much of k a slot has, and its layout. The same in all families.
 void check_slab(const GemmProblem& problem, const GemmSchedule& schedule, std::vector<Violation>& violations);
-/// The schedule's, else 128 bytes and the widest swizzle that divides them.
+/// Fills them from the schedule, else with 128 bytes and the widest swizzle that divides them.
 void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpec& spec);
-/// That CTAs which load shares of `side` of a slab load whole groups of 8 rows.
+/// Checks that CTAs that load shares of `side` of a slab load whole groups of 8 rows.
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations);
-/// What explain says of them.
+/// What explain says of block_k and swizzle.
 void explain_slab(const GemmSpec& spec, const GemmSchedule& schedule, std::vector<Choice>& choices);
 
-/// Most slots that fit beside the rest, in whole groups; at least two groups.
+/// The most slots that fit beside the rest, in whole groups; at least two groups.
 int most_gemm_stages(GemmSpec spec, int shared_bytes_per_cta);
 
-/// Every tile of the family that serves the problem, with the schedule's fields in it, that fits: what the model
-/// chooses from, without repeats. Throws ConfigError as plan_gemm().
+/// Every tile that fits, of the family that serves the problem, with the schedule's fields put in. The model chooses
+/// from these. There are no repeats. Throws ConfigError as plan_gemm().
 std::vector<GemmSpec> gemm_tiles(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch);
 
 /// Scales of one slot in shared memory, bytes.
 int gemm_scale_bytes(const GemmSpec& spec);
 
-/// Microseconds that a launch is expected to take on a device like the architecture's typical one: the tensor cores'
-/// or the memory's, whichever is longer, of the busiest SM. It ranks tiles; it is no promise.
+/// Microseconds that a launch is expected to take on a typical device of the architecture: the busiest SM's tensor
+/// cores' time or the memory's time, the longer one. It ranks tiles; it is no promise.
 double gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms);
 }  // namespace kernelwright::detail

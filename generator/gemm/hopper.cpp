@@ -1,4 +1,5 @@
-// The hopper GEMM: what it takes, its tile against the machine, and what lies where. hopper_choices.cpp has its tiles.
+// The hopper GEMM: the problems it takes, the limits of the machine on its tile, and its memory maps.
+// hopper_choices.cpp has its tiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,16 +14,16 @@ namespace {
 
 using Violations = std::vector<Violation>;
 
-constexpr int kMostParts = 16;  // that take turns
+constexpr int kMostParts = 16;  // parts that take turns
 
 // Never destroyed: a thread may read a config while the process exits.
 const std::vector<std::string_view>& kHopperFields = *new std::vector<std::string_view>{
     "arch",    "family", "block_m",         "block_n",       "block_k", "stages",  "store_stages", "k_group", "cluster",
     "swizzle", "roles",  "math_warpgroups", "mma_in_flight", "swap_ab", "split_k", "split_mode",   "raster"};
 
-/// Accumulators that a thread can have beside what else it holds, by math warpgroups. Measured on what ptxas makes of
-/// the kernel: with 208 for each of two it waits for every product before it issues the next, and with 192 and an
-/// epilogue that reads memory it spills.
+/// Accumulators that a thread has room for beside its other registers, by math warpgroups. Measured on ptxas' output.
+/// With two warpgroups of 208 each, ptxas waits for every product before it issues the next. With 192 and an epilogue
+/// that reads memory, it spills.
 int most_sums(const GemmSpec& spec) {
   const bool reads = spec.bias || spec.adds_c || spec.activation != Activation::kNone;
   if (spec.math_warpgroups == 1) return 224;
@@ -111,7 +112,7 @@ void check_hopper_tile(const GemmSpec& spec, const ArchInfo& arch, Violations& v
                        spec.split_k, contract::gemm_store_columns(bits_of(spec.d) / 8), spec.block_n,
                        spec.math_warpgroups, spec.math_warpgroups == 1 ? "" : "s",
                        contract::gemm_store_columns(bits_of(spec.d) / 8) * spec.split_k));
-  // Parts in a cluster hand each other f32 sums in the memory of the ring.
+  // Parts in a cluster exchange f32 sums in the memory of the ring.
   const int slot = (spec.block_m + spec.block_n) * spec.slab_bytes, exchanged = spec.block_m * spec.block_n * 4;
   if (spec.split_k > 1 && !spec.takes_turns() && spec.stages * slot < exchanged) {
     const int slots = (exchanged + slot - 1) / slot;
@@ -196,10 +197,11 @@ void add_hopper_changes(std::vector<GemmChange>& changes, const GemmProblem& pro
   add_values(changes, &S::swap_ab, {false, true});
   add_values(changes, &S::mma_in_flight, {0, 1});
   add_values(changes, &S::store_stages, {1, 2, 3});
-  // Parts of k would make a row's sums depend on how many rows there are.
+  // With parts of k, a row's sums would depend on the number of rows.
   if (!problem.batch_invariant) {
     add_values(changes, &S::split_k, {1, 2, 4});
-    // A row that needs a workspace would serve callers who have none: only where the schedule asks for such parts.
+    // A tuned row that needs a workspace would also be given to callers without one. So these parts are tried only if
+    // the schedule asks for them.
     if (given.split_mode.value_or(SplitMode::kCluster) == SplitMode::kTurnstile) add_values(changes, &S::split_k, {8});
   }
   for (const Roles roles : {Roles::kCooperative, Roles::kPingPong})

@@ -18,14 +18,13 @@ struct Form {
   int k_group = 1;
   bool swap_ab = false;
   int split_k = 1;
-  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // which problems it may be the best of
+  enum { kAny, kOf8Bits, kOfBlocks, kNotOfBlocks } for_ = kAny;  // the problems for which it may be the best
   int cluster_m = 1;
 };
 
-// Few, so that problems share kernels: a model's dense layers, all row counts, come out with two dozen. Measured on an
-// H100: docs/gemm/README.md.
-// Of tiles that cost the same the first is taken: 256 x 128 where each slab's products are scaled, for an H100 made 1 %
-// more of it than of 128 x 256.
+// The forms are few, so that problems share kernels: a model's dense layers need two dozen kernels for all row counts.
+// Measured on an H100: docs/gemm/README.md. Of tiles with equal cost, the first is taken. Where each slab's products
+// are scaled, 256 x 128 comes first, because an H100 was 1 % faster with it than with 128 x 256.
 constexpr Form kForms[] = {{256, 128, 2, Roles::kCooperative, 1, false, 1, Form::kOfBlocks},
                            {128, 256, 2, Roles::kCooperative},
                            {256, 128, 2, Roles::kCooperative},
@@ -54,8 +53,8 @@ bool is_for(const Form& form, const GemmProblem& problem) {
   return true;
 }
 
-/// Whether products can be made while others are added: those need registers of their own. Of scales of blocks each may
-/// have to be of fewer columns for it, and one of 64 reads shared memory as fast as it gives.
+/// Whether products can run while others are added: those need registers of their own. With scales of blocks, a product
+/// may need fewer columns for that. A product of 64 columns already reads shared memory at its full rate.
 bool has_room_for_two_products(GemmSpec spec) {
   constexpr int kNarrow = 64;
   const int columns = spec.product_columns();
@@ -64,16 +63,16 @@ bool has_room_for_two_products(GemmSpec spec) {
   return columns > (narrowed ? kNarrow : 0);
 }
 
-/// The form with the schedule's fields in it.
+/// The form, with the schedule's fields put in.
 GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
   spec.roles = schedule.roles.value_or(form.roles);
   spec.math_warpgroups = schedule.math_warpgroups.value_or(form.math_warpgroups);
   spec.block_m = schedule.block_m.value_or(form.block_m);
   spec.block_n = schedule.block_n.value_or(form.block_n);
-  // Twice the depth a slab: products of 8 bits are over sooner.
+  // Groups of twice as many slabs, because products of 8 bits end sooner.
   spec.k_group = schedule.k_group.value_or(form.k_group > 1 && bits_of(spec.a) == 8 ? 2 * form.k_group : form.k_group);
   spec.store_stages = schedule.store_stages.value_or(spec.store_stages);
-  const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // no longer the form's
+  const bool own_tile = !schedule.block_m.is_auto() || !schedule.block_n.is_auto();  // not the form's any more
   spec.cluster_m = schedule.cluster.value_or({own_tile ? 1 : form.cluster_m, 1}).m;
   spec.split_k = schedule.split_k.value_or(own_tile ? 1 : form.split_k);
   if (spec.split_k > 1) spec.split_mode = schedule.split_mode.value_or(SplitMode::kCluster);
@@ -86,7 +85,7 @@ GemmSpec filled(const Form& form, GemmSpec spec, const GemmSchedule& schedule) {
 
 }  // namespace
 
-/// Bands of columns, where the tile is taller than it is wide and sums are scaled slab by slab: 0 to 2 % on an H100.
+/// Bands of columns, if the tile is taller than wide and sums are scaled slab by slab: a gain of 0 to 2 % on an H100.
 Raster hopper_raster(const GemmSpec& spec) {
   return spec.scales == ScaleKind::kPerBlock && spec.block_m > spec.block_n ? Raster::kAlongN : Raster::kAlongM;
 }
@@ -95,7 +94,7 @@ std::vector<GemmSpec> hopper_gemm_tiles(const GemmSpec& base, const GemmProblem&
                                         const GemmSchedule& schedule) {
   std::vector<GemmSpec> specs;
   for (const Form& form : kForms) {
-    // Parts of k change the order of sums, and a row of few would come out otherwise than one of many.
+    // Parts of k change the order of sums. A row's result would then depend on the number of rows.
     if ((problem.batch_invariant && form.split_k > 1) || !is_for(form, problem)) continue;
     specs.push_back(filled(form, base, schedule));
   }
@@ -135,14 +134,14 @@ void explain_hopper_gemm(const GemmSpec& spec, const GemmSchedule& schedule, con
 }
 
 double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. A tile that no other
-  // tile's loop hides costs its results and some clocks more. The constants here are fitted to an H100's times,
-  // bench/results/gemm/steps/gemm-tiles.txt.
+  // A product of 64 rows, n columns and 32 bytes of k takes n / 2 clocks of an SM's tensor cores. If no other tile's
+  // loop hides it, a tile also costs its results and some clocks more. The constants here are fitted to an H100's
+  // times, bench/results/gemm/steps/gemm-tiles.txt.
   const GemmRates& machine = *usual_machine(spec.arch).gemm;
   constexpr double kFirst = 1500, kTurn = 400, kExchange = 20000;
   constexpr double kNextPart = 1500;  // clocks from one part's last sum to the next one's first; not measured
   constexpr double kCooperative = 1.085, kPromoted = 1.08, kPromotedAlone = 1.5;
-  constexpr double kEnoughSms = 0.85;  // of them keep the memory busy
+  constexpr double kEnoughSms = 0.85;  // this share of the SMs keeps the memory busy
   const double rows = spec.swap_ab ? extent.n : extent.m, columns = spec.swap_ab ? extent.m : extent.n;
   const double tile_rows = std::ceil(rows / (spec.block_m * spec.cluster_m)) * spec.cluster_m;
   const double tiles = tile_rows * std::ceil(columns / spec.block_n) * spec.split_k;
@@ -157,17 +156,17 @@ double hopper_gemm_cost_us(const GemmSpec& spec, const GemmExtent& extent, int n
   const double store = spec.block_m * spec.block_n * bits_of(spec.d) / 8.0 / machine.store_bytes;
   const double rounds = std::ceil(tiles / num_sms);
   const double sums =
-      spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes;  // read, and written, by each part behind
+      spec.block_m * spec.block_n * 4 * 2 / machine.store_bytes;  // each part behind the first reads and writes them
   const double meeting = spec.takes_turns() ? (spec.split_k - 1) * (sums + kNextPart)
                          : spec.split_k > 1 ? kExchange
                                             : 0;
   const double exposed = (hidden ? store + rounds * kTurn : rounds * store) + kFirst + meeting;
-  // CTAs that take turns by themselves drift apart in long launches, and with them what they share in the L2: 0.89 to
-  // 1.05 of cuBLAS from one run to the next, where pairs, which wait for each other, kept to 1.05.
+  // In long launches, CTAs that take turns by themselves drift apart, and then share less in the L2. They reached
+  // 0.89 to 1.05 of cuBLAS' speed from one run to the next. Pairs wait for each other, and stayed at 1.05.
   constexpr double kLong = 1200, kDrift = 1.05, kTogether = 0.99;
   if (hidden && rounds * slabs > kLong) slab *= spec.cluster_m > 1 ? kTogether : kDrift;
   const double sm_us = (rounds * slabs * slab + exposed) / machine.clock_mhz;
-  // Rows of a tile that are not there are not read, but cost time as if a quarter of them were.
+  // Rows of a tile past the end are not read, but cost time as if a quarter of them were.
   const double padded = std::max(0.0, tile_rows * spec.block_m - rows) +
                         std::max(0.0, std::ceil(columns / spec.block_n) * spec.block_n - columns);
   const double bytes = (static_cast<double>(extent.m) + extent.n + padded / 4) * extent.k * bits_of(spec.a) / 8.0 +

@@ -12,18 +12,18 @@
 namespace kernelwright {
 namespace {
 
-/// Rows of tiles to walk together. What the CTAs work on at a time reads the fewest rows of operands where it is as
-/// wide as it is tall. Powers of two, so that bands are alike: on an H100 bands of 11 rows, which read less than bands
-/// of 8, were slower by a twelfth.
+/// The number of rows of tiles that CTAs walk together. A region of tiles that is as wide as tall reads the fewest rows
+/// of operands. The result is a power of two, so that bands are alike. On an H100, bands of 11 rows read less than
+/// bands of 8, but were slower by a twelfth.
 int band_of(std::int64_t rows, std::int64_t columns, std::int64_t at_once, int tile_rows, int tile_columns) {
   if (rows * columns <= at_once) {
-    // Everything is worked on at a time. Neighbours share what there is most of, which comes from memory.
+    // All tiles are worked on at a time. Neighbours share the longer operand, which comes from memory.
     constexpr std::int64_t kLong = 4;
     const std::int64_t tall = rows * tile_rows, wide = columns * tile_columns;
     if (tall >= kLong * wide) return 1;
     if (wide >= kLong * tall) return static_cast<int>(rows);
   }
-  constexpr double kSlack = 1.2;  // the upper one, where a square is little less tall
+  constexpr double kSlack = 1.2;  // prefers the upper power where a square is a little less tall
   const double square = kSlack * std::sqrt(static_cast<double>(at_once) * tile_columns / tile_rows);
   int band = 1;
   while (band * 2 <= square && band * 2 <= rows) band *= 2;
@@ -48,14 +48,14 @@ struct Tiles {
   }
   std::int64_t count() const { return rows * columns; }
 
-  int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d that a cluster has
+  int cluster, of_rows, of_columns;  // CTAs; rows and columns of the kernel's d in a cluster
   std::int64_t rows, columns, most_clusters;
 };
 
 }  // namespace
 
 bool is_along_k(const GemmSpec& spec, TileSide side) noexcept {
-  const bool of_a = (side == TileSide::kRows) != spec.swap_ab;  // the problem's
+  const bool of_a = (side == TileSide::kRows) != spec.swap_ab;  // the problem's a
   return spec.layout == OperandLayout::kNt || spec.layout == (of_a ? OperandLayout::kNn : OperandLayout::kTt);
 }
 

@@ -1,4 +1,5 @@
-// GEMM: tuned rows before the model. Which row serves which row counts, and which source chose each field.
+// GEMM: tuned rows before the model. This file finds the row that serves a row count, and says which source chose each
+// field.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ std::string tile_text(const GemmSpec& spec) {
 
 GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, const TunedTable& rows,
                    int num_sms) {
-  // Refusals of the problem itself, or of the schedule as it was given, come from here.
+  // If the problem itself, or the schedule as given, is refused, the refusal comes from here.
   GemmPlan model = plan_by_model(problem, schedule, arch);
   const std::set<std::string> given = given_fields(schedule);
   const auto asked = schedule.family.is_auto() ? std::nullopt : std::optional(schedule.family.value());
@@ -66,7 +67,8 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
   std::vector<Choice> lines;
   const TunedVariant* last = nullptr;
   for (const RowRange& range : gemm_row_ranges()) {
-    // Its upper end stands for a range: there a plan with other ranges, of another version, would be asked too.
+    // The upper end of a range stands for the range. A plan of another version, with other ranges, would ask for this m
+    // too.
     const int m = range.most;
     const auto found = std::find_if(tuned.begin(), tuned.end(), [&](const TunedVariant& variant) {
       return variant.match->row->launches.rows.contains(m);

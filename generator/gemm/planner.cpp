@@ -1,5 +1,5 @@
-// Which kernels serve a GEMM: every tile form that fits is put to a model of the machine, for each of a ladder of row
-// counts, and neighbours that come out alike are one.
+// Finds the kernels that serve a GEMM. For each of a ladder of row counts, a model of the machine ranks every tile form
+// that fits. Neighbouring row counts with the same choice become one range.
 #include "kernelwright/generator/gemm/planner.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using Violations = std::vector<Violation>;
 
 // Row counts that a plan tells apart.
 constexpr int kRowCounts[] = {16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384};
-constexpr int kMostRows = 1 << 24;  // as a shape may have
+constexpr int kMostRows = 1 << 24;  // the largest that a shape may have
 
 GemmSpec spec_of(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, Family family) {
   const Epilogue epilogue = parse_epilogue(problem.epilogue);
@@ -47,7 +47,7 @@ Violations judge(const GemmSpec& spec) {
   return violations;
 }
 
-/// Bands of which operand the family's tile prefers.
+/// The operand whose bands the family's tile prefers.
 Raster raster_of(const GemmSpec& spec) {
   const auto prefers = family_row(spec).raster;
   return prefers ? prefers(spec) : Raster::kAlongM;
@@ -86,7 +86,7 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   check_target(schedule, arch, refused);
   const Family family = gemm_family(problem, schedule, arch);
   check_gemm(family, problem, schedule, arch, refused);
-  // validate() judges all of this again, and names the nearest value that fits.
+  // validate() checks the config again, and names the nearest value that fits.
   if (!refused.empty()) throw ConfigError(validate(config, arch));
   const GemmSpec base = spec_of(problem, schedule, arch, family);
   std::vector<GemmSpec> specs;

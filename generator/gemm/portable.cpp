@@ -1,5 +1,5 @@
-// The portable GEMM, all of the family: what it takes, its tiles and the model that ranks them, its tile against the
-// machine, and what lies where.
+// The whole portable GEMM family: the problems it takes, its tiles and the model that ranks them, the limits of the
+// machine on its tile, and its memory maps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,11 +30,11 @@ std::string archs_where(bool ArchInfo::*has) {
 struct Form {
   int block_m, block_n;
 };
-// Small ones first: of those that the model takes to be alike the first is planned.
+// Small ones first: of tiles with equal cost in the model, the first is planned.
 constexpr Form kForms[] = {{16, 64}, {16, 128}, {32, 64}, {64, 64}, {64, 128}, {128, 64}, {128, 128}};
 
-/// Slots that leave room for a second CTA of the SM, if these are enough to hide the memory behind products; else all
-/// that fit. No more than that takes.
+/// The number of slots. kEnough slots hide the memory behind products. If an SM has room for two CTAs with that many,
+/// a CTA takes as many as leave room for the second one. Else it takes all that fit. Both have a limit.
 int choose_stages(GemmSpec spec, const ArchInfo& arch) {
   constexpr int kEnough = 3, kMostOfOne = 4, kMost = 8;
   spec.stages = 1;
@@ -105,8 +105,8 @@ void explain_portable(const GemmSpec& spec, const GemmSchedule& schedule, const 
 }
 
 double portable_cost_us(const GemmSpec& spec, const GemmExtent& extent, int num_sms) {
-  // 1024 products of 16-bit elements a clock of an SM. A tile that others hide costs its products; each slab a barrier,
-  // and a tile its first slots and its results.
+  // An SM makes 1024 products of 16-bit elements a clock. A tile that other tiles hide costs its products. Each slab
+  // costs a barrier, and a tile its first slots and its results.
   const GemmRates& machine = portable_gemm_rates();
   constexpr double kProducts = 1024 * 2.0, kBarrier = 60, kFirst = 1200;
   const double slab_bytes = spec.slab_bytes;
@@ -146,7 +146,7 @@ std::vector<KernelRole> portable_roles(const GemmSpec& spec) { return {{spec.num
 
 std::string portable_workers(const GemmSpec& spec) { return fmt::format("{} warps", spec.num_warps); }
 
-/// What is tried of a tile, beside what all families try.
+/// Adds the changes of a tile that only this family tries.
 void add_portable_changes(std::vector<GemmChange>&, const GemmProblem&, const GemmSchedule&) {}
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace kernelwright {
 
-/// By the model that plans it: the units of the busiest SM, its rounds of tiles, and the memory. nullopt for
-/// all but the blackwell family.
+/// The prediction of the model that plans the GEMM: the units of the busiest SM, its rounds of tiles, and the memory.
+/// nullopt for all but the blackwell family.
 std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape);
 /// The same on a device of that class.
 std::optional<Predicted> predict(const GemmPlan& plan, const GemmProblem& problem, const GemmShape& shape,

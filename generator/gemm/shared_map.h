@@ -1,4 +1,4 @@
-/// What lies where in the memory of a GEMM kernel, and what its warps do.
+/// The regions of a GEMM kernel's memory, and the roles of its warps.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace kernelwright {
 
-/// By offset, but regions that overlap others come last.
+/// Regions by offset; regions that overlap others come last.
 std::vector<SharedRegion> shared_map(const GemmSpec& spec);
 TensorMemoryMap tensor_memory_map(const GemmSpec& spec);
 
-/// Its warps' roles, in the order of warps.
+/// The roles of the kernel's warps, in the order of warps.
 std::vector<KernelRole> roles(const GemmSpec& spec);
 /// The warps or CTAs that work on a tile, in a few words: "2 cooperative".
 std::string workers_text(const GemmSpec& spec);

@@ -1,4 +1,4 @@
-// What a slot of a GEMM's ring has of k, and how it is swizzled: which values there are, what is planned, and why.
+// How much of k a slot of a GEMM's ring has, and how it is swizzled: which values exist, which one is planned, and why.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,16 +11,16 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kWhole = 128;                 // bytes of k: what is planned
+constexpr int kWhole = 128;                 // bytes of k that are planned
 constexpr int kBytes[] = {32, 64, kWhole};  // an instruction takes 32
 
-/// Of an operand with k innermost a row of a slab is so many bytes; the widest swizzle that divides it.
+/// The widest swizzle that divides a row of a slab. With k innermost, a row has so many bytes.
 Swizzle widest_of(int slab_bytes) {
   return slab_bytes >= 128 ? Swizzle::k128B : slab_bytes >= 64 ? Swizzle::k64B : Swizzle::k32B;
 }
 bool has_rows_along_k(OperandLayout layout) { return layout != OperandLayout::kTn; }
 
-/// Scales that belong to 128 bytes of k, whole slabs alone.
+/// Whether scales belong to 128 bytes of k: such problems take whole slabs alone.
 bool scales_slabs(const GemmProblem& problem) {
   return is_block_scaled(problem.dtype.a) || problem.scales == ScaleKind::kPerBlock;
 }
@@ -70,7 +70,7 @@ void plan_slab(const GemmProblem& problem, const GemmSchedule& schedule, GemmSpe
 
 void check_shares(const GemmSpec& spec, TileSide side, int sharers, std::vector<Violation>& violations) {
   const contract::SharedSlab slab = shared_slab(spec, side);
-  if (!slab.mn_major || slab.depth() / sharers % 8 == 0) return;  // else rows are shared, and block_n is what fits
+  if (!slab.mn_major || slab.depth() / sharers % 8 == 0) return;  // else CTAs share rows, and block_n is what fits
   violations.push_back(
       {"/schedule/block_k", fmt::format("{}: {} CTAs load shares of k of layout \"{}\", whole groups of 8; {} would do",
                                         slab.depth(), sharers, to_string(spec.layout), 8 * sharers)});

@@ -14,7 +14,7 @@ using Violations = std::vector<Violation>;
 std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch) {
   Violations violations = contradictions(config);
   check_target(config.schedule, arch, violations);
-  // Every family of GEMM is written for its own architectures, but for portable.
+  // Every GEMM family except portable is written for its own architectures.
   if (!config.schedule.family.is_auto() || !config.schedule.arch.is_auto() || arch) {
     const std::optional<Arch> target = arch                             ? arch
                                        : config.schedule.arch.is_auto() ? std::nullopt

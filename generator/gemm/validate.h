@@ -1,4 +1,4 @@
-/// What a config's kernel family and architecture lack, beside the contradictions of the config itself.
+/// What a config's kernel family and architecture lack, besides the contradictions of the config itself.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace kernelwright {
 
-/// contradictions(), and what the kernel family and the architecture lack. `arch` is the one to compile for; without
-/// it the schedule's own counts, and where that is auto too, architecture rules are not judged.
-/// Whether a tile fits shared memory is arithmetic on the resolved Spec: the planner judges that.
+/// Returns contradictions(), and what the kernel family and the architecture lack. `arch` is the one to compile for.
+/// Without it the schedule's own arch counts; where that is auto too, no rule of an architecture is checked. Whether a
+/// tile fits shared memory is arithmetic on the resolved Spec: the planner judges that.
 std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> arch = std::nullopt);
 
 }  // namespace kernelwright
