@@ -1,7 +1,7 @@
 /// Sizes, strides and extents that callers give, multiplied and added without ever wrapping around.
 ///
 /// A number that has left its type's range stays "out of range" through every later step. So a formula reads as plain
-/// arithmetic and its result is asked once, before anything is done with it.
+/// arithmetic. The code checks its result once, before it uses it.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ class Checked {
 using CheckedInt = Checked<std::int64_t>;
 using CheckedSize = Checked<std::uint64_t>;
 
-/// More bytes than any device or host can have at one address and behind it (2^56: 57 bits of virtual addresses, of
-/// which programs have half). What is larger is a number that wrapped, or one that was never meant.
+/// More bytes than any device or host can have from one address on: 2^56, half of 57 bits of virtual addresses, because
+/// a program has half of them. A larger number has wrapped around, or was never meant.
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
 
 /// Tensor maps take strides of fewer bytes (cuTensorMapEncodeTiled).
@@ -66,7 +66,7 @@ constexpr bool is_span(std::uint64_t address, std::uint64_t bytes) noexcept {
   return bytes <= static_cast<std::uint64_t>(kMostBytes) && bytes <= ~address;
 }
 
-/// Throws ConfigError("/bytes") unless is_span(). Devices ask it before they do anything.
+/// Throws ConfigError("/bytes") unless is_span(). Devices call it before they do anything.
 inline void require_span(std::uint64_t address, std::uint64_t bytes) {
   if (is_span(address, bytes)) return;
   throw ConfigError("/bytes", std::to_string(bytes) + " bytes are more than " +

@@ -1,5 +1,5 @@
-// The low-level SHA256_* calls. Not EVP, and not SHA256(), which is EVP within since OpenSSL 3: its first use in a
-// process loads providers, which costs a cache hit ~1 ms.
+// The low-level SHA256_* calls. Neither EVP nor SHA256() is used, which calls EVP since OpenSSL 3. EVP's first use in a
+// process loads providers, and that costs a cache hit ~1 ms.
 #define OPENSSL_API_COMPAT 0x10100000L
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "kernelwright/generator/digest.h"

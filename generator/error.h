@@ -14,7 +14,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One rule that a config breaks: where (a JSON pointer such as "/schedule/stages"), what was found and what is
+/// One rule that a config breaks: the place (a JSON pointer such as "/schedule/stages"), what was found and what is
 /// accepted.
 struct Violation {
   std::string path;

@@ -1,4 +1,4 @@
-/// What is asked of a kernel of any kind: the one place that switches over kinds. Each answer is the kind's own.
+/// Questions to a kernel of any kind. This is the one place that switches over kinds; each kind gives its own answer.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,15 @@ namespace kernelwright {
 /// The violations of a config of either kind.
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch = std::nullopt);
 
-/// Throws ConfigError for a row whose schedule does not fit the very problem that it is for. What a table of rows from
-/// a folder takes as its check.
+/// Throws ConfigError for a row whose schedule does not fit the very problem that it is for. A table of rows from a
+/// folder takes this function as its check.
 void require_usable(const AnyTunedRow& row);
 
 /// Dynamic shared bytes of one CTA.
 std::uint32_t shared_bytes(const Spec& spec);
 
-/// What lies where in its shared memory, and what its warps do; empty where warps are alike and a kernel takes none.
+/// The regions of its shared memory, and the roles of its warps. Both are empty for a kernel whose warps are alike and
+/// that uses no shared memory.
 std::vector<SharedRegion> shared_map(const Spec& spec);
 std::vector<KernelRole> roles(const Spec& spec);
 

@@ -57,7 +57,7 @@ std::size_t utf8_length(std::string_view text) {
   if (length == 0 || text.size() < length) return 0;
   for (std::size_t at = 1; at < length; ++at)
     if (!is_continuation(text[at])) return 0;
-  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  // Refuses overlong forms, surrogates and code points above U+10FFFF.
   if (first == 0xE0 && byte(1) < 0xA0) return 0;
   if (first == 0xED && byte(1) > 0x9F) return 0;
   if (first == 0xF0 && byte(1) < 0x90) return 0;

@@ -1,4 +1,4 @@
-/// Text of a caller's in messages: quoted, escaped and cut to a length that fits; and JSON pointers that say where.
+/// A caller's text in messages: quoted, escaped and cut to a length that fits. Also JSON pointers, which name places.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ std::string json_quoted(std::string_view text);
 /// As json_quoted, cut to a length that fits a message.
 std::string quoted_for_message(std::string_view text);
 
-/// `pointer` with one more step: "/" + key, with ~ and / escaped and long or unprintable keys made fit for a message.
+/// `pointer` with one more step: "/" + key. ~ and / are escaped; long or unprintable keys are made fit for a message.
 std::string pointer_to(std::string_view pointer, std::string_view key);
 std::string pointer_to(std::string_view pointer, std::size_t index);
 

@@ -42,7 +42,7 @@ void collect(const std::string& path, std::set<std::string>& seen, std::vector<T
   for (std::string_view rest = file.includes; !rest.empty();) {
     const std::string_view included = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(included.size() + 1);
-    if (included != "spec.h") collect(std::string(included), seen, files);  // spec.h is the generator's
+    if (included != "spec.h") collect(std::string(included), seen, files);  // the generator makes spec.h
   }
 }
 

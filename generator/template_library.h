@@ -1,4 +1,4 @@
-/// templates/, embedded at build time: a server has no source tree.
+/// The folder templates/, embedded at build time, because a server has no source tree.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct TemplateFile {
   Digest digest;          // of the text
 };
 
-/// A template and every file that it includes, directly or not, in order of first inclusion ("spec.h" left out), and
+/// A template and every file that it includes, directly or not, in order of first inclusion ("spec.h" left out). Also
 /// the hash of their paths and digests. Safe from any number of threads. Throws Error if `path` is not embedded.
 struct TemplateClosure {
   std::vector<TemplateFile> files;  // the template itself first
@@ -23,11 +23,11 @@ struct TemplateClosure {
 };
 const TemplateClosure& template_closure(std::string_view path);
 
-/// The path of a kernel's template: the file below kernels/, in whichever folder, that is named as the kernel is.
-/// Throws Error if there is none.
+/// The path of a kernel's template: the file with the kernel's name, in any folder below kernels/. Throws Error if
+/// there is none.
 std::string_view kernel_template(std::string_view kernel);
 
-/// Whether that is the path of an embedded file.
+/// Whether `path` is the path of an embedded file.
 bool is_template(std::string_view path) noexcept;
 
 }  // namespace kernelwright

@@ -1,4 +1,4 @@
-// Every open here is O_NOFOLLOW and O_CLOEXEC, and is judged by fstat of what was opened, never by a path looked at
+// Every open here is O_NOFOLLOW and O_CLOEXEC. The code judges the opened file by fstat, never a path that it looked at
 // before.
 #include "kernelwright/generator/trusted_files.h"
 
@@ -123,7 +123,7 @@ FileBytes read_trusted_file(int directory, const std::string& name, Trust trust,
       const ssize_t got = pread(file.fd.get(), file.bytes.data() + done, wanted - done, static_cast<off_t>(done));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return fail(Status::kUnreadable, error_text(errno));
-      if (got == 0) break;  // it shrank: who checks the bytes will say so
+      if (got == 0) break;  // it shrank: the check of the bytes reports it
       done += static_cast<std::size_t>(got);
     }
     if (planned || done < wanted) break;

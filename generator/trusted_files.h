@@ -1,5 +1,5 @@
-/// File-system steps of the cache, its locks and tuned rows, each with the checks that make it safe: nothing is read
-/// from, or written into, a place that another user could have prepared.
+/// File-system steps of the cache, its locks and tuned rows, each with the checks that make it safe. They never read
+/// from, or write into, a place that another user could have prepared.
 #pragma once
 
 #include <cstddef>
@@ -34,12 +34,12 @@ enum class Trust {
 
 struct TrustedDirectory {
   Fd fd;
-  bool absent = false;  // nothing is there (and `create` was not asked for)
+  bool absent = false;  // the path does not exist, and `create` was not asked for
   std::string reason;   // why there is no fd: "/x is writable by others (mode 0777); chmod go-w it"
 };
 
-/// Opens a directory that nobody else can write: not a symbolic link, right owner, no group or other write permission.
-/// With `create`, makes it and its missing parents (0700).
+/// Opens a directory that no other user can write: no symbolic link, the right owner, no write permission for group or
+/// others. With `create`, makes it and its missing parents (0700).
 TrustedDirectory open_trusted_directory(const std::string& path, bool create, Trust trust);
 
 /// The same for one level below an open directory; no parents are made.
@@ -55,21 +55,21 @@ struct FileBytes {
   Fd fd;
 };
 
-/// How much of a file to read, from its first bytes and its size.
+/// How much of a file to read. The file's first bytes and its size decide.
 struct ReadPlan {
   std::size_t prefix_bytes = 0;                                                                // read first
   std::size_t (*needed)(std::span<const std::byte> prefix, std::size_t file_bytes) = nullptr;  // then so many in all
 };
 
-/// Reads a regular file of a trusted owner that nobody else can write, of at most `max_bytes`, whole or as `plan` says.
-/// Never follows a symbolic link in `name`, never blocks on a pipe.
+/// Reads a regular file that has a trusted owner and that no other user can write, of at most `max_bytes`, whole or as
+/// `plan` says. Never follows a symbolic link in `name`, and never blocks on a pipe.
 FileBytes read_trusted_file(int directory, const std::string& name, Trust trust, std::size_t max_bytes,
                             const ReadPlan& plan = {});
 
 /// The names in a directory, without "." and "..", in no order.
 std::vector<std::string> names_in(int directory);
 
-/// "No space left on device (ENOSPC)"-like text for errno's number.
+/// A text such as "No space left on device (ENOSPC)" for errno's number.
 std::string error_text(int error);
 
 }  // namespace kernelwright

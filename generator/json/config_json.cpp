@@ -22,8 +22,8 @@ const std::vector<std::string_view>& kFields =
     *new std::vector<std::string_view>{"version", "kind", "name", "problem", "schedule", "shapes"};
 const std::vector<std::string_view>& kKinds = *new std::vector<std::string_view>{"attention", "gemm"};
 
-/// Whether a rule that speaks of `path` may rest on a value that could not be read: one in the object that `path` is a
-/// member of, or one that holds it.
+/// Whether a rule about `path` may depend on a value that could not be read. Such a value is in the object that has
+/// `path` as a member, or it holds that object.
 bool rests_on_unread(const std::string& path, const std::vector<Violation>& unread) {
   const std::string parent = path.substr(0, path.rfind('/'));
   return std::any_of(unread.begin(), unread.end(), [&](const Violation& violation) {
@@ -31,7 +31,7 @@ bool rests_on_unread(const std::string& path, const std::vector<Violation>& unre
   });
 }
 
-/// Texts of headers that a config names by a file, and places of references, from `folder` on.
+/// Reads the headers that a config names by a file, and resolves places of references, both relative to `folder`.
 void read_source(PolicySource& source, const std::string& path, const std::filesystem::path& folder,
                  ViolationList& violations) {
   for (std::string* place : {&source.reference.library, &source.reference.array})

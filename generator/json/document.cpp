@@ -10,7 +10,7 @@
 namespace kernelwright {
 
 void JsonValue::set_unsigned(std::uint64_t value) {
-  // One form for each number, so that equal numbers compare equal.
+  // Each number has one form, so that equal numbers compare equal.
   if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     value_ = static_cast<std::int64_t>(value);
   else
@@ -121,12 +121,12 @@ std::string JsonValue::scalar() const {
   if (!std::isfinite(number)) return "null";
   char digits[40];
   std::string text(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
-  if (text.find_first_of(".e") == text.npos) text += ".0";  // so that it is read back as what it is
+  if (text.find_first_of(".e") == text.npos) text += ".0";  // so that it is read back as a real number
   return text;
 }
 
-// One walk for all forms: an aggregate is first written on one line (level < 0 means "on one line"), and again over
-// several if that is too wide. Nesting is shallow, so the second writing costs little.
+// One walk writes all forms. It first writes an aggregate on one line (level < 0 means "on one line"). If that is too
+// wide, it writes the aggregate again over several lines. Nesting is shallow, so the second writing costs little.
 void JsonValue::write(std::string& out, int indent, int width, int level) const {
   if (!is_array() && !is_object()) {
     out += scalar();

@@ -1,5 +1,5 @@
-/// A JSON document in memory: what --json output is built with, and what configs are read from. Members keep their
-/// order. No JSON library's header is needed to use it.
+/// A JSON document in memory. --json output is built with it, and configs are read from it. Members keep their order.
+/// Users of this header need no JSON library's header.
 #pragma once
 
 #include <concepts>
@@ -70,13 +70,14 @@ class JsonValue {
   /// The value that a JSON pointer names: at("/shapes/0/name"). Throws Error if there is none.
   const JsonValue& at(std::string_view pointer) const;
 
-  /// The text, escaped to valid UTF-8 whatever the strings hold; non-finite numbers become null. `indent` spaces a
-  /// level, and what fits into `width` columns stays on one line; a negative indent gives one line without spaces.
+  /// Returns the text, escaped to valid UTF-8 for any strings; non-finite numbers become null. A level is indented by
+  /// `indent` spaces. An aggregate that fits into `width` columns stays on one line. A negative indent gives one line
+  /// without spaces.
   std::string dump(int indent = 2, int width = 110) const;
 
-  /// Reads a text of at most kMaxBytes, nested at most kMaxDepth deep, whatever it holds. Throws ConfigError with the
-  /// line and column of the first fault. A key that an object has twice is a fault too; with `duplicates` it is added
-  /// there, under its path, and the first value is kept.
+  /// Reads any text of at most kMaxBytes, nested at most kMaxDepth deep. Throws ConfigError with the line and column of
+  /// the first fault. A key that an object has twice is a fault too. With `duplicates`, that fault is added there
+  /// instead, under its path, and the first value is kept.
   static JsonValue parse(std::string_view text, std::vector<Violation>* duplicates = nullptr);
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
   static constexpr int kMaxDepth = 64;

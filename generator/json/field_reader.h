@@ -19,7 +19,8 @@ inline constexpr std::string_view kOrAuto = " or \"auto\"";
 /// " (did you mean \"stages\"?)", or nothing where no word is close.
 std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& words);
 
-/// The walk. One read() per kind of value; `or_auto` ends messages about values that may be "auto".
+/// The walk. There is one read() for each kind of value. `or_auto` is appended to messages about values that may be
+/// "auto".
 class FieldReader {
  public:
   explicit FieldReader(ViolationList& violations) : violations_(violations) {}
@@ -125,7 +126,7 @@ class FieldReader {
     if constexpr (std::same_as<T, Mask>) --mask_depth_;
   }
 
-  /// A schedule may be the word "auto" as a whole.
+  /// A whole schedule may be the word "auto".
   template <FieldStruct T>
   void read_schedule(const JsonValue& json, const std::string& path, T& schedule) {
     if (json.is_string() && json.as_string() == "auto") return;
@@ -142,7 +143,7 @@ class FieldReader {
   }
 
   ViolationList& violations_;
-  bool clean_ = true;  // nothing was added since a read of an Auto began
+  bool clean_ = true;  // no violation was added since the read of an Auto began
   int mask_depth_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A config from a file, judged before it is opened and bounded while it is read.
+// Reads a config from a file. The file is judged before it is opened, and the read is bounded.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ std::string kind_of(mode_t mode) {
   throw ConfigError(quoted_for_message(path), message);
 }
 
-/// The reason that the last system call gave.
+/// The reason why the last system call failed.
 std::string reason() { return std::strerror(errno); }
 
 static_assert(FileNature{}.most_bytes == JsonValue::kMaxBytes);
@@ -50,7 +50,8 @@ void check(const std::string& path, const struct stat& status, const FileNature&
 
 std::string contents(const std::string& path, const FileNature& nature) {
   if (path.find('\0') != path.npos) fail(path, "is no path: it holds a zero byte");
-  // Looked at before it is opened: opening a device can already do something, and a FIFO would wait for a writer.
+  // The file is checked before it is opened: opening a device can already have an effect, and a FIFO would wait for a
+  // writer.
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) fail(path, "cannot be read: " + reason());
   check(path, status, nature);

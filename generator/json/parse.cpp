@@ -1,5 +1,5 @@
-// Text -> JsonValue. The grammar is the JSON library's; what it would let through or die of is looked for first: size,
-// depth, encoding. Its callbacks build our value, so that no value of the library's own ever exists.
+// Text -> JsonValue. The JSON library has the grammar. Our code first looks for faults that the library accepts or
+// crashes on: size, depth, encoding. Callbacks of the library build our value, so that no value of its own ever exists.
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ std::string place(std::string_view text, std::size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-/// Refuses what must not reach the parser.
+/// Refuses texts that must not reach the parser.
 void scan(std::string_view text) {
   if (text.size() > JsonValue::kMaxBytes)
     throw ConfigError("", "is " + std::to_string(text.size()) + " bytes; a config has at most " +
@@ -35,7 +35,7 @@ void scan(std::string_view text) {
     const std::size_t length = utf8_length(text.substr(at, 4));
     if (length == 0) throw ConfigError(place(text, at), "a byte that is not UTF-8; save the file as UTF-8");
     const char c = text[at];
-    // The library takes a zero byte for the end, and would not look at what comes behind it.
+    // The library takes a zero byte for the end, and would ignore the text behind it.
     if (c == '\0') throw ConfigError(place(text, at), "a zero byte; a config is text");
     if (in_string) {
       if (c == '\\' && at + 1 < text.size() && (text[at + 1] == '"' || text[at + 1] == '\\')) ++at;
@@ -157,7 +157,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::string hint(std::string_view token, std::size_t at, std::string_view expected) const {
     if (token == "/") return "; JSON has no comments";
     if (token == "'") return "; text goes in double quotes";
-    std::string letters;  // the token's, in small ones
+    std::string letters;  // the token's letters, in lower case
     for (const char c : token)
       if (std::isalpha(static_cast<unsigned char>(c))) letters += static_cast<char>(std::tolower(c));
     if (letters.starts_with("nan") || letters.starts_with("inf")) return "; a number is finite";

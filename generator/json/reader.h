@@ -1,4 +1,5 @@
-/// Inside of the generator: a config's parts from JSON, and what is wrong with them. field_reader.h has the walk.
+/// Inside of the generator: reads a config's parts from JSON, and finds what is wrong with them. field_reader.h has the
+/// walk.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace kernelwright::detail {
 
-/// Violations as they are found, bounded: a file of nothing but mistakes must not fill the memory with messages.
+/// Collects violations, up to a bound: a file of nothing but mistakes must not fill the memory with messages.
 class ViolationList {
  public:
   void add(std::string path, std::string message) {
@@ -31,8 +32,8 @@ class ViolationList {
   std::vector<Violation> list_;
 };
 
-/// Fill `problem`, `schedule` and `shapes` from the value at `path`. What is wrong is added to `violations` and keeps
-/// its default.
+/// Fill `problem`, `schedule` and `shapes` from the value at `path`. A field with a wrong value keeps its default, and
+/// the fault is added to `violations`.
 void read_into(const JsonValue& json, const std::string& path, AttentionProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, GemmProblem& problem, ViolationList& violations);
 void read_into(const JsonValue& json, const std::string& path, AttentionSchedule& schedule, ViolationList& violations);
@@ -46,7 +47,7 @@ void read_into(const JsonValue& json, const std::string& path, std::vector<GemmS
 void refuse_unknown_keys(const JsonValue& json, const std::string& path, const std::vector<std::string_view>& fields,
                          ViolationList& violations);
 
-/// `value` as it stands in a message: a number or a word as written, an aggregate by its kind.
+/// `value` as a message shows it: a number or a word as written, an aggregate by its kind.
 std::string found(const JsonValue& value);
 
 }  // namespace kernelwright::detail

@@ -9,7 +9,7 @@
 
 namespace kernelwright::detail {
 
-/// Any value that a field may have. Members of a struct that are at their default are left out, unless required.
+/// Turns any value of a field into JSON. Members of a struct that are at their default are left out, unless required.
 template <class T>
 JsonValue to_json(T& value) {
   if constexpr (Enum<T>) {

@@ -148,7 +148,7 @@ bool family_exists_on(Family family, Arch arch) {
   const std::optional<Family> own = own_family(arch);
   for (const ArchInfo& row : kArchs)
     if (row.own == family) return own == family;
-  return true;  // no architecture's own
+  return true;  // no architecture owns it
 }
 
 std::optional<Family> own_family(Arch arch) { return arch_info(arch).own; }

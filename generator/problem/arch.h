@@ -1,4 +1,4 @@
-/// One row per architecture that we compile for: what the planner, validation and launch plans need to know of it.
+/// A row for each architecture that we compile for: the facts that the planner, validation and launch plans need.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,12 @@ struct ArchInfo {
   int max_threads_per_sm;
   int max_ctas_per_sm;
   int tensor_memory_columns;      // of 128 lanes x 32 bits; 0: none
-  int typical_sms;                // of a common device, for plans made where no device is
+  int typical_sms;                // of a common device, for plans made without a device
   bool fp8_cvt, fp8_mma_sync;     // cvt between fp8 and f16x2; mma.sync with fp8 operands
   bool tma, multicast, clusters;  // cp.async.bulk.tensor; its .multicast::cluster at speed; CTA clusters
   bool setmaxnreg, pdl;           // registers moved between warpgroups; programmatic dependent launch
   bool wgmma, tcgen05;
-  std::optional<Family> own;  // the family that is written for it alone, or its generation
+  std::optional<Family> own;  // the family that is written for it alone, or for its generation
   bool mma_sync = true, cp_async = true;
   int registers_per_sm = 65536;
   int max_registers_per_thread = 255;
@@ -39,12 +39,12 @@ std::span<const ArchInfo> all_archs();
 
 const ArchInfo& arch_info(Arch arch);
 
-/// The row whose binaries run on a device of that compute capability; nullopt for one that none of them do.
-/// An 8.7 (Orin) runs binaries for sm_80, whose shared memory it has. Binaries for an `a` architecture run on that
-/// very compute capability alone, so 10.1 and 12.1 have no row.
+/// The row whose binaries run on a device of that compute capability; nullopt if there is none. An 8.7 (Orin) runs
+/// binaries for sm_80, and has the same shared memory. Binaries for an `a` architecture run on that very compute
+/// capability alone, so 10.1 and 12.1 have no row.
 std::optional<Arch> arch_for_compute_capability(int major, int minor);
 
-/// CTAs that an SM of `arch` holds at once, and what stops it from holding more.
+/// CTAs that an SM of `arch` holds at once, and the limit that allows no more.
 struct Occupancy {
   int ctas = 0;
   std::string_view limit;  // "shared memory", "threads", "registers", "CTAs per SM"
@@ -58,10 +58,10 @@ inline constexpr Family kGeneralFamily = Family::kPortable;
 /// Whether `family`'s instructions exist on `arch`: it is the architecture's own, or no architecture's.
 bool family_exists_on(Family family, Arch arch);
 
-/// The family that is written for `arch` alone, or its generation; nullopt where portable is all there is.
+/// The family that is written for `arch` alone, or for its generation; nullopt if portable is the only one.
 std::optional<Family> own_family(Arch arch);
 
-/// Devices with `arch` of which family runs: "sm_90a" for hopper, for messages.
+/// The architectures of the devices that run `family`: "sm_90a" for hopper, for messages.
 std::string archs_of(Family family);
 
 }  // namespace kernelwright

@@ -1,5 +1,5 @@
 /// A config: one problem, a schedule that may leave everything to the planner, and the shapes to check, bench and tune
-/// with. config_json.h reads and writes them; docs/config.md lists every field.
+/// with. config_json.h reads and writes configs; docs/config.md lists every field.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ struct GemmConfig {
 
 using Config = std::variant<AttentionConfig, GemmConfig>;
 
-/// What a kind of config is made of, for what is written once for all kinds.
+/// The parts of a kind of config, for code that is written once for all kinds.
 template <class KindOfConfig>
 using ProblemOf = decltype(KindOfConfig::problem);
 template <class KindOfConfig>

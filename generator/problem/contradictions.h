@@ -1,5 +1,5 @@
-/// The rules of a config that hold on every architecture and in every kernel family: every violation at once, each with
-/// its JSON path, what was found and what would do.
+/// The rules of a config that hold on every architecture and in every kernel family. Every violation is returned at
+/// once, each with its JSON path, what was found and what is accepted.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace kernelwright {
 
-/// Fields that contradict each other, or their own rule, whatever the architecture and whatever is built.
-/// read_config() already throws these; they matter to configs that are filled in by code.
+/// Fields that contradict each other, or their own rule, on any architecture and in any build. read_config() already
+/// throws these; the function is for configs that code fills in.
 std::vector<Violation> contradictions(const AttentionConfig& config);
 std::vector<Violation> contradictions(const GemmConfig& config);
 

@@ -47,7 +47,7 @@ void check_scales(const GemmProblem& problem, Violations& violations) {
   }
 }
 
-/// Formats that lie in one way alone.
+/// Checks formats that allow one layout alone.
 void check_layout(const GemmProblem& problem, Violations& violations) {
   const DType a = problem.dtype.a;
   if (!is_block_scaled(a) && a != DType::kTf32) return;

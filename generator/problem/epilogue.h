@@ -1,4 +1,4 @@
-/// What a GEMM does to its sums before it stores them.
+/// The function that a GEMM applies to its sums before it stores them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace kernelwright {
 
-/// activation(alpha * acc + bias) + beta * c, each part where the text has it.
+/// activation(alpha * acc + bias) + beta * c. A part is absent if the text does not have it.
 ///
 ///   epilogue   = inner [ "+" [ "beta" "*" ] "c" ]
 ///   inner      = linear | activation "(" linear ")"
@@ -22,7 +22,7 @@ struct Epilogue {
   bool operator==(const Epilogue&) const = default;
 };
 
-/// Blanks do not matter. Throws ConfigError at "/problem/epilogue" that quotes what it stopped at.
+/// Blanks do not matter. Throws ConfigError at "/problem/epilogue" that quotes the place of the fault.
 Epilogue parse_epilogue(std::string_view text);
 
 }  // namespace kernelwright

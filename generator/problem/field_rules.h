@@ -1,5 +1,5 @@
-/// What a field's rule says about a value: the one place that judges, and words the verdict, for the JSON reader and
-/// for validate(). A verdict says what was found; nullopt means that the value is fine.
+/// Judges a value by its field's rule, and words the verdict. The JSON reader and validate() share this code. A verdict
+/// says what was found; nullopt means that the value is fine.
 #pragma once
 
 #include <concepts>

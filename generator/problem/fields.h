@@ -1,11 +1,11 @@
-/// The field lists: every config struct names its fields once, in a visit_fields() that the JSON reader and writer, the
-/// JSON Schema, the generated docs, the Spec's canonical text and the cache key all walk.
+/// The field lists: every config struct names its fields once, in a visit_fields(). The JSON reader and writer, the
+/// JSON Schema, the generated docs, the Spec's canonical text and the cache key all walk it.
 ///
 ///   template <class Visitor> void visit_fields(Heads& heads, Visitor&& field) {
 ///     field("q", heads.q, range{1, 1024}, "query heads");
 ///   }
 ///
-/// A rule says what a value may be; `doc` is one line for people.
+/// A rule says which values a field may have; `doc` is one line for people.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct real_range {
 struct text {
   int max_length = 128;
 };
-/// As text, in lines.
+/// As text, with line breaks.
 struct lines {
   int max_length = 65536;
 };

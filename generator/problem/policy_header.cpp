@@ -8,7 +8,7 @@
 namespace kernelwright::detail {
 namespace {
 
-/// As the preprocessor sees it: lines that a backslash joins are one, and a comment is a space.
+/// The text as the preprocessor sees it: lines that a backslash joins are one, and a comment is a space.
 std::string without_comments(std::string_view text) {
   std::string joined, code;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -20,7 +20,7 @@ std::string without_comments(std::string_view text) {
     else
       joined += text[at];
   }
-  char quote = 0;  // that is open: comments do not begin in texts
+  char quote = 0;  // the open one: no comment begins within quotes
   for (std::size_t at = 0; at < joined.size(); ++at) {
     const std::string_view rest = std::string_view(joined).substr(at);
     const char c = joined[at];
@@ -44,7 +44,7 @@ std::string without_comments(std::string_view text) {
   return code;
 }
 
-/// Takes blanks and then `word` off the front of `line`, if they are there.
+/// If `line` begins with blanks and then `word`, removes them.
 bool take(std::string_view& line, std::string_view word) {
   const std::string_view rest = line.substr(std::min(line.find_first_not_of(" \t\v\f\r"), line.size()));
   if (!rest.starts_with(word)) return false;
@@ -52,7 +52,7 @@ bool take(std::string_view& line, std::string_view word) {
   return true;
 }
 
-/// What `line` includes: a name, or whatever stands there; "" if it is no such line.
+/// What `line` includes: a name, or any other text that stands there; "" if it includes nothing.
 std::string_view included(std::string_view line) {
   if (!take(line, "#") && !take(line, "%:")) return {};
   if (!take(line, "include_next") && !take(line, "include") && !take(line, "import")) return {};

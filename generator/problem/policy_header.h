@@ -1,4 +1,4 @@
-/// What the header of a policy that is a user's own may not hold, as far as its text tells before it is compiled.
+/// What the header of a user's own policy may not hold, as far as its text shows before it is compiled.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace kernelwright::detail {
 
-/// "includes \"mine.h\"; ...": why `text` will not do, and what would. A kernel's key has the digest of the text alone,
-/// and NVRTC would open any file that it names by its whole path.
+/// "includes \"mine.h\"; ...": why `text` is refused, and what is accepted. A kernel's key has the digest of the text
+/// alone, but NVRTC would open any file that the text names by its whole path.
 std::optional<std::string> header_verdict(std::string_view text);
 
 }  // namespace kernelwright::detail

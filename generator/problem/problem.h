@@ -1,4 +1,4 @@
-/// What to compute; nothing about how. The spelling is that of docs/config.md, which is generated from the lists below.
+/// What to compute, without how. The words are those of docs/config.md, which is generated from the lists below.
 #pragma once
 
 #include <string>
@@ -62,8 +62,8 @@ void visit_fields(Window& window, Visitor&& field) {
   field("right", window.right, range{-1, 1 << 30}, "keys right of the diagonal; -1 is unbounded");
 }
 
-/// A tensor of a launch with an element for each score, [batch or 1, q_heads or 1, q_len or 1, kv_len]: which
-/// dimensions it has, and which are one for all.
+/// A tensor of a launch with an element for each score, [batch or 1, q_heads or 1, q_len or 1, kv_len]. The fields say
+/// which dimensions it has; along the others one element serves all.
 struct ScoreTensor {
   bool batch = true, heads = true, q = true;
   bool operator==(const ScoreTensor&) const = default;
@@ -75,8 +75,8 @@ void visit_fields(ScoreTensor& tensor, Visitor&& field) {
   field("q", tensor.q, any{}, "queries have");
 }
 
-/// What `run` holds a source to: a function of a shared object, or an array in a .npy file. Neither: it is not checked,
-/// and `run` says so.
+/// The reference that `run` compares a source with: a function of a shared object, or an array in a .npy file. With
+/// neither, the source is not checked, and `run` says so.
 struct PolicyReference {
   std::string library, symbol, array;
   bool operator==(const PolicyReference&) const = default;
@@ -88,21 +88,21 @@ void visit_fields(PolicyReference& reference, Visitor&& field) {
   field("array", reference.array, text{1024}, "a .npy file of f32 instead: 0 hides a key, or what joins a score");
 }
 
-/// A policy that is a user's own source, a header with a type as templates/policy/place.cuh asks for it. It is compiled
+/// A policy that is a user's own source: a header with a type that templates/policy/place.cuh describes. It is compiled
 /// into the kernel.
 struct PolicySource {
-  std::string file;  // where the text is from, relative to the config; it names the source in messages
+  std::string file;  // origin of the text, relative to the config; messages show it
   std::string type;
   std::string text;  // of the header
   PolicyReference reference;
   bool operator==(const PolicySource&) const = default;
-  /// Whether any field is.
+  /// Whether any field is given.
   bool is_given() const noexcept {
     return (file.size() | type.size() | text.size() | reference.library.size() | reference.symbol.size() |
             reference.array.size()) != 0;
   }
 };
-/// They stand among the fields of whoever has one.
+/// Visits the fields among those of the struct that has the source.
 template <class Visitor>
 void visit_fields(PolicySource& source, Visitor&& field) {
   field("file", source.file, text{1024}, "for kind source: a header, relative to the config");
@@ -115,10 +115,10 @@ void visit_fields(PolicySource& source, Visitor&& field) {
 struct Mask {
   MaskKind kind = MaskKind::kNone;
   Window window;               // sliding_window
-  int chunk = 0;               // chunked: keys in one chunk; a query sees its diagonal's, up to the diagonal
-  std::vector<Mask> operands;  // and: visible where every operand is; or: where any is
-  ScoreTensor tensor;          // tensor: bytes of a launch, 0 where a key is hidden
-  PolicySource source;         // source: asked for single keys
+  int chunk = 0;               // chunked: keys in one chunk; a query sees its diagonal's chunk, up to the diagonal
+  std::vector<Mask> operands;  // and: visible where every operand is; or: visible where any is
+  ScoreTensor tensor;          // tensor: bytes of a launch; 0 hides the key
+  PolicySource source;         // source: called for single keys
   bool operator==(const Mask&) const = default;
 };
 template <class Visitor>
@@ -135,9 +135,9 @@ void visit_fields(Mask& mask, Visitor&& field) {
 struct ScoreMod {
   ScoreModKind kind = ScoreModKind::kNone;
   double cap = 0;              // softcap: score = cap * tanh(score / cap); a run-time parameter
-  ScoreTensor tensor;          // tensor: joins the scaled score
+  ScoreTensor tensor;          // tensor: is added to the scaled score
   DType dtype = DType::kBf16;  // of the tensor
-  PolicySource source;         // source: asked for single scores
+  PolicySource source;         // source: called for single scores
   bool operator==(const ScoreMod&) const = default;
 };
 template <class Visitor>
@@ -175,14 +175,15 @@ struct AttentionProblem {
   Rope rope;
   ScaleKind scales = ScaleKind::kNone;
   bool kv_offsets = false;
-  /// kAccurate: kv_lengths[b] are the keys of sequence b. kPrompt: those that were there before its queries, each of
-  /// which has a key of its own behind them; it has kv_lengths[b] + q_len keys. Keys are padded or paged then.
+  /// kAccurate: kv_lengths[b] counts all keys of sequence b. kPrompt: it counts the keys that were there before the
+  /// sequence's queries. Each query has a key of its own behind those, so the sequence has kv_lengths[b] + q_len keys.
+  /// With kPrompt, keys are padded or paged.
   CacheLength cache_length = CacheLength::kAccurate;
   int max_q_len = 0;  // 0: any; 1: decode
-  /// The same inputs give the same bits, launch after launch. Every kernel of today does so without being asked; the
-  /// word holds those of tomorrow to it.
+  /// The same inputs give the same bits, launch after launch. Every kernel of today does so anyway; the word binds
+  /// those of tomorrow.
   bool deterministic = false;
-  /// A sequence's result is the same to the bit whatever else is in the batch.
+  /// A sequence's result is the same to the bit, whatever other sequences are in the batch.
   bool batch_invariant = false;
   bool operator==(const AttentionProblem&) const = default;
   int group() const { return heads.q / heads.kv; }
@@ -224,23 +225,27 @@ void visit_fields(GemmDTypes& dtypes, Visitor&& field) {
   field("c", dtypes.c, any{}, "bias and c, where the epilogue has them: f16, bf16 or f32");
 }
 
-/// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t); rows are
-/// contiguous, a row may be followed by padding. m is a run-time parameter.
+/// D = epilogue(A B): d [m, n]. a is [m, k] (layout n.) or [k, m] (t.), b is [k, n] (.n) or [n, k] (.t). Rows are
+/// contiguous; padding may follow a row. m is a run-time parameter.
 ///
-/// Scales, f32, multiply the products: per_tensor one for a and one for b; per_token scale_a [m] and scale_b [n];
-/// per_block scale_a [k / 128, m], of 1 x 128 elements of a each, and scale_b [n / 128, k / 128], of 128 x 128 elements
-/// of b each, both counts rounded up. Operands that are mxfp8, mxfp4 or nvfp4 have scales of their own kind, bytes, in
-/// place of these: contract/block_scales.h says where they lie.
+/// Scales are f32 and multiply the products. Counts are rounded up.
+/// - per_tensor: one for a and one for b.
+/// - per_token: scale_a [m] and scale_b [n].
+/// - per_block: scale_a [k / 128, m] for 1 x 128 elements of a each, scale_b [n / 128, k / 128] for 128 x 128 elements
+///   of b each.
+///
+/// Operands that are mxfp8, mxfp4 or nvfp4 have scales of their own kind instead, which are bytes:
+/// contract/block_scales.h defines their layout.
 struct GemmProblem {
   int n = 0, k = 0;
   GemmDTypes dtype;
   OperandLayout layout = OperandLayout::kNt;
   ScaleKind scales = ScaleKind::kNone;
   std::string epilogue = "acc";  // epilogue.h has its grammar
-  /// e4m3 and e5m2 alone: sums stay in the tensor cores, which keep some 14 bits of them, for all of k; otherwise they
-  /// are added to f32 ones every 128 elements. per_block adds in any case.
+  /// For e4m3 and e5m2 alone. Sums stay in the tensor cores for all of k, which keep some 14 bits of them. Otherwise
+  /// sums are added to f32 sums every 128 elements. per_block adds in any case.
   bool fast_accumulation = false;
-  /// A row of d is the same to the bit whatever the other rows are and however many.
+  /// A row of d is the same to the bit, whatever the other rows are and however many there are.
   bool batch_invariant = false;
   bool operator==(const GemmProblem&) const = default;
 };

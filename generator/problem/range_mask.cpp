@@ -11,7 +11,7 @@ constexpr int kAll = std::numeric_limits<int>::max();  // unbounded
 int bound(int keys) { return keys < 0 ? kAll : keys; }
 int config_bound(int keys) { return keys == kAll ? -1 : keys; }
 
-/// Keys left and right of the diagonal that are seen: `most` where the chunk begins at -inf, `least` where it begins
+/// Keys left and right of the diagonal that a query sees: `most` if its chunk begins at -inf, `least` if it begins
 /// later than any window.
 struct Reach {
   int most, least, right;
@@ -25,7 +25,7 @@ Reach reach_of(const Mask& mask) {
       const int left = bound(mask.window.left);
       return {left, left, bound(mask.window.right)};
     }
-    // A chunk begins no later than the diagonal itself: 0, not less, stands for s = +inf.
+    // A chunk begins no later than the diagonal itself. So 0, not less, stands for s = +inf.
     case MaskKind::kChunked: return {kAll, 0, 0, mask.chunk};
     case MaskKind::kAnd:
     case MaskKind::kOr: {

@@ -17,7 +17,7 @@
 
 namespace kernelwright::detail {
 
-/// The place of a field, as a chain of steps on the stack. Its text is made for a violation alone: making the text of
+/// The place of a field, as a chain of steps on the stack. Its text is made only for a violation: making the text of
 /// every field took half of the time of a plan.
 struct FieldPlace {
   const FieldPlace* parent = nullptr;
@@ -30,7 +30,7 @@ struct FieldPlace {
   }
 };
 
-/// The walk that holds each field to its own rule. The JSON reader has done so already; code may fill structs freely.
+/// Checks each field by its own rule. The JSON reader has done so already, but code may fill structs freely.
 class RuleCheck {
  public:
   explicit RuleCheck(std::vector<Violation>& violations) : violations_(violations) {}
@@ -79,7 +79,7 @@ class RuleCheck {
   int depth_ = 0;
 };
 
-/// Every field of a config against its own rule, the name and the shapes' names included.
+/// Checks every field of a config by its own rule, also the name and the shapes' names.
 template <class KindConfig>
 void check_fields(KindConfig config, std::vector<Violation>& violations) {
   RuleCheck rules(violations);
@@ -100,7 +100,7 @@ void check_fields(KindConfig config, std::vector<Violation>& violations) {
   }
 }
 
-/// What the schedule's family, arch and the wanted arch have against each other.
+/// Checks the schedule's family and arch, and the wanted arch, against each other.
 template <class Schedule>
 void check_family(const Schedule& schedule, std::vector<Violation>& violations) {
   if (schedule.family.is_auto() || schedule.arch.is_auto()) return;
@@ -111,7 +111,8 @@ void check_family(const Schedule& schedule, std::vector<Violation>& violations) 
                                                   std::string(archs_of(family))});
 }
 
-/// That `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes; the field at `path` says how many.
+/// Checks that `count` elements of `dtype`, a row of operand `of`, are whole 16 bytes. The field at `path` has the
+/// count.
 void check_row(const char* path, int count, DType dtype, const char* of, std::vector<Violation>& violations);
 
 /// Whether `value` is one of `values`.

@@ -1,5 +1,5 @@
-/// How to compute it. Every field may be "auto", which leaves it to the planner; a field that a kernel family does not
-/// have is refused for it by name (validate.h).
+/// How to compute it. Every field may be "auto", which leaves it to the planner. If a kernel family does not have a
+/// field that is given, validation refuses the field by name (validate.h).
 #pragma once
 
 #include <string>

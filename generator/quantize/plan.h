@@ -9,8 +9,8 @@
 
 namespace kernelwright {
 
-/// Rows of f16, bf16 or f32 to elements and scales of mxfp8, mxfp4 or nvfp4, as an operand of a GEMM has them. How many
-/// rows, and of how many elements, are run-time parameters.
+/// Turns rows of f16, bf16 or f32 into elements and scales of mxfp8, mxfp4 or nvfp4, in the form of a GEMM's operand.
+/// The number of rows, and their length, are run-time parameters.
 struct QuantizeProblem {
   DType from = DType::kBf16, to = DType::kMxfp8;
   bool operator==(const QuantizeProblem&) const = default;
@@ -33,7 +33,7 @@ struct QuantizePlan {
 /// Throws ConfigError, every violation at once.
 QuantizePlan plan_quantize(const QuantizeProblem& problem, Arch arch);
 
-/// Of `rows` rows of `k` elements, both > 0.
+/// Plans a launch for `rows` rows of `k` elements, both > 0.
 LaunchPlan plan_launch(const QuantizeSpec& spec, std::int64_t rows, int k) noexcept;
 
 }  // namespace kernelwright

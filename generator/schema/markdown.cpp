@@ -1,4 +1,4 @@
-// docs/config.md: an introduction written by hand, and tables walked out of the field lists.
+// docs/config.md: an introduction written by hand, and tables made from the field lists.
 #include <map>
 #include <set>
 
@@ -118,13 +118,13 @@ differ, and are spelt like its own.
 
 std::string code(std::string_view word) { return "`" + std::string(word) + "`"; }
 
-/// A field of a problem or a schedule, or of what no family judges: a shape.
+/// A field of a problem or a schedule, or of a shape, which no family judges.
 struct Place {
   std::string_view kind;
   std::string path;  // "problem.mask.kind"; "" in a shape
 };
 
-/// Those of `words` that some family takes, each with its families where it is not all.
+/// Those of `words` that some family takes, each with its families unless all take it.
 std::string taken_words(const std::vector<std::string>& words, const Place& place) {
   std::string text;
   for (const std::string& word : words) {
@@ -136,7 +136,7 @@ std::string taken_words(const std::vector<std::string>& words, const Place& plac
   return text;
 }
 
-/// " (hopper)" where a field of numbers is not one of all families.
+/// " (hopper)" for a field of numbers that not all families have.
 template <class T, class Rule>
 std::string takers_of_numbers(const Rule& rule, const Place& place) {
   const std::vector<std::string> values = values_tried<T>(rule);

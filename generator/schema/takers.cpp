@@ -41,7 +41,8 @@ bool set_word(T& value, std::string_view word) {
   }
 }
 
-/// Sets the field at `path`, names with dots between them. False: no such field, or it does not take the word.
+/// Sets the field at `path`, names with dots between them. Returns false if there is no such field, or if it does not
+/// take the word.
 template <FieldStruct T>
 bool set_field(T& of, std::string_view path, std::string_view word) {
   const std::string_view first = path.substr(0, path.find('.'));
@@ -70,7 +71,7 @@ bool set_field_of(KindOfConfig& config, std::string_view path, std::string_view 
 template <class KindOfConfig>
 using Change = std::function<void(KindOfConfig&)>;
 
-// What a config starts from: the kinds of problem that kernels differ in.
+// Configs to start from: one for each kind of problem for which kernels differ.
 const std::vector<Change<AttentionConfig>>& starts(const AttentionConfig&) {
   using C = AttentionConfig;
   static const auto& all = *new std::vector<Change<C>>{
@@ -140,7 +141,7 @@ const std::vector<Change<GemmConfig>>& starts(const GemmConfig&) {
   return all;
 }
 
-// What a value asks of other fields, tried one after another behind it.
+// Other fields that a value may need. They are tried one after another behind it.
 const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) {
   using C = AttentionConfig;
   static const auto& all = *new std::vector<Change<C>>{
@@ -190,7 +191,7 @@ const std::vector<Change<GemmConfig>>& completions(const GemmConfig&) {
   return all;
 }
 
-/// A config in which the field counts: a dtype of what is not there would be taken whatever it is.
+/// A config in which the field matters. Otherwise every dtype of an absent operand would be accepted.
 AttentionConfig plain(const AttentionConfig&, std::string_view path) {
   AttentionConfig config;
   config.problem.heads = {8, 2};
@@ -226,7 +227,7 @@ bool takes(const KindOfConfig& config, Arch arch) try {
   return false;
 }
 
-/// The first architecture that the family is written for; for one that runs everywhere the oldest and the newest.
+/// The first architecture that the family is written for. For a family that runs everywhere: the oldest and the newest.
 std::vector<Arch> tried_on(Family family) {
   for (const ArchInfo& row : all_archs())
     if (row.own == family) return {row.arch};
@@ -242,7 +243,7 @@ bool family_takes(Family family, std::string_view path, std::string_view word) {
       start(config);
       if (!set_field_of(config, path, word)) return false;
       complete(config);
-      set_field_of(config, path, word);  // whatever a completion made of it
+      set_field_of(config, path, word);  // a completion may have changed it
       if (!config.schedule.family.is_auto() && config.schedule.family.value() != family) return false;
       config.schedule.family = family;
       std::vector<Arch> archs = tried_on(family);

@@ -1,6 +1,6 @@
-/// Which kernel families take a value of a field. Nothing here lists them: configs that hold the value are planned for
-/// each family, so that the rules of validate() and the planner are the only ones. docs/config.md and the JSON Schema
-/// show what is found; they hold no word that no family takes.
+/// Which kernel families take a value of a field. No list here says so. The code plans configs that hold the value for
+/// each family, so that validate() and the planner have the only rules. docs/config.md and the JSON Schema show the
+/// result; they hold no word that no family takes.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,15 @@ namespace kernelwright {
 
 /// The families that have a kernel for some config of `kind` ("attention", "gemm") whose field `path` is `word`:
 /// {"attention", "problem.mask.kind", "causal"}, {"gemm", "schedule.swap_ab", "true"}, {"gemm", "schedule.stages",
-/// "4"}. Empty where none does, and where there is no such field or the field has no such word. In the order of Family.
+/// "4"}. They come in the order of Family. The result is empty if no family does, if there is no such field, or if the
+/// field has no such word.
 std::vector<Family> families_that_take(std::string_view kind, std::string_view path, std::string_view word);
 
-/// Whole numbers that a field of `rule` is tried with: its ends, and the usual ones between them.
+/// The whole numbers that are tried for a field of `rule`: its ends, and the usual ones between them.
 std::vector<std::int64_t> probes(const range& rule);
 
-/// What a field of type T is tried with: an enum's words, true and false, probes(), clusters of up to 8 CTAs,
-/// fractions. Empty for what has no such values: texts and lists.
+/// The values that are tried for a field of type T: an enum's words, true and false, probes(), clusters of up to 8
+/// CTAs, fractions. Empty for types without such values: texts and lists.
 template <class T, class Rule>
 std::vector<std::string> values_tried(const Rule& rule) {
   std::vector<std::string> values;

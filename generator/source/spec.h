@@ -1,6 +1,6 @@
-/// A Spec: a problem and its schedule, fully resolved for one architecture. What is in it is compiled in; what is not
-/// (batch, lengths, page tables, scales, window sizes) is a run-time parameter. One field list feeds spec.h, the
-/// canonical text that the cache key hashes, and `explain`.
+/// A Spec: a problem and its schedule, fully resolved for one architecture. A field of the Spec is compiled in. Other
+/// numbers (batch, lengths, page tables, scales, window sizes) are run-time parameters. One field list feeds spec.h,
+/// the canonical text that the cache key hashes, and `explain`.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace kernelwright {
 
-/// What the warps of a CTA do: a template each.
+/// How the warps of a CTA share the work. Each form has a template.
 enum class AttentionForm {
-  kPortablePrefill,   // attention_portable: warps alike
+  kPortablePrefill,   // attention_portable: all warps do the same
   kPortableDecode,    // attention_decode_portable
-  kHopperPrefill,     // attention_sm90: a warpgroup that loads, and those that multiply
-  kHopperDecode,      // attention_decode_sm90: warps alike
-  kBlackwellPrefill,  // attention_sm100: softmax, correction, and a warp each that multiplies and loads
+  kHopperPrefill,     // attention_sm90: one warpgroup loads, the others multiply
+  kHopperDecode,      // attention_decode_sm90: all warps do the same
+  kBlackwellPrefill,  // attention_sm100: softmax, correction, a warp that multiplies, one that loads
 };
 
-/// One GEMM kernel. m, n and k are run-time parameters. Fields of the sm90 form alone are no part of a portable one's
-/// text.
+/// One GEMM kernel. m, n and k are run-time parameters. Fields that only the sm90 form has are no part of a portable
+/// kernel's text.
 struct GemmSpec {
   Family family = Family::kPortable;
   Arch arch = Arch::kSm80;
@@ -61,11 +61,11 @@ struct GemmSpec {
     if (family == Family::kBlackwell) return 256;
     return family == Family::kPortable ? 32 * num_warps : 128 * (1 + math_warpgroups);
   }
-  /// Whether parts of k take turns at a tile, by way of a workspace.
+  /// Whether parts of k take turns at a tile, through a workspace.
   bool takes_turns() const {
     return split_k > 1 && (family == Family::kBlackwell || split_mode == SplitMode::kTurnstile);
   }
-  /// Hopper: columns of one product of wgmma; 0: sums and products do not fit the registers.
+  /// Hopper: columns of one product of wgmma. 0: the registers have no room for sums and products.
   int product_columns() const;
   /// CTAs of a cluster.
   int cluster() const {
@@ -119,18 +119,17 @@ void visit_fields(GemmSpec& spec, Visitor&& field) {
   field("split_mode", spec.split_mode, any{}, "whether these are a cluster's or take turns");
 }
 
-/// A policy that is a user's own source, compiled in.
+/// A policy that is a user's own source. It is compiled in.
 struct SpecSource {
   std::string type, text;   // type "": there is none
-  std::string file, field;  // for messages: where the text is from, and who named it: "/problem/mask"
+  std::string file, field;  // for messages: origin of the text, and the field that named it: "/problem/mask"
   bool exists() const { return !type.empty(); }
   bool operator==(const SpecSource& other) const { return type == other.type && text == other.text; }
 };
 
-inline constexpr int kExp2Step = 16;  // of so many exponentials a Spec says how many a polynomial computes
+inline constexpr int kExp2Step = 16;  // the group of exponentials of which a polynomial computes some
 
-/// One attention kernel of any form. Fields of another form are left at their defaults and are no part of the Spec's
-/// text.
+/// One attention kernel of any form. Fields of another form have their defaults and are no part of the Spec's text.
 struct AttentionSpec {
   Family family = Family::kPortable;
   Arch arch = Arch::kSm80;
@@ -156,7 +155,7 @@ struct AttentionSpec {
   int block_k = 128;
   int warp_n = 64;  // portable prefill: keys of a tile that a warp multiplies
   int num_warps = 4, num_stages = 1;
-  int min_ctas = 1;               // CTAs that an SM shall hold: bounds the registers
+  int min_ctas = 1;               // CTAs that an SM must be able to hold: bounds the registers
   Merge merge = Merge::kCombine;  // where keys are split
   // hopper and blackwell prefill
   int num_kv_stages = 2, num_qk_stages = 1, num_mma_stages = 1;
@@ -165,7 +164,7 @@ struct AttentionSpec {
   int cluster_m = 1;
   int multicast = 1;  // CTAs of a cluster that each load of K and V serves
   // hopper prefill
-  int math_warpgroups = 2;  // and one that loads
+  int math_warpgroups = 2;  // besides one that loads
   int q_stages = 1;
   Overlap overlap = Overlap::kBoth;
   // blackwell prefill
@@ -178,7 +177,7 @@ struct AttentionSpec {
   DType rope = DType::kBf16;
   bool mask_tensor = false;              // bytes of a launch hide keys, beside `mask`
   DType bias = DType::kBf16;             // score_mod tensor: what is added
-  SpecSource mask_source, score_source;  // of the user's own
+  SpecSource mask_source, score_source;  // the user's own
   bool operator==(const AttentionSpec&) const = default;
 
   AttentionForm form() const {
@@ -189,21 +188,21 @@ struct AttentionSpec {
     }
     return token_gen ? AttentionForm::kPortableDecode : AttentionForm::kPortablePrefill;
   }
-  /// Warps with roles of their own, which hand tiles to each other: hopper and blackwell prefill.
+  /// Whether warps have roles of their own and pass tiles to each other: hopper and blackwell prefill.
   bool has_roles() const {
     return form() == AttentionForm::kHopperPrefill || form() == AttentionForm::kBlackwellPrefill;
   }
-  /// Whether a launch chooses into how many parts keys are cut.
+  /// Whether a launch chooses the number of parts into which keys are cut.
   bool splits_keys() const { return token_gen || split_keys; }
-  /// Portable: shared slots of K, and of V. Tiles that wait in registers pass through one.
+  /// Portable: shared slots of K, and of V. Tiles that wait in registers pass through one slot.
   int kv_slots() const { return family == Family::kPortable && staging == Staging::kRegisters ? 1 : num_stages; }
   /// Portable: warps that own the same query rows, and share the keys of a tile.
   int num_warps_n() const { return token_gen ? num_warps : block_n / warp_n; }
-  /// Whether each score has a look of its own: policy/open_scores.cuh.
+  /// Whether each score is handled by itself: policy/open_scores.cuh.
   bool opens_scores() const {
     return mask_tensor || score_mod == ScoreModKind::kTensor || mask_source.exists() || score_source.exists();
   }
-  /// Columns of q and k: without those that are rotary, in q_rope and k_rope.
+  /// Columns of q and k without the rotary ones, which are in q_rope and k_rope.
   int plain_depth() const { return head_dim_qk - rope_width; }
   /// Threads of a CTA.
   int threads() const;
@@ -314,7 +313,7 @@ using Spec = std::variant<AttentionSpec, CombineSpec, GemmSpec, QuantizeSpec>;
 
 /// The template that a Spec specialises: that of its form, "attention_combine", "gemm_..." or "quantize".
 std::string kernel_name(const Spec& spec);
-/// One "field value" line per field, in list order: what the key hashes and `explain` prints.
+/// One "field value" line per field, in list order. The key hashes this text, and `explain` prints it.
 std::string canonical_text(const Spec& spec);
 Arch arch_of(const Spec& spec);
 

@@ -44,7 +44,7 @@ std::string constant(std::string_view field, int value, const char* doc) {
 std::string constant(std::string_view field, bool value, const char* doc) {
   return fmt::format("constexpr bool {} = {};  // {}\n", constant_name(field), value, doc);
 }
-/// The device reads an architecture as a number and a swizzle as bytes: both are compared, not only told apart.
+/// The device reads an architecture as a number and a swizzle as bytes, because it compares the order of both.
 std::string constant(std::string_view, Arch arch, const char* doc) {
   const std::string_view word = to_string(arch);
   return fmt::format("constexpr int kArch = {};  // {}: {}\n", std::stoi(std::string(word.substr(3))), doc, word);
@@ -59,7 +59,7 @@ std::string constant(std::string_view field, const SpecSource& source, const cha
 }
 template <Enum E>
 std::string constant(std::string_view field, E value, const char* doc) {
-  // q or a alone would say too little in a template.
+  // The names q or a alone would say too little in a template.
   const std::string name = std::is_same_v<E, DType> ? constant_name(field) + "DType" : constant_name(field);
   const std::string_view word = to_string(value);
   if (word == "?")  // a family that is added has no word
@@ -68,12 +68,12 @@ std::string constant(std::string_view field, E value, const char* doc) {
   return fmt::format("constexpr {0} {1} = {0}::{2};  // {3}\n", EnumTable<E>::type, name, enumerator_name(word), doc);
 }
 
-/// Named by the Spec alone, so that the name is the same on every machine and tells kernels apart in a profile.
+/// The name follows from the Spec alone, so that it is the same on every machine and tells kernels apart in a profile.
 std::string entry_name(const Spec& spec) {
   return kernel_name(spec) + "_" + sha256(kernel_name(spec) + "\n" + canonical_text(spec)).hex().substr(0, 16);
 }
 
-/// The widths of wgmma that ptx/wgmma.cuh shall define: all of them would cost a compilation 30 ms.
+/// The widths of wgmma that ptx/wgmma.cuh has to define: to define all of them would cost a compilation 30 ms.
 std::string wgmma_shapes(const Spec& spec) {
   if (const auto* gemm = std::get_if<GemmSpec>(&spec))
     return gemm->family == Family::kHopper ? fmt::format("#define KERNELWRIGHT_WGMMA_N0 {}\n", gemm->product_columns())
@@ -88,12 +88,12 @@ std::string wgmma_shapes(const Spec& spec) {
 
 constexpr const char *kMaskHeader = "user/mask.cuh", *kScoreHeader = "user/score_mod.cuh";
 
-/// Whether one header has both types: it is included once.
+/// Whether one header has both types: then it is included once.
 bool share_header(const AttentionSpec& spec) {
   return spec.mask_source.exists() && spec.mask_source.text == spec.score_source.text;
 }
 
-/// The headers of policies come first: nothing that a kernel defines is in their way.
+/// The headers of policies come first, so that no name of a kernel can clash with theirs.
 std::string open_scores(const AttentionSpec& spec) {
   std::string header = "#define KERNELWRIGHT_OPEN_SCORES\n\n#include \"policy/place.cuh\"\n";
   if (spec.mask_source.exists()) header += fmt::format("#include \"{}\"\n", kMaskHeader);
@@ -101,7 +101,7 @@ std::string open_scores(const AttentionSpec& spec) {
   return header + "\n";
 }
 
-/// Adds the headers of policies, which the unit owns.
+/// Adds the headers of policies; the unit owns them.
 void add_sources(const AttentionSpec& spec, SourceUnit& unit) {
   const auto add = [&](const SpecSource& source, const char* include, const char* subject) {
     if (!source.exists()) return;
@@ -150,9 +150,9 @@ SourceUnit specialize(const Spec& spec, const TemplateClosure& closure) {
   unit.closure = closure.digest;
   if (const auto* attention = std::get_if<AttentionSpec>(&spec)) add_sources(*attention, unit);
   unit.arch = to_string(arch_of(spec));
-  // One ptxas option each: NVRTC refuses a list. The seed keeps two builds of one key byte-identical. --minimal leaves
-  // out textures and the device runtime, which no template uses: 57.7 -> 49.9 ms of front end, the same PTX. Measured
-  // on 13.0.
+  // Each ptxas option stands alone, because NVRTC refuses a list. The seed keeps two builds of one key byte-identical.
+  // --minimal leaves out textures and the device runtime, which no template uses: the front end takes 49.9 ms instead
+  // of 57.7, and makes the same PTX. Measured on 13.0.
   unit.options = {"--gpu-architecture=" + unit.arch,
                   "--std=c++17",
                   "--frandom-seed=" + unit.entry,
@@ -166,7 +166,7 @@ SourceUnit specialize(const Spec& spec, const TemplateClosure& closure) {
 }
 
 std::string SourceUnit::flattened() const {
-  // Headers in an order in which each comes after what it includes; the include lines themselves become comments.
+  // Each header comes after those that it includes; the include lines themselves become comments.
   std::string out = fmt::format("// {} for {}\n// options:", entry, arch);
   for (const std::string& option : options) out += " " + option;
   out += "\n";

@@ -11,12 +11,12 @@
 
 namespace kernelwright {
 
-/// A header of the user's own among those of a unit.
+/// A user's own header among those of a unit.
 struct UserHeader {
   std::string include;                      // "user/mask.cuh"
   std::string type, file, field;            // as in SpecSource
-  std::string subject;                      // how a static_assert of the templates names the type
-  std::shared_ptr<const std::string> text;  // what the unit's header refers to
+  std::string subject;                      // the name of the type in static_asserts of the templates
+  std::shared_ptr<const std::string> text;  // the unit's header refers to it
 };
 
 struct SourceUnit {
@@ -26,17 +26,17 @@ struct SourceUnit {
   std::string spec_text;              // canonical_text() of the Spec
   std::string source;                 // the translation unit: includes the template
   std::vector<TemplateFile> headers;  // from memory: templates include nothing else
-  std::vector<UserHeader> sources;    // those of the headers that are the user's; spec_text has their digests
+  std::vector<UserHeader> sources;    // the user's own headers; spec_text has their digests
   Digest closure;
   std::string arch;                  // "sm_90a"
   std::vector<std::string> options;  // NVRTC's, in order
-  /// One file that compiles as it stands: spec.h and the closure pasted in order (the verb `source`).
+  /// One file that compiles by itself: spec.h and the closure pasted in order (the verb `source`).
   std::string flattened() const;
 };
 
 SourceUnit specialize(const Spec& spec);
 
-/// The same with a template that is not embedded: the first file of `closure`, and the headers that it includes.
+/// The same with a template that is not embedded: the first file of `closure`, with the headers that it includes.
 SourceUnit specialize(const Spec& spec, const TemplateClosure& closure);
 
 /// The text of spec.h alone.
