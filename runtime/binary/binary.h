@@ -1,4 +1,5 @@
-/// What one compilation leaves: both forms of the code, and what ptxas said of it. And where a binary was found.
+/// The result of one compilation: both forms of the code, and what ptxas reported about it. Also the place where a
+/// binary was found.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ struct ResourceUsage {
   bool operator==(const ResourceUsage&) const = default;
 };
 
-/// A compiled kernel: position-independent of the machine that built it. Two builds of one key have the same bytes.
+/// A compiled kernel. It does not depend on the machine that built it: two builds of one key have the same bytes.
 struct Binary {
   std::string entry;             // extern "C" name
   std::string arch;              // "sm_90a"
@@ -32,7 +33,7 @@ struct Binary {
   bool operator==(const Binary&) const = default;
 };
 
-/// Where a binary was when it was asked for.
+/// Where a binary was when a caller asked for it.
 enum class CacheSource {
   kNone,      // nowhere yet
   kMemory,    // of this process

@@ -1,5 +1,6 @@
-// The name of a binary: every field that can change it, hashed in a fixed order. Changing the order, the meaning of a
-// field or the list itself needs a new kKeySchema, which makes every older entry unreachable (and in time evicted).
+// The name of a binary: every field that can change it, hashed in a fixed order. A change to the order, to the meaning
+// of a field or to the list needs a new kKeySchema. Older entries then cannot be found any more (and are evicted in
+// time).
 #include "kernelwright/runtime/binary/cache_key.h"
 
 #include <fmt/format.h>
@@ -62,7 +63,7 @@ std::vector<std::string> without_seed(std::vector<std::string> options) {
 }
 
 std::string options_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  // The seed names the Spec, whose own fields say more.
+  // The seed is derived from the Spec, whose own fields say more.
   if (without_seed(a) != without_seed(b)) {
     if (const auto kept = without_seed(a); kept != a) return options_difference(kept, without_seed(b));
   }

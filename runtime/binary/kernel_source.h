@@ -1,4 +1,5 @@
-/// What a compiler makes a Binary of, and the key under which that is kept. Made once for a Spec and handed on.
+/// The source that a compiler turns into a Binary, and the key of that Binary. It is made once for a Spec and passed
+/// on.
 #pragma once
 
 #include "kernelwright/generator/source/specialize.h"

@@ -37,8 +37,8 @@ struct DigestHash {
   }
 };
 
-/// One compilation in the making. An atomic and not a condition variable: it can be dropped in a forked child although
-/// threads that no longer exist wait on it.
+/// One compilation under way. It has an atomic instead of a condition variable. So a forked child can drop it even if
+/// threads that do not exist there wait on it.
 struct Flight {
   std::atomic<int> done{0};
   Shared binary;  // set before `done`
@@ -64,7 +64,7 @@ struct Failure {
 };
 
 std::string environment_directory(std::string& reason) {
-  // secure_getenv: a set-user-id program must not write where its caller says.
+  // secure_getenv: a set-user-id program must not write to a place that its caller names.
   if (const char* named = secure_getenv("KERNELWRIGHT_CACHE_DIR"); named && *named) return named;
   if (const char* xdg = secure_getenv("XDG_CACHE_HOME"); xdg && *xdg == '/') return std::string(xdg) + "/kernelwright";
   if (const char* home = secure_getenv("HOME"); home && *home == '/') return std::string(home) + "/.cache/kernelwright";
@@ -80,7 +80,7 @@ struct CubinCache::Impl {
   std::unique_ptr<CacheDirectory> directory;
   std::vector<std::shared_ptr<CacheLayer>> layers;  // after the directory
 
-  ForkSafeMutex mutex{[this] { flights.clear(); }};  // of the four tables
+  ForkSafeMutex mutex{[this] { flights.clear(); }};  // guards the four tables
   std::unordered_map<Digest, Shared, DigestHash> memory;
   std::unordered_map<Digest, Shared, DigestHash> newest;  // by the digest without the compiler
   std::unordered_map<Digest, std::shared_ptr<Flight>, DigestHash> flights;
@@ -92,11 +92,11 @@ struct CubinCache::Impl {
 
   LatencyHistogram compile_times{kFirstStepNs};
 
-  // The directory's statistics: what was done since this cache added to them last. docs/cache.md
+  // The directory's statistics: what this cache did since it last added to them. docs/cache.md
   std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0}, saved_us{0}, compile_us{0};
   std::atomic<Clock::rep> next_addition{(Clock::now() + kAddEvery).time_since_epoch().count()};
   std::array<std::uint64_t, kNumStats> added{};                     // guarded by the mutex below
-  mutable ForkSafeMutex added_mutex{[this] { added = so_far(); }};  // what the parent did is the parent's to add
+  mutable ForkSafeMutex added_mutex{[this] { added = so_far(); }};  // the parent itself adds what the parent did
   std::array<std::uint64_t, kNumStats> so_far() const;
   void add_stats(int patience_ms) noexcept;
   void add_stats_now_and_then() noexcept;
@@ -107,7 +107,7 @@ struct CubinCache::Impl {
       saved_us += static_cast<std::uint64_t>(binary.compile_ms * 1e3);
   }
 
-  // The lock directory is made and probed at the first miss, not at start: hits need none.
+  // The lock directory is made and tested at the first miss, not at start: hits do not need one.
   ForkSafeMutex locks_mutex;
   std::unique_ptr<LockDirectory> lock_directory;
   const LockDirectory& locks() {
@@ -129,7 +129,7 @@ struct CubinCache::Impl {
     return found != newest.end() ? found->second : nullptr;
   }
 
-  /// Keeps a binary and returns the one that is kept: the first of a key wins, so that pointers stay equal.
+  /// Keeps a binary and returns the one that is kept. The first binary of a key stays, so that pointers stay equal.
   Shared keep(const CacheKey& key, const Digest& digest, Binary&& binary, bool replace = false) {
     auto made = std::make_shared<const Binary>(std::move(binary));
     const Digest any = key.digest_without_compiler();
@@ -144,14 +144,14 @@ struct CubinCache::Impl {
     return kept;
   }
 
-  void shrink() {  // with `mutex` held: lets go of all that only the cache holds
+  void shrink() {  // with `mutex` held: drops binaries that only the cache holds
     std::erase_if(newest, [](const auto& item) { return item.second.use_count() <= 2; });
     std::erase_if(memory, [](const auto& item) { return item.second.use_count() <= 1; });
     memory_bytes = 0;
     for (const auto& [digest, binary] : memory) memory_bytes += binary->cubin.size() + binary->ptx.size();
   }
 
-  /// Disk and further layers. Tells of a hit, and `source` where it was.
+  /// Asks disk and further layers. Reports a hit, and puts its place into `source`.
   std::optional<Binary> from_layers(const CacheKey& key, const Digest& digest, CacheSource& source) {
     const auto start = Clock::now();
     auto hit = [&](std::atomic<std::uint64_t>& counter, const Binary& binary) {
@@ -188,7 +188,7 @@ struct CubinCache::Impl {
 
   Shared compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight,
                       double* lock_wait_ms);
-  /// Takes the lock of `digest`, unless the binary appears meanwhile; tells of a long wait. Returns milliseconds
+  /// Takes the lock of `digest`, unless the binary appears meanwhile. Reports a long wait. Returns the milliseconds
   /// waited.
   double await_lock(const CacheKey& key, const Digest& digest, FileLock& lock);
 };
@@ -230,7 +230,7 @@ std::array<std::uint64_t, kNumStats> CubinCache::Impl::so_far() const {
   return now;
 }
 
-// A hint, as the index is: whatever goes wrong here costs counts and nothing else.
+// The statistics are a hint, like the index: a failure here costs counts and nothing else.
 void CubinCache::Impl::add_stats(int patience_ms) noexcept {
   if (!directory || !directory->writable()) return;
   try {
@@ -268,7 +268,7 @@ CacheStats CubinCache::stats() const {
     numbers = std::move(file.numbers);
     stats.fault = std::move(file.fault);
   }
-  {  // what could not be added yet
+  {  // counts that could not be added yet
     std::lock_guard hold(impl_->added_mutex);
     const auto now = impl_->so_far();
     for (std::size_t i = 0; i < kNumStats; ++i) numbers[kStatNames[i]] += now[i] - impl_->added[i];
@@ -356,7 +356,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
     }
     try {
       std::rethrow_exception(flight->error);
-    } catch (const InterruptedError&) {  // the end of its owner, which is not this thread's
+    } catch (const InterruptedError&) {  // its owner ended, which is not this thread's owner
       if (interrupted()) throw;
     }
     {
@@ -376,7 +376,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
     }
   }
   std::lock_guard hold(impl.mutex);
-  // In a child that was forked meanwhile the table was cleared, and may hold another flight of this key.
+  // In a child that was forked meanwhile, the table was cleared. It may hold another flight of this key.
   if (const auto slot = impl.flights.find(digest); slot != impl.flights.end() && slot->second == flight)
     impl.flights.erase(slot);
   from = flight->source;
@@ -385,7 +385,7 @@ std::shared_ptr<const Binary> CubinCache::get_or_compile(const CacheKey& key, co
     std::rethrow_exception(flight->error);
   } catch (const InterruptedError&) {
     throw;
-  } catch (const Error&) {  // others (no memory, a caller's own) may be gone at the next attempt
+  } catch (const Error&) {  // other errors (no memory, a caller's own) may not come again
     const auto ttl = std::chrono::milliseconds(impl.options.failure_ttl_ms);
     if (ttl.count() > 0) impl.failures[digest] = {flight->error, Clock::now() + ttl};
     throw;
@@ -416,7 +416,7 @@ double CubinCache::Impl::await_lock(const CacheKey& key, const Digest& digest, F
   return waited_ms();
 }
 
-/// On the thread that owns the flight: looks once more, waits for other processes, compiles, publishes.
+/// Runs on the thread that owns the flight: looks once more, waits for other processes, compiles, publishes.
 Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest, const Compile& compile, Flight& flight,
                                       double* lock_wait_ms) {
   auto serve = [&](Binary&& binary) {
@@ -427,10 +427,11 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
   if (auto binary = from_layers(key, digest, flight.source)) return serve(std::move(*binary));
 
   FileLock lock;
-  if (directory && directory->writable()) {  // otherwise a lock would only make others wait for what they cannot have
+  if (directory && directory->writable()) {  // else a lock would make others wait for nothing
     const double waited_ms = await_lock(key, digest, lock);
     if (lock_wait_ms) *lock_wait_ms += waited_ms;
-    // Whoever held the lock, or took it and let go between our look and our lock, has published by now.
+    // Another process may have held the lock, or taken and released it between our look and our lock. It has published
+    // by now.
     if (auto binary = directory->find(key)) {
       count_hit(disk_hits, *binary);
       flight.source = CacheSource::kDisk;
@@ -456,7 +457,7 @@ Shared CubinCache::Impl::compile_once(const CacheKey& key, const Digest& digest,
   const std::chrono::duration<double, std::milli> spent = took;
   if (options.sink) tell({EventKind::kCompile, digest.hex(), binary.entry, "", spent.count()});
   const Shared kept = serve(std::move(binary));
-  publish(key, *kept);  // while the lock is held: who gets it next finds the entry
+  publish(key, *kept);  // under the lock: the next holder finds the entry
   return kept;
 }
 

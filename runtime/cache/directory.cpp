@@ -28,7 +28,7 @@ CacheDirectory::CacheDirectory(std::string path, Mode mode, Bounds bounds, Paylo
       bounds_(bounds),
       payload_(payload),
       hooks_(std::move(hooks)) {
-  root(/*create=*/false);  // so that a directory that cannot be used is known, and said, from the start
+  root(/*create=*/false);  // a directory that cannot be used is reported from the start
 }
 
 std::string CacheDirectory::status() const {
@@ -54,7 +54,7 @@ CacheDirectory::Root CacheDirectory::root(bool create) {
     if (opened.absent && !create) return nullptr;
     reason = opened.reason;
     if (!opened.absent) {
-      refused_ = true;  // for good: a directory whose owner changes under us is not to be trusted later either
+      refused_ = true;  // for good: if its owner changes under us, a directory is not trusted later either
       refusal_ = reason;
     }
   }
@@ -80,7 +80,7 @@ void CacheDirectory::set_aside(const Root& root, int shard, const std::string& n
   if (mode_ == Mode::kReadWrite) {
     const TrustedDirectory quarantine = open_trusted_subdirectory(root->get(), "quarantine", /*create=*/true, trust_);
     struct stat now {};
-    // Another process may have set it aside and published a good one since: that one stays.
+    // Another process may have set it aside and published a good one since: the good one stays.
     const bool same =
         fstatat(shard, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && (inode == 0 || now.st_ino == inode);
     if (same && quarantine.fd)
@@ -137,7 +137,7 @@ bool CacheDirectory::contains(const CacheKey& key) {
   return at && faccessat(at->get(), EntryName(key.digest()).path().c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-// The file's own time only says when to append to the index next; the index says what is evicted.
+// The file's own time only decides when to append to the index next; the index decides what is evicted.
 void CacheDirectory::touch(const Root& root, const FileBytes& file, const CacheKey& key) {
   if (futimens(file.fd.get(), nullptr) != 0) return;
   index_.append(root->get(), key.digest(), {file.file_bytes, std::time(nullptr), field_hashes(key)});
@@ -163,7 +163,7 @@ bool CacheDirectory::publish(const CacheKey& key, const Binary& binary) {
       return true;
     }
     if (error != ENOENT) break;
-    forget_root(at);  // somebody removed the directory under us: make it again, once
+    forget_root(at);  // another program removed the directory: make it again, once
   }
   degrade(error_text(error), fmt::format("{} cannot be written: {}", path_, error_text(error)));
   return false;
@@ -205,12 +205,11 @@ int CacheDirectory::write_entry(const Root& root, const CacheKey& key, std::span
 
   struct stat info {};
   fstat(file.get(), &info);
-  step("index");  // before the entry appears: too much in the index is harmless, an entry beyond its sight is not
-                  // bounded
+  step("index");  // before the entry appears: an extra record is harmless, but an entry without a record is not bounded
   const IndexItem item{static_cast<std::uint64_t>(info.st_size), std::time(nullptr), field_hashes(key)};
   index_.append(root->get(), name.digest, item);  // no index yet: maintain() makes it
 
-  // The second name first: dying between the two leaves an entry that the next publish of this key completes.
+  // The second name comes first. If the process dies between the two, the next publish of this key completes the entry.
   step("alias");
   if (const Fd any = subdirectory(root->get(), "any", error)) {
     if (const Fd shard = subdirectory(any.get(), alias.shard.c_str(), error)) {

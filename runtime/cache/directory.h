@@ -1,12 +1,12 @@
 /// A directory of entries as a layer of the cache:
 ///   aa/<62 hex>.kw2      an entry; together the hex digits are its key's digest
 ///   any/aa/<62 hex>.kw2  a hard link to the newest entry by the digest without the compiler
-///   index                what is there and when it was used (index.h)
+///   index                which entries exist and when they were used (index.h)
 ///   stats, limit         what its users did over runs, and its bound (numbers.h)
 ///   tmp/                 files being written
-///   quarantine/          what failed its checks, for people to look at
+///   quarantine/          files that failed their checks, for people to look at
 ///   failed/              sources that the compiler rejected (failed_sources.h); tune/ has tuning logs
-/// An entry appears whole, by rename, or not at all; every read proves what it reads.
+/// An entry appears whole, by rename, or not at all. Every read checks what it reads.
 #pragma once
 
 #include <atomic>
@@ -43,44 +43,44 @@ class CacheDirectory : public CacheLayer {
     std::function<void(const char*)> step;     // before each step of publish(); may be empty
     std::function<const LockDirectory&()> locks;
   };
-  struct File {  // an entry by its place alone
+  struct File {  // an entry, known by its place alone
     Digest digest;
     std::string shard, name;
     std::uint64_t bytes = 0;
     std::int64_t modified_s = 0;
   };
 
-  /// find() gives what `payload` says: the whole Binary, or one without PTX.
+  /// find() returns what `payload` says: the whole Binary, or one without PTX.
   CacheDirectory(std::string path, Mode mode, Bounds bounds, Payload payload, Hooks hooks);
 
   std::string status() const override;
   std::optional<Binary> find(const CacheKey& key) override;
-  /// Whether a file of that name is there; cheap, proves nothing.
+  /// Whether a file of that name exists; cheap, and no check of its bytes.
   bool contains(const CacheKey& key);
-  /// Writes the entry, then keeps the bounds. False if it could not be written; the first failure of a kind is
-  /// reported.
+  /// Writes the entry, then keeps the bounds. Returns false if the entry could not be written. The first failure of a
+  /// kind is reported.
   bool publish(const CacheKey& key, const Binary& binary);
   bool writable() const { return mode_ == Mode::kReadWrite && !refused_; }
   const std::string& path() const { return path_; }
 
   std::string why_missed(const CacheKey& key);
   std::vector<File> files();
-  /// Reads and proves one file of files(); damaged ones are set aside.
+  /// Reads and checks one file of files(); damaged ones are set aside.
   DecodeResult read(const File& file, Payload payload);
   IndexItems last_uses();
-  /// How many entries went. What stands in the way (the directory is not trusted, a file cannot be removed, another
-  /// process tidies it) is put into `failure`, the first of it; the rest is removed all the same.
+  /// Returns how many entries it removed. `failure` gets the first obstacle: the directory is not trusted, a file
+  /// cannot be removed, or another process tidies the directory. The rest is removed all the same.
   std::size_t evict(const Limits& limits, std::int64_t max_age_s, std::string* failure = nullptr);
   std::size_t clear(std::string* failure = nullptr);
   std::uint64_t evicted() const { return evicted_; }
 
-  /// The bound that holds now; reads the directory's own.
+  /// The bound that holds now; reads the directory's own bound.
   std::uint64_t max_bytes();
-  /// "", or why it could not be kept.
+  /// Returns "", or why the bound could not be kept.
   std::string set_max_bytes(std::optional<std::uint64_t> bytes);
-  /// What was added over runs, and what is wrong with it.
+  /// What was added over runs, and what is wrong with the file.
   NumbersFile stats();
-  /// False if it could not be done now. Makes no directory.
+  /// Returns false if it could not be done now. Makes no directory.
   bool add_stats(const Numbers& added, int patience_ms);
 
  private:
@@ -88,7 +88,7 @@ class CacheDirectory : public CacheLayer {
   Root root(bool create);
   void forget_root(const Root& stale);
   void degrade(const std::string& cause, const std::string& detail);
-  /// Removes one entry. False, with `failure` set where it is not yet, if it is still there.
+  /// Removes one entry. Returns false if the entry still exists, and sets `failure` unless it is set already.
   bool remove_file(const Root& root, const File& file, std::string* failure) const;
   /// "/x is writable by others (mode 0777); chmod go-w it"; "" while the directory may be used.
   std::string refusal() const;
@@ -115,7 +115,7 @@ class CacheDirectory : public CacheLayer {
   std::atomic<std::uint64_t> evicted_{0};
   std::atomic<std::int64_t> swept_s_{0};
   CacheIndex index_;
-  mutable ForkSafeMutex mutex_;  // of the members below
+  mutable ForkSafeMutex mutex_;  // guards the members below
   Root root_;
   std::string refusal_;
   std::set<std::string> degraded_;  // causes that were reported

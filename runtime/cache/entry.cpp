@@ -1,5 +1,5 @@
-// Entry files: header, named fields, checksum; PTX, checksum. Reader and writer walk one list of fields, so that
-// neither can know a field that the other does not.
+// Entry files: header, named fields, checksum; PTX, checksum. Reader and writer walk one list of fields, so that both
+// know the same fields.
 #include "kernelwright/runtime/cache/entry.h"
 
 #include <fmt/format.h>
@@ -19,32 +19,32 @@
 namespace kernelwright {
 namespace {
 
-// The first byte is not ASCII and the line ends differ, so that a file that went through a text conversion is not an
-// entry.
+// The first byte is not ASCII and the line ends differ. So a file that went through a text conversion is not taken for
+// an entry.
 constexpr std::array<unsigned char, 8> kMagic{0x8b, 'K', 'W', 'C', '\r', '\n', 0x1a, '\n'};
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 8 + 8;  // magic, version, number of fields, sizes of file and head
 static_assert(kHeaderBytes == kEntryPrefixBytes);
 constexpr std::size_t kChecksumBytes = 32;
 constexpr std::size_t kCodeHeaderBytes = 1 + 8;  // codec, size unpacked
 constexpr std::size_t kMaxFields = 64;
-// A std::string is larger than a short item: 4 bytes of length must not buy 32 bytes of list without end.
+// A std::string is larger than a short item. Without a limit, 4 bytes of length each could claim 32 bytes of list.
 constexpr std::size_t kMaxItems = 4096;
 constexpr std::size_t kMaxRawBytes = std::size_t{64} << 20;
-// Of the PTX: 167 KB pack to 23 KB in 2 ms; level 9 takes 11 ms for 17.6 KB.
+// For the PTX: 167 KB pack to 23 KB in 2 ms; level 9 takes 11 ms for 17.6 KB.
 constexpr int kZstdLevel = 3;
 
 enum class Codec : unsigned char { kStored = 0, kZstd = 1 };
 
-/// Code, as it is or packed: the reader takes either.
+/// Code, plain or packed: the reader takes either.
 template <class Bytes>
 struct Code {
   Bytes& bytes;
   Codec wish;
 };
 
-/// The one list of the fields in an entry's head. `Key` and `Result` are const for the writer. The cubin is stored as
-/// it is: with SHA instructions 66 KB cost a reader 40 us to hash, against 12 us for the packed 20 KB and 110 us to
-/// make a context and unpack them; without (164 us and 49 us) the two are equal.
+/// The one list of the fields in an entry's head. `Key` and `Result` are const for the writer. The cubin is stored
+/// plain. With SHA instructions, a reader takes 40 us to hash its 66 KB. Packed, it takes 12 us to hash 20 KB, and 110
+/// us to make a context and unpack them. Without SHA instructions (164 us and 49 us) both take the same time.
 template <class Key, class Result, class Visitor>
 void visit_fields(Key& key, Result& binary, Visitor&& field) {
   field("key.entry_stem", key.entry_stem);
@@ -68,7 +68,7 @@ void visit_fields(Key& key, Result& binary, Visitor&& field) {
   field("cubin", Code<decltype((binary.cubin))>{binary.cubin, Codec::kStored});
 }
 
-/// What follows the head.
+/// The part behind the head.
 template <class Result>
 auto ptx_of(Result& binary) {
   return Code<decltype((binary.ptx))>{binary.ptx, Codec::kZstd};
@@ -116,7 +116,7 @@ class Writer {
   }
 };
 
-/// Takes bytes off the front of a span; every read says whether there were enough.
+/// Takes bytes from the front of a span; every read says whether there were enough.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -182,7 +182,7 @@ std::string parse(std::span<const std::byte> bytes, std::vector<std::string>& li
   }
   return {};
 }
-/// One per thread: making one costs more than unpacking a cubin does.
+/// One context per thread: to make one costs more than to unpack a cubin.
 struct UnpackContext {
   std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context{ZSTD_createDCtx(), ZSTD_freeDCtx};
 };
@@ -211,7 +211,7 @@ std::string parse(std::span<const std::byte> bytes, Code<Bytes> code) {
   }
   code.bytes.resize(raw_size);
   ZSTD_DCtx* const context = per_thread<UnpackContext>().context.get();
-  if (!context) throw std::bad_alloc();  // no fault of the entry
+  if (!context) throw std::bad_alloc();  // not the entry's fault
   const std::size_t got = ZSTD_decompressDCtx(context, code.bytes.data(), raw_size, body.data(), body.size());
   if (ZSTD_isError(got)) return fmt::format("does not unpack: {}", ZSTD_getErrorName(got));
   if (got != raw_size) return fmt::format("unpacks to {} bytes, {} were claimed", got, raw_size);
@@ -235,7 +235,7 @@ struct Header {
   }
 };
 
-/// The fields of a head by name. Few enough that a search beats a map.
+/// The fields of a head by name. They are so few that a search beats a map.
 struct FieldTable {
   struct Field {
     std::string_view name;
@@ -250,7 +250,7 @@ struct FieldTable {
   }
 };
 
-/// True if the value of a code field holds its bytes as they are, and rightly says how many.
+/// Whether the value of a code field holds its bytes plain, with their right number.
 bool is_stored(std::span<const std::byte> value) {
   Reader reader(value);
   std::uint8_t codec = 0;
@@ -259,7 +259,7 @@ bool is_stored(std::span<const std::byte> value) {
          size == reader.left() && size <= kMaxRawBytes;
 }
 
-/// `owner`, if given, is the vector behind `bytes`, for the cubin to take.
+/// `owner`, if given, is the vector that owns `bytes`; the cubin may take it.
 DecodeResult decode(std::span<const std::byte> bytes, std::size_t file_bytes, Payload payload, bool check,
                     std::vector<std::byte>* owner = nullptr) {
   auto refuse = [](std::string reason) { return DecodeResult{std::nullopt, std::move(reason)}; };
@@ -309,7 +309,7 @@ DecodeResult decode(std::span<const std::byte> bytes, std::size_t file_bytes, Pa
     if constexpr (requires { value.wish; }) {
       if (payload == Payload::kSkip) return;
       if (owner && payload == Payload::kCubinOnly && is_stored(found->value)) {
-        cubin = found->value.subspan(kCodeHeaderBytes);  // taken below, when no other field is needed any more
+        cubin = found->value.subspan(kCodeHeaderBytes);  // taken below, when no other field is needed
         return;
       }
     }
@@ -324,7 +324,7 @@ DecodeResult decode(std::span<const std::byte> bytes, std::size_t file_bytes, Pa
   }
   if (payload != Payload::kUnpack) return {std::move(entry), {}};
 
-  // The second checksum begins with the first, so that one entry's PTX does not pass behind another's head.
+  // The second checksum begins with the first. So one entry's PTX is not accepted behind another entry's head.
   const auto sealed = bytes.subspan(head.size(), file_bytes - kChecksumBytes - head.size());
   if (check && !sums_to(sealed, bytes.last(kChecksumBytes))) return refuse("damaged: the PTX's checksum differs");
   if (const std::string wrong = parse(sealed.subspan(kChecksumBytes), ptx_of(entry.binary)); !wrong.empty())

@@ -1,5 +1,5 @@
-// OFD locks first: unlike POSIX record locks they belong to the open file, not to the process, so they exclude threads
-// of one process as well and are not lost when some other descriptor of the file closes.
+// OFD locks are tried first. Unlike POSIX record locks they belong to the open file, not to the process. So they
+// exclude threads of one process as well, and are not lost when another descriptor of the file is closed.
 #include "kernelwright/runtime/cache/file_lock.h"
 
 #include <fcntl.h>
@@ -22,8 +22,8 @@
 
 namespace kernelwright {
 
-/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock alive after
-/// the parent's death; so the child closes its copies.
+/// The descriptors that hold locks now. A forked child shares them with its parent, and would keep the lock after the
+/// parent's death. So the child closes its copies.
 struct HeldLocks {
   std::set<FileLock*> locks;
   ForkSafeMutex mutex{[this] {
@@ -55,7 +55,7 @@ bool try_lock(int fd, LockKind kind, const Digest& name) {
   return fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
 
-// Two descriptors of one file: the second must be refused while the first holds, and served afterwards.
+// Opens one file twice: the second descriptor must be refused while the first holds the lock, and get it afterwards.
 bool excludes(const std::string& path, LockKind kind) {
   const std::string name = fmt::format("{}/probe-{}-{}", path, getpid(), static_cast<void*>(&errno));
   const Fd first(open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -120,7 +120,7 @@ LockDirectory::LockDirectory(const std::optional<std::string>& wanted) {
     if (works(*wanted)) return;
   } else {
     const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
-    const bool there = runtime && runtime[0] == '/' && access(runtime, X_OK) == 0;  // it is the system's to make
+    const bool there = runtime && runtime[0] == '/' && access(runtime, X_OK) == 0;  // the system makes this folder
     if (there && works(fmt::format("{}/kernelwright", runtime))) return;
     if (works(fmt::format("/dev/shm/kernelwright-{}", geteuid()))) return;
   }
@@ -138,7 +138,7 @@ LockOutcome FileLock::acquire(const LockDirectory& directory, const Digest& name
   if (!fd) return LockOutcome::kUnavailable;
   for (int pause_ms = kFirstPollMs;; pause_ms = std::min(2 * pause_ms, kLongestPollMs)) {
     int error = 0;
-    {  // locked and registered in one step, so that no fork falls between the two
+    {  // locked and registered in one step, so that no fork falls between
       std::lock_guard hold(HeldLocks::get().mutex);
       if (try_lock(fd.get(), directory.kind(), name)) {
         fd_ = fd.take();
@@ -159,7 +159,7 @@ void FileLock::release() {
   std::lock_guard hold(HeldLocks::get().mutex);
   if (fd_ < 0) return;
   HeldLocks::get().locks.erase(this);
-  // Unlocked first: a child between its fork and its handler still has the descriptor open.
+  // Unlocked first, because a child between its fork and its handler still has the descriptor open.
   struct flock all {};
   all.l_type = F_UNLCK;
   all.l_whence = SEEK_SET;

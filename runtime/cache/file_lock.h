@@ -1,9 +1,9 @@
-/// Locks between processes that the kernel releases when their holder dies, however it dies. They only save work (one
-/// compile per key instead of one per process): nothing is wrong when there are none, when they are given up or time
-/// out.
+/// Locks between processes. The kernel releases them when their holder dies in any way. They only save work (one
+/// compile per key instead of one per process). Nothing is wrong if there are no locks, or if a wait is given up or
+/// times out.
 ///
-/// Lock files live in a local directory of our own, 256 of them, and are never deleted: deleting one that somebody
-/// waits on would give two holders. On overlay and network file systems locks may be private to a mount or outlive
+/// Lock files live in a local directory of our own, 256 of them, and are never deleted: if a process waits on a deleted
+/// file, there could be two holders. On overlay and network file systems locks may be private to a mount or outlive
 /// their holder, so such directories are refused.
 #pragma once
 
@@ -24,8 +24,7 @@ enum class LockKind {
 /// A folder of lock files, probed once. Immutable afterwards; any number of threads may use it.
 class LockDirectory {
  public:
-  /// The first that is usable of `wanted` (alone, if given), $XDG_RUNTIME_DIR/kernelwright,
-  /// /dev/shm/kernelwright-<uid>.
+  /// The first usable one of: `wanted` (alone, if given), $XDG_RUNTIME_DIR/kernelwright, /dev/shm/kernelwright-<uid>.
   explicit LockDirectory(const std::optional<std::string>& wanted = std::nullopt);
   LockKind kind() const { return kind_; }
   const std::string& path() const { return path_; }
@@ -40,7 +39,7 @@ class LockDirectory {
 
 enum class LockOutcome { kHeld, kTimedOut, kNotNeeded, kUnavailable };
 
-/// One held lock. Not for sharing between threads. A forked child holds nothing.
+/// One held lock. Threads must not share it. A forked child holds nothing.
 class FileLock {
  public:
   FileLock() = default;
@@ -48,8 +47,8 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  /// Waits for the lock of `name` for at most `timeout_ms`, asking every few milliseconds. Between two attempts
-  /// `not_needed` is asked, if given: true ends the wait without the lock. Throws nothing.
+  /// Waits for the lock of `name` for at most `timeout_ms`, and tries every few milliseconds. Between two attempts it
+  /// calls `not_needed`, if given: true ends the wait without the lock. Throws nothing.
   LockOutcome acquire(const LockDirectory& directory, const Digest& name, int timeout_ms,
                       const std::function<bool()>& not_needed = {});
   void release();

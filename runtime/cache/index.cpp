@@ -1,7 +1,7 @@
-// A record is 88 bytes: digest 32, field hashes 7 x 4, zero 4, bytes 8, seconds 8, check 8 (the first bytes of a
-// SHA-256 over a salt and the rest). The first record is a mark: a random digest and ~0 bytes, new in every rewrite (an
-// inode number may come back). One append is one write; a torn one shifts all that follow, fails their checks and so
-// leads to a rebuild.
+// A record has 88 bytes: digest 32, field hashes 7 x 4, zero 4, bytes 8, seconds 8, check 8. The check is the first
+// bytes of a SHA-256 over a salt and the rest. The first record is a mark: a random digest and ~0 bytes. Every rewrite
+// makes a new mark, because an inode number may come back. One append is one write. A torn write shifts all records
+// behind it. Their checks then fail, and the index is rebuilt.
 #include "kernelwright/runtime/cache/index.h"
 
 #include <fcntl.h>

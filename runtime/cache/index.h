@@ -1,6 +1,6 @@
-/// The recency list of a cache directory: a file of fixed-size records, appended to, never read on the way to a hit. It
-/// says what is there, how large and when it was last used, with a short hash of every key field, so that bounds, LRU
-/// and "which entry is nearest" need no walk over the entries. It is a hint: lost or damaged, it is rebuilt from the
+/// The recency list of a cache directory: a file of fixed-size records, only appended to, and never read on the way to
+/// a hit. It has each entry's size, time of last use, and a short hash of every key field. So bounds, LRU and "which
+/// entry is nearest" need no walk over the entries. It is a hint: if it is lost or damaged, it is rebuilt from the
 /// entries.
 #pragma once
 
@@ -29,19 +29,20 @@ using IndexItems = std::map<Digest, IndexItem>;
 /// One directory's index, read incrementally. Safe from any number of threads; processes share the file.
 class CacheIndex {
  public:
-  /// Adds a use of an entry to the file and to what is known here. 0 or errno's number; ENOENT where there is no file.
+  /// Adds a use of an entry to the file and to this object. Returns 0 or errno's number; ENOENT if there is no file.
   int append(int directory, const Digest& digest, const IndexItem& item);
 
-  /// Reads what was appended since. False if the file is absent or damaged: rebuild it.
+  /// Reads the records that were appended since the last call. Returns false if the file is absent or damaged: rebuild
+  /// it.
   bool refresh(int directory);
 
-  /// Replaces the file by `items`. Records that others append meanwhile may be lost, which costs recency, nothing else.
+  /// Replaces the file by `items`. Records that others append meanwhile may be lost: that costs recency, nothing else.
   bool rewrite(int directory, IndexItems items);
 
   IndexItems items() const;
   std::uint64_t total_bytes() const;
   std::size_t size() const;
-  /// The file holds many more records than there are entries.
+  /// Whether the file holds many more records than there are entries.
   bool wants_compaction() const;
 
  private:

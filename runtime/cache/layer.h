@@ -1,4 +1,4 @@
-/// A place that may have binaries: what CubinCache asks between its memory and the compiler. Directories are layers;
+/// A place that may have binaries. CubinCache asks it between its memory and the compiler. Directories are layers;
 /// packs and remote caches can be.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace kernelwright {
 
-/// Any number of threads may call a layer at once. Calls throw nothing and return in bounded time: a layer that cannot
-/// answer has nothing.
+/// Any number of threads may call a layer at once. Calls throw nothing and return in bounded time. A layer that cannot
+/// answer reports that it has nothing.
 class CacheLayer {
  public:
   virtual ~CacheLayer() = default;
-  /// One line for people: which it is, and its state.
+  /// One line for people: the layer's name and state.
   virtual std::string status() const = 0;
-  /// The binary of `key`, proven whole and of that key. A key without a compiler asks for the newest of any compiler.
+  /// The binary of `key`, checked to be whole and of that key. A key without a compiler asks for the newest of any
+  /// compiler.
   virtual std::optional<Binary> find(const CacheKey& key) = 0;
 };
 

@@ -1,4 +1,4 @@
-/// Where an entry lies in a cache directory, from its digest and back.
+/// The place of an entry in a cache directory, from its digest and back.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,8 @@
 
 namespace kernelwright {
 
-/// The format's version is part of the name: libraries of two versions share a directory without meeting.
+/// The format's version is part of the name. So libraries of two versions share a directory, and neither sees the
+/// other's entries.
 inline constexpr std::string_view kEntrySuffix = ".kw2";
 
 struct EntryName {

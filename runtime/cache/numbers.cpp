@@ -23,7 +23,7 @@ constexpr std::size_t kCheckDigits = 16, kMostBytes = 16 << 10, kMostName = 64;
 
 std::string check_of(std::string_view text) { return sha256(text).hex().substr(0, kCheckDigits); }
 
-/// False if `text` is no such file.
+/// Returns false if `text` is no such file.
 bool parse(std::string_view text, Numbers& numbers) {
   const std::size_t tail = kCheck.size() + kCheckDigits + 1;
   if (!text.starts_with(kHead) || text.size() < kHead.size() + tail || text.back() != '\n') return false;
@@ -44,7 +44,8 @@ bool parse(std::string_view text, Numbers& numbers) {
   return true;
 }
 
-/// The lock of a directory, while it is held; flock on a descriptor of our own, so that threads exclude each other too.
+/// The lock of a directory, while it is held. It is a flock on a descriptor of our own, so that threads exclude each
+/// other too.
 class DirectoryLock {
  public:
   DirectoryLock(int directory, int patience_ms) : fd_(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
@@ -53,7 +54,8 @@ class DirectoryLock {
         held_ = free_ = true;
         return;
       }
-      if (errno != EWOULDBLOCK && errno != EINTR) {  // no such locks here: a lost addition is better than none
+      if (errno != EWOULDBLOCK && errno != EINTR) {  // flock does not work here: go on without, as a lost addition is
+                                                     // better than none
         free_ = true;
         return;
       }
@@ -61,7 +63,8 @@ class DirectoryLock {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Said, not left to close(): a child that was forked meanwhile has the same open file, and would go on holding it.
+  // Unlocks, instead of leaving it to close(): a child that was forked meanwhile has the same open file, and would go
+  // on holding the lock.
   ~DirectoryLock() {
     if (held_) flock(fd_.get(), LOCK_UN);
   }
@@ -94,7 +97,7 @@ int write_numbers(int directory, const std::string& name, const Numbers& numbers
   std::string text(kHead);
   for (const auto& [key, value] : numbers) text += fmt::format("{} {}\n", key, value);
   text += fmt::format("{}{}\n", kCheck, check_of(text));
-  // In tmp/, where what a killed process leaves is swept.
+  // In tmp/: files that a killed process leaves there are removed in time.
   if (mkdirat(directory, "tmp", 0700) != 0 && errno != EEXIST) return errno;
   const std::string temp = fmt::format("tmp/{}.{}.{}", name, getpid(), number++);
   int error = 0;

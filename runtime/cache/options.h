@@ -1,4 +1,4 @@
-/// What a cache of binaries is told, and what it counts.
+/// The options of a cache of binaries, and its counters.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,31 @@ namespace kernelwright {
 inline constexpr std::uint64_t kDefaultCacheBytes = std::uint64_t{2} << 30;
 
 struct CacheOptions {
-  /// Where entries are kept; else $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
+  /// The folder of the entries. If absent: $KERNELWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/kernelwright, else
   /// $HOME/.cache/kernelwright, else memory only.
   std::optional<std::string> directory;
   std::vector<std::string> read_only_layers;             // cache directories asked after `directory`, never written
   std::vector<std::shared_ptr<CacheLayer>> more_layers;  // asked after those: packs, remote caches
   bool disk = true;                                      // false: memory only, silently
-  bool ptx = true;  // false: binaries found on disk come without PTX, which is then neither read nor proven
-  /// Of entries in `directory`. Absent: what set_max_bytes() has kept in the directory, else kDefaultCacheBytes; where
-  /// both are there, the smaller one holds.
+  bool ptx = true;  // false: binaries from disk come without PTX, which is neither read nor checked
+  /// The limit of entries in `directory`. If absent: the limit that set_max_bytes() has kept in the directory, else
+  /// kDefaultCacheBytes. If both exist, the smaller one holds.
   std::optional<std::uint64_t> max_bytes;
   std::uint64_t max_entries = 50'000;
-  std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that nobody but the cache holds any more
-  /// How long another process' compilation of the same key is waited for; after one second the sink is told
+  std::uint64_t max_memory_bytes = std::uint64_t{512} << 20;  // of binaries that only the cache holds
+  /// How long to wait for another process' compilation of the same key. After one second the sink gets an event
   /// (kLockWait).
   int lock_timeout_ms = 60'000;
   int failure_ttl_ms = 60'000;                // how long a failed compilation is remembered, in memory
   std::optional<std::string> lock_directory;  // else a local one is found: see LockDirectory
   EventSink sink;
-  /// For tests: told before each step of a publish; may never return.
+  /// For tests: called before each step of a publish; may never return.
   std::function<void(const char* step)> publish_observer;
 };
 
 struct CacheCounters {
   std::uint64_t memory_hits = 0, disk_hits = 0, layer_hits = 0;  // layers: read-only directories and more_layers
-  std::uint64_t misses = 0;                                      // answered by none of them
+  std::uint64_t misses = 0;                                      // no layer had it
   std::uint64_t compiles = 0, compile_failures = 0;
   std::uint64_t remembered_failures = 0;            // asked again while a failure was remembered
   std::uint64_t joined = 0;                         // waited for a compilation of another thread

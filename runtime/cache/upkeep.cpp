@@ -1,5 +1,5 @@
-// CacheDirectory's housekeeping: bounds, sweeping, the index, listing. None of it is on the way to a hit; publish()
-// calls maintain() once its entry is in place.
+// CacheDirectory's housekeeping: bounds, removal of old files, the index, listing. None of it is on the way to a hit;
+// publish() calls maintain() once its entry is in place.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ bool is_shard(const std::string& name) {
   return name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// One tidies a directory at a time; tidying another is no reason to wait.
+/// One process tidies a directory at a time. A process that tidies another directory does not block it.
 Digest upkeep_lock_name(int directory) {
   struct stat info {};
   fstat(directory, &info);
@@ -37,7 +37,8 @@ Digest upkeep_lock_name(int directory) {
       .finish();
 }
 
-// By the time of its last write, or of the rename that brought it here (which keeps the time of the write).
+// A file's age counts from its last write, or from the rename that brought it here (a rename keeps the time of the
+// write).
 enum class AgeOf { kWrite, kRename };
 
 // Removes files of a folder that are older than `age_s`, and the oldest beyond `most`.
@@ -57,7 +58,7 @@ void remove_old(int directory, AgeOf age_of, std::int64_t age_s, std::size_t mos
   }
 }
 
-// Second names whose entry is gone.
+// Removes second names whose entry no longer exists.
 void remove_lone_aliases(int root, Trust trust) {
   const TrustedDirectory any = open_trusted_subdirectory(root, "any", false, trust);
   if (!any.fd) return;
@@ -203,7 +204,7 @@ void CacheDirectory::maintain(const Root& root) {
   if (readable && !full && !index_.wants_compaction()) return;
   FileLock lock;
   const LockOutcome outcome = lock.acquire(hooks_.locks(), upkeep_lock_name(root->get()), /*timeout_ms=*/0);
-  if (outcome == LockOutcome::kTimedOut) return;  // another process is at it
+  if (outcome == LockOutcome::kTimedOut) return;  // another process tidies it
   if (!readable || index_.wants_compaction()) rebuild_index(root);
   lock.release();
   if (full || index_.total_bytes() > limits.bytes || index_.size() > limits.entries) {
@@ -253,7 +254,7 @@ std::size_t CacheDirectory::evict(const Limits& limits, std::int64_t max_age_s, 
   const std::int64_t now = std::time(nullptr);
   std::size_t removed = 0, left = by_use.size();
   IndexItems items = uses;
-  std::set<Digest> present;  // of those, when all is done
+  std::set<Digest> present;  // the entries that are left at the end
   for (const auto& [used_s, file] : by_use) {
     const bool old = max_age_s >= 0 && now - used_s > max_age_s;
     if (!old && bytes <= limits.bytes && left <= limits.entries) break;
@@ -302,7 +303,8 @@ std::string CacheDirectory::why_missed(const CacheKey& key) {
   if (!at) return "there is no cache directory";
   if (!index_.refresh(at->get()) && writable()) rebuild_index(at);
   const auto wanted = field_hashes(key);
-  // The nearest has the most fields in common; among those the newest. Another kernel is further than any other change.
+  // The nearest entry has the most fields in common; among equals, the newest. Another kernel is further away than any
+  // other difference.
   std::vector<std::pair<std::pair<int, std::int64_t>, Digest>> nearest;
   for (const auto& [digest, item] : index_.items()) {
     int same = 0;
@@ -310,7 +312,7 @@ std::string CacheDirectory::why_missed(const CacheKey& key) {
     if (wanted[0] == item.fields[0]) nearest.push_back({{same, item.used_s}, digest});
   }
   std::sort(nearest.rbegin(), nearest.rend());
-  constexpr std::size_t kTries = 4;  // the index may know entries that are gone
+  constexpr std::size_t kTries = 4;  // the index may have entries that no longer exist
   for (std::size_t i = 0; i < std::min(nearest.size(), kTries); ++i) {
     const EntryName name(nearest[i].second);
     const DecodeResult result = read({name.digest, name.shard, name.file}, Payload::kSkip);
