@@ -1,8 +1,10 @@
 /// NVRTC, opened at run time; the one file that includes nvrtc.h.
 ///
-/// What measurement taught: NVRTC runs its C++ front end under a lock of the whole process and the rest in parallel;
-/// after fork() a child's compile may hang for ever; a program that failed still reports a cubin, of zero bytes; a
-/// compile with -G or -Ofc changes what later compiles of the process give, so neither is ever passed.
+/// Measured facts:
+/// - NVRTC runs its C++ front end under a lock of the whole process, and the rest in parallel.
+/// - After fork(), a child's compile may hang for ever.
+/// - A program that failed still reports a cubin, of zero bytes.
+/// - A compile with -G or -Ofc changes the results of later compiles of the process. So neither option is ever passed.
 #include "kernelwright/runtime/compile/compiler.h"
 
 #include <dlfcn.h>
@@ -40,12 +42,11 @@ namespace {
 
 constexpr int kLogLinesInError = 12;
 constexpr int kOldestVersion = 12080;
-// What the compiler is given, and what it makes do with where no thread can be started.
+// The stack that the compiler gets, and the least that is accepted where no thread can be started.
 constexpr std::size_t kStackBytes = std::size_t{12} << 20, kLeastStackBytes = std::size_t{4} << 20;
 static_assert(kStackBytes < OwnThread::kStackBytes);
 // NVRTC makes statics of its own, and registers their destructors, in its first compiles for an architecture.
 constexpr int kCompilesThatRegister = 64;
-/// How launch() hands parameters to an entry: one struct by value. The structs themselves are in the closure's digest.
 
 std::atomic<bool> opened = false;  // some NVRTC of this process
 std::atomic<bool> forked = false;  // after that
@@ -66,8 +67,8 @@ constexpr std::string_view kWhatWouldDo =
     "install the CUDA toolkit or the PyPI wheel nvidia-cuda-nvrtc, or set $KERNELWRIGHT_NVRTC to the library or its "
     "folder";
 
-/// Opens `path` for ever: the threads and exit handlers of what it holds outlive us. A path that the headers of its
-/// file speak against is not opened; a bare name is left to the loader. Throws MissingError.
+/// Opens `path` for ever, because the library's threads and exit handlers outlive us. A file whose headers show that it
+/// is broken is not opened. The loader looks up a bare name. Throws MissingError.
 void* open_library(const std::string& path) {
   if (path.find('/') != std::string::npos)
     if (const std::string fault = library_fault(path); !fault.empty())
@@ -83,15 +84,15 @@ void* open_library(const std::string& path) {
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }  // with its slash
 
-/// Opens the builtins library that lies beside NVRTC. NVRTC opens it by its name alone, which the loader resolves where
-/// a toolkit is in its cache and nowhere else, unless a library of that name is open already. `inside`: any address in
+/// Opens the builtins library that lies beside NVRTC. NVRTC itself opens it by its name alone. The loader finds that
+/// name only if a toolkit is in its cache, or if a library of that name is open already. `inside`: any address in
 /// NVRTC.
 void open_builtins(const void* inside, const std::string& nvrtc_path, int major, int minor) {
   const std::string name = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
   Dl_info info{};
   const std::string loaded = dladdr(inside, &info) != 0 && info.dli_fname ? info.dli_fname : "";
   for (const std::string& path : {nvrtc_path, loaded}) {
-    std::array<char, PATH_MAX> real{};  // first: it is what the cache's keys are made of
+    std::array<char, PATH_MAX> real{};  // first: the cache's keys are made from it
     for (const std::string& folder :
          {folder_of(realpath(path.c_str(), real.data()) ? real.data() : ""), folder_of(path)})
       if (!folder.empty() && access((folder + name).c_str(), F_OK) == 0) {
@@ -130,7 +131,7 @@ struct Compiler::Nvrtc {
   std::atomic<bool> ready = false;
   int version = 0;  // 13000
 
-  /// Opens the library at `path`, once. A failure is not remembered: the library may be installed meanwhile.
+  /// Opens the library at `path`, once. A failure is not remembered, because the library may be installed later.
   void open(const std::string& path);
 };
 
@@ -143,7 +144,7 @@ void Compiler::Nvrtc::open(const std::string& path) {
     throw MissingError(
         fmt::format("no NVRTC: neither libnvrtc.so.13 nor libnvrtc.so.12 is in {}; {}", nvrtc_places(), kWhatWouldDo));
   watch_for_fork();
-  const bool was_opened = opened.exchange(true);  // before it is: a fork may come while it opens
+  const bool was_opened = opened.exchange(true);  // set before the call: a fork may come while it opens
   void* library = nullptr;
   try {
     library = open_library(path);
@@ -172,21 +173,22 @@ void Compiler::Nvrtc::open(const std::string& path) {
 
 namespace {
 
-/// Asked by NVRTC, on any thread of its own, whether to give up. `stop` is that of the InterruptScope.
+/// NVRTC calls it, on any thread of its own, to ask whether to give up. `stop` belongs to the InterruptScope.
 int gives_up(void* stop, void*) {
   static std::atomic<int> asked{0};
   if (asked.fetch_add(1, std::memory_order_relaxed) < 64 * kCompilesThatRegister) hold_exit_ahead_of_handlers();
   return process_is_ending() || (stop && *static_cast<const std::atomic<bool>*>(stop));
 }
 
-/// `work` on a stack that suffices for NVRTC, while exit() waits for it.
+/// Runs `work` on a stack that is large enough for NVRTC, while exit() waits for it.
 template <class Work>
 auto compiling(const SourceUnit& unit, Work&& work) {
   refuse_after_fork();  // before it starts a thread in such a process
   const std::atomic<bool>* const stop = InterruptScope::current();
   const std::string what = fmt::format("{} for {}", unit.kernel, unit.arch);
-  // A thread takes a heap and thread-local data of its own beside its stack. Where address space is counted, and the
-  // loader ends a process that cannot have the latter, a caller's stack that suffices is better.
+  // Besides its stack, a thread takes a heap and thread-local data of its own. If address space is limited, the loader
+  // may find no room for thread-local data, and then ends the process. There, a caller's stack that is large enough is
+  // better.
   rlimit space{};
   const bool counted = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
   try {
@@ -269,7 +271,7 @@ class Program {
   nvrtcProgram program_ = nullptr;
 };
 
-/// What a person needs to compile a failed source by hand, kept with it. Best effort: "" if it could not be written.
+/// Keeps the text that a person needs to compile a failed source by hand. Best effort: "" if it could not be written.
 std::string keep_source(const std::string& dir, const SourceUnit& unit, const std::string& compiler) noexcept {
   try {
     return keep_failed_source(dir, unit.entry, unit.flattened() + fmt::format("\n// rejected by {}\n", compiler));
@@ -286,16 +288,16 @@ std::string name_of_compiler(int version, std::string_view identity) {
                      identity.substr(0, std::min<std::size_t>(identity.find('+'), 16)));
 }
 
-/// 12.8 knows neither of these. It has no cache on disk to turn off; without a seed its builds of a kernel that has
-/// statics may differ from process to process (13.0 puts the process id into their names then).
+/// 12.8 knows neither of these options. It has no cache on disk to turn off. Without a seed, its builds of a kernel
+/// with statics may differ from process to process. (13.0 without a seed puts the process id into their names.)
 bool is_unknown_to_12_8(const std::string& option) {
   return option == "--no-cache" || option.starts_with("--frandom-seed=");
 }
 
-/// What a failed compile says of a header of the user's own: "/problem/mask/file: \"my_mask.cuh\" does not compile:
-/// my_mask.cuh(3): error: ...\n", the log's first error. Where that is not in the header it may be for it all the same,
-/// for what is not closed there, or a macro: "... the kernel around \"my_mask.cuh\" does not compile: ...". "" of a
-/// unit without such headers.
+/// What a failed compile reports about a user's own header: "/problem/mask/file: \"my_mask.cuh\" does not compile:
+/// my_mask.cuh(3): error: ...\n", with the log's first error. An error outside of the header may still come from it:
+/// from a bracket that it leaves open, or a macro. The text is then "... the kernel around \"my_mask.cuh\" does not
+/// compile: ...". "" for a unit without such headers.
 std::string user_fault(const SourceUnit& unit, std::string_view log) {
   while (!log.empty()) {
     std::string line(log.substr(0, log.find('\n')));
@@ -326,8 +328,7 @@ std::vector<std::string> options_for(int version, const SourceUnit& unit) {
   return options;
 }
 
-/// The identity of the compiler at `path`; "" where there is none, or where the headers of its files say that it is
-/// broken.
+/// The identity of the compiler at `path`; "" if there is none, or if the headers of its files show that it is broken.
 std::string identity_if_whole(const std::string& path) {
   if (path.empty() || !library_fault(path).empty()) return "";
   for (const std::string& builtins : builtins_beside(path))
@@ -381,7 +382,7 @@ Binary Compiler::compile(const SourceUnit& unit) {
 std::string Compiler::ptx_with_lines(const SourceUnit& unit) {
   nvrtc_->open(path_);
   std::vector<std::string> options = options_for(nvrtc_->version, unit);
-  // A virtual architecture: the same front end, and no ptxas, which is half of the time.
+  // A virtual architecture: the same front end without ptxas, which takes half of the time.
   for (std::string& option : options)
     if (option.starts_with(kArchOption) && option.compare(kArchOption.size(), 3, "sm_") == 0)
       option.replace(kArchOption.size(), 3, "compute_");

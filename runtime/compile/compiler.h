@@ -10,39 +10,39 @@
 
 namespace kernelwright {
 
-/// One NVRTC, opened on first use and kept. Safe from any number of threads: NVRTC itself runs its front end under one
-/// lock and the rest in parallel. It runs on threads of ours, whose stacks suffice, so that the caller's may be small.
-/// A child of fork() must not compile: it gets a CompileError that says so.
+/// One NVRTC, opened on first use and kept. Safe from any number of threads; NVRTC itself runs its front end under one
+/// lock and the rest in parallel. It runs on our own threads, whose stacks are large enough, so a caller's stack may be
+/// small. A child of fork() must not compile: it gets a CompileError that says so.
 ///
 /// A compile ends early, with an InterruptedError, when the process exits or this thread's InterruptScope is stopped.
 class Compiler {
  public:
-  /// `nvrtc_path` "": found as find_nvrtc() does. Opens nothing yet.
-  /// `failed_source_dir`: where sources of failed compiles are kept, as keep_failed_source() does.
+  /// `nvrtc_path` "": found by find_nvrtc(). Opens nothing yet. `failed_source_dir`: the folder for sources of failed
+  /// compiles, as in keep_failed_source().
   explicit Compiler(std::string nvrtc_path = {}, std::string failed_source_dir = {});
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
-  /// Throws CompileError with the first lines of the log and the path of the kept source; MissingError if there is no
-  /// NVRTC, it is older than 12.8, or its file or that of its builtins is broken.
+  /// Throws CompileError with the first lines of the log and the path of the kept source. Throws MissingError if there
+  /// is no NVRTC, if it is older than 12.8, or if its file or that of its builtins is broken.
   Binary compile(const SourceUnit& unit);
 
   /// The PTX of `unit` with the lines of its source files (-lineinfo), and no machine code. Throws as compile() does.
   std::string compile_with_lines(const SourceUnit& unit);
 
-  /// The key of `unit` on this machine. Reads ELF headers; does not load NVRTC. Without a compiler where there is none,
-  /// or where its file is broken.
+  /// The key of `unit` on this machine. Reads ELF headers; does not load NVRTC. Without a compiler, or if its file is
+  /// broken, the key has no compiler.
   CacheKey key(const SourceUnit& unit) const;
 
   /// Path of the NVRTC that would be used, or "".
   const std::string& path() const;
-  /// "13.0", loading NVRTC if need be. Throws MissingError.
+  /// Returns "13.0", for example; loads NVRTC if needed. Throws MissingError.
   std::string version();
 
  private:
   struct Nvrtc;
-  // compile() and compile_with_lines(), on a stack that suffices.
+  // compile() and compile_with_lines(), on a stack that is large enough.
   Binary binary_of(const SourceUnit& unit);
   std::string ptx_with_lines(const SourceUnit& unit);
   std::string path_, identity_, failed_source_dir_;

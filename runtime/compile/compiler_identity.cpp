@@ -1,5 +1,5 @@
-// Identity by build-id: NVRTC's version call gives 13.0 only, while two builds of 13.0 may differ in code; and the
-// builtins library is loaded by NVRTC itself and changes what is compiled as well.
+// Identity by build-id. NVRTC's version call returns 13.0 only, while two builds of 13.0 may differ in code. NVRTC
+// itself loads the builtins library, which changes the result of a compile as well.
 #include "kernelwright/runtime/compile/compiler_identity.h"
 
 #include <elf.h>

@@ -44,7 +44,7 @@ struct Bytes {
   }
 };
 
-/// What a table of headers of type T names in the file: up to where, and whether it could be read.
+/// The extent in the file of a table of headers of type T: where it ends, and whether it could be read.
 template <class T>
 bool read_table(const Bytes& bytes, std::uint64_t offset, std::size_t count, std::vector<T>& table) {
   table.resize(count);
@@ -82,12 +82,12 @@ std::string library_fault(const std::string& path) {
     return fmt::format("is a library for {}, and this is {}", machine_name(header.e_machine),
                        machine_name(kThisMachine));
 
-  // The largest end that any header names, so that the message says how long the file should be.
+  // The largest end in any header, so that the message says how long the file should be.
   std::uint64_t named = end_of(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr));
   std::vector<Elf64_Phdr> segments;
   if (read_table(bytes, header.e_phoff, header.e_phnum, segments))
     for (const Elf64_Phdr& segment : segments) named = std::max(named, end_of(segment.p_offset, segment.p_filesz));
-  std::vector<Elf64_Shdr> sections;  // none in a library that was stripped of them
+  std::vector<Elf64_Shdr> sections;  // a stripped library has none
   if (header.e_shoff != 0 && header.e_shnum != 0 && header.e_shentsize == sizeof(Elf64_Shdr)) {
     named = std::max(named, end_of(header.e_shoff, header.e_shnum * sizeof(Elf64_Shdr)));
     if (read_table(bytes, header.e_shoff, header.e_shnum, sections))

@@ -27,7 +27,7 @@ std::string default_directory() {
   return fmt::format("{}/kernelwright-failed-{}", chosen && *chosen ? chosen : "/tmp", geteuid());
 }
 
-/// Removes the oldest of ours beyond the bounds. What else lies in the folder is not ours to remove.
+/// Removes the oldest of our files beyond the bounds. Other files of the folder are not ours: they stay.
 void bound(int directory) {
   struct File {
     std::int64_t seconds, nanoseconds;
@@ -43,7 +43,7 @@ void bound(int directory) {
     files.push_back(
         {info.st_mtim.tv_sec, info.st_mtim.tv_nsec, std::move(name), static_cast<std::size_t>(info.st_size)});
   }
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) {  // the newest first
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) {  // newest first
     return std::tie(a.seconds, a.nanoseconds, a.name) > std::tie(b.seconds, b.nanoseconds, b.name);
   });
   std::size_t bytes = 0;

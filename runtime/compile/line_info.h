@@ -1,4 +1,4 @@
-/// PTX that names source lines, as a stand-in for the PTX that a kernel is really made of.
+/// PTX that names source lines. It stands in for the PTX that the kernel was made from.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace kernelwright {
 
-/// `ptx` without what -lineinfo adds to it (.loc, .file and the debug sections), without empty lines: two texts with
-/// equal results have the same instructions.
+/// `ptx` without empty lines and without what -lineinfo adds (.loc, .file and the debug sections). Two texts with equal
+/// results have the same instructions.
 std::string without_lines(std::string_view ptx);
 
 }  // namespace kernelwright

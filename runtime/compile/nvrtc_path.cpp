@@ -1,4 +1,4 @@
-// The search order of libnvrtc. Only stat-like calls: this is on the way to a disk hit.
+// The search order of libnvrtc. Only stat-like calls, because every disk hit passes here.
 #include "kernelwright/runtime/compile/nvrtc_path.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// Those that have a libnvrtc.so.13 before those that have a .12.
+// Folders with a libnvrtc.so.13 come before those with a .12.
 std::optional<std::string> first_in(const std::vector<std::string>& folders) {
   for (const char* name : kNames)
     for (const std::string& folder : folders)
@@ -62,17 +62,17 @@ void add_each(std::vector<std::string>& folders, std::string_view list) {
   }
 }
 
-// Where NVRTC is looked for. Either a file that was named, or groups of folders: an earlier group wins whatever the
+// Where NVRTC is looked for: either a file that was named, or groups of folders. An earlier group wins, whatever the
 // version.
 struct Search {
   std::string file;
   std::vector<std::vector<std::string>> groups;
-  bool named = false;  // by $KERNELWRIGHT_NVRTC, which hides all other places
+  bool named = false;  // by $KERNELWRIGHT_NVRTC, which excludes all other places
 };
 
 Search search() {
   Search search;
-  // secure_getenv: a set-user-id program must not load what its caller names.
+  // secure_getenv: a set-user-id program must not load a library that its caller names.
   if (const char* named = secure_getenv("KERNELWRIGHT_NVRTC"); named && *named) {
     const std::string place = named;
     search.named = true;

@@ -10,7 +10,7 @@
 namespace kernelwright {
 
 struct PtxasReport {
-  bool found = false;  // whether the log speaks of the entry at all
+  bool found = false;  // whether the log mentions the entry at all
   ResourceUsage usage;
   std::vector<std::string> warnings;  // each one once: spills, local memory, serialised wgmma
 };

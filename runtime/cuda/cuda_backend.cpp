@@ -1,10 +1,11 @@
 /// backend.h through the driver API.
 ///
-/// Every call works in the device's primary context, the one that the CUDA runtime and PyTorch use. If it is current
-/// already, nothing happens; else it is pushed for the call and popped after it, so that the caller's context survives.
+/// Every call works in the device's primary context, which the CUDA runtime and PyTorch use too. If that context is
+/// current already, nothing happens. Otherwise it is pushed for the call and popped after it, so that the caller's
+/// context survives.
 ///
-/// Calls that a stream capture could forbid (allocate, load, unload) run with this thread's capture mode relaxed:
-/// they then neither fail nor invalidate a capture that another thread or library has under way.
+/// A stream capture could forbid some calls (allocate, load, unload). These run with this thread's capture mode
+/// relaxed. Then they do not fail, and do not invalidate the capture of another thread or library.
 #include "kernelwright/runtime/cuda/cuda_backend.h"
 
 #include <cuda.h>
@@ -55,7 +56,7 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then: the thread's own mode, to be put back
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // afterwards: the thread's own mode, to be restored
 };
 
 CUevent cu(DeviceEvent* event) { return reinterpret_cast<CUevent>(event); }
@@ -68,13 +69,13 @@ std::string words(std::string_view name, const LaunchConfig& config) {
   return text;
 }
 
-/// What cuLibraryLoadData or, on drivers before 12.0, cuModuleLoadData gave.
+/// The result of cuLibraryLoadData or, on drivers before 12.0, of cuModuleLoadData.
 struct Loaded {
   CUlibrary library = nullptr;
   CUmodule module = nullptr;
 };
 
-/// The driver takes an image without its size and would read past the end of a truncated one.
+/// The driver takes an image without its size, and would read past the end of a truncated one.
 bool is_whole_elf(std::span<const std::byte> image) {
   Elf64_Ehdr header;
   if (image.size() < sizeof header) return false;
@@ -87,7 +88,8 @@ bool is_whole_elf(std::span<const std::byte> image) {
          fits(header.e_phoff, std::uint64_t{header.e_phnum} * header.e_phentsize);
 }
 
-/// Text that says which PTX it is. Anything else that is no ELF file is damaged, and the driver is not asked.
+/// Whether the image is text that names its PTX version. Any other image that is no ELF file is damaged; the driver
+/// does not get it.
 bool is_ptx(std::span<const std::byte> image) {
   const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
   return KernelImage(image).kind() == ImageKind::kPtx && text.find(".version") != text.npos;
@@ -106,7 +108,7 @@ class CudaKernel final : public LoadedKernel {
   Loaded loaded;
   CUfunction function = nullptr;
   std::size_t bytes = 0;
-  std::size_t params_bytes = 0;  // of the entry's arguments together; 0 where the driver cannot say
+  std::size_t params_bytes = 0;  // of the entry's arguments together; 0: the driver cannot say
   bool several_params = false;
 };
 
@@ -149,7 +151,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     const ContextScope scope(*driver_, primary());
     const auto what = [&] { return fmt::format("copying {} bytes to the device at {:#x}", bytes, to); };
     check(driver_->cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD", what);
-    // A copy from pageable memory returns once it is staged; streams that do not wait for the default one could
+    // A copy from pageable memory returns once it is staged. Streams that do not wait for the default stream could
     // overtake it.
     check(driver_->cuStreamSynchronize(nullptr), "cuStreamSynchronize", what);
   }
@@ -187,7 +189,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     auto kernel = std::make_unique<CudaKernel>(shared_from_this());
     kernel->entry = entry;
     kernel->bytes = image.bytes.size();
-    std::string log(ptx.empty() ? 0 : 4096, '\0');  // what the driver's compiler has to say of PTX
+    std::string log(ptx.empty() ? 0 : 4096, '\0');  // messages of the driver's compiler about PTX
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
     const unsigned num_options = ptx.empty() ? 0 : 2;
@@ -207,14 +209,14 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       check(driver_->cuModuleGetFunction(&kernel->function, kernel->loaded.module, entry.c_str()),
             "cuModuleGetFunction", what);
     }
-    // Loading is lazy by default since CUDA 12.2; the first launch may be inside a capture, where it would fail.
+    // Loading is lazy by default since CUDA 12.2. The first launch may be inside a capture, where it would fail.
     if (driver_->cuFuncLoad) check(driver_->cuFuncLoad(kernel->function), "cuFuncLoad", what);
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(max_shared_bytes));
     set_attribute(*kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     if (driver_->cuFuncGetParamInfo) {
       std::size_t first = 0, offset = 0, bytes = 0;
       for (std::size_t i = 0; driver_->cuFuncGetParamInfo(kernel->function, i, &offset, &bytes) == CUDA_SUCCESS; ++i) {
-        if (i == 0) first = offset;  // not 0 where the first one is aligned to more than the bank that they lie in
+        if (i == 0) first = offset;  // not 0 if the first one's alignment exceeds the bank's
         kernel->params_bytes = offset + bytes - first;
         kernel->several_params = i > 0;
       }
@@ -253,7 +255,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     if (kernel.params_bytes != 0 && kernel.params_bytes != params_bytes) [[unlikely]]
       wrong_params(kernel, params_bytes);
     refuse_after_fork();
-    const ContextScope scope(*driver_, context_);  // there is one: load() made it
+    const ContextScope scope(*driver_, context_);  // load() made the context
     CUlaunchAttribute attributes[2];
     CUlaunchConfig launch = launch_config(config, attributes, stream);
     void* arguments[] = {const_cast<void*>(params)};  // the driver copies from it and does not write
@@ -317,7 +319,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     const ContextScope scope(*driver_, primary());
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = driver_->cuStreamIsCapturing(stream, &status);
-    // The default stream may not even be asked about while a stream that synchronises with it captures.
+    // While a stream that synchronises with the default stream captures, even a query of the default stream is an
+    // error.
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CaptureState::kActive;
     check(result, "cuStreamIsCapturing", "asking whether a stream captures");
     if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return CaptureState::kActive;
@@ -352,16 +355,16 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     check(driver_->cuGraphLaunch(graph, stream), "cuGraphLaunch", "replaying a graph");
   }
 
-  /// Unloads now, or once no capture begun by begin_capture() is active: a captured graph may still name the code.
+  /// Unloads now, or once no capture that begin_capture() began is active: a captured graph may still use the code.
   void unload(Loaded loaded) noexcept;
-  /// Runs `call` in the primary context; swallows every error. For destructors.
+  /// Runs `call` in the primary context, and ignores every error. For destructors.
   void quietly(const std::function<void()>& call) noexcept {
     if (forked_after_open()) return;
     try {
       const ContextScope scope(*driver_, primary());
       call();
     } catch (const std::exception&) {
-      // The context is gone or broken: what it held is gone with it.
+      // The context is gone or broken, and so is everything that it held.
     }
   }
   const Driver& driver() const { return *driver_; }
@@ -380,7 +383,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     driver_->check(result, call, what);
   }
 
-  /// Retained on first use, because making it takes long and takes device memory.
+  /// Retained on first use, because a context takes long to make, and takes device memory.
   CUcontext primary() {
     refuse_after_fork();
     std::call_once(retained_, [&] {
@@ -439,7 +442,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   CUcontext context_ = nullptr;
   TensorMapCache tensor_maps_;
   std::mutex dead_mutex_;     // guards dead_ and captures_
-  std::vector<Loaded> dead_;  // to be unloaded when nothing captures
+  std::vector<Loaded> dead_;  // unloaded when nothing captures
   int captures_ = 0;
 };
 
@@ -515,7 +518,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(std::shared_ptr<const Driver> driver) {
     refuse_after_fork();
     const CUresult started = driver->cuInit(0);
-    hold_exit_ahead_of_handlers();  // of what cuInit() has registered too
+    hold_exit_ahead_of_handlers();  // also ahead of the handlers that cuInit() registered
     int count = 0;
     CUresult result = started;
     if (result == CUDA_SUCCESS) result = driver->cuDeviceGetCount(&count);

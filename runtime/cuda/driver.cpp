@@ -15,7 +15,7 @@
 namespace kernelwright {
 namespace {
 
-constexpr int kOldestDriver = 11080;  // cuLaunchKernelEx as we call it
+constexpr int kOldestDriver = 11080;  // the version of cuLaunchKernelEx that we call
 
 std::atomic<bool> opened = false;
 std::atomic<bool> forked = false;
@@ -27,8 +27,8 @@ void watch_for_fork() {
 
 std::string version_words(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// Finds entry points: through the driver's own table where it has one, because that gives the form that a version of
-/// the API had; by exported name else.
+/// Finds entry points. It asks the driver's own table, if there is one, because that returns the form that a version of
+/// the API had. Otherwise it takes the exported name.
 class Symbols {
  public:
   explicit Symbols(void* library) : library_(library) {
@@ -39,7 +39,7 @@ class Symbols {
     void* entry = nullptr;
     if (proc_address_) {
       CUdriverProcAddressQueryResult status{};
-      // Null streams mean the legacy default stream, whatever the caller was compiled with.
+      // Null streams mean the legacy default stream, for callers compiled in any way.
       const CUresult result = proc_address_(name, &entry, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status);
       if (result == CUDA_SUCCESS && entry) return entry;
     }

@@ -14,7 +14,7 @@
 
 namespace kernelwright {
 
-/// X(call, CUDA version whose form of it we use, is it required). Calls that are not required are null on older
+/// X(call, CUDA version of the form that we use, whether it is required). Calls that are not required are null on older
 /// drivers.
 #define KERNELWRIGHT_DRIVER_CALLS(X)                         \
   X(cuInit, 2000, true)                                      \
@@ -81,7 +81,7 @@ struct Driver {
   std::string version_text() const;
 
   /// Throws DeviceError "cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory, allocating 80 bytes" unless
-  /// `result` is success. `what`: a present participle phrase, or a callable that gives one (called on failure only).
+  /// `result` is success. `what`: a present participle phrase, or a callable that returns one (called on failure only).
   void check(CUresult result, const char* call, std::string_view what) const {
     if (result != CUDA_SUCCESS) [[unlikely]]
       fail(result, call, what);

@@ -10,8 +10,8 @@
 namespace kernelwright {
 namespace {
 
-// The four names that we use of NVML's C interface (NVML API reference, "Device Queries"): its header is not a part of
-// every toolkit.
+// The four names that we use of NVML's C interface (NVML API reference, "Device Queries"). They are declared here,
+// because not every toolkit has its header.
 using NvmlDevice = struct NvmlDeviceOpaque*;
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlClockSm = 1;

@@ -1,5 +1,5 @@
-/// What NVML, the driver's monitoring library, can tell of a GPU. It is opened when first asked and never linked; a
-/// machine without it gets "unknown".
+/// What NVML, the driver's monitoring library, reports about a GPU. It is opened at the first call and never linked. On
+/// a machine without it, the answer is "unknown".
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace kernelwright {
 
-/// The SM clock of the GPU with that PCI bus id ("0000:3b:00.0") at this moment, in MHz. nullopt if there is no NVML,
-/// or it knows no such GPU or no clock. `path` "": $KERNELWRIGHT_NVML, else libnvidia-ml.so.1. Safe from any number of
+/// The SM clock, now, of the GPU with that PCI bus id ("0000:3b:00.0"), in MHz. nullopt if there is no NVML, or if it
+/// knows no such GPU or no clock. `path` "": $KERNELWRIGHT_NVML, else libnvidia-ml.so.1. Safe from any number of
 /// threads; the first call opens the library.
 std::optional<int> nvml_sm_clock_mhz(const std::string& pci_bus_id, const std::string& path = {});
 

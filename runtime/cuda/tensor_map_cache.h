@@ -1,4 +1,5 @@
-/// Tensor maps by request: encoding one takes 157 ns and a launch may need four. Bounded, because addresses vary.
+/// Tensor maps by request: to encode one takes 157 ns, and a launch may need four. The table is bounded, because
+/// addresses vary.
 #pragma once
 
 #include <array>
@@ -11,10 +12,10 @@ namespace kernelwright {
 
 struct Driver;
 
-/// Throws DeviceError that describes the request; MissingError where the driver is older than 12.0.
+/// Throws DeviceError that describes the request; MissingError if the driver is older than 12.0.
 TensorMap encode_tensor_map(const Driver& driver, const TensorMapRequest& request);
 
-/// A direct-mapped table: a request that falls on another one's slot replaces it. Safe from any number of threads.
+/// A direct-mapped table: a request with the slot of another one replaces it. Safe from any number of threads.
 class TensorMapCache {
  public:
   static constexpr std::size_t kSlots = 512;

@@ -1,9 +1,9 @@
-/// What a device does for us. Two implementations: the driver API (cuda_backend.h) and the emulator on the CPU
+/// The interface to a device. It has two implementations: the driver API (cuda_backend.h) and the emulator on the CPU
 /// (emulator/emulator_backend.h). Kernels, engine, command line and tests know this interface alone.
 ///
 /// Addresses are device addresses as integers. Streams and events are opaque; a null Stream is the legacy default
-/// stream. Methods are safe from any number of threads unless they say otherwise, and throw DeviceError with the call,
-/// its code and what it was for.
+/// stream. Methods are safe from any number of threads unless they say otherwise. They throw DeviceError with the call,
+/// its code and its purpose.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace kernelwright {
 using DevicePtr = std::uint64_t;
 using Stream = CUstream_st*;
 
-/// The two forms of one compilation. Each device wants one of them: see DeviceInfo::wants.
+/// The two forms of one compilation. Each device takes one of them: see DeviceInfo::wants.
 enum class ImageKind {
   kCubin,  // ELF
   kPtx,    // text
@@ -34,16 +34,16 @@ enum class ImageKind {
 struct DeviceInfo {
   std::string name;  // "NVIDIA H100 80GB HBM3"
   int compute_major = 0, compute_minor = 0;
-  std::optional<Arch> arch;  // what we compile for on it; empty for a device that we do not know
+  std::optional<Arch> arch;  // the architecture to compile for; empty for an unknown device
   int num_sms = 0;
   std::size_t memory_bytes = 0, l2_bytes = 0;
   int shared_bytes_per_cta = 0;  // opt-in maximum
   int clock_khz = 0;
-  ImageKind wants = ImageKind::kCubin;  // what load() is best given of a compilation
+  ImageKind wants = ImageKind::kCubin;  // the best form of a compilation for load()
 };
 
-/// Names for people: which warps of a kernel play which role, and what lies where in its dynamic shared memory. Devices
-/// that explain themselves use it in their reports; nothing depends on it.
+/// Names for people: the roles of a kernel's warps, and the regions of its dynamic shared memory. Devices that explain
+/// themselves use them in their reports; nothing depends on them.
 struct KernelNotes {
   struct Role {
     std::uint32_t first_warp = 0, num_warps = 0;
@@ -58,7 +58,8 @@ struct KernelNotes {
   std::vector<Range> shared;
 };
 
-/// Code to load: a cubin, or PTX, which its first bytes tell. It views memory that must live until load() returns.
+/// Code to load: a cubin, or PTX; its first bytes tell which. The image refers to memory that must live until load()
+/// returns.
 struct KernelImage {
   KernelImage(std::span<const std::byte> code) : bytes(code) {}
   KernelImage(const std::vector<std::byte>& code) : bytes(code) {}
@@ -74,7 +75,7 @@ struct KernelImage {
   }
 
   std::span<const std::byte> bytes;
-  std::uint32_t registers = 0;         // of one thread, as ptxas gave them; 0: not known
+  std::uint32_t registers = 0;         // of one thread, from ptxas; 0: not known
   const KernelNotes* notes = nullptr;  // copied by devices that use it
 };
 
@@ -90,10 +91,10 @@ struct LaunchConfig {
   std::uint32_t block = 1;
   std::uint32_t shared_bytes = 0;
   std::uint32_t cluster[3] = {1, 1, 1};
-  bool pdl = false;  // may start before the kernel ahead of it in the stream has ended (griddepcontrol)
+  bool pdl = false;  // may start before the kernel ahead in the stream has ended (griddepcontrol)
 };
 
-/// Tiled tensor map, innermost dimension first, as cuTensorMapEncodeTiled takes it.
+/// A tiled tensor map, innermost dimension first, in the form that cuTensorMapEncodeTiled takes.
 struct TensorMapRequest {
   DevicePtr address = 0;
   DType dtype = DType::kBf16;
@@ -101,7 +102,7 @@ struct TensorMapRequest {
   std::uint64_t dims[5] = {}, strides_bytes[4] = {};
   std::uint32_t box[5] = {};
   Swizzle swizzle = Swizzle::k128B;
-  int l2_promotion_bytes = 256;  // that a miss of the L2 fetches: 128 or 256
+  int l2_promotion_bytes = 256;  // bytes that a miss of the L2 fetches: 128 or 256
   bool operator==(const TensorMapRequest&) const = default;
 };
 struct alignas(64) TensorMap {
@@ -112,7 +113,7 @@ enum class CaptureState { kNone, kActive, kInvalidated };
 
 class DeviceEvent;  // opaque
 
-/// One device of a backend. Obtained from Backend::device() and alive as long as the backend.
+/// One device of a backend. Backend::device() returns it; it lives as long as the backend.
 class Device {
  public:
   virtual ~Device() = default;
@@ -125,19 +126,20 @@ class Device {
   virtual void copy_to_host(void* to, DevicePtr from, std::size_t bytes) = 0;          // returns when done
   virtual void fill(DevicePtr address, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
-  /// Loads `image`, finds `entry`, opts into `max_shared_bytes` of dynamic shared memory, all before it returns:
-  /// nothing is left for the first launch. A capture under way elsewhere is left alone; callers check capture_state()
-  /// of their own stream. A device takes its own kind of image; a GPU takes PTX too, which its driver compiles.
+  /// Loads `image`, finds `entry` and opts into `max_shared_bytes` of dynamic shared memory. All of that happens before
+  /// it returns: nothing is left for the first launch. It does not disturb a capture elsewhere; callers check
+  /// capture_state() of their own stream. A device takes its own kind of image. A GPU takes PTX too, which its driver
+  /// compiles.
   virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const std::string& entry,
                                              std::uint32_t max_shared_bytes) = 0;
-  /// Queues one launch; `params` holds the kernel's arguments as they lie in parameter space: one struct by value, or
-  /// several arguments, each aligned to its size. Works in the caller's current context if
-  /// that is this device's primary one or there is none (it is then made current for the call). No allocation, no lock;
-  /// legal while `stream` captures.
+  /// Queues one launch. `params` holds the kernel's arguments with the layout of parameter space: one struct by value,
+  /// or several arguments, each aligned to its size. Works in the caller's current context if that is this device's
+  /// primary one, or if there is none. In the latter case the primary context is made current for the call. No
+  /// allocation, no lock; legal while `stream` captures.
   virtual void launch(const LoadedKernel& kernel, const LaunchConfig& config, const void* params,
                       std::size_t params_bytes, Stream stream) = 0;
-  /// Clusters of `config`'s size that the device holds at a time: SMs come in groups, and clusters of four leave some
-  /// of an H100's empty. A grid of more waits for others to end.
+  /// Clusters of `config`'s size that the device holds at a time. SMs come in groups, so clusters of four leave some
+  /// SMs of an H100 empty. In a larger grid, clusters wait for others to end.
   virtual int max_active_clusters(const LoadedKernel& kernel, const LaunchConfig& config) {
     (void)kernel;
     const std::uint32_t cluster = config.cluster[0] * config.cluster[1] * config.cluster[2];
@@ -156,7 +158,7 @@ class Device {
   virtual void record(DeviceEvent* event, Stream stream) = 0;
   virtual float elapsed_ms(DeviceEvent* from, DeviceEvent* to) = 0;  // waits for `to`
 
-  /// Captures what `stream` is given between the two calls into a graph that replay() launches.
+  /// Captures the work that `stream` gets between the two calls into a graph that replay() launches.
   virtual void begin_capture(Stream stream) = 0;
   class Graph {
    public:
@@ -165,8 +167,7 @@ class Device {
   };
   virtual std::unique_ptr<Graph> end_capture(Stream stream) = 0;
 
-  /// What the SMs' clock is at this moment, for logs of measurements; nullopt where nobody can tell. May take
-  /// milliseconds.
+  /// The SMs' clock at this moment, for logs of measurements; nullopt if it is not known. May take milliseconds.
   virtual std::optional<int> sm_clock_mhz() { return std::nullopt; }
 };
 

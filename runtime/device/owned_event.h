@@ -1,4 +1,4 @@
-/// An event that goes with its scope.
+/// An event that is destroyed with its scope.
 #pragma once
 
 #include "kernelwright/runtime/device/backend.h"

@@ -1,5 +1,5 @@
-/// Problem -> kernel, for launches that name their problem: a plain-data key and a table that readers walk without a
-/// lock.
+/// Problem -> kernel, for launches that name their problem. It has a plain-data key, and a table that readers walk
+/// without a lock.
 #pragma once
 
 #include <array>
@@ -18,14 +18,15 @@
 
 namespace kernelwright {
 
-/// A problem and a device, exactly, in 48 bytes. Problems that do not fit (masks with operands, masks and biases that
-/// are sources, epilogues of more than 24 letters, numbers that no valid problem has) give an invalid key. Each kind of
-/// problem has a table of its own.
+/// A problem and a device, exactly, in 48 bytes. Some problems do not fit, and give an invalid key. They have masks
+/// with operands, masks or biases that are sources, epilogues of more than 24 letters, or numbers that no valid problem
+/// has. Each kind of problem has a table of its own.
 struct DispatchKey {
   std::array<std::uint64_t, 6> words{};
   bool valid() const { return words[0] & 1; }
   bool operator==(const DispatchKey& other) const noexcept {
-    // In registers: a memcmp() would read with wide loads what was just written with narrow stores, and wait for it.
+    // Compared in registers. A memcmp() would read with wide loads what narrow stores have just written, and would wait
+    // for them.
     std::uint64_t difference = 0;
     for (int i = 0; i < 6; ++i) difference |= words[i] ^ other.words[i];
     return difference == 0;
@@ -52,10 +53,11 @@ static_assert(sizeof(DispatchKey) <= 64);
 
 namespace detail {
 
-/// Puts field after field into a key's words, each in as many bits as its rule or its enum needs. All widths and places
-/// are constants once it is inlined, so it costs a shift and an or for each field.
+/// Packs field after field into a key's words, each in as many bits as its rule or its enum needs. All widths and
+/// places are constants once the code is inlined, so a field costs a shift and an or.
 ///
-/// A string takes kTextBytes from the next word on. Longer ones do not fit; with 0 they have to be empty.
+/// A string takes kTextBytes from the next word on. Longer strings do not fit. With kTextBytes 0, strings have to be
+/// empty.
 template <std::size_t kTextBytes>
 struct FieldPacker {
   static constexpr unsigned kWordBits = 64;
@@ -90,7 +92,7 @@ struct FieldPacker {
     }
   }
   [[gnu::always_inline]] void field(int value, const range& rule) {
-    // Of 32 bits without a sign, so that a number below the range is far above it.
+    // As 32 bits without a sign, so that a number below the range counts as far above it.
     const std::int64_t least = rule.low < 0 ? rule.low : 0;
     const auto above = static_cast<std::uint32_t>(value) - static_cast<std::uint32_t>(least);
     const auto bits = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(rule.high - least)));
@@ -115,7 +117,7 @@ struct FieldPacker {
   }
   template <class Struct>
   [[gnu::always_inline]] void walk(const Struct& of) {
-    visit_fields(const_cast<Struct&>(of), *this);  // which hands out references that may be written to; *this does not
+    visit_fields(const_cast<Struct&>(of), *this);  // it hands out mutable references; *this does not write
   }
   template <class T, class Rule>
   [[gnu::always_inline]] void operator()(const char*, const T& value, const Rule& rule, const char*) {
@@ -125,13 +127,12 @@ struct FieldPacker {
 
 }  // namespace detail
 
-// Flattened: once all is inlined, every width and every place is a constant.
+// Flattened: once everything is inlined, every width and every place is a constant.
 template <class Problem>
 [[gnu::flatten]] DispatchKey DispatchKey::of(const Problem& problem, int device) noexcept {
-  // Of the problems only a GEMM has text that is worth a key: its epilogue.
+  // Only a GEMM has text that is worth a key: its epilogue.
   constexpr std::size_t kTextBytes = std::is_same_v<Problem, GemmProblem> ? 24 : 0;
-  // The words are made where they are returned: to copy them would read with wide loads what was just written with
-  // narrow stores.
+  // The words are made in the returned object. A copy would read with wide loads what narrow stores have just written.
   DispatchKey key;
   detail::FieldPacker<kTextBytes> packer{key.words};
   packer.pack(1, 1);  // valid
@@ -142,7 +143,7 @@ template <class Problem>
   return key;
 }
 
-/// Open addressing with linear probes, at most half full, never shrinking. find() is lock-free and may run beside
+/// Open addressing with linear probes, at most half full, never shrinking. find() takes no lock and may run beside
 /// insert().
 template <class Slot>
 class DispatchTable {

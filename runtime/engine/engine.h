@@ -1,5 +1,5 @@
-/// The façade that an inference server includes: problems in, kernels ready to launch out. It owns the backend, the
-/// cache, the compiler and every loaded kernel. It neither prints nor exits: events go to the caller's sink.
+/// The façade that an inference server includes: problems go in, kernels ready to launch come out. It owns the backend,
+/// the cache, the compiler and every loaded kernel. It neither prints nor exits: events go to the caller's sink.
 ///
 ///   Engine engine;
 ///   AttentionKernel kernel = engine.prepare(problem);  // compiles or loads, once
@@ -7,8 +7,8 @@
 ///   kernel.launch(tensors, stream);                    // any thread, any number of times
 ///
 /// Three rules keep a server's ranks alike and its latency flat:
-///   - A kernel that nobody asked for in time is a miss, and OnMiss says what a launch does about it.
-///   - What a launch runs changes at promote() alone, which the server calls at the same step on every rank.
+///   - A kernel that no caller asked for in time is a miss. OnMiss says what a launch does then.
+///   - The kernel that a launch runs changes at promote() alone, which the server calls at the same step on every rank.
 ///   - Nothing is unloaded before the Engine goes, so a captured graph keeps its kernels.
 #pragma once
 
@@ -40,22 +40,22 @@ class TunedTable;   // generator/tuned/table.h
 
 struct EngineOptions {
   std::string backend = "auto";     // cuda | emulator | auto: cuda where a GPU is, else the emulator
-  EmulatorBackendOptions emulator;  // read where the emulator is what runs
+  EmulatorBackendOptions emulator;  // used if the emulator runs
   CacheOptions cache;
   std::string nvrtc_path;                      // "": found as Compiler says
   EventSink sink;                              // also set as cache.sink unless that is set
-  EventLevel sink_level = EventLevel::kDebug;  // `sink` is told of events of this level and above
-  /// A folder of tuned rows, <arch>/*.json, that lies over those of the library; "": $KERNELWRIGHT_TUNED_DIR, else
-  /// none. What cannot be used there is told to the sink (kTunedRow) and changes nothing else.
+  EventLevel sink_level = EventLevel::kDebug;  // `sink` gets events of this level and above
+  /// A folder of tuned rows, <arch>/*.json, that take the place of the library's rows. "": $KERNELWRIGHT_TUNED_DIR,
+  /// else none. The sink gets an event (kTunedRow) for what cannot be used there; it changes nothing else.
   std::string tuned_dir;
-  /// For debugging: each attention launch first waits for its stream and copies its lengths, offsets and page table to
-  /// the host. What of them the tensors do not bear out is told to the sink (kBadData), by row and value, and on the
-  /// emulator reported (EmulatorBackend::take_reports()); the launch goes on, and reads them as AttentionTensors says.
-  /// Launches that are captured are not looked at. An emulator with hazards looks in any case.
+  /// For debugging: each attention launch first waits for its stream, and copies its lengths, offsets and page table to
+  /// the host. The sink gets an event (kBadData), with row and value, for each entry that contradicts the tensors. On
+  /// the emulator there is also a report (EmulatorBackend::take_reports()). The launch goes on, and treats the entries
+  /// as AttentionTensors says. Captured launches are not checked. An emulator with hazards always checks.
   bool check_data = false;
-  int compile_threads = 0;                        // of the background; 0: as many as cores. Started when first needed
-  OnMiss on_miss = OnMiss::kBlock;                // of kernels that attention() prepares by itself
-  std::uint32_t launch_sampling = 0;              // about one launch in so many is timed: latencies(). 0: none
+  int compile_threads = 0;                        // of the background, started when needed; 0: as many as cores
+  OnMiss on_miss = OnMiss::kBlock;                // for kernels that attention() prepares by itself
+  std::uint32_t launch_sampling = 0;              // one launch in about so many is timed: latencies(). 0: none
   std::shared_ptr<Backend> custom_backend;        // instead of `backend`
   std::shared_ptr<KernelStore> custom_store;      // instead of `cache` and `nvrtc_path`
   std::shared_ptr<const TunedTable> custom_rows;  // instead of `tuned_dir`
@@ -63,17 +63,17 @@ struct EngineOptions {
 
 struct PrepareOptions {
   int device = 0;
-  OnMiss on_miss = OnMiss::kBlock;  // matters with `background` alone, and to a sealed engine
-  bool background = false;          // return at once; on_miss says what launches do meanwhile
+  OnMiss on_miss = OnMiss::kBlock;  // used with `background`, and by a sealed engine
+  bool background = false;          // return at once; meanwhile on_miss says what launches do
   bool allow_when_sealed = false;   // compile even after seal()
 };
 
 struct EngineCounters {
-  std::uint64_t ready = 0, pending = 0, failed = 0;  // kernels by state, now; sealed misses are not among the failed
+  std::uint64_t ready = 0, pending = 0, failed = 0;  // kernels by state, now; a sealed miss is not counted as failed
   std::uint64_t loads = 0;                           // binaries loaded onto a device
-  std::uint64_t loaded_bytes = 0;                    // device memory that they take
-  std::uint64_t fallback_launches = 0;               // launches that the portable kernel served for another
-  std::uint64_t sealed_misses = 0;                   // kernels asked for after seal() that were not in the cache
+  std::uint64_t loaded_bytes = 0;                    // device memory of the loaded binaries
+  std::uint64_t fallback_launches = 0;               // launches that ran the portable kernel instead of the wanted one
+  std::uint64_t sealed_misses = 0;                   // kernels first asked for after seal(), and not cached
   std::uint64_t capture_misses = 0;                  // launches refused because the stream captured
   std::uint64_t promotions = 0;
   CacheCounters cache;
@@ -81,110 +81,111 @@ struct EngineCounters {
 
 /// How long the steps of an engine's work took so far.
 struct EngineLatencies {
-  LatencySnapshot prepare;  // from the first prepare() of a kernel until it is ready, waiting for a thread included
+  LatencySnapshot prepare;  // from the first prepare() of a kernel until it is ready, with the wait for a thread
   LatencySnapshot compile;  // one compilation by NVRTC
   LatencySnapshot load;     // one binary onto a device
-  /// Host time of launch(), of the launches that EngineOptions::launch_sampling chose. On the emulator launch() does
+  /// Host time of launch(), for the launches that EngineOptions::launch_sampling chose. On the emulator launch() does
   /// the work itself.
   LatencySnapshot launch;
 };
 
 /// A binary that the engine was asked for: a row of Engine::kernels().
 struct KernelRow {
-  std::size_t prepared = 0;  // the number of the prepared kernel: a GEMM has several binaries, a decode may have two
+  std::size_t prepared = 0;  // number of the prepared kernel: a GEMM has several binaries, a decode may have two
   std::string_view kind;     // "attention", "gemm", "quantize"
   std::string kernel;        // the template: "attention_sm90"
   Family family = Family::kPortable;
   std::string key;  // 64 hex digits
   int device = 0;
   KernelState state = KernelState::kPending;  // of the prepared kernel
-  std::string error;                          // what stopped it; "" unless it has failed
-  bool fallback = false;                      // it is the portable kernel that stands in for the prepared one
+  std::string error;                          // why it failed; "" otherwise
+  bool fallback = false;                      // whether it is the portable kernel that stands in for the prepared one
   bool serving = false;                       // launches run it now
-  // What follows is known once it is loaded.
-  CacheSource source = CacheSource::kNone;  // where it was when the prepared kernel first asked for it
+  // The fields below are known once the binary is loaded.
+  CacheSource source = CacheSource::kNone;  // its place when the prepared kernel first asked for it
   std::string entry;                        // its name in a profile
   ResourceUsage usage;
   std::size_t cubin_bytes = 0;
   double compile_ms = 0;  // of the compilation that made it, here or elsewhere
 };
 
-/// Safe from any number of threads, except that it must outlive every call, every kernel handle and all queued work.
-/// A child of fork() must not use it: what would wait or lock throws Error there.
+/// Safe from any number of threads. But it must outlive every call, every kernel handle and all queued work. A child of
+/// fork() must not use it: calls that would wait or lock throw Error there.
 class Engine {
  public:
-  /// Opens the backend, and neither a compiler nor a context. Throws MissingError with one clear sentence if there is
-  /// no such device. Where "auto" finds no GPU the sink is told so (kDevice).
+  /// Opens the backend, but neither a compiler nor a context. Throws MissingError with one clear sentence if there is
+  /// no such device. If "auto" finds no GPU, the sink gets an event (kDevice).
   explicit Engine(EngineOptions options = {});
-  /// Drops queued background compiles, interrupts those that run and waits for them. Kernels must not be running.
+  /// Drops queued background compiles, interrupts running ones and waits for them. Kernels must not be running.
   ///
   /// A program may end without it. exit(), and so a return from main, waits for an instant until no compile is inside
-  /// NVRTC or the driver, and what is being prepared then fails with no event.
+  /// NVRTC or the driver. Kernels that are being prepared then fail, with no event.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   /// The kernel for `problem` on a device: compiled or taken from the cache, loaded to the last byte, its shared memory
-  /// opted into. Asked again, it returns the same handle at once; asked by several threads, it compiles once.
-  /// With `background` it returns before that, and failures show in state(), error() and the sink.
+  /// opted into. A second call returns the same handle at once. If several threads call it, it compiles once. With
+  /// `background` it returns before that, and failures show in state(), error() and the sink.
   ///
-  /// Throws ConfigError if no kernel fits, CompileError, MissingError if it is not cached and there is no compiler or
-  /// no such device, DeviceError if it cannot be loaded, NotReadyError if the engine is sealed and it is not cached
-  /// (with OnMiss::kFallback and a cached fallback, that serves instead). No stream of the calling thread may be
-  /// capturing.
+  /// Throws ConfigError if no kernel fits, and CompileError. Throws MissingError if there is no such device, or if the
+  /// kernel is not cached and there is no compiler. Throws DeviceError if the kernel cannot be loaded. Throws
+  /// NotReadyError if the engine is sealed and the kernel is not cached; with OnMiss::kFallback, a cached fallback
+  /// serves instead. No stream of the calling thread may be capturing.
   AttentionKernel prepare(const AttentionProblem& problem, const AttentionSchedule& schedule = {},
                           const PrepareOptions& options = {});
   /// The same for a GEMM: all kernels of its plan, for any number of rows.
   GemmKernel prepare(const GemmProblem& problem, const GemmSchedule& schedule = {}, const PrepareOptions& options = {});
-  /// The same for what makes its block-scaled operands of floats: one kernel on every architecture, without a fallback.
+  /// The same for the kernel that makes a GEMM's block-scaled operands of floats: one kernel on every architecture,
+  /// without a fallback.
   QuantizeKernel prepare(const QuantizeProblem& problem, const PrepareOptions& options = {});
 
   /// The kernel that was first prepared for `problem` on `device`, or an empty handle. No lock, no allocation; ~10 ns.
-  /// Masks with operands and expression score mods are found under a lock.
+  /// For masks with operands and expression score mods, it takes a lock.
   AttentionKernel find(const AttentionProblem& problem, int device = 0) const noexcept;
   GemmKernel find(const GemmProblem& problem, int device = 0) const noexcept;
   QuantizeKernel find(const QuantizeProblem& problem, int device = 0) const noexcept;
 
-  /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head.
+  /// Scaled dot-product attention, forward: O = softmax(scale * Q K^T + mask) V for each batch and head. It calls
   /// find(), else prepare() with the engine's on_miss (kFallback and kError prepare in the background), then launch().
-  /// The first call for a problem may compile for a third of a second; while `stream` captures it throws NotReadyError
+  /// The first call for a problem may compile for a third of a second. While `stream` captures it throws NotReadyError
   /// instead, so prepare what will be captured. Returns once the launch is queued; the buffers must outlive it.
   void attention(const AttentionProblem& problem, const AttentionTensors& tensors, Stream stream, int device = 0);
 
-  /// d = epilogue(a b), by problem as attention() is.
+  /// d = epilogue(a b), by problem, like attention().
   void gemm(const GemmProblem& problem, const GemmTensors& tensors, Stream stream, int device = 0);
 
-  /// elements and scales of x, by problem as attention() is.
+  /// Elements and scales of x, by problem, like attention().
   void quantize(const QuantizeProblem& problem, const QuantizeTensors& tensors, Stream stream, int device = 0);
 
-  /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set; what is cached is still loaded. Each
-  /// missing kernel is reported once, as kSealedMiss, up to a thousand of them; of further ones nothing is kept, and
-  /// prepare() throws NotReadyError at once. Compiles that are queued already go on.
+  /// After this, nothing compiles unless PrepareOptions::allow_when_sealed is set. Cached kernels are still loaded.
+  /// Each missing kernel is reported once, as kSealedMiss, up to a thousand of them. For further ones nothing is kept,
+  /// and prepare() throws NotReadyError at once. Compiles that are queued already go on.
   void seal();
   bool sealed() const;
 
-  /// Waits until nothing is pending. True if every prepared kernel is ready; false if one has failed or time is over.
-  /// A kernel that was asked for after seal() and is not cached has no part in it.
+  /// Waits until nothing is pending. Returns true if every prepared kernel is ready, false if one has failed or time is
+  /// over. Kernels that callers asked for after seal() and that are not cached do not count.
   bool wait_until_ready(int timeout_ms = -1) const;
-  /// What wait_until_ready() would say now, without waiting.
+  /// What wait_until_ready() would return now, without waiting.
   bool ready() const { return wait_until_ready(0); }
 
-  /// Ends preparing for good: drops queued compiles, interrupts those that run (NVRTC gives up within half a second)
-  /// and waits until none of our threads calls the sink any more. What is not ready fails, with no event; ready kernels
-  /// go on launching. For a host whose sink ends before the Engine can. Must not be called by the sink.
+  /// Ends preparing for good. It drops queued compiles and interrupts running ones (NVRTC gives up within half a
+  /// second). Then it waits until none of our threads calls the sink any more. Kernels that are not ready fail, with no
+  /// event; ready kernels still launch. It is for a host whose sink ends before the Engine can. The sink must not call
+  /// it.
   void stop();
 
   /// Every kernel that is ready takes over from its fallback. Returns how many did. Launches of other threads run one
-  /// or the other. Until it is called a fallback goes on serving, so that ranks which call it at the same step stay
-  /// alike.
+  /// or the other. Until it is called, a fallback goes on serving. So ranks that call it at the same step stay alike.
   int promote();
 
-  /// Device memory that loaded kernels take, summed over devices: size the KV cache after wait_until_ready().
+  /// Device memory of the loaded kernels, summed over devices: size the KV cache after wait_until_ready().
   std::uint64_t loaded_bytes() const;
   EngineCounters counters() const;
 
-  /// Every binary of every prepared kernel, as it is now; a fallback's too once one serves. For people and monitors: it
-  /// takes the lock that prepare() takes, for some microseconds a kernel.
+  /// Every binary of every prepared kernel, as it is now, and of a fallback once one serves. For people and monitors:
+  /// it takes the lock that prepare() takes, for some microseconds a kernel.
   std::vector<KernelRow> kernels() const;
   EngineLatencies latencies() const;
   /// counters(), latencies(), sealed() and ready() as Prometheus text (exposition format 0.0.4), for a scraper.

@@ -1,4 +1,4 @@
-/// How a slot's kernels are made: found or compiled, loaded, and published to launches; or how it fails.
+/// How a slot's kernels are found or compiled, loaded, and published to launches; or how the slot fails.
 #include <fmt/format.h>
 
 #include <exception>
@@ -78,7 +78,8 @@ std::unique_ptr<typename Kind::Loaded> Engine::State::load(KernelSlot<Kind>& slo
   const std::vector<Spec> specs = specs_of(plan);
   const Sources made = sources_of(slot, plan);
   std::vector<CacheSource> sources(specs.size(), CacheSource::kNone);
-  // Several kernels compile side by side. The store compiles each once: this thread takes what no other has begun.
+  // Several kernels compile side by side. The store compiles each once: this thread takes a kernel that no other thread
+  // has begun.
   if (may_compile)
     for (std::size_t i = 1; i < specs.size(); ++i)
       if (!store->find(*made[i], &sources[i])) {
@@ -118,11 +119,12 @@ void Engine::State::note_sources(KernelSlot<Kind>& slot, const typename Kind::Pl
 void Engine::State::warm(const KernelSource& kernel) noexcept {
   try {
     store->compile(kernel);
-  } catch (...) {  // whoever waits for the kernel meets it again
+  } catch (...) {  // the thread that waits for the kernel gets the error again
   }
 }
 
-// Events go out before the state that they speak of is published: who has seen the state finds the event in the sink.
+// Events go out before the state that they report is published. A thread that has seen the state finds the event in the
+// sink.
 template <class Kind>
 void Engine::State::serve_fallback(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel) {
   kernel->fallback = kernel->watched = true;
@@ -154,7 +156,7 @@ void Engine::State::finish(KernelSlot<Kind>& slot, std::unique_ptr<typename Kind
 template <class Kind>
 void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept {
   const std::string error = text_of(failure);
-  bool report = !is_interruption(failure);  // nobody waits for what ends with the process
+  bool report = !is_interruption(failure);  // no caller waits for a kernel when the process ends
   if (sealed_miss) {
     std::lock_guard lock(shared.mutex);
     report = !std::exchange(slot.sealed_miss_reported, true);
@@ -164,7 +166,7 @@ void Engine::State::fail(KernelSlot<Kind>& slot, std::exception_ptr failure, boo
   {
     std::lock_guard lock(shared.mutex);
     slot.failure = std::move(failure);
-    slot.kernel_sources.clear();  // a later try makes them anew
+    slot.kernel_sources.clear();  // a later attempt makes them anew
     slot.fallback_sources.clear();
     slot.error = error;
     slot.failed_at = Clock::now();
@@ -217,7 +219,7 @@ bool Engine::State::make_fallback(KernelSlot<Kind>& slot, bool may_compile) noex
       serve_fallback(slot, std::move(kernel));
       return false;
     }
-  } catch (const InterruptedError&) {  // so will be the kernel that was asked for
+  } catch (const InterruptedError&) {  // the wanted kernel will be interrupted too
   } catch (const std::exception& error) {
     tell(EventKind::kFailure, slot, fmt::format("the fallback: {}", error.what()));
   } catch (...) {

@@ -17,7 +17,7 @@
 namespace kernelwright {
 namespace {
 
-/// `why_not_cuda` is set if "auto" had to pass the GPU by.
+/// `why_not_cuda` is set if "auto" could not take the GPU.
 std::shared_ptr<Backend> open_backend(const EngineOptions& options, std::string& why_not_cuda) {
   if (options.custom_backend) return options.custom_backend;
   if (options.backend == "cuda") return make_cuda_backend();
@@ -48,7 +48,7 @@ std::shared_ptr<KernelStore> open_store(const EngineOptions& options, Backend& b
   if (options.custom_store) return options.custom_store;
   CacheOptions cache = options.cache;
   if (!cache.sink) cache.sink = options.sink;
-  if (!wants_ptx(backend)) cache.ptx = false;  // reading the PTX as well doubles a hit's time
+  if (!wants_ptx(backend)) cache.ptx = false;  // to read the PTX too would double a hit's time
   return std::make_shared<KernelStore>(std::move(cache), options.nvrtc_path);
 }
 

@@ -1,4 +1,4 @@
-// What an engine tells operators: its kernels one by one, how long its steps take, and both as text for Prometheus.
+// What an engine reports to operators: its kernels one by one, the times of its steps, and both as text for Prometheus.
 #include <mutex>
 #include <variant>
 
@@ -41,7 +41,7 @@ Family family_of(const Spec& spec) {
       spec);
 }
 
-/// Rows of one plan of a slot; under the lock. `loaded` is null until its kernels are.
+/// Rows of one plan of a slot. The caller holds the lock. `loaded` is null until the plan's kernels are loaded.
 template <class Kind>
 void add_rows(std::vector<KernelRow>& rows, const KernelSlot<Kind>& slot, std::size_t prepared, bool fallback) {
   const auto& plan = fallback ? *slot.fallback_plan : slot.plan;

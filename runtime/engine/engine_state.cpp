@@ -24,8 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// What planning and reading a cache need of a caller's stack; a smaller one is left for a thread of ours. Compilers
-/// and the emulator see to their own.
+/// The stack that planning, and reading a cache, need of a caller. With a smaller stack, the work moves to one of our
+/// threads. Compilers and the emulator bring stacks of their own.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 constexpr std::size_t kMostRememberedMisses = 1024;
 
@@ -53,7 +53,7 @@ typename Kind::Plan plan_of(const typename Kind::Problem& problem, const typenam
   return Kind::plan(problem, schedule, arch_for(schedule, device), device.num_sms, rows);
 }
 
-/// The fallback's plan; nullopt for a problem that the portable family does not compute, or that has no families.
+/// The fallback's plan; nullopt for a problem that has no families, or that the portable family does not compute.
 template <class Kind>
 std::optional<typename Kind::Plan> portable_plan(const typename Kind::Problem& problem, const DeviceInfo& device,
                                                  const TunedTable& rows) {

@@ -42,24 +42,25 @@ struct Engine::State {
     std::apply([&](auto&... of_kind) { (each(of_kind), ...); }, all_slots);
   }
 
-  // Engine's functions of the same names; `for_launch`: a launch found nothing.
+  // Engine's functions of the same names; `for_launch`: a launch found no kernel.
   template <class Kind>
   detail::KernelSlot<Kind>* prepare(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                                     const PrepareOptions& options, bool for_launch = false);
   template <class Kind>
   detail::KernelSlot<Kind>* find(const typename Kind::Problem& problem, int device) noexcept;
-  /// The kernel that a call by problem launches on `stream`: find(), else prepare() as the engine's on_miss says.
+  /// The kernel that a call by problem launches on `stream`: find(), else prepare() with the engine's on_miss.
   template <class Kind>
   detail::KernelSlot<Kind>* for_call(const typename Kind::Problem& problem, Stream stream, int device);
 
-  /// prepare(), on a stack that suffices.
+  /// prepare(), on a stack that is large enough.
   template <class Kind>
   detail::KernelSlot<Kind>* prepare_here(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                                          const PrepareOptions& options, bool for_launch);
   /// Engine::stop().
   void stop();
 
-  /// The slot of (problem, schedule, device); `mine` tells the caller to make it, because it is new or is tried again.
+  /// The slot of (problem, schedule, device). `mine` tells the caller to make the slot's kernels, for the first time or
+  /// again.
   template <class Kind>
   detail::KernelSlot<Kind>& claim(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                                   const PrepareOptions& prepare, bool for_launch, bool& mine);
@@ -67,10 +68,10 @@ struct Engine::State {
   detail::KernelSlot<Kind>* find_locked(const typename Kind::Problem& problem, const typename Kind::Schedule* schedule,
                                         int device);
 
-  /// Makes the kernel that was asked for, or fails the slot. Never throws.
+  /// Makes the wanted kernel, or fails the slot. Never throws.
   template <class Kind>
   void make_tuned(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
-  /// Makes the fallback; unless the kernel that was asked for is cached, which then is made instead (returns true).
+  /// Makes the fallback. If the wanted kernel is cached, makes that instead, and returns true.
   template <class Kind>
   bool make_fallback(detail::KernelSlot<Kind>& slot, bool may_compile) noexcept;
   template <class Kind>
@@ -91,15 +92,15 @@ struct Engine::State {
   template <class Kind>
   std::unique_ptr<typename Kind::Loaded> load(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
                                               bool may_compile);
-  /// Keeps where the slot first found each binary of `plan`, of which `sources` has the first ones.
+  /// Notes where the slot first found each binary of `plan`; `sources` has the first ones.
   template <class Kind>
   void note_sources(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan,
                     const std::vector<CacheSource>& sources);
   using Sources = std::vector<std::shared_ptr<const KernelSource>>;
-  /// Of the kernels of `plan`, which is one of the slot's two; made if they are not there.
+  /// The kernels of `plan`, one of the slot's two plans. Their sources are made if they are missing.
   template <class Kind>
   const Sources& sources_of(detail::KernelSlot<Kind>& slot, const typename Kind::Plan& plan);
-  /// Compiles into the store; errors wait there for whoever needs the kernel.
+  /// Compiles into the store. The store keeps an error for the thread that needs the kernel.
   void warm(const KernelSource& kernel) noexcept;
   template <class Kind>
   void serve_fallback(detail::KernelSlot<Kind>& slot, std::unique_ptr<typename Kind::Loaded> kernel);
@@ -109,7 +110,7 @@ struct Engine::State {
   void fail(detail::KernelSlot<Kind>& slot, std::exception_ptr failure, bool sealed_miss) noexcept;
   template <class Kind>
   void fail_sealed(detail::KernelSlot<Kind>& slot) noexcept;
-  /// Of kernels that a sealed engine lacks, so many are remembered. A further one is no slot: this throws
+  /// A sealed engine remembers so many of the kernels that it lacks. A further kernel gets no slot: this throws
   /// NotReadyError unless the kernel or its fallback is cached.
   template <class Kind>
   void refuse_unremembered(detail::KernelSlot<Kind>& fresh);
@@ -117,15 +118,15 @@ struct Engine::State {
   void tell(EventKind kind, const detail::KernelSlot<Kind>& slot, std::string detail, double milliseconds = 0) const;
 
   const EngineOptions options;
-  std::string why_not_cuda;  // what made "auto" choose the emulator; ""
+  std::string why_not_cuda;  // why "auto" chose the emulator; ""
   const std::shared_ptr<Backend> backend;
   const std::shared_ptr<KernelStore> store;
   const std::shared_ptr<const TunedTable> rows;
-  const bool wants_lines;  // kernels are compiled a second time, for the lines that reports name
+  const bool wants_lines;  // kernels are compiled a second time, for the lines in reports
   KernelLoader loader;
   detail::SlotShared shared;
   std::tuple<Slots<detail::AttentionKind>, Slots<detail::GemmKind>, Slots<detail::QuantizeKind>> all_slots;
-  detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;  // empty: launches are not looked at
+  detail::KernelSlot<detail::AttentionKind>::CheckData check_attention_data;  // empty: launches are not checked
   std::size_t remembered_misses = 0, calls_of_prepare = 0;                    // guarded by shared.mutex
   std::atomic<bool> stopped{false};                                           // written with shared.mutex held
   std::atomic<bool> sealed{false};

@@ -1,4 +1,4 @@
-/// Binaries loaded onto devices: each once per device, kept until the end.
+/// Binaries loaded onto devices. Each is loaded once per device, and kept until the end.
 #pragma once
 
 #include <atomic>
@@ -16,18 +16,18 @@
 
 namespace kernelwright {
 
-/// Safe from any number of threads. Loads onto one device take turns: a driver would make them wait anyway.
+/// Safe from any number of threads. Loads onto one device take turns, because a driver would make them wait anyway.
 class KernelLoader {
  public:
-  /// What a device that wants PTX is given with it.
+  /// What a device that takes PTX gets with it.
   struct Explained {
     KernelNotes notes;
-    std::string ptx;  // instead of the binary's: the same instructions, with lines. "": the binary's own
+    std::string ptx;  // used instead of the binary's: the same instructions, with lines. "": the binary's own
   };
   using Explain = std::function<Explained()>;
 
-  /// `binary` on `device`, loaded if it is not yet, in the form that the device wants. The entry's name, which has the
-  /// Spec's digest, tells binaries apart. `explain` is asked if PTX is loaded. Throws DeviceError, also for a binary
+  /// `binary` on `device`, loaded if it is not yet, in the form that the device takes. The entry's name has the Spec's
+  /// digest, so it tells binaries apart. `explain` is called if PTX is loaded. Throws DeviceError, also for a binary
   /// that lacks that form; a later call tries again.
   const LoadedKernel* load(Device& device, const Binary& binary, std::uint32_t max_shared_bytes,
                            const Explain& explain = {});
@@ -35,7 +35,7 @@ class KernelLoader {
   /// The same if it is loaded already, else null. Never calls the driver.
   const LoadedKernel* find(const Device& device, const std::string& entry) const;
 
-  LatencySnapshot latency() const { return latency_.snapshot(); }  // of the device's load, not of the wait for a turn
+  LatencySnapshot latency() const { return latency_.snapshot(); }  // of the load itself, not of the wait for a turn
   std::uint64_t loads() const { return loads_.load(std::memory_order_relaxed); }
   std::uint64_t loaded_bytes() const { return loaded_bytes_.load(std::memory_order_relaxed); }
 

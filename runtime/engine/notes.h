@@ -1,4 +1,4 @@
-/// What devices that explain themselves are told of our kernels.
+/// What devices that explain themselves learn about our kernels.
 #pragma once
 
 #include "kernelwright/generator/source/spec.h"

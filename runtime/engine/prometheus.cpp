@@ -7,7 +7,7 @@
 namespace kernelwright {
 namespace {
 
-/// A backslash and a line feed are written as two characters; in a label's value a quote is too.
+/// Writes a backslash and a line feed as two characters; in a label's value, a quote too.
 std::string escaped(std::string_view text, bool quote) {
   std::string out;
   for (const char each : text) {

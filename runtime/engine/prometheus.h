@@ -1,5 +1,5 @@
-/// Text that Prometheus and OpenMetrics scrapers read (exposition format 0.0.4): families of samples, escaped as the
-/// format asks for.
+/// Text that Prometheus and OpenMetrics scrapers read (exposition format 0.0.4): families of samples, escaped by the
+/// rules of the format.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kernelwright {
 
 class PrometheusText {
  public:
-  using Labels = std::vector<std::pair<std::string_view, std::string>>;  // names are ours, values anything
+  using Labels = std::vector<std::pair<std::string_view, std::string>>;  // names are ours; values may be any text
 
   /// Begins a family: its HELP and TYPE lines. `name` is a metric name ("kernelwright_loads_total"), `help` one line.
   void gauge(std::string_view name, std::string_view help) { begin(name, "gauge", help); }

@@ -26,7 +26,7 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::stop() {
   if (getpid() != process_) return;
   std::vector<OwnThread> threads;
-  std::deque<std::function<void()>> dropped;  // what they hold goes without the lock
+  std::deque<std::function<void()>> dropped;  // destroyed without the lock, with all that they hold
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -54,7 +54,7 @@ void WorkerPool::start_thread() {
   try {
     threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
-    if (!threads_.empty()) return;  // those that run will get to it
+    if (!threads_.empty()) return;  // the running ones will get to it
     urgent_.clear();
     queue_.clear();
     throw;
@@ -76,7 +76,7 @@ void WorkerPool::work() {
     {
       const ExitHold hold;
       job();
-      job = nullptr;  // what it holds goes before the lock comes back
+      job = nullptr;  // destroys what it holds before the lock is taken again
     }
     lock.lock();
   }

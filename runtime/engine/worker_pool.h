@@ -1,4 +1,5 @@
-/// Threads that compile in the background. Two queues: what a caller waits for behind a fallback goes last.
+/// Threads that compile in the background. There are two queues: a job whose kernel has a fallback meanwhile comes
+/// last.
 #pragma once
 
 #include <atomic>
@@ -25,8 +26,8 @@ class WorkerPool {
   /// and InterruptedError after stop().
   void post(std::function<void()> job, bool urgent = false);
 
-  /// Drops the jobs that have not begun, interrupts those that have (InterruptScope) and waits for them. A job must not
-  /// call it. Nothing in a child of fork().
+  /// Drops the jobs that have not begun, interrupts the running ones (InterruptScope) and waits for them. A job must
+  /// not call it. Does nothing in a child of fork().
   void stop();
 
  private:

@@ -15,16 +15,16 @@ struct Matrix {
   DType dtype = DType::kBf16;
   std::int64_t rows = 0, columns = 0, stride = 0;
 
-  // Of numbers that callers give, so each is INT64_MAX where its product leaves 64 bits: fits_memory() refuses those.
+  // Callers give these numbers. So each result is INT64_MAX if its product leaves 64 bits: fits_memory() refuses those.
   std::int64_t row_bytes() const { return (CheckedInt(columns) * bits_of(dtype)).or_most() / 8; }
   std::int64_t stride_bytes() const {
-    // Of whole bytes first: strides of 4-bit elements may be odd.
+    // Rounds to whole bytes first: strides of 4-bit elements may be odd.
     const int bits = bits_of(dtype);
     return bits >= 8 ? (CheckedInt(stride) * (bits / 8)).or_most() : stride / (8 / bits);
   }
-  /// From the first element to behind the last.
+  /// Bytes from the first element to behind the last.
   std::int64_t bytes() const { return rows > 0 ? (CheckedInt(rows - 1) * stride_bytes() + row_bytes()).or_most() : 0; }
-  /// Whether there can be such a matrix at its address.
+  /// Whether such a matrix can exist at its address.
   bool fits_memory() const {
     return stride_bytes() <= kMostBytes && is_span(address, static_cast<std::uint64_t>(bytes()));
   }

@@ -1,4 +1,4 @@
-/// How a plan and its operands become what a device takes. On the path of every launch: no allocation, no text.
+/// Turns a plan and its operands into what a device takes. Every launch passes here: no allocation, no text.
 #pragma once
 
 #include <cstring>

@@ -8,7 +8,7 @@
 
 namespace kernelwright {
 
-/// All of `bytes`, or errno's number.
+/// Writes all of `bytes`. Returns 0, or errno's number.
 int write_all(int fd, std::span<const std::byte> bytes);
 
 }  // namespace kernelwright

@@ -1,4 +1,4 @@
-// One registry of the process' fork-safe mutexes, walked by pthread_atfork handlers.
+// One registry of the process' fork-safe mutexes; pthread_atfork handlers walk it.
 #include "kernelwright/runtime/process/fork_guard.h"
 
 #include <pthread.h>

@@ -12,7 +12,7 @@
 namespace kernelwright {
 namespace {
 
-// NVRTC asks whether to go on some sixty times in a compile; the longest that it was seen not to was 0.4 s.
+// In a compile, NVRTC asks some sixty times whether to go on. The longest gap that was seen was 0.4 s.
 constexpr auto kLongestWait = std::chrono::seconds(20);
 constexpr int kMostHandlers = 4096;  // 32 bytes each
 
@@ -26,9 +26,9 @@ std::atomic<int> handlers{0};
 
 void await_our_threads() {
   ending = true;
-  if (waited.exchange(true)) return;  // the first to run did all there is to do
+  if (waited.exchange(true)) return;  // the first handler to run has done all the work
   const auto give_up = std::chrono::steady_clock::now() + kLongestWait;
-  // exit() may have been called by a sink, on a thread of ours: that one is not waited for.
+  // A sink may have called exit(), on a thread of ours: that thread does not wait for itself.
   while (holds > own_holds && std::chrono::steady_clock::now() < give_up)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -38,7 +38,8 @@ bool is_in_exit() noexcept {
   bool found = false;
   const auto look = [](_Unwind_Context* context, void* into) {
     Dl_info info;
-    // exit() does not return, so its call may be its last instruction: what follows it belongs to another function.
+    // exit() does not return, so its call may be the last instruction of its function: the next address belongs to
+    // another function.
     const auto call = reinterpret_cast<void*>(_Unwind_GetIP(context) - 1);
     if (dladdr(call, &info) == 0 || !info.dli_sname || std::strcmp(info.dli_sname, "exit") != 0) return _URC_NO_REASON;
     *static_cast<bool*>(into) = true;
@@ -48,7 +49,7 @@ bool is_in_exit() noexcept {
   return found;
 }
 
-/// Goes when its thread ends, in peace or by exit().
+/// Destroyed when its thread ends, normally or by exit().
 struct EndOfThread {
   int of_this_thread = 0;
   ~EndOfThread() {
@@ -89,7 +90,7 @@ void hold_exit_of_this_thread() noexcept {
 
 namespace {
 
-/// The thread that loads the library is mostly main's, which ends the process and may never call us.
+/// The thread that loads the library is mostly main's. That thread ends the process, and may never call us.
 [[gnu::constructor]] void on_load() {
   hold_exit_of_this_thread();
   pthread_atfork(nullptr, nullptr, [] { holds = own_holds; });  // a forked child has this thread alone

@@ -23,7 +23,7 @@ LatencySnapshot LatencyHistogram::snapshot() const {
   now.sum_s = static_cast<double>(sum_ns_.load(std::memory_order_relaxed)) * 1e-9;
   for (std::size_t i = 0; i < now.buckets.size(); ++i) {
     now.buckets[i] = buckets_[i].load(std::memory_order_relaxed);
-    now.count += now.buckets[i];  // not a counter of its own, which could be ahead of or behind the buckets
+    now.count += now.buckets[i];  // not a counter of its own, which could differ from the buckets
   }
   return now;
 }

@@ -9,8 +9,8 @@
 
 namespace kernelwright {
 
-/// A histogram as it was at one moment. Bucket i counts what took at most bounds_s[i] seconds and more than the bucket
-/// before it; the last one counts the rest.
+/// A histogram at one moment. Bucket i counts steps that took at most bounds_s[i] seconds, and more than the bound
+/// before. The last bucket counts the rest.
 struct LatencySnapshot {
   static constexpr std::size_t kBounds = 22;
   std::array<double, kBounds> bounds_s{};
@@ -38,12 +38,12 @@ class LatencyHistogram {
   std::atomic<std::uint64_t> sum_ns_{0};
 };
 
-/// First bounds: of steps that compile, load or wait (62.5 us, so the last bound is 131 s), and of launches (125 ns, so
-/// it is 262 ms).
+/// First bounds. For steps that compile, load or wait it is 62.5 us, so the last bound is 131 s. For launches it is 125
+/// ns, so the last bound is 262 ms.
 inline constexpr std::uint64_t kFirstStepNs = 62'500, kFirstLaunchNs = 125;
 
-/// About one in `every` calls on each thread, at random intervals: a fixed interval would meet the same kernel of a
-/// model in every round. 0: never.
+/// True for about one in `every` calls on each thread, at random intervals. A fixed interval would meet the same kernel
+/// of a model in every round. 0: never.
 bool sampled(std::uint32_t every) noexcept;
 
 }  // namespace kernelwright

@@ -21,19 +21,19 @@ struct QuantizeKind;
 struct QuantizeTensors {
   DevicePtr x = 0;         // [rows, k] of problem.from, aligned to its elements
   DevicePtr elements = 0;  // [rows, k] of problem.to, aligned to 16 bytes as its rows are. Overlaps no x
-  DevicePtr scales = 0;    // quantize_scale_bytes() of them, aligned to 16; contract/block_scales.h says in what order
+  DevicePtr scales = 0;    // quantize_scale_bytes() bytes, aligned to 16, in the order of contract/block_scales.h
   int rows = 0;            // 0 queues nothing
   int k = 0;               // a multiple of 32, kMostQuantizedElements at most; 0 queues nothing
   std::int64_t x_stride = 0, elements_stride = 0;
-  float tensor_scale = 1;  // x / tensor_scale is quantised, so that a GEMM's alpha has to bring it back. > 0
+  float tensor_scale = 1;  // x / tensor_scale is quantised; a GEMM's alpha has to undo it. > 0
   bool pdl = false;        // may begin before the kernel ahead of it in the stream has ended
 };
 
-/// Of a row: as many as a GEMM's k may be.
+/// The most elements of a row: the largest k of a GEMM.
 constexpr int kMostQuantizedElements = 1 << 24;
 
-/// Bytes of the scales of [rows, k] elements of `to`, those of whole atoms. Throws ConfigError unless rows are 0 to
-/// 2^31 - 1 and k is 0 to kMostQuantizedElements.
+/// Bytes of the scales of [rows, k] elements of `to`, in whole atoms. Throws ConfigError unless rows are 0 to 2^31 - 1
+/// and k is 0 to kMostQuantizedElements.
 std::int64_t quantize_scale_bytes(DType to, std::int64_t rows, int k);
 
 /// A handle to the kernel of one QuantizeProblem.
@@ -41,12 +41,14 @@ class QuantizeKernel : public KernelHandle<detail::QuantizeKind, QuantizeProblem
  public:
   QuantizeKernel() = default;
 
-  /// Queues elements, scales = quantised x on `stream`, one launch; verify/formats/block_formats.h has the arithmetic,
-  /// to the bit. All scales of the atoms are written, 0 where there is neither row nor k; of the elements, rows alone.
-  /// Allocates nothing once the kernel is ready and waits for nothing; legal while `stream` captures.
+  /// Queues elements, scales = quantised x on `stream`, in one launch. verify/formats/block_formats.h has the
+  /// arithmetic, to the bit. All scales of the atoms are written, with 0 past the end of rows and k. Of the elements,
+  /// only rows are written. Allocates nothing once the kernel is ready, and waits for nothing; legal while `stream`
+  /// captures.
   ///
-  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
-  /// refuses; and as AttentionKernel::launch() while the kernel is pending or has failed.
+  /// If it throws, nothing is queued. It throws ConfigError that names every argument that does not fit, and
+  /// DeviceError if the driver refuses. While the kernel is pending or has failed, it throws what
+  /// AttentionKernel::launch() throws.
   void launch(const QuantizeTensors& tensors, Stream stream) const;
 
   /// Hex of the kernel's cache key.

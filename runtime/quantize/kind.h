@@ -1,4 +1,4 @@
-/// What the slots and the engine are told of quantize: its types, how it is planned and how it is launched.
+/// What the slots and the engine need to know about quantize: its types, how it is planned and how it is launched.
 #pragma once
 
 #include "kernelwright/generator/quantize/plan.h"

@@ -29,8 +29,8 @@ std::int64_t quantize_scale_bytes(DType to, std::int64_t rows, int k) {
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kRowBytes = 16;       // rows of elements begin at multiples of so many
-constexpr int kWholeElements = 32;  // of k: blocks, and 16 bytes of the narrowest format
+constexpr int kRowBytes = 16;       // rows of elements begin at multiples of this
+constexpr int kWholeElements = 32;  // of k: a block, and 16 bytes of the narrowest format
 
 class QuantizeRules : public ArgumentRules {
  public:
@@ -58,7 +58,7 @@ class QuantizeRules : public ArgumentRules {
   }
 };
 
-/// What has to hold before any arithmetic on rows and k.
+/// Rules that must hold before any arithmetic on rows and k.
 std::vector<Violation> broken_extents(const QuantizeTensors& t) {
   std::vector<Violation> violations;
   if (t.rows < 0) violations.push_back({"/tensors/rows", fmt::format("{} is negative", t.rows)});
@@ -96,7 +96,7 @@ void attach(LoadedQuantize& loaded, const LoadedQuantize& twin) {
 
 void launch_quantize(const LoadedQuantize& kernel, const QuantizeTensors& t, Stream stream) {
   if (auto violations = broken_extents(t); !violations.empty()) throw ConfigError(std::move(violations));
-  if (t.rows == 0 || t.k == 0) return;  // null tensors are fine: there is nothing in them
+  if (t.rows == 0 || t.k == 0) return;  // null tensors are fine: they have no elements
   const Matrix x{t.x, kernel.spec.from, t.rows, t.k, t.x_stride ? t.x_stride : t.k};
   const Matrix elements{t.elements, kernel.spec.to, t.rows, t.k, t.elements_stride ? t.elements_stride : t.k};
   if (auto violations = QuantizeRules(kernel, t, x, elements).broken(); !violations.empty())

@@ -1,4 +1,4 @@
-/// A quantise kernel's arguments checked, and its launch queued.
+/// Checks a quantise kernel's arguments, and queues its launch.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ struct LoadedQuantize {
   std::shared_ptr<const Binary> binary;
   bool has_pdl = false;
   bool fallback = false;  // never: one kernel serves every architecture
-  bool watched = false;   // a launch is more than that: KernelSlot::watched_launch()
+  bool watched = false;   // a launch needs more: KernelSlot::watched_launch()
   Device* device = nullptr;
 };
 
-/// As runtime/gemm/launch.h has them.
+/// As in runtime/gemm/launch.h.
 LoadedQuantize describe(const QuantizeProblem& problem, const QuantizePlan& plan, const DeviceInfo& device);
 std::vector<Spec> specs_of(const QuantizePlan& plan);
 void attach(LoadedQuantize& loaded, std::vector<const LoadedKernel*> kernels,

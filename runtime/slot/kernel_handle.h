@@ -1,4 +1,4 @@
-/// What every kernel handle has, whatever it computes.
+/// The members that every kernel handle has, whatever it computes.
 #pragma once
 
 #include <string>
@@ -14,29 +14,30 @@ struct KernelSlot;
 }
 
 enum class KernelState {
-  kPending,  // compiling or waiting to; a fallback may serve
-  kReady,    // loaded. Where a fallback serves, it does so until Engine::promote()
+  kPending,  // compiling, or waiting to compile; a fallback may serve
+  kReady,    // loaded. A fallback that serves does so until Engine::promote()
   kFailed,   // error() says why; a fallback goes on serving
 };
 std::string_view to_string(KernelState state);
 
-/// A handle: copied for the price of a pointer, used from any thread, valid as long as its Engine. A
-/// default-constructed one is empty and throws Error when it is used. Kind is what the engine makes of its Problem.
+/// A handle. A copy costs no more than a pointer's, any thread may use it, and it is valid as long as its Engine. A
+/// default-constructed handle is empty and throws Error when it is used. Kind: the engine's type for this kind of
+/// Problem.
 template <class Kind, class Problem, class Plan>
 class KernelHandle {
  public:
   explicit operator bool() const { return slot_ != nullptr; }
 
   KernelState state() const;
-  /// True while the portable fallback is what launch() queues.
+  /// Whether launch() queues the portable fallback now.
   bool serves_fallback() const;
-  /// What stopped the kernel; "" unless the state is kFailed.
+  /// Why the kernel failed; "" unless the state is kFailed.
   std::string error() const;
-  /// Waits until the state is no longer pending. Throws what stopped the kernel if it has failed.
+  /// Waits until the state is no longer pending. If the kernel has failed, throws the error that stopped it.
   void wait() const;
 
   const Problem& problem() const;
-  /// The plan that was asked for (not the fallback's).
+  /// The wanted plan (not the fallback's).
   const Plan& plan() const;
   int device() const;
 
@@ -47,7 +48,7 @@ class KernelHandle {
   KernelHandle() = default;
   explicit KernelHandle(Slot* slot) : slot_(slot) {}
   Slot& slot() const;
-  /// Launches what serves now. Where nothing serves yet it waits or throws, as the kernel was prepared to.
+  /// Launches the kernel that serves now. If none serves yet, it waits or throws: the options of prepare() say which.
   template <class Tensors>
   void launch_with(const Tensors& tensors, Stream stream) const;
 

@@ -11,7 +11,7 @@ namespace kernelwright {
 
 namespace {
 
-/// failed/ in the cache directory; "" where nothing is kept on disk.
+/// The folder failed/ in the cache directory; "" if nothing is kept on disk.
 std::string failed_sources_beside(const CubinCache& cache) {
   return cache.directory().empty() ? "" : cache.directory() + "/failed";
 }
@@ -45,7 +45,7 @@ std::shared_ptr<const Binary> KernelStore::compile(const KernelSource& kernel, C
   try {
     return cache_.get_or_compile(
         key, [&] { return build(kernel.unit); }, source, lock_wait_ms);
-  } catch (const MissingError&) {  // the compiler's file looked whole, and it cannot be used
+  } catch (const MissingError&) {  // the compiler's file looked whole, but cannot be used
     CacheKey any = key;
     any.compiler.clear();
     if (std::shared_ptr<const Binary> cached = cache_.find(any, source)) return cached;
@@ -65,7 +65,7 @@ std::string KernelStore::ptx_with_lines(const KernelSource& kernel, const Binary
   try {
     std::string lined = build_with_lines(kernel.unit);
     return without_lines(lined) == without_lines(binary.ptx) ? lined : "";
-  } catch (const Error&) {  // the binary came from the cache, and nothing here could compile it again
+  } catch (const Error&) {  // the binary came from the cache, and cannot be compiled again here
     return {};
   }
 }

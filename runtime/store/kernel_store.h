@@ -1,5 +1,5 @@
-/// Spec -> Binary, through the cache and the compiler. Needs no device and no driver: what `kernelwright compile` and
-/// the engine both stand on.
+/// Spec -> Binary, through the cache and the compiler. Needs no device and no driver. `kernelwright compile` and the
+/// engine both use it.
 #pragma once
 
 #include <memory>
@@ -14,43 +14,43 @@
 
 namespace kernelwright {
 
-/// Safe from any number of threads; a Spec that several ask for at once is compiled once.
+/// Safe from any number of threads. If several threads ask for a Spec at once, it is compiled once.
 class KernelStore {
  public:
-  /// Opens the cache (which never fails: see CubinCache) and no compiler. `nvrtc_path` as in Compiler.
+  /// Opens the cache (which never fails: see CubinCache), but no compiler. `nvrtc_path` as in Compiler.
   explicit KernelStore(CacheOptions cache = {}, std::string nvrtc_path = {});
   virtual ~KernelStore();
   KernelStore(const KernelStore&) = delete;
   KernelStore& operator=(const KernelStore&) = delete;
 
-  /// The source of `spec` and its key. A caller that needs both, or asks more than once, makes them once.
+  /// The source of `spec` and its key. A caller that needs both, or needs them again, makes them once.
   KernelSource source_of(const Spec& spec) const;
   /// The key of `spec` with the compiler of this machine.
   CacheKey key(const Spec& spec) const;
 
-  /// From the cache, else compiled and cached. Where no compiler is, or none that can be used, any cached build of the
-  /// Spec will do. Throws CompileError, or MissingError if it is not cached and there is no compiler.
-  /// `source`, if given, is told which it was; `lock_wait_ms`, if given, grows by what was spent waiting for another
-  /// process that compiled it.
+  /// The binary from the cache, else compiled and cached. Without a usable compiler, any cached build of the Spec is
+  /// accepted. Throws CompileError, or MissingError if the binary is not cached and there is no compiler. `source`, if
+  /// given, receives the place where the binary was found. `lock_wait_ms`, if given, grows by the time spent waiting
+  /// for another process that compiled it.
   std::shared_ptr<const Binary> compile(const KernelSource& kernel, CacheSource* source = nullptr,
                                         double* lock_wait_ms = nullptr);
   std::shared_ptr<const Binary> compile(const Spec& spec, CacheSource* source = nullptr,
                                         double* lock_wait_ms = nullptr);
 
-  /// From the cache alone: null if it is not there. Never compiles, never opens NVRTC.
+  /// The binary from the cache alone; null if it is not there. Never compiles, never opens NVRTC.
   std::shared_ptr<const Binary> find(const KernelSource& kernel, CacheSource* source = nullptr);
   std::shared_ptr<const Binary> find(const Spec& spec, CacheSource* source = nullptr);
 
-  /// PTX that names the lines of the templates and has the very instructions of `binary`, which is of `kernel`. "" if
-  /// there is no compiler, or if it makes others: then `binary`'s own has to do. Compiles each time, and caches
-  /// nothing.
+  /// PTX that names the lines of the templates and has the very instructions of `binary`, a binary of `kernel`. "" if
+  /// there is no compiler, or if it makes other instructions: the caller then uses `binary`'s own PTX. Compiles each
+  /// time, and caches nothing.
   std::string ptx_with_lines(const KernelSource& kernel, const Binary& binary);
 
   CubinCache& cache();
   Compiler& compiler();
 
  protected:
-  /// The step from source to binary, for tests to replace.
+  /// The step from source to binary. Tests replace it.
   virtual Binary build(const SourceUnit& unit);
   virtual std::string build_with_lines(const SourceUnit& unit);
 

@@ -50,7 +50,7 @@ class Runner {
       measure_round(round);
       sort_in();
       report(round);
-      more = rounds_needed() - 1;  // the first round may have left some out
+      more = rounds_needed() - 1;  // the first round may have left some entrants out
       if (more > 0 && !race_.interrupted) halve(round);
       ++race_.rounds;
     }
@@ -69,17 +69,17 @@ class Runner {
   /// The baseline and the better half of the others, but no fewer than the finalists.
   std::size_t kept_of(std::size_t in) const { return std::max(finalists(), 1 + in / 2); }
 
-  /// How many of those in, at least two, a race has time for if the `measured` first samples took `seconds`. Later ones
-  /// are taken to cost as much: they cost less where a first one makes something ready.
+  /// How many of the entrants, at least two, a race has time for if the first `measured` samples took `seconds`. The
+  /// estimate assumes that later samples cost as much. They cost less if a first sample makes something ready.
   std::size_t room_for(double seconds, std::size_t measured) const {
     const double pass = seconds / static_cast<double>(measured) * static_cast<double>(shapes_);  // of one entrant
     const double finals = pass * options_.min_final_passes * static_cast<double>(std::min(in_.size(), finalists()));
-    const double each = pass * 2 * options_.min_passes;  // half of them go on to each next round
+    const double each = pass * 2 * options_.min_passes;  // each next round has half of them
     const double room = (deadline_ - stopwatch_.now_s() + seconds - finals) / each;
     return room >= static_cast<double>(in_.size()) ? in_.size() : static_cast<std::size_t>(std::max(2.0, room));
   }
 
-  /// Out of time: the baseline and the best of the others go on alone.
+  /// Time is over: only the baseline and the best of the others go on.
   void keep_two(int round) {
     if (in_.size() <= 2) return;
     sort_in();
@@ -91,16 +91,16 @@ class Runner {
 
   void measure_round(int round) {
     for (int pass = 0; pass < options_.max_passes; ++pass) {
-      const int more = rounds_needed() - 1;  // it may have become the last one
+      const int more = rounds_needed() - 1;  // this may now be the last round
       const bool last = more == 0;
       const int least = last ? options_.min_final_passes : options_.min_passes;
       const double until = began_ + options_.budget_s * (round + 1) / (round + 1 + more), now = stopwatch_.now_s();
       if (pass >= least && now >= until) return;
       if (pass > 0 && now >= deadline_) {
-        if (!last) return;  // the next one is
+        if (!last) return;  // the next round is
         keep_two(round);
       }
-      // Half a pass would leave samples without a partner: an interruption drops it.
+      // An interruption drops its half pass, whose samples would have no partner.
       std::vector<std::vector<double>> samples(in_.size(), std::vector<double>(shapes_));
       for (std::size_t shape = 0; shape < shapes_; ++shape)
         for (std::size_t i = 0; i < in_.size(); ++i) {
@@ -138,7 +138,7 @@ class Runner {
   }
 
   void halve(int round) {
-    std::size_t room = kept_of(in_.size()) - 1;  // one place is the baseline's
+    std::size_t room = kept_of(in_.size()) - 1;  // the baseline takes one place
     std::vector<std::size_t> kept;
     for (const std::size_t i : in_) {
       if (i == 0 || room > 0) {
@@ -170,7 +170,7 @@ class Runner {
   const RaceOptions& options_;
   Race race_;
   std::vector<std::size_t> in_;  // indices of standings; the baseline is 0
-  std::size_t first_pass_ = 0;   // of the round under way
+  std::size_t first_pass_ = 0;   // of this round
   double began_ = 0, deadline_ = 0;
 };
 

@@ -1,14 +1,14 @@
-/// Which of many kernels is the fastest, within a budget of time: successive halving over interleaved measurements.
-/// It knows neither kernels nor devices: a Stopwatch says how long entrant e takes on shape s.
+/// Finds the fastest of many kernels, within a budget of time: successive halving over interleaved measurements. It
+/// knows neither kernels nor devices: a Stopwatch says how long entrant e takes on shape s.
 ///
-/// A pass measures every entrant that is still in on every shape, once; the order turns round from pass to pass, so
-/// that a clock that drifts favours nobody. A round is as many passes as its share of the budget allows; after it the
-/// slower half is out, by the geometric mean over shapes of each shape's median over all passes so far. Each round has
-/// the same share, so that the time for one entrant doubles. The baseline (the choice to beat) is never out: the last
-/// round pairs it with the finalists pass by pass.
+/// A pass measures every remaining entrant on every shape, once. The order is reversed from pass to pass, so that a
+/// clock that drifts favours no entrant. A round is as many passes as its share of the budget allows. After a round the
+/// slower half is out. The rank is the geometric mean over shapes of each shape's median over all passes so far. Each
+/// round has the same share, so the time for one entrant doubles. The baseline (the choice to beat) is never out: the
+/// last round pairs it with the finalists pass by pass.
 ///
-/// The budget is kept as far as single measurements allow: of entrants that are too many for it the last ones are never
-/// measured, and once it is over the baseline and the best of the others have the rest of their least passes alone.
+/// The budget is kept as far as single measurements allow. If there are too many entrants for it, the last ones are
+/// never measured. Once it is over, only the baseline and the best of the others take the rest of their least passes.
 /// These two are measured whatever the budget.
 #pragma once
 
@@ -18,15 +18,15 @@
 
 namespace kernelwright {
 
-/// The measuring side. Called from the thread that runs the race.
+/// The measuring side. The thread that runs the race calls it.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
-  /// Microseconds of one launch of `entrant` on `shape`. What it throws ends the race with that exception.
+  /// Microseconds of one launch of `entrant` on `shape`. If it throws, the race ends with that exception.
   virtual double measure(std::size_t entrant, std::size_t shape) = 0;
   /// Seconds since some moment.
   virtual double now_s() = 0;
-  /// True once the race shall stop as soon as it can: a person's Ctrl-C.
+  /// True once the race must stop as soon as it can: a person's Ctrl-C.
   virtual bool interrupted() { return false; }
 };
 
@@ -46,15 +46,15 @@ struct RaceOptions {
   int min_passes = 2;        // of a round, whatever the budget
   int min_final_passes = 8;  // of the last round: an interval of 95 % needs six pairs
   int max_passes = 200;      // of a round
-  /// After each round: everyone who was in it, the best first. For a log that an interruption may not cost anything.
+  /// Called after each round, with its entrants, the best first. For a log that must survive an interruption.
   std::function<void(int round, const std::vector<const Standing*>& in)> on_round;
-  /// After each pass: which, and how many are in. For a progress bar.
+  /// Called after each pass, with its number and the number of entrants. For a progress bar.
   std::function<void(int round, int pass, std::size_t in)> on_pass;
 };
 
-/// The time of the baseline over that of an entrant, pass by pass of the last round: geometric mean over shapes, then
-/// the median over passes and its distribution-free 95 % interval (order statistics of the binomial). Fewer than six
-/// passes give no interval: low is 0.
+/// The time of the baseline over that of an entrant, pass by pass of the last round. It is the geometric mean over
+/// shapes, then the median over passes with its distribution-free 95 % interval (order statistics of the binomial).
+/// Fewer than six passes give no interval: low is 0.
 struct Ratio {
   double median = 1, low = 0, high = 0;
   std::size_t pairs = 0;
@@ -62,20 +62,20 @@ struct Ratio {
 Ratio paired_ratio(const Standing& baseline, const Standing& entrant, std::size_t first_pass = 0);
 
 struct Race {
-  std::vector<Standing> standings;  // as `entrants`, the baseline first
-  std::vector<std::size_t> order;   // indices of standings: those still in by mean, then the others, the last out first
+  std::vector<Standing> standings;  // in the order of `entrants`, the baseline first
+  std::vector<std::size_t> order;   // indices of standings: the remaining ones by mean, then the others, last out first
   Ratio best_over_baseline;         // of the fastest entrant that is not the baseline
   std::size_t rounds = 0;
-  std::size_t left = 0;  // entrants that the budget had no room for; they have no samples, and are not in `order`
+  std::size_t left = 0;  // entrants that did not fit the budget; they have no samples, and are not in `order`
   bool interrupted = false;
-  /// The fastest entrant but the baseline, and whether it is faster beyond noise: the interval lies above 1 and the
+  /// The fastest entrant except the baseline. Also whether it is faster beyond noise: the interval lies above 1 and the
   /// median is at least `least_gain`.
   const Standing* best() const;
   bool baseline_is_beaten(double least_gain = 1.01) const;
 };
 
-/// Races `entrants` (numbers of the caller's, without repeats) against `baseline`, which is not among them, over
-/// `shapes` shapes. Without entrants nothing is measured but the baseline.
+/// Races `entrants` against `baseline` over `shapes` shapes. Entrants are numbers that the caller chooses, without
+/// repeats; the baseline is not among them. Without entrants only the baseline is measured.
 Race race(std::size_t baseline, const std::vector<std::size_t>& entrants, std::size_t shapes, Stopwatch& stopwatch,
           const RaceOptions& options = {});
 

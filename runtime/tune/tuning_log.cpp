@@ -96,7 +96,7 @@ TuningLog::TuningLog(std::string path) : path_(std::move(path)) {
         path_, std::string("cannot be written: ") + std::strerror(errno) + "; a file in a folder that exists would do");
   const off_t size = ::lseek(descriptor_, 0, SEEK_END);
   char last = '\n';
-  // A process that died in the middle of a line must not swallow the next one's first.
+  // A process that died in the middle of a line must not spoil the next one's first line.
   if (size > 0 && ::pread(descriptor_, &last, 1, size - 1) == 1 && last != '\n') write_all(descriptor_, "\n", path_);
 }
 

@@ -1,4 +1,4 @@
-/// The tuner's log: a line of JSON for each trial and round, so that what was measured outlives an interruption.
+/// The tuner's log: a line of JSON for each trial and round, so that measurements survive an interruption.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace kernelwright {
 
-/// What became of a trial.
+/// The outcome of a trial.
 enum class TrialVerdict {
-  kRight,     // compiled and held to the reference; not timed yet
+  kRight,     // compiled and equal to the reference; not timed yet
   kMeasured,  // timed in this round, and still in
   kSlower,    // timed, and out
-  kWrong,     // its output is not the reference's, or differs from run to run
+  kWrong,     // its output differs from the reference's, or from run to run
   kSpills,    // its registers do not suffice
   kFailed,    // not compiled, not loaded or not launched
 };
 std::string_view to_string(TrialVerdict verdict);
 
 struct Trial {
-  std::string key;  // of the kernel, the parts of its keys and the shapes: equal keys measure the same thing
+  std::string key;  // of the kernel, the parts of its keys and the shapes: equal keys mean equal measurements
   std::string device, config, arch;
   std::string schedule;  // one line of JSON
   TrialVerdict verdict = TrialVerdict::kMeasured;
@@ -42,14 +42,14 @@ struct Trial {
   bool is_settled() const { return verdict != TrialVerdict::kMeasured && verdict != TrialVerdict::kRight; }
 };
 
-/// The trial as one line, without the newline; and back. read_trial() throws ConfigError.
+/// Writes the trial as one line, without the newline, and reads it back. read_trial() throws ConfigError.
 std::string write_trial(const Trial& trial);
 Trial read_trial(std::string_view line);
 
-/// Appends to a file. Every line is handed to the system whole before add() returns: a killed process loses none.
+/// Appends to a file. The system has every line whole before add() returns, so a killed process loses none.
 class TuningLog {
  public:
-  /// Opens `path` for appending; what is there stays, and a line that was cut off is ended. Throws ConfigError.
+  /// Opens `path` for appending. Existing lines stay, and a line that was cut off is ended. Throws ConfigError.
   explicit TuningLog(std::string path);
   ~TuningLog();
   TuningLog(const TuningLog&) = delete;
@@ -61,8 +61,8 @@ class TuningLog {
     std::map<std::string, Trial> trials;  // by key: the last line of each
     std::size_t lines = 0, unreadable = 0;
   };
-  /// What a log says of `device`. A file that is not there has no lines; a line that cannot be read is counted and
-  /// passed over. Throws ConfigError if the file is there and cannot be read.
+  /// What a log says about `device`. A missing file has no lines; an unreadable line is counted and skipped. Throws
+  /// ConfigError if the file exists and cannot be read.
   static Contents read(const std::string& path, const std::string& device);
 
  private:
