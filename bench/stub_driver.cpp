@@ -1,6 +1,5 @@
-// A driver whose calls succeed and do nothing, so that what remains of a launch is the engine's own cost.
-// launch_bench.cpp opens it in place of libcuda.so.1. Every entry point that is not defined here is a function that
-// returns 0, CUDA_SUCCESS.
+// A driver whose calls succeed and do nothing, so a launch takes the engine's own time alone. launch_bench.cpp opens it
+// in place of libcuda.so.1. Every entry point that is not defined here is a function that returns 0, CUDA_SUCCESS.
 #include <cstdio>
 #include <cstring>
 

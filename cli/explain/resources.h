@@ -9,9 +9,9 @@
 
 namespace kernelwright::cli {
 
-/// "file descriptors ran out: this process may hold 16 (ulimit -n); a higher limit would do" if an exhausted resource
-/// is why `error` was thrown. Some libraries pass on only the system's words (dlopen's errors, NVRTC's), so this
-/// function also searches the text.
+/// "file descriptors ran out: this process may hold 16 (ulimit -n); ...", with a remedy, if an exhausted resource is
+/// why `error` was thrown. Some libraries pass on only the system's words (dlopen's errors, NVRTC's), so this function
+/// also searches the text.
 std::optional<std::string> exhausted_resource(const std::exception& error);
 std::optional<std::string> exhausted_resource(const std::string& text);
 

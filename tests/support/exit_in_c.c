@@ -1,9 +1,9 @@
 /* Leaves while compiles run in the background, for process_exit_test.cpp: MODE DELAY_US.
- *   return   from main
- *   exit     by exit(7) on the main thread
- *   thread   by exit(7) on another thread that uses the library, while main waits for a kernel
- *   blocking from main, while another thread is inside a prepare() that waits
- *   stranger from main, which never calls the library: another thread does, and may be opening NVRTC just then
+ *   return     from main
+ *   exit       by exit(7) on the main thread
+ *   thread     by exit(7) on another thread that uses the library, while main waits for a kernel
+ *   blocking   from main, while another thread is inside a prepare() that waits
+ *   stranger   from main, which never calls the library: another thread does, and may be opening NVRTC just then
  * The engine is never destroyed. Exit status 7, or 99 if a call failed. */
 #include <pthread.h>
 #include <stdatomic.h>

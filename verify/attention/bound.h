@@ -14,8 +14,8 @@
 /// 2. From scores to output. Let p be exact, and w_j the factor by which p_j is off, |ln w_j| <= e_j. Then exactly
 ///      O' - O = sum_j p_j (w_j - 1)(v_j - O) / sum_j p_j w_j
 ///    so |O' - O| <= (sum c_j |v_j| + |O| sum c_j) / sum p_j exp(-e_j) with c_j = p_j (exp(e_j) - 1). A factor common
-///    to all keys cancels: where delta of the top key is large, errors are counted relative to it (e_top = 0, e_j =
-///    delta_j + delta_top), which keeps one-hot rows tight. No bound exceeds max |v| + |O|: outputs are convex
+///    to all keys cancels. So where delta of the top key is large, errors are counted relative to it: e_top = 0, e_j =
+///    delta_j + delta_top. This keeps one-hot rows tight. No bound exceeds max |v| + |O|: outputs are convex
 ///    combinations.
 /// 3. Rounding P: u_p sum p_j |v_j|. Below the normal range of f16 also half_smallest * |v_j| for each key, relative to
 ///    the largest probability. For e4m3 this is 2^-6 half_smallest, since a kernel multiplies P by 2^6 before rounding.

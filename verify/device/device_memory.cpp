@@ -10,7 +10,7 @@ DeviceMemory::~DeviceMemory() {
 }
 
 DevicePtr DeviceMemory::allocate(std::size_t bytes) {
-  owned_.reserve(owned_.size() + 1);  // so that what the device returns is owned at once
+  owned_.reserve(owned_.size() + 1);  // so that the object owns the new memory at once
   owned_.push_back(device_.allocate(bytes));
   return owned_.back();
 }

@@ -7,12 +7,12 @@
 /// Quantising a block uses f32 throughout. Every step is exact or rounds once, to nearest with ties to even, so every
 /// machine gets the same bits:
 ///   mx     scale = 2^(floor(log2(absmax)) - emax), emax = 8 for e4m3 and 2 for e2m1, but at least 2^-127. Elements are
-///          x / scale rounded; the largest may lie past the format's end (absmax / scale is below 2^(emax + 1), so
-///          below 512 where 448 is the end, or 8 where 6 is) and saturate. (OCP Microscaling Formats v1.0, 6.3.)
+///          x / scale rounded. The largest may lie past the format's end, and saturates: absmax / scale is below
+///          2^(emax + 1), so below 512 where 448 is the end, or 8 where 6 is. (OCP Microscaling Formats v1.0, 6.3.)
 ///   nvfp4  scale = absmax / 6 rounded to e4m3, at most 448. Elements are x / scale rounded, saturating; if the scale
 ///          is 0 they are 0 without a sign.
 /// In each format, a block of zeros has scale byte 0. A NaN or an infinity turns the block into NaN: the scale is NaN,
-/// the elements are 0. -0, and what rounds to it, stays -0, except where nvfp4's scale is 0.
+/// the elements are 0. -0, and a value that rounds to it, stays -0, except where nvfp4's scale is 0.
 ///
 /// With a `tensor_scale` other than 1, x / tensor_scale, rounded to f32, is quantised; a GEMM's alpha multiplies by it
 /// again.
