@@ -1,9 +1,9 @@
 /// The checker: finds synchronisation that a kernel lacks, also where this run happened to go right.
 ///
 /// It tracks happens-before with vector clocks (FastTrack's shadow cells, per 4 bytes of shared memory). Agents are the
-/// warps, and for each asynchronous family the object that says "done": an mbarrier (its clock counts phases), the
-/// cp.async and bulk groups of a warp, the wgmma groups of a warpgroup. Two finer grains hold a warp's lanes apart
-/// until bar.warp.sync:
+/// warps, and for each asynchronous family the object that says "done". These objects are an mbarrier (its clock counts
+/// phases), the cp.async and bulk groups of a warp, and the wgmma groups of a warpgroup. Two finer grains hold a warp's
+/// lanes apart until bar.warp.sync:
 ///   - Others know what a lane has done only if that lane, or a lane that synchronised with it, released it.
 ///   - Siblings know what a lane has observed (for example the wait of one elected lane) only after they synchronise.
 /// A second clock per warp agent says which writes a proxy fence has made visible to the asynchronous proxy.

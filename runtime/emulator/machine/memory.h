@@ -76,9 +76,9 @@ class GlobalMemory {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// Where on the host `bytes` bytes at an address lie. Each function throws Fault, with what is at the address, in two
-/// cases: the bytes are not all in one object of that space, or the address is not a multiple of `bytes` (accesses of
-/// 1, 2, 4, 8 and 16 bytes).
+/// The place on the host of `bytes` bytes at an address. Each function throws Fault, with what is at the address, in
+/// two cases. Either the bytes are not all in one object of that space. Or the address is not a multiple of `bytes`
+/// (accesses of 1, 2, 4, 8 and 16 bytes).
 struct SharedPlace {
   Cta* cta = nullptr;
   std::uint32_t offset = 0;  // from the beginning of the CTA's shared array, kSharedBase included

@@ -38,7 +38,7 @@ inline float fma(float a, float b, float c) {
   return flush_product(one_nan(__builtin_fmaf(a, b, c)), __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f));
 }
 
-// ---- the other rounding modes: a double that is to be rounded once more -------------------------------------------
+// ---- the other rounding modes: a double that is rounded once more -------------------------------------------------
 
 inline double add_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, b, rounding); }
 inline double sub_rounded(float a, float b, float, Rounding rounding) { return add_to_odd(a, -b, rounding); }

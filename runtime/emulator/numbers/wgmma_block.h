@@ -1,9 +1,9 @@
 /// The arithmetic of wgmma: 64 rows of D, in the very registers in which the four warps hold D.
 ///
-/// A register of D is an array over lanes: lane 4r + t has row r (of the 8 that the register covers) and column 2t or
-/// 2t + 1 (of its 8). So D += A B is computed on whole registers. A's panel repeats each element for the 4 lanes of its
-/// row. B's panel has the 4 columns of one parity together, to be repeated for the 8 rows. No accumulator is ever moved
-/// to another layout.
+/// A register of D is an array over lanes. Lane 4r + t has row r of the 8 rows that the register covers, and column 2t
+/// or 2t + 1 of its 8 columns. So D += A B is computed on whole registers. A's panel repeats each element for the 4
+/// lanes of its row. B's panel has the 4 columns of one parity together, to be repeated for the 8 rows. No accumulator
+/// is ever moved to another layout.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-/// Operands for instructions with more than one address. An Op has room for one address only, so each address operand
+/// Operands for instructions with more than one address. An Op has room for one address only. So each address operand
 /// becomes three entries of a list of Slots: base, offset in bytes, and whether the base has 64 bits.
 #pragma once
 

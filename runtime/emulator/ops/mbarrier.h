@@ -1,7 +1,7 @@
 /// The operations on mbarriers that several instruction families share. They tell the checker and the timeline.
 ///
-/// Each throws Fault, with the word's state, if the word is no mbarrier or a count leaves its range: more arrivals than
-/// the phase expects, or a transaction count beyond 2^20 - 1.
+/// Each throws Fault, with the word's state, if the word is no mbarrier or a count leaves its range. The ranges: no
+/// more arrivals than the phase expects, and a transaction count of at most 2^20 - 1.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-/// PTX ISA "Floating Point Instructions" that sm_100 introduced: pairs of f32 in one register (add, sub, mul, fma
-/// .f32x2), sums of f32 with f16 or bf16, and minima and maxima of three.
+/// PTX ISA "Floating Point Instructions" that sm_100 introduced. They are pairs of f32 in one register (add, sub, mul,
+/// fma .f32x2), sums of f32 with f16 or bf16, and minima and maxima of three.
 #include <algorithm>
 
 #include "kernelwright/runtime/emulator/numbers/float_arithmetic.h"

@@ -78,7 +78,7 @@ struct Program {
   std::uint32_t static_shared_bytes = 0;  // offset at which the launch's dynamic shared memory begins
   std::uint32_t dynamic_shared_at = 0;    // offset at which the entry's first dynamic variable begins
   /// Clusters communicate through global memory (atomics, acquires, volatile). They then run on one host thread, so
-  /// that what they see depends on the seed alone.
+  /// that the values that they see depend on the seed alone.
   bool clusters_communicate = false;
   std::deque<std::vector<Slot>> slot_lists;             // targets of Op::list
   std::deque<std::vector<std::uint32_t>> target_lists;  // targets of Op::targets

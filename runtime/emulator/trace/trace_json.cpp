@@ -1,5 +1,5 @@
-// Chrome's trace event format, as Perfetto reads it: complete events (X) on threads, flows (s, f) that bind to the
-// slices around their times, and metadata (M) for names and order.
+// Chrome's trace event format, as Perfetto reads it. It has complete events (X) on threads, flows (s, f) that bind to
+// the slices around their times, and metadata (M) for names and order.
 #include <fmt/format.h>
 
 #include <algorithm>

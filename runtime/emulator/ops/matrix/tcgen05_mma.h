@@ -76,8 +76,8 @@ struct Tcgen05Mma {
   }
 };
 
-/// Throws Fault for an operand at a place that is not allowed: a lane at which the layout does not begin, or columns
-/// that are not allocated in one of the CTAs.
+/// Throws Fault for an operand at a place that is not allowed. Either the layout does not begin at its lane, or its
+/// columns are not allocated in one of the CTAs.
 void check_places(const Tcgen05Mma& mma);
 
 /// Reads the operands and updates D. Throws Fault for operands outside shared memory, and for scale factors that differ
