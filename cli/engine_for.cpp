@@ -37,7 +37,7 @@ Place Machine::place_for(const NamedConfig& named) {
   if (!gpu_) {
     if (const auto known = emulators_.find(arch); known != emulators_.end()) return place_on(*known->second);
     EngineOptions wanted = engine_options(options_, arch);
-    if (!emulators_.empty()) wanted.backend = "emulator";  // "auto" has been resolved and reported
+    if (!emulators_.empty()) wanted.backend = "emulator";  // "auto" took it before, and said so
     auto engine = std::make_unique<Engine>(std::move(wanted));
     if (place_on(*engine).emulator) return place_on(*(emulators_[arch] = std::move(engine)));
     gpu_ = std::move(engine);

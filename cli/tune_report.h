@@ -1,4 +1,4 @@
-/// What `tune` decided and prints: the row, the table and the JSON object. This file calls no device.
+/// The decision of `tune`, and its output: the row, the table and the JSON object. This file calls no device.
 #pragma once
 
 #include <optional>
@@ -18,9 +18,9 @@ struct TuneMachine {
 };
 
 enum class Decision {
-  kRow,      // a schedule is faster than the model's choice, beyond noise: its row
-  kPinned,   // none is faster, but another row would apply to the problem: a row with the model's choice
-  kNothing,  // none is faster, and the model would decide anyway: no row
+  kRow,      // a schedule is faster than the model's choice, beyond noise; the row has it
+  kPinned,   // none is faster, but another row would apply to the problem; the row has the model's choice
+  kNothing,  // none is faster, and the plan of today is the model's choice: no row is needed
   kNone,     // interrupted, or the model's choice could not be measured
 };
 
@@ -28,8 +28,8 @@ enum class Decision {
 template <class KindOfConfig>
 Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current);
 
-/// The row of kRow and kPinned, and the name of its file: the config's name, and for a GEMM the most rows that the row
-/// is for.
+/// The row of kRow and kPinned, and the name of its file. That is the config's name, and for a GEMM also the largest m
+/// that the row serves.
 template <class KindOfConfig>
 TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
 std::string row_name(const TuneResult<AttentionConfig>& result);

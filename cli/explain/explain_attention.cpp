@@ -1,4 +1,4 @@
-// explain for attention: one kernel, and a second one where another launch merges split keys.
+// explain for attention. A plan has one kernel, or two if a launch of its own merges split keys.
 #include <fmt/format.h>
 
 #include "cli/exit_code.h"

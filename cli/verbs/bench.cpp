@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kLaunchesPerGraph = 10;
 
-/// Microseconds of one launch: the median over rounds, and the tenth and ninetieth percentile.
+/// Microseconds of one launch: the median over rounds, and the 10th and the 90th percentile.
 struct Timing {
   double median, low, high;
 };
@@ -33,7 +33,7 @@ Timing time_launches(Device& device, OnDevice& on_device, Flusher& flusher, int 
   on_device.wait();
   ColdLaunches launches(
       device, stream, flusher, [&] { on_device.launch(); }, kLaunchesPerGraph);
-  for (int i = 0; i < 3; ++i) launches.sample();  // meanwhile clocks rise and graphs are uploaded
+  for (int i = 0; i < 3; ++i) launches.sample();  // not counted: clocks rise, and graphs are uploaded
   std::vector<double> samples;
   for (int i = 0; i < rounds; ++i) samples.push_back(launches.sample());
   std::sort(samples.begin(), samples.end());

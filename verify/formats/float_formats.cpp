@@ -12,7 +12,8 @@
 namespace kernelwright {
 namespace {
 
-/// A format narrower than f32 in exponent and mantissa. `infinity` is the code after the largest finite value.
+/// A format narrower than f32 in exponent and mantissa. `past_largest` is the code after the largest finite value:
+/// infinity, if the format has one.
 struct Narrow {
   int exponent_bits, mantissa_bits;
   std::uint32_t past_largest, nan;
@@ -24,7 +25,7 @@ constexpr Narrow kF16Format{5, 10, 0x7c00, 0x7e00, false};
 constexpr Narrow kE4m3Format{4, 3, 0x7f, 0x7f, true};  // no infinity: 0x7e is 448, 0x7f is NaN
 constexpr Narrow kE5m2Format{5, 2, 0x7c, 0x7f, true};
 constexpr Narrow kE2m1Format{2, 1, 8, 7, true};  // every code is a number; NaN becomes the largest, 6
-constexpr std::uint32_t kTf32Bits = 0xffffe000;  // of an f32: sign, 8, 10
+constexpr std::uint32_t kTf32Bits = 0xffffe000;  // of an f32: sign, 8 exponent bits, 10 mantissa bits
 
 // value / 2^shift to the nearest integer, ties to even.
 std::uint32_t shift_right_even(std::uint32_t value, int shift) {
@@ -36,14 +37,14 @@ std::uint32_t shift_right_even(std::uint32_t value, int shift) {
 std::uint32_t encode_narrow(const Narrow& format, float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   const std::uint32_t sign = bits >> 31 ? format.sign() : 0;
-  // PTX gives the 8-bit formats one NaN, without a sign
+  // In the 8-bit formats, PTX writes one NaN, without a sign.
   if (magnitude > 0x7f800000) return format.nan | (format.saturates ? 0 : sign);
   const int exponent = static_cast<int>(magnitude >> 23) - 127, lowest = 1 - format.bias();
   std::uint32_t code;
-  if (exponent >= lowest) {  // a carry out of the mantissa raises the exponent, as it should
+  if (exponent >= lowest) {  // a carry out of the mantissa rightly raises the exponent
     code = shift_right_even(magnitude - (static_cast<std::uint32_t>(127 - format.bias()) << 23),
                             23 - format.mantissa_bits);
-  } else {  // subnormal: the significand counts units of the smallest value. An f32 subnormal is far below all units.
+  } else {  // the significand counts units of the smallest value; an f32 subnormal is far below half a unit
     code = shift_right_even((magnitude & 0x7fffff) | 0x800000, 23 - format.mantissa_bits + lowest - exponent);
   }
   if (code >= format.past_largest) code = format.saturates ? format.past_largest - 1 : format.past_largest;
@@ -66,7 +67,7 @@ float decode_narrow(const Narrow& format, std::uint32_t bits) {
 
 std::uint32_t encode_bf16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;  // keep it a NaN
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >> 16) | 0x40;  // still a NaN if only lost bits were set
   return shift_right_even(bits, 16);
 }
 
@@ -142,7 +143,7 @@ FloatFormat float_format(DType dtype) {
     case DType::kE5m2: return {0x1p-3, 0x1p-17, 57344};
     case DType::kMxfp4:
     case DType::kNvfp4: return {0x1p-2, 0x1p-2, 6};
-    case DType::kTf32: return {0x1p-10, 0x1p-136, 0x1.ffcp127};  // truncated, which costs twice as much
+    case DType::kTf32: return {0x1p-10, 0x1p-136, 0x1.ffcp127};  // truncated: twice the error of rounding
     default: return {0x1p-24, 0x1p-150, std::numeric_limits<float>::max()};
   }
 }
@@ -191,7 +192,8 @@ void encode_row(DType dtype, std::span<const float> values, std::byte* to) {
 }
 
 void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
-  // All bits except the sign: a NaN in each format that has one, whichever byte a reader starts at.
+  // All bits except the sign are set. That is a NaN in each format that has one, also for a reader that starts at a
+  // wrong byte.
   const auto pattern_of = [](unsigned low, unsigned high) {
     return std::array{std::byte(low), std::byte(high), std::byte(low), std::byte(high)};
   };
@@ -200,7 +202,7 @@ void fill_with_nan(DType dtype, std::span<std::byte> bytes) {
                                                                  : pattern_of(0xff, 0x7f);
   std::size_t done = std::min(bytes.size(), pattern.size());
   std::copy_n(pattern.begin(), done, bytes.begin());
-  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // doubling: as fast as memcpy
+  for (; done < bytes.size(); done += std::min(done, bytes.size() - done))  // each copy doubles the filled part
     std::memcpy(bytes.data() + done, bytes.data(), std::min(done, bytes.size() - done));
 }
 

@@ -1,5 +1,6 @@
-/// What a name means at its place: the declarations in force while PTX is read, innermost first. A range such as
-/// %r<5000> is one entry. Every look-up takes constant time, however many scopes are open.
+/// Finds the declaration that a name refers to at its place. The table has the declarations of all scopes that are open
+/// while PTX is read; an inner one hides an outer one. A range such as %r<5000> is one entry. Every look-up takes
+/// constant time, however many scopes are open.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,13 @@ namespace kernelwright::emulator {
 
 struct Binding {
   enum class Kind : std::uint8_t {
-    kRegister,      // index: into Entry::registers
+    kRegister,      // `index` is an index into Entry::registers
     kVariable,      // a parameter or a variable
     kFunction,      // an entry, or a function declared elsewhere
     kCallArgument,  // a .param of a body: an argument or the result of a call
   };
   Kind kind = Kind::kVariable;
-  int index = -1;  // of a register; of a function, the line that defines it, or -1 if it is declared elsewhere
+  int index = -1;  // of a register: see kRegister; of a .func without .extern: its line; else -1
   int depth = 0;   // depth of the declaring scope; the table sets it
 };
 
@@ -42,7 +43,7 @@ class SymbolTable {
   };
   struct Undo {
     std::string_view name;
-    bool range = false, had = false;  // `had`: leaving the scope restores an outer declaration
+    bool range = false, had = false;  // `had`: the name had an outer declaration, which leave() restores
     Binding binding;
     Range outer;
   };
@@ -50,7 +51,7 @@ class SymbolTable {
 
   std::unordered_map<std::string_view, Binding> names_;
   std::unordered_map<std::string_view, Range> ranges_;
-  bool digit_ended_prefix_ = false;  // rare: then %r12 may be register 2 of %r1<...> or register 12 of %r<...>
+  bool digit_ended_prefix_ = false;  // rare: %r12 may then be register 2 of %r1<...> or register 12 of %r<...>
   std::vector<Undo> undo_;
   std::vector<std::size_t> starts_;
 };
