@@ -1,4 +1,4 @@
-// Which family computes a problem; the families' own choices are in <family>_choices.cpp.
+// Chooses the family that computes a problem. The families' own choices are in <family>_choices.cpp.
 #include "kernelwright/generator/attention/planner.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ using Violations = std::vector<Violation>;
 struct Offer {
   Family family;
   std::string reason;
-  bool decodes = false;  // by its decode form: the schedule leaves that to the planner
+  bool decodes = false;  // the family's decode form is meant; the schedule leaves that open
 };
 
 /// Whether a family that loads by TMA comes first where it has to gather keys row by row. Not measured yet.

@@ -10,8 +10,8 @@ namespace kernelwright::detail {
 namespace {
 
 constexpr double kFirstPart = 0.75;       // of P, published before the rest
-constexpr double kStoreInstructions = 3;  // for each output value of a row
-constexpr double kCtaInstructions = 600;  // barriers, tensor memory and tensor maps of a new CTA
+constexpr double kStoreInstructions = 3;  // instructions for each output value of a row
+constexpr double kCtaInstructions = 600;  // of a new CTA: barriers, tensor memory and tensor maps
 
 class BlackwellTimeline {
  public:
@@ -31,7 +31,7 @@ class BlackwellTimeline {
   double run(const TimelineWork& work) {
     double now = 0;
     for (const TimelineItem& item : work.walk) {
-      // Unless queued, a CTA takes one item: its start does not overlap with another item.
+      // Each item of a kernel without a queue begins with a new CTA.
       if (!keys_ || !queued_) start(now);
       now = run_item(item);
     }
@@ -96,7 +96,7 @@ class BlackwellTimeline {
       if (more) steps.note(n, tensor_free_);
     }
     const double added = std::max(accumulators_[0].added, accumulators_[1].added);
-    const double columns = spec_.head_dim_v * (spec_.num_q == 1 ? 1.5 : 1);  // one tile: two outputs, by halves
+    const double columns = spec_.head_dim_v * (spec_.num_q == 1 ? 1.5 : 1);  // one query tile: two outputs are merged
     const double stored = added + machine_.mma_latency + machine_.item_clocks +
                           contract::kQueryTileRows * spec_.head_dim_v * 4.0 * 2 / machine_.tensor_bytes +
                           columns * kStoreInstructions * machine_.stream_clocks;
@@ -112,7 +112,7 @@ class BlackwellTimeline {
     tensor_free_ = std::max(tensor_free_, issue_) + clocks_.scores;
     const double there = tensor_free_ + machine_.mma_latency + machine_.barrier;
     double now = std::max(there, one.softmax_free) + tensor_read_ + clocks_.before + (masked ? clocks_.masked : 0);
-    // The correction works between the factor and the product before.
+    // The correction needs this step's factor, and the product of the step before.
     if (n > 0)
       corrected_ = std::max({corrected_, now + machine_.barrier, one.added + machine_.mma_latency}) + machine_.barrier;
     one.corrected = corrected_ + machine_.barrier;

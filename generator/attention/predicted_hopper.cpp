@@ -10,7 +10,7 @@
 namespace kernelwright::detail {
 namespace {
 
-constexpr int kRows = 64;  // of a warpgroup
+constexpr int kRows = 64;  // query rows of a warpgroup
 constexpr int kRowsOfAWarp = 16;
 constexpr double kStoreInstructions = 3;  // for each output value of a lane: scale, pack, through shared memory, store
 
@@ -105,7 +105,8 @@ class HopperTimeline {
     keys_.free(key_slot) = keys_read + machine_.barrier;
     if (pending_) value_ring().free(value_slot) = values_read + machine_.barrier;
     if (crosses && spec_.q_stages > 1) queries_.free(previous_query_slot_) = stored + machine_.barrier;
-    if (spec_.q_stages == 1) queries_.free(query_slot_) = keys_read + machine_.barrier;  // its last one counts
+    // With one slot of Q, the item's last step says when the slot is free.
+    if (spec_.q_stages == 1) queries_.free(query_slot_) = keys_read + machine_.barrier;
     pending_ = true;
   }
 
@@ -129,7 +130,7 @@ class HopperTimeline {
   const StepClocks clocks_;
   Loader loader_;
   SlotRing queries_, keys_, values_;
-  std::vector<double> ready_;  // by warpgroup: its probabilities are packed
+  std::vector<double> ready_;  // for each warpgroup, the time when its probabilities are packed
   double key_bytes_, value_bytes_;
   int key_boxes_, value_boxes_;
   bool turns_, skips_;

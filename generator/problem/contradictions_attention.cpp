@@ -52,7 +52,7 @@ void check_layouts(const AttentionProblem& problem, Violations& violations) {
                           "\"accurate\" would do"});
 }
 
-/// "mine::MyMask": it becomes a type in a source.
+/// Whether `name` can name a type, as "mine::MyMask" does: it becomes a type in a kernel's source.
 bool is_type_name(std::string_view name) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -102,7 +102,7 @@ void check_source(const PolicySource& source, bool is_source, const std::string&
 }
 
 void check_mask(const Mask& mask, const std::string& path, Violations& violations, int depth = 0) {
-  if (depth > kMaxMaskDepth) return;  // the field walk has reported it
+  if (depth > kMaxMaskDepth) return;  // check_fields() has reported it
   const std::string kind = in_quotes(to_string(mask.kind));
   if (mask.kind != MaskKind::kSlidingWindow && mask.window != Window{})
     violations.push_back(

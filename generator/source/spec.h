@@ -35,7 +35,7 @@ struct GemmSpec {
   int block_m = 128, block_n = 128, stages = 4;
   int slab_bytes = 128;              // of k in a slot
   Swizzle swizzle = Swizzle::k128B;  // of the operands in shared memory: contract/shared_slab.h
-  int promotion = 0;                 // slabs of k between additions to f32 sums; 0: none
+  int promotion = 0;                 // slabs of k between two additions to f32 sums; 0: none
   // hopper
   int k_group = 1, store_stages = 2;
   Roles roles = Roles::kCooperative;
@@ -44,7 +44,7 @@ struct GemmSpec {
   int cluster_m = 1;  // CTAs of a cluster, which share columns of the tile's right operand
   int split_k = 1;    // parts of k
   SplitMode split_mode =
-      SplitMode::kCluster;  // their CTAs share a tile in a cluster, or take turns at it, as blackwell's
+      SplitMode::kCluster;  // the parts' CTAs share a tile in a cluster, or take turns at it as blackwell's do
   // blackwell, beside k_group, store_stages, cluster_m and split_k
   int cluster_n = 1;  // CTAs of a cluster, which share rows of the left operand
   int cta_group = 1;  // CTAs that share each product; block_m is one CTA's
@@ -53,7 +53,7 @@ struct GemmSpec {
   int clc_depth = 0;  // queued: answers of cluster launch control on their way
   // portable
   int num_warps = 4;
-  std::string_view kernel = {};  // the template's name; "": the one of the family. Lives as long as the program
+  std::string_view kernel = {};  // a template's name; "": the family's own. Its text lives as long as the program
   bool operator==(const GemmSpec&) const = default;
 
   /// Threads of a CTA.
@@ -127,7 +127,7 @@ struct SpecSource {
   bool operator==(const SpecSource& other) const { return type == other.type && text == other.text; }
 };
 
-inline constexpr int kExp2Step = 16;  // the group of exponentials of which a polynomial computes some
+inline constexpr int kExp2Step = 16;  // a Spec says how many of this many exponentials a polynomial computes
 
 /// One attention kernel of any form. Fields of another form have their defaults and are no part of the Spec's text.
 struct AttentionSpec {

@@ -55,7 +55,7 @@ bool try_lock(int fd, LockKind kind, const Digest& name) {
   return fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
 
-// Opens one file twice: the second descriptor must be refused while the first holds the lock, and get it afterwards.
+// Opens one file twice: while the first descriptor holds the lock, the second must be refused.
 bool excludes(const std::string& path, LockKind kind) {
   const std::string name = fmt::format("{}/probe-{}-{}", path, getpid(), static_cast<void*>(&errno));
   const Fd first(open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -64,7 +64,7 @@ bool excludes(const std::string& path, LockKind kind) {
   return first && second && try_lock(first.get(), kind, {}) && !try_lock(second.get(), kind, {});
 }
 
-// Magic numbers of statfs(2).
+// The kind of the file system, if its locks may not reach every process; else null. Magic numbers of statfs(2).
 const char* remote_or_layered(const std::string& path) {
   struct statfs fs {};
   if (statfs(path.c_str(), &fs) != 0) return "statfs fails";
