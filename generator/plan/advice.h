@@ -18,9 +18,9 @@ inline std::string in_words(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Adds to the first violation of the problem itself who takes the problem: "; sm_100a and sm_103a take this problem".
-/// Nothing where nobody does, or where the schedule alone is refused. `lacks` (family, schedule, arch) gives what a
-/// family lacks of the problem; `arch` is the one that was asked for.
+/// Adds to the first violation of the problem itself which architectures or families take the problem: "; sm_100a and
+/// sm_103a take this problem". Adds nothing if none does, or if the schedule alone is refused. `lacks` (family,
+/// schedule, arch) returns what a family lacks for the problem. `arch` is the wanted architecture.
 template <class Schedule, class Lacks>
 void advise(const Schedule& schedule, std::optional<Arch> arch, const Lacks& lacks,
             std::vector<Violation>& violations) {

@@ -1,4 +1,4 @@
-/// What a plan says of each resolved field: the value, who chose it and why.
+/// What a plan says of each resolved field: the value, its source and the reason.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ enum class ChosenBy { kModel, kSchedule, kRow, kNeighbour };
 /// "model", "schedule", "row", "neighbour"
 std::string_view to_string(ChosenBy by);
 
-/// One resolved field: what it became, who chose and the reason, for people.
+/// One resolved field: its value, the source of the value and the reason, for people.
 struct Choice {
   std::string field, value, reason;
   ChosenBy by = ChosenBy::kModel;

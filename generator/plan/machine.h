@@ -65,7 +65,7 @@ struct MachineClass {
   Arch arch;
   double matrix_operations_per_s;  // 16-bit operands, f32 sums, dense: a multiply-add is two
   double bytes_per_s;              // of the memory
-  std::int64_t shared_keys_bytes;  // keys and values that heads shall share the L2 with
+  std::int64_t shared_keys_bytes;  // keys and values that may share the L2 between heads
   double bytes_in_flight;          // of keys and values, that an SM asks for so that the memory is busy
   double warps_in_flight;          // that multiply, so that an SM's tensor cores are busy
   const MachineRates* timeline;    // nullptr: the timeline knows no such machine

@@ -18,7 +18,7 @@ std::string reason_of(const TunedMatchOf<KindOfConfig>& match);
 /// The first lines of a refusal as one.
 std::string one_line(const ConfigError& error);
 
-/// Says of each field who chose it: the schedule, which gave `given`, or `by`, which filled `filled`.
+/// Notes for each field what chose it: the schedule, which gave `given`, or `by`, which filled `filled`.
 void explain_sources(const std::set<std::string>& given, const std::set<std::string>& filled, const std::string& reason,
                      ChosenBy by, std::vector<Choice>& choices);
 

@@ -66,7 +66,7 @@ constexpr std::optional<E> from_string(std::string_view word) {
   return std::nullopt;
 }
 
-/// "f16, bf16, e4m3": for messages that say what would do.
+/// "f16, bf16, e4m3": for messages that list what is accepted.
 template <Enum E>
 std::string all_words() {
   std::string words;
