@@ -113,9 +113,9 @@ using TunedRow = TunedRowOf<AttentionConfig>;
 using GemmTunedRow = TunedRowOf<GemmConfig>;
 using AnyTunedRow = std::variant<TunedRow, GemmTunedRow>;
 
-/// What two problems must share before a row of one may serve the other: dtypes, head sizes, how keys lie, mask, score
-/// modifier, scales, and whether queries are many or few. "bf16 128/128 paged causal decode". Of a GEMM that is all but
-/// the epilogue, "gemm bf16 nt 4096 x 14336": its rows serve the very problem alone.
+/// What two problems must share before a row of one may serve the other: dtypes, head sizes, layout of keys, mask,
+/// score modifier, scales, and whether queries are many. "bf16 128/128 paged causal decode". For a GEMM it is
+/// everything but the epilogue, "gemm bf16 nt 4096 x 14336": its rows serve the very problem alone.
 std::string tuning_class(const AttentionProblem& problem);
 std::string tuning_class(const GemmProblem& problem);
 
@@ -126,9 +126,9 @@ std::string canonical_text(const GemmProblem& problem);
 std::string canonical_text(const AttentionSchedule& schedule);
 std::string canonical_text(const GemmSchedule& schedule);
 
-/// Reads a row of either kind. Throws ConfigError with every violation: as read_config(), and for a class that is not
-/// the problem's, a schedule without a family or with an arch of its own, a range of rows that is empty, and a kind or
-/// version that this library does not read.
+/// Reads a row of either kind. Throws ConfigError with every violation, as read_config() does. These are violations
+/// too: a class that is not the problem's, a schedule without a family or with an arch of its own, and an empty range
+/// of rows. So is a kind or version that this library does not read.
 AnyTunedRow read_tuned_row(std::string_view json);
 
 /// The row as JSON that read_tuned_row() reads back to an equal value.

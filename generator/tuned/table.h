@@ -1,6 +1,6 @@
-/// The rows that the planner asks before its model: those that ship inside the library, under those of a directory.
-/// A row that cannot be read is set aside with its reason and never stops a process: at 3 a.m. a server shall start
-/// with the model's choice rather than not start. skipped() has the reasons, for a log and for `doctor`.
+/// The rows that the planner asks before its model: those that ship inside the library, under those of a directory. A
+/// row that cannot be read is set aside with its reason and never stops a process. At 3 a.m. it is better that a server
+/// starts with the model's choice than not at all. skipped() has the reasons, for a log and for `doctor`.
 #pragma once
 
 #include <functional>
@@ -32,10 +32,14 @@ struct SkippedRow {
 };
 
 /// How far a row for `from` is from `problem`; nullopt where it may not serve it at all. Both must be of one
-/// tuning_class(). The rest differs by a sum of: |log2| of the query heads of a KV head (weight 1) and of a decode's
-/// static queries (1), of KV heads (1/4), of page sizes, chunks and window widths (1/2 each), and 1/2 for another query
-/// layout or output dtype, 1/4 for sinks, an LSE or offsets on one side only. A sum above kFarthestRow is too far:
-/// what was best there says little here.
+/// tuning_class(). The rest differs by a sum of these terms:
+/// - 1 times |log2| of the query heads of a KV head, and of a decode's static queries;
+/// - 1/4 times |log2| of KV heads;
+/// - 1/2 times |log2| of page sizes, of chunks and of window widths;
+/// - 1/2 for another query layout or output dtype;
+/// - 1/4 for sinks, an LSE or offsets on one side only.
+///
+/// A sum above kFarthestRow is too far: a schedule that was best there says little here.
 std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from);
 inline constexpr double kFarthestRow = 3;
 
@@ -52,10 +56,11 @@ class TunedTable {
   /// The rows of configs/tuned/, embedded at build time. A row is read when a problem of its class is first asked for.
   static const TunedTable& shipped();
 
-  /// Those under the rows of `directory`/<arch>/*.json: a row there takes the place of a shipped one for the same
-  /// problem, architecture and family (of a GEMM also SM count and rows). "" is no directory. Never throws for what it
-  /// finds: an unreadable directory or file is in skipped(), and so is one that belongs to another user (but root) or
-  /// that others may write, the later of two files with one problem, and a row that `require_usable` refuses.
+  /// The shipped rows under the rows of `directory`/<arch>/*.json. A row there takes the place of a shipped one for the
+  /// same problem, architecture and family; for a GEMM also for the same SM count and rows. "" is no directory. Never
+  /// throws for a fault that it finds there: skipped() has it. Faults are an unreadable directory or file, and one that
+  /// belongs to another user (but root) or that others may write. Faults are also the later of two files with one
+  /// problem, and a row that `require_usable` refuses.
   static TunedTable with_overlay(const std::string& directory, const RowCheck& require_usable);
 
   /// with_overlay() of `directory`, or where that is "" of $KERNELWRIGHT_TUNED_DIR.
