@@ -1,5 +1,5 @@
-/// What a user adds to single scores, beyond masks of ranges and modifiers of a score: a tensor that hides keys, a
-/// tensor that is added, and the user's own sources (policy/place.cuh). A kernel passes each score through here once,
+/// What a user adds to single scores, beyond masks of ranges and modifiers of a score. It is a tensor that hides keys,
+/// a tensor that is added, or the user's own sources (policy/place.cuh). A kernel passes each score through here once,
 /// after its modifier and before the softmax. A kernel whose Spec has none of these contains none of this code
 /// (kernels/attention/attention_open.cuh).
 #pragma once
