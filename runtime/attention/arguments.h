@@ -1,5 +1,5 @@
-/// The rules that a launch's arguments obey. The hot path asks surely_fine(), a few dozen instructions. Where that
-/// cannot tell, broken_rules() says which rules are broken and what would do.
+/// The rules that a launch's arguments obey. The hot path asks surely_fine(), a few dozen instructions. If that cannot
+/// tell, broken_rules() says which rules are broken and what is accepted.
 #pragma once
 
 #include <array>
@@ -59,8 +59,8 @@ inline ResolvedStrides resolve_strides(const LoadedAttention& kernel, const Atte
                                                   : TensorStrides{}};
 }
 
-/// Queries of all heads if each sequence had q_len: more are more tiles than a launch has, whatever the kernel, and
-/// fewer leave plan_launch() far from the end of 64 bits.
+/// The most queries of all heads, if each sequence had q_len. With more, a launch of any kernel would have too many
+/// tiles. With fewer, plan_launch() stays far from the end of 64 bits.
 inline constexpr std::int64_t kMostPlannedRows = std::int64_t{1} << 40;
 
 /// Kernels count keys, and queries times the heads of a group, in 32 bits, up to the end of the last tile.

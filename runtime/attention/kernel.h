@@ -31,15 +31,15 @@ struct TensorStrides {
 
 /// What one attention launch reads and writes. Addresses are device addresses of the kernel's device; null where the
 /// problem has no such operand. q, k, v and o are aligned to 16 bytes, everything else to its element.
-///   q, o  [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
-///   k, v  [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
-///         [pages, page_size, kv_heads, head_dim]
+///   q, o   [batch, q_len, q_heads, head_dim] or, ragged, [q_tokens, q_heads, head_dim]
+///   k, v   [batch, kv_len, kv_heads, head_dim], ragged [tokens, kv_heads, head_dim], or paged
+///          [pages, page_size, kv_heads, head_dim]
 /// The buffers must outlive the work that launch() queues.
 ///
-/// What the buffers hold is not trusted with memory: no length, offset or page that a kernel finds there makes it leave
-/// the tensors that are described here. A length is read as the nearest of [0, kv_len], a page as num_pages says. An
-/// offset that is negative or past the end of the rows (q_tokens, kv_tokens) is read as the end, and of a sequence of
-/// ragged queries at most q_len are computed. EngineOptions::check_data tells which of them were wrong.
+/// Kernels do not trust the buffers with memory: no length, offset or page in a buffer makes a kernel leave the tensors
+/// that are described here. A length is read as the nearest of [0, kv_len], a page as num_pages says. An offset that is
+/// negative or past the end of the rows (q_tokens, kv_tokens) is read as the end. Of a sequence of ragged queries, at
+/// most q_len are computed. EngineOptions::check_data tells which of them were wrong.
 struct AttentionTensors {
   DevicePtr q = 0, k = 0, v = 0, o = 0;
   DevicePtr lse = 0;         // [batch, q_heads, q_len] or [q_tokens, q_heads] f32; needed if the problem has "lse"
@@ -73,9 +73,9 @@ struct AttentionTensors {
   int sm_budget = 0;
 
   /// Programmatic dependent launch: this launch may start while the kernel ahead of it in the stream ends, and waits
-  /// for it (griddepcontrol.wait) before it touches memory. What it reads and writes is the same as without. A kernel
-  /// ahead that does not say when it is nearly done (griddepcontrol.launch_dependents) gains it little; one that was
-  /// itself launched so must have waited, in every CTA, as those of this library do. Refused below sm_90.
+  /// for it (griddepcontrol.wait) before it touches memory. It reads and writes the same as without. The gain is small
+  /// if the kernel ahead does not say when it is nearly done (griddepcontrol.launch_dependents). A kernel ahead that
+  /// was itself launched so must have waited, in every CTA; the kernels of this library do. Refused below sm_90.
   bool pdl = false;
 
   std::optional<float> scale;    // of Q K^T, a finite number; absent: 1 / sqrt(head_dim.qk)
@@ -93,14 +93,14 @@ struct AttentionTensors {
   /// dimension, and v_scale [1].
   DevicePtr q_scale = 0;
 
-  /// Pages that k and v have, paged keys. Give it: an entry of page_table that names none of them, be it negative or
-  /// too large, then stands for a page of zeros, keys and values both. 0: not known, and every entry that is not
-  /// negative is taken for a page; a wrong one makes the kernel read what is not its own.
+  /// Pages that k and v have, paged keys. Give it. An entry of page_table that is negative or too large then stands for
+  /// a page of zeros, keys and values both. 0: not known, and every entry that is not negative counts as a page; a
+  /// wrong one makes the kernel read memory that is not its own.
   int num_pages = 0;
 
-  /// Rows of ragged o and lse that belong to no sequence, ahead of q_offsets[0] and from q_offsets[batch] on, as
-  /// batches that are padded to the size of a graph have them. True: the launch makes them zeros, and their LSE -inf.
-  /// False: it leaves them as they are.
+  /// Rows of ragged o and lse that belong to no sequence: those ahead of q_offsets[0] and from q_offsets[batch] on.
+  /// Batches that are padded to the size of a graph have such rows. True: the launch makes them zeros, and their LSE
+  /// -inf. False: it does not write them.
   bool zero_padding = false;
 
   /// Mask "tensor", alone or in an "and": [batch or 1, q_heads or 1, q_len or 1, kv_len] bytes as the problem says, of
@@ -120,24 +120,25 @@ class AttentionKernel : public KernelHandle<detail::AttentionKind, AttentionProb
  public:
   AttentionKernel() = default;
 
-  /// Queues the attention of `tensors` on `stream`, one launch or, where split keys are merged by a second one
-  /// that starts as the first drains, two. Allocates nothing once a kernel serves, and waits for nothing (tensor maps
-  /// are looked up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues
+  /// Queues the attention of `tensors` on `stream`. It is one launch, or two if a second launch merges split keys; that
+  /// one starts as the first drains. Allocates nothing once a kernel serves, and waits for nothing (tensor maps are
+  /// looked up under a lock that is held for moments); legal while `stream` captures. A call with no queries queues
   /// nothing. `stream` belongs to the kernel's device.
   ///
-  /// Throws, and has queued nothing: ConfigError that names every argument that does not fit; DeviceError if the driver
-  /// refuses (if it refuses the second of two launches, the first one is queued and o is not written). While the kernel
-  /// is pending and no fallback serves it waits (OnMiss::kBlock, kFallback) or throws NotReadyError (kError, or
-  /// `stream` is capturing); if the kernel has failed and no fallback serves, it throws the error that stopped it.
+  /// If it throws, nothing is queued. It throws ConfigError that names every argument that does not fit, and
+  /// DeviceError if the driver refuses. (If the driver refuses the second of two launches, the first one is queued and
+  /// o is not written.) While the kernel is pending and no fallback serves, it waits (OnMiss::kBlock, kFallback) or
+  /// throws NotReadyError (kError, or `stream` is capturing). If the kernel has failed and no fallback serves, it
+  /// throws the error that stopped it.
   void launch(const AttentionTensors& tensors, Stream stream) const;
 
-  /// Bytes of AttentionTensors::workspace that a launch of this extent takes; 0 for many prefills, and 8 for
-  /// those with a queue of tiles, which run without, too. Needs no zeroing
-  /// before any launch. Holds nothing between launches, so all kernels of one stream may share one buffer as large as
-  /// the largest answer; launches that may overlap (two streams, two branches of a graph) need one each. The answer
-  /// grows with batch, q_len and kv_len but not monotonically: ask for the extents that will be launched. Covers the
-  /// fallback as well, so that it holds before and after promotion. Waits if nothing serves yet, as launch(). Throws
-  /// ConfigError for an extent of more rows than any launch takes.
+  /// Bytes of AttentionTensors::workspace that a launch of this extent takes. It is 0 for many prefills, and 8 for
+  /// those with a queue of tiles, which run without it, too. Needs no zeroing before any launch, and holds nothing
+  /// between launches. So all kernels of one stream may share one buffer as large as the largest answer. Launches that
+  /// may overlap (two streams, two branches of a graph) need one each. The answer grows with batch, q_len and kv_len
+  /// but not monotonically: ask for the extents that will be launched. It covers the fallback as well, so that it holds
+  /// before and after promotion. Waits if nothing serves yet, as launch(). Throws ConfigError for an extent of more
+  /// rows than any launch takes.
   std::uint64_t workspace_bytes(const AttentionExtent& extent) const;
 
   /// The extent that `tensors` asks for: the argument of workspace_bytes().

@@ -2,10 +2,10 @@
  * type and no allocation of ours that the caller would have to free crosses this line. What the calls mean is said in
  * engine.h, runtime/attention/kernel.h and runtime/gemm/kernel.h; here is what differs.
  *
- * Structs. Every struct starts with struct_size; set it to sizeof and the rest to zero, and you have the defaults:
+ * Structs. Every struct starts with struct_size. Set it to sizeof and the rest to zero, and you have the defaults:
  *     kernelwright_engine_options options = {.struct_size = sizeof options};
  * Fields are only ever added at the end. A library older than your header refuses fields that it does not know if they
- * are not zero; a library newer than your header takes its own defaults for the fields that you lack.
+ * are not zero. A library newer than your header takes its own defaults for the fields that you lack.
  *
  * Errors. Every call that can fail returns a status, and kernelwright_last_error() then has the words. A call that
  * fails has done nothing and has written no result.
@@ -110,8 +110,8 @@ typedef struct kernelwright_engine_options {
   const char* tuned_dir;
   int32_t event_level;      /* KERNELWRIGHT_LEVEL_...: event_callback is told of events of this level and above */
   uint32_t launch_sampling; /* about one launch in so many is timed: kernelwright_engine_latency(). 0: none */
-  /* For debugging, 1: each attention launch waits for its stream and looks at its lengths, offsets and page table; what
-   * its tensors do not bear out is an event, "bad data". With `hazards` an emulator looks in any case. */
+  /* For debugging, 1: each attention launch waits for its stream and checks its lengths, offsets and page table. An
+   * entry that contradicts the tensors is an event, "bad data". With `hazards` an emulator checks in any case. */
   int32_t check_data;
   /* How long a compile of the same kernel by another process is waited for before this one compiles too, in
    * milliseconds; 0: a minute; negative: not at all. After a second the event "lock wait" says so. */
@@ -200,8 +200,8 @@ KERNELWRIGHT_API kernelwright_status kernelwright_engine_take_hazards(kernelwrig
 
 /* ---- memory ---- */
 
-/* For programs that have no driver of their own at hand, and for the emulator, whose addresses a driver does not know:
- * plain device memory. A server goes on using its own. */
+/* For programs without a driver of their own, and for the emulator, whose addresses a driver does not know: plain
+ * device memory. A server goes on using its own. */
 
 /* "NVIDIA H100 80GB HBM3", "emulated sm_90a". Lives as long as the engine. */
 KERNELWRIGHT_API kernelwright_status kernelwright_device_name(kernelwright_engine* engine, int32_t device,
@@ -346,9 +346,9 @@ typedef struct kernelwright_attention_tensors {
    * 0: not known, and a wrong entry makes the kernel read what is not its own. */
   int32_t num_pages;
   int32_t zero_padding; /* 1: rows of ragged o that are no sequence's become zeros; 0: they are left alone */
-  /* Mask "tensor" and score_mod "tensor": [batch or 1, q_heads or 1, q_len or 1, kv_len], as the problem says, bytes of
-   * which 0 hides a key, and elements of score_mod.dtype that join the scaled scores. Strides: token is that of a
-   * query; keys are contiguous; 0 where one is for all. */
+  /* Mask "tensor" and score_mod "tensor": [batch or 1, q_heads or 1, q_len or 1, kv_len], as the problem says. A mask
+   * is bytes, of which 0 hides a key; a bias is elements of score_mod.dtype that join the scaled scores. Strides: token
+   * is that of a query; keys are contiguous; 0 where one element serves all. */
   uint64_t mask;
   kernelwright_strides mask_strides;
   uint64_t bias;

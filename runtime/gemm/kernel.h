@@ -36,8 +36,9 @@ struct GemmTensors {
   /// those of 128 rows to the next; bytes past k in the last one are not NaN.
   std::int64_t scale_a_stride = 0, scale_b_stride = 0;
   float alpha = 1, beta = 1;  // where the epilogue has them
-  /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it;
-  /// Hopper's with parts of k in a cluster, which serve few rows, launch a CTA for each part of each tile regardless.
+  /// SMs to take at most; 0: all. Changes no result. Kernels that take all SMs in any case (takes_all_sms()) refuse it.
+  /// Hopper's kernels with parts of k in a cluster, which serve few rows, ignore it: they launch a CTA for each part of
+  /// each tile.
   int sm_budget = 0;
   bool pdl = false;  // may begin before the kernel ahead of it in the stream has ended
   /// With pdl: b holds weights, which no kernel ahead that may still run writes. Its first tiles are loaded before that
@@ -63,8 +64,8 @@ class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> 
   void launch(const GemmTensors& tensors, Stream stream) const;
 
   /// Bytes of GemmTensors::workspace that a launch of `m` rows takes: 0 but for kernels whose parts of k take turns.
-  /// Needs no zeroing before any launch, and holds nothing between launches: those of one stream may share one buffer
-  /// as large as the largest answer, launches that may overlap need one each. Covers the fallback as well.
+  /// Needs no zeroing before any launch, and holds nothing between launches. So launches of one stream may share one
+  /// buffer as large as the largest answer; launches that may overlap need one each. Covers the fallback as well.
   std::uint64_t workspace_bytes(int m) const;
 
   /// Hex of the cache key of the kernel that serves `m` rows.

@@ -100,7 +100,7 @@ void set_operands(contract::BlackwellGemmParams& params, const LoadedGemm& kerne
   if (spec.promotion > 0) params.k = kernel.k;
 }
 
-/// Clears the words that say who is next, ahead of the launch.
+/// Clears the words that say whose turn it is, ahead of the launch.
 void set_workspace(contract::TurnstileParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
                    const GemmWorkspace& workspace, Stream stream) {
   if (workspace.bytes == 0) return;

@@ -4,8 +4,8 @@
 ///   - four schedulers, warp i on scheduler i % 4. Each issues one instruction per cycle. A warp alone issues one every
 ///     second cycle, because its instructions wait for one another. Scarce units count as several cycles.
 ///   - tensor cores: a wgmma takes all four, in the order of issue; an mma.sync takes that of its scheduler.
-///   - copies into and out of a CTA's shared memory: they share a path of a fixed number of bytes per cycle, in the
-///     order of issue, and land after a latency.
+///   - copies into and out of a CTA's shared memory: they share a path of a fixed number of bytes per cycle. They go in
+///     the order of issue, and land after a latency.
 /// The model does not have caches and bank conflicts, registers that are not ready, and other CTAs on the SM.
 #pragma once
 
