@@ -71,8 +71,8 @@ struct Ceiling {
   size_t long_sentences, idioms;
 };
 constexpr Ceiling kCeilings[] = {
-    {"generator", 5, 7}, {"runtime", 16, 4}, {"verify", 0, 0},        {"cli", 0, 0},
-    {"templates", 1, 0}, {"bench", 0, 0},    {"tests/support", 0, 0},
+    {"generator", 0, 0}, {"runtime", 0, 0}, {"verify", 0, 0},        {"cli", 0, 0},
+    {"templates", 0, 0}, {"bench", 0, 0},   {"tests/support", 0, 0},
 };
 class ProseOfComments : public testing::TestWithParam<Ceiling> {};
 
