@@ -1,4 +1,4 @@
-/// Inside of validate: which architecture, or which family, would take a problem that this one does not.
+/// Inside of validate: which architecture, or which family, takes a problem that this one refuses.
 #pragma once
 
 #include <optional>
@@ -32,7 +32,7 @@ void advise(const Schedule& schedule, std::optional<Arch> arch, const Lacks& lac
   const auto takes = [&](const Schedule& asked, Family family, Arch on) {
     return family_exists_on(family, on) && lacks(family, asked, on).empty();
   };
-  // The schedule as it is, but for its family; then one of its own.
+  // First the given schedule with any architecture and family, then a schedule with every field auto.
   Schedule open = schedule;
   open.arch = {};
   open.family = {};

@@ -1,5 +1,5 @@
-/// The schedules worth measuring for a problem, free of kinds: candidates are planned, no two alike, ranked and cut.
-/// The planner itself judges every combination, so that nothing here knows what fits.
+/// The schedules worth measuring for a problem, for all kinds. Candidates are planned, made unique, ranked and cut. The
+/// planner itself judges every combination, so this code does not know what fits.
 #pragma once
 
 #include <algorithm>
@@ -22,16 +22,16 @@ namespace kernelwright {
 
 template <class KindOfConfig>
 struct CandidateOf {
-  ScheduleOf<KindOfConfig> schedule;  // the fields that were given, the family and every field that was varied
+  ScheduleOf<KindOfConfig> schedule;  // given fields, the family, and all varied fields
   PlanOf<KindOfConfig> plan;
   double cost = 0;          // estimated: schedule_cost(), or microseconds of a GEMM
-  double predicted_us = 0;  // by order_by_prediction(): the geometric mean over shapes; 0 where there is no model
+  double predicted_us = 0;  // by order_by_prediction(): the geometric mean over shapes; 0 without a model
 };
 
 struct CandidateOptions {
   int num_sms = 0;                  // 0: arch_info().typical_sms
-  std::optional<std::size_t> most;  // kept; 0: all. 64, of a GEMM 32
-  std::optional<double> within;     // kept if the estimate is at most so many times the least: 2, of a GEMM 1.3
+  std::optional<std::size_t> most;  // the most that are kept; 0: all. 64, of a GEMM 32
+  std::optional<double> within;     // the largest estimate that is kept, over the least: 2, of a GEMM 1.3
 };
 
 template <class KindOfConfig>
@@ -39,20 +39,20 @@ struct CandidateList {
   std::vector<CandidateOf<KindOfConfig>> kept;  // the model's own choice first, the others by estimate; of those within
                                                 // a fifth, those that differ from the model's choice in fewer fields
   std::size_t tried = 0;                        // combinations
-  std::size_t infeasible = 0;                   // of those: refused by the planner
-  std::size_t same = 0;                         // of those: another combination gives the same kernel
-  std::size_t cut = 0;                          // of those: by the estimate
+  std::size_t infeasible = 0;                   // combinations that the planner refused
+  std::size_t same = 0;                         // combinations that give the same kernel as another
+  std::size_t cut = 0;                          // combinations that the estimate cut
 };
 
 namespace detail {
 
-/// What a kind of problem tells the collector.
+/// The functions by which the collector knows a kind of problem.
 template <class KindOfConfig>
 struct CandidateRules {
   using Candidate = CandidateOf<KindOfConfig>;
   /// The candidate of a combination, with its plan and its cost. Throws ConfigError for one that is infeasible.
   std::function<Candidate(const ScheduleOf<KindOfConfig>&)> plan;
-  /// What makes two plans one kernel and one launch.
+  /// A text that is the same for two plans that lead to the same kernel and launch.
   std::function<std::string(const Candidate&)> identity;
 };
 
@@ -74,7 +74,7 @@ class CandidateCollector {
       if (seen_.insert(name).second) {
         others_.push_back(std::move(candidate));
       } else if (!model_is_spelt_ && name == model_identity_) {
-        // The model's own choice, met as a combination: that spells its fields out.
+        // The model's own choice is also a combination. That candidate has all its fields spelt out.
         model_.schedule = candidate.schedule;
         model_is_spelt_ = true;
       } else {

@@ -1,4 +1,4 @@
-/// The launch of one kernel, whichever it is, and the divisions that lead to it.
+/// The launch of any one kernel, and the divisions that its arithmetic needs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct LaunchPlan {
 };
 
 /// Quotients rounded down and up, of numbers from 0 to 2^52; b > 0. A launch divides two dozen times. A 64-bit division
-/// costs up to 90 cycles on servers of 2019, one of doubles costs 14. Exact: a quotient is at least 1/b away from the
-/// next whole number, which outlives rounding.
+/// costs up to 90 cycles on servers of 2019; a division of doubles costs 14. The result is exact: a quotient is at
+/// least 1/b away from the next whole number, more than rounding changes.
 inline std::int64_t floor_div(std::int64_t a, std::int64_t b) noexcept {
   return static_cast<std::int64_t>(static_cast<double>(a) / static_cast<double>(b));
 }

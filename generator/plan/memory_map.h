@@ -1,5 +1,5 @@
-/// What lies where in a kernel's dynamic shared memory and tensor memory, and what its warps do, for people: `explain`
-/// prints it and reports name places by it.
+/// The regions of a kernel's dynamic shared memory and tensor memory, and the roles of its warps, for people. `explain`
+/// prints them, and reports name places by them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace kernelwright {
 
-/// A named part of shared memory. Parts may overlap: what comes later in a kernel's life takes the place of what was.
+/// A named part of shared memory. Parts may overlap: a later part of a kernel's work reuses the memory of an earlier
+/// one.
 struct SharedRegion {
   std::string name;
   std::uint32_t offset = 0, bytes = 0;
@@ -23,10 +24,10 @@ struct TensorMemoryRegion {
   std::string use;
 };
 struct TensorMemoryMap {
-  std::vector<TensorMemoryRegion> regions;  // by column; what lies over another region follows it
+  std::vector<TensorMemoryRegion> regions;  // by column; a region that overlaps another one follows it
   int used = 0, allocated = 0;              // columns; 0: the kernel takes none
 };
-/// Warps that follow those of the role before, and do one thing.
+/// Warps with one job. They follow the warps of the role before.
 struct KernelRole {
   int num_warps = 0;
   std::string name;

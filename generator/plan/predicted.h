@@ -1,4 +1,4 @@
-/// Predicted speed of a launch: what each unit of the machine takes, and which of them bounds it.
+/// The predicted speed of a launch: the time of each unit of the machine, and the unit that bounds it.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace kernelwright {
 
-/// What one of the machine's units would take if nothing else had to be waited for.
+/// The time that one of the machine's units would take if it waited for no other.
 struct PredictedTerm {
   std::string name;  // "products", "exponentials", ...
   double microseconds = 0;
-  std::string of;  // what it counts
+  std::string of;  // what the term counts
 };
 
 struct Predicted {
-  double microseconds = 0;  // of the launch: what a stream waits for
+  double microseconds = 0;  // of the launch: the time that a stream waits
   double operations = 0;    // of the product, or the two over visible keys; a multiply and an add counted as two
-  double clock_ghz = 0;     // that power allows
+  double clock_ghz = 0;     // the clock that power allows
   std::string bound;        // the term that is longest, or "latency" if none takes most of the time
   std::vector<PredictedTerm> terms;
   const MachineRates* machine = nullptr;

@@ -1,4 +1,4 @@
-/// Inside of validate: what the attention and GEMM rules share.
+/// Inside of validate: code that the attention and GEMM rules share.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ inline std::string join_numbers(const std::vector<int>& numbers) {
   return joined;
 }
 
-/// Collects what a kernel family lacks, in one wording.
+/// Collects what a kernel family lacks, all in the same wording.
 class FamilyRules {
  public:
   FamilyRules(Family family, std::vector<Violation>& violations) : family_(family), violations_(violations) {}
@@ -56,8 +56,8 @@ class FamilyRules {
       if (one == found) return;
     refuse(path, std::to_string(found), join_numbers(built));
   }
-  /// Masks of ranges, over chunks of one size: what range_mask() takes; and beside them, joined by "and", what
-  /// open_mask() takes, one of each kind.
+  /// Takes masks of ranges, over chunks of one size, as range_mask() does. Beside them, joined by "and", it takes one
+  /// mask of each kind that open_mask() takes.
   void takes_masks(const std::string& path, const Mask& mask) {
     MasksSoFar before;
     takes_masks(path, mask, false, before);
@@ -67,7 +67,7 @@ class FamilyRules {
     violations_.push_back(
         {path, found + " is not built yet for the " + std::string(to_string(family_)) + " family; it has " + built});
   }
-  /// Fields of other families are refused by name, so that no one tunes what nothing reads.
+  /// Refuses fields of other families by name, so that no one tunes a field that no code reads.
   template <class Schedule>
   void has_only(Schedule schedule, const std::vector<std::string_view>& fields) {
     visit_fields(schedule, [&](const char* name, const auto& value, const auto&, const char*) {
@@ -109,12 +109,12 @@ class FamilyRules {
   std::vector<Violation>& violations_;
 };
 
-/// What one of the families takes that load through tensor maps.
+/// What a family takes that loads through tensor maps.
 struct MappedOperands {
   int depth_step, most_qk, most_v;  // head sizes are multiples of `depth_step` from 16 to those
-  bool gathers;                     // keys of pages that hold no box are copied row by row
+  bool gathers;                     // keys of pages without room for a box are copied row by row
   bool multiplies_narrow = false;   // q, k and v may be e4m3, whose heads are multiples of 16; scales go with them
-  bool widens = false;              // the output may be f32, or anything beside e4m3
+  bool widens = false;              // the output may be f32, or any type beside e4m3
   int most_rope = 0;                // a rotary part of up to so many 16-bit elements, in tensors of its own
   bool scales_tokens = false;       // each query and key may have a scale
 };
