@@ -9,8 +9,8 @@ import. Tensors of PyTorch, CuPy, JAX or any other framework with DLPack can be 
     kernel.launch(q=q, k=k, v=v, o=o, stream=torch.cuda.current_stream())
 """
 from ._engine import Array, Engine, GemmKernel, GemmLaunch, Kernel, Launch, QuantizeKernel
-from ._library import (CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError,
-                       load)
+from ._errors import CompileError, ConfigError, DeviceError, InternalError, KernelwrightError, MissingError, NotReadyError
+from ._library import load
 
 __all__ = ["Array", "CompileError", "ConfigError", "DeviceError", "Engine", "GemmKernel", "GemmLaunch", "InternalError",
            "Kernel", "KernelwrightError", "Launch", "MissingError", "NotReadyError", "QuantizeKernel", "version"]

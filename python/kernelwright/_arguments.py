@@ -3,8 +3,8 @@
 The library itself checks alignment, the extents that a stride allows, and the workspace's size. This module checks
 what only a tensor with a known shape can get wrong.
 """
-from . import _library as lib
-from ._library import ConfigError
+from . import _structs as structs
+from ._errors import ConfigError
 from ._tensors import is_contiguous, read
 
 DTYPE_FIELDS = {"q": "q", "k": "kv", "v": "kv", "o": "out"}
@@ -89,7 +89,7 @@ class Arguments:
             check_place(name, view, self.device, self.own_memory)
         known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens,
                  "num_pages": num_pages}
-        c = lib.AttentionTensors(**{name: view.address for name, view in self.views.items()})
+        c = structs.AttentionTensors(**{name: view.address for name, view in self.views.items()})
         for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
             if name in self.views and self.views[name].shape is not None:
                 setattr(c, name + "_strides", self.operand(name, self.views[name], known))
@@ -143,7 +143,7 @@ class Arguments:
         # For an extent of one, a framework may give any stride, but the library needs a valid one. All zero:
         # contiguous.
         if is_contiguous(view):
-            return lib.Strides()
+            return structs.Strides()
         batch = 0 if kind == "ragged" else strides[0]
         token, head = strides[-3], strides[-2]
         head = head if shape[-2] > 1 else head_dim
@@ -152,7 +152,7 @@ class Arguments:
             batch = max(shape[1], 1) * token
         if not (batch or token or head):
             raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
-        return lib.Strides(batch, token, head)
+        return structs.Strides(batch, token, head)
 
     def per_score(self, name, view, known):
         """The strides of mask or bias, which has an element for each score."""
@@ -169,11 +169,11 @@ class Arguments:
         if view.shape[3] > 1 and view.strides[3] != 1:
             raise ConfigError(f"{name}: its last dimension has stride {view.strides[3]}; keys must be contiguous")
         if is_contiguous(view):
-            return lib.Strides()
+            return structs.Strides()
         batch, head, token = (stride if size > 1 else 0 for stride, size in zip(view.strides, view.shape[:3]))
         if not (batch or head or token):
             raise ConfigError(f"{name}: every stride is 0, which the C ABI reads as contiguous; broadcast over fewer dimensions")
-        return lib.Strides(batch, token, head)
+        return structs.Strides(batch, token, head)
 
     def page_table(self, view, known, given_stride):
         if view.shape is None:
@@ -249,8 +249,8 @@ class Arguments:
     @staticmethod
     def overrides(c, scale, softcap, window):
         if scale is not None:
-            c.scale, c.overrides = scale, c.overrides | lib.SET_SCALE
+            c.scale, c.overrides = scale, c.overrides | structs.SET_SCALE
         if softcap is not None:
-            c.softcap, c.overrides = softcap, c.overrides | lib.SET_SOFTCAP
+            c.softcap, c.overrides = softcap, c.overrides | structs.SET_SOFTCAP
         if window is not None:
-            (c.window_left, c.window_right), c.overrides = window, c.overrides | lib.SET_WINDOW
+            (c.window_left, c.window_right), c.overrides = window, c.overrides | structs.SET_WINDOW

@@ -9,14 +9,15 @@ import weakref
 from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 
 from . import _library as lib
+from . import _structs as structs
 from ._arguments import Arguments, Problem
+from ._errors import ConfigError, KernelwrightError
 from ._gemm import GemmProblem
 from ._quantize import check_sizes, quantize_arguments
-from ._library import ConfigError, KernelwrightError
 from ._tensors import ITEM_BYTES, View, stream_address
 
-ON_MISS = {"block": 0, "fallback": 1, "error": 2}
-STATES = {0: "pending", 1: "ready", 2: "failed"}
+ON_MISS = {"block": structs.ON_MISS_BLOCK, "fallback": structs.ON_MISS_FALLBACK, "error": structs.ON_MISS_ERROR}
+STATES = {structs.PENDING: "pending", structs.READY: "ready", structs.FAILED: "failed"}
 LEVELS = ("debug", "info", "warning", "error")
 LATENCIES = ("prepare", "compile", "load", "launch")
 
@@ -111,7 +112,7 @@ class Engine:
         if event_level not in LEVELS:
             raise ConfigError(f'event_level: "{event_level}" is not one of {", ".join(LEVELS)}')
         self._lib = lib.load(library)
-        options = lib.EngineOptions(
+        options = structs.EngineOptions(
             backend=_encoded(backend), cache_directory=_encoded(cache_directory), max_cache_bytes=max_cache_bytes,
             nvrtc_path=_encoded(nvrtc_path), memory_only_cache=memory_only_cache, compile_threads=compile_threads,
             emulator_arch=_encoded(emulator_arch), completion=_encoded(completion), seed=seed, hazards=hazards,
@@ -125,7 +126,7 @@ class Engine:
                 told = event.contents
                 on_event({name: getattr(told, name).decode(errors="replace") for name in ("kind", "key", "name", "detail")}
                          | {"milliseconds": told.milliseconds, "level": LEVELS[told.level]})
-            options.event_callback = lib.EventCallback(tell)
+            options.event_callback = structs.EventCallback(tell)
         handle = c_void_p()
         self._lib.engine_create(byref(options), byref(handle))
         self._handle = handle
@@ -204,9 +205,9 @@ class Engine:
         return count.value
 
     def counters(self):
-        counters = lib.Counters()
+        counters = structs.Counters()
         self._lib.engine_counters(self._live(), byref(counters))
-        return {name: getattr(counters, name) for name, _ in lib.Counters._fields_ if name != "struct_size"}
+        return {name: getattr(counters, name) for name, _ in structs.Counters._fields_ if name != "struct_size"}
 
     def kernels(self):
         """Every binary of every prepared kernel, as a dict with the fields of kernelwright_kernel_row."""
@@ -215,10 +216,10 @@ class Engine:
         def take(row, _):
             told = row.contents
             rows.append({name: value.decode(errors="replace") if isinstance(value, bytes) else value
-                         for name, value in ((name, getattr(told, name)) for name, _ in lib.KernelRow._fields_)
+                         for name, value in ((name, getattr(told, name)) for name, _ in structs.KernelRow._fields_)
                          if name != "struct_size"}
                         | {"state": STATES[told.state], "fallback": bool(told.fallback), "serving": bool(told.serving)})
-        self._lib.engine_list_kernels(self._live(), lib.KernelRowCallback(take), None, None)
+        self._lib.engine_list_kernels(self._live(), structs.KernelRowCallback(take), None, None)
         return rows
 
     def latencies(self):
@@ -227,7 +228,7 @@ class Engine:
         before it. The last bucket counts the rest."""
         told = {}
         for step, name in enumerate(LATENCIES):
-            latency = lib.Latency()
+            latency = structs.Latency()
             self._lib.engine_latency(self._live(), step, byref(latency))
             told[name] = {"count": latency.count, "sum_seconds": latency.sum_seconds,
                           "bounds_seconds": list(latency.bounds_seconds), "buckets": list(latency.buckets)}
@@ -237,7 +238,7 @@ class Engine:
         """Counters, latencies, sealed and ready as Prometheus text (exposition format 0.0.4)."""
         texts = []
         self._lib.engine_metrics(
-            self._live(), lib.TextCallback(lambda text, length, _: texts.append(ctypes.string_at(text, length))), None)
+            self._live(), structs.TextCallback(lambda text, length, _: texts.append(ctypes.string_at(text, length))), None)
         return texts[0].decode(errors="replace")
 
     def take_hazards(self):
@@ -249,7 +250,7 @@ class Engine:
             told = hazard.contents
             found.append({name: getattr(told, name).decode(errors="replace")
                           for name in ("kind", "kernel", "what", "where", "text")} | {"count": told.count})
-        self._lib.engine_take_hazards(self._live(), lib.HazardCallback(take), None, None)
+        self._lib.engine_take_hazards(self._live(), structs.HazardCallback(take), None, None)
         return found
 
     def device_name(self, device=0):
@@ -288,7 +289,8 @@ class Engine:
 def _prepare_options(device, on_miss, background, allow_when_sealed):
     if on_miss not in ON_MISS:
         raise ConfigError(f'on_miss: "{on_miss}" is not one of {", ".join(ON_MISS)}')
-    return lib.PrepareOptions(device=device, on_miss=ON_MISS[on_miss], background=background, allow_when_sealed=allow_when_sealed)
+    return structs.PrepareOptions(device=device, on_miss=ON_MISS[on_miss], background=background,
+                                  allow_when_sealed=allow_when_sealed)
 
 
 def _destroy(library, handle, _callback):
@@ -378,9 +380,9 @@ class _Handle:
     def info(self):
         """A dict: state, serves_fallback, device, registers, spill_bytes, static_shared_bytes, cubin_bytes, key."""
         self.engine._live()
-        info = lib.KernelInfo()
+        info = structs.KernelInfo()
         self.engine._lib.kernel_get_info(self._handle, byref(info))
-        told = {name: getattr(info, name) for name, _ in lib.KernelInfo._fields_ if name != "struct_size"}
+        told = {name: getattr(info, name) for name, _ in structs.KernelInfo._fields_ if name != "struct_size"}
         return told | {"state": STATES[told["state"]], "serves_fallback": bool(told["serves_fallback"]),
                        "key": told["key"].decode()}
 

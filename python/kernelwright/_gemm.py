@@ -1,7 +1,7 @@
 """The arguments of a GEMM's launch, checked against the problem."""
-from . import _library as lib
+from . import _structs as structs
 from ._arguments import check_place, set_workspace_bytes
-from ._library import ConfigError
+from ._errors import ConfigError
 from ._tensors import read
 
 
@@ -32,7 +32,7 @@ class GemmProblem:
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
-        c = lib.GemmTensors(**{name: view.address for name, view in views.items()})
+        c = structs.GemmTensors(**{name: view.address for name, view in views.items()})
         for name in ("d", "a", "b", "c"):  # d first: it gives the number of rows
             if name in views and views[name].shape is not None:
                 stride, m = self.matrix(name, views[name], m)
@@ -49,9 +49,9 @@ class GemmProblem:
             raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
         if alpha is not None:
-            c.alpha, c.overrides = alpha, c.overrides | lib.SET_ALPHA
+            c.alpha, c.overrides = alpha, c.overrides | structs.SET_ALPHA
         if beta is not None:
-            c.beta, c.overrides = beta, c.overrides | lib.SET_BETA
+            c.beta, c.overrides = beta, c.overrides | structs.SET_BETA
         return c
 
     @staticmethod

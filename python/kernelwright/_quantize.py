@@ -1,8 +1,8 @@
 """The arguments of a quantising launch, checked."""
-from . import _library as lib
+from . import _structs as structs
 from ._arguments import check_place
+from ._errors import ConfigError
 from ._gemm import no_stride_of_zero
-from ._library import ConfigError
 from ._tensors import is_contiguous, read
 
 
@@ -19,7 +19,7 @@ def quantize_arguments(kernel, tensors, rows, k):
     views = {name: read(name, given) for name, given in tensors.items()}
     for name, view in views.items():
         check_place(name, view, kernel.device, kernel._own_memory)
-    c = lib.QuantizeTensors(**{name: view.address for name, view in views.items()})
+    c = structs.QuantizeTensors(**{name: view.address for name, view in views.items()})
     x = views["x"]
     if x.shape is not None:
         if x.dtype != from_dtype:

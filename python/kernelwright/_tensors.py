@@ -6,7 +6,7 @@ alive until the launch is done, as in C.
 import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint16, c_uint64, c_uint8, c_void_p
 
-from ._library import ConfigError
+from ._errors import ConfigError
 
 ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "e4m3": 1, "e5m2": 1, "i32": 4, "u8": 1, "bool": 1}
 # (type code, bits) of DLPack 1.1 and its predecessors; one lane each.

@@ -1,0 +1,150 @@
+"""The structs, callbacks and constants of runtime/c/c_api.h.
+
+scripts/generate_structs.py writes this file. Do not edit it: change the header and run the script.
+"""
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+from ._checked import Checked, Struct
+
+OK = 0
+INVALID_ARGUMENT = 1
+COMPILE_ERROR = 2
+MISSING = 3
+DEVICE_ERROR = 4
+NOT_READY = 5
+INTERNAL_ERROR = 6
+
+LEVEL_DEBUG = 0
+LEVEL_INFO = 1
+LEVEL_WARNING = 2
+LEVEL_ERROR = 3
+
+
+class Event(Struct):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("key", c_char_p), ("name", c_char_p), ("detail", c_char_p),
+                ("milliseconds", c_double), ("level", c_int32)]
+
+
+EventCallback = CFUNCTYPE(None, POINTER(Event), c_void_p)
+
+
+ON_MISS_BLOCK = 0
+ON_MISS_FALLBACK = 1
+ON_MISS_ERROR = 2
+
+
+class EngineOptions(Struct):
+    _fields_ = [("struct_size", c_size_t), ("backend", c_char_p), ("cache_directory", c_char_p),
+                ("read_only_layers", POINTER(c_char_p)), ("num_read_only_layers", c_size_t), ("max_cache_bytes", c_uint64),
+                ("nvrtc_path", c_char_p), ("memory_only_cache", c_int32), ("compile_threads", c_int32),
+                ("event_callback", EventCallback), ("user_data", c_void_p), ("emulator_arch", c_char_p),
+                ("completion", c_char_p), ("seed", c_uint64), ("hazards", c_int32), ("emulator_threads", c_int32),
+                ("tuned_dir", c_char_p), ("event_level", c_int32), ("launch_sampling", c_uint32), ("check_data", c_int32),
+                ("lock_timeout_ms", c_int32)]
+
+
+class Counters(Struct):
+    _fields_ = [("struct_size", c_size_t), ("ready", c_uint64), ("pending", c_uint64), ("failed", c_uint64),
+                ("loads", c_uint64), ("loaded_bytes", c_uint64), ("fallback_launches", c_uint64), ("sealed_misses", c_uint64),
+                ("capture_misses", c_uint64), ("promotions", c_uint64), ("compiles", c_uint64), ("memory_hits", c_uint64),
+                ("disk_hits", c_uint64), ("cache_misses", c_uint64), ("quarantined", c_uint64), ("layer_hits", c_uint64),
+                ("compile_failures", c_uint64), ("writes", c_uint64), ("write_failures", c_uint64), ("evicted", c_uint64)]
+
+
+LATENCY_PREPARE = 0
+LATENCY_COMPILE = 1
+LATENCY_LOAD = 2
+LATENCY_LAUNCH = 3
+
+LATENCY_BOUNDS = 22
+
+
+class Latency(Struct):
+    _fields_ = [("struct_size", c_size_t), ("count", c_uint64), ("sum_seconds", c_double),
+                ("bounds_seconds", c_double * LATENCY_BOUNDS), ("buckets", c_uint64 * (LATENCY_BOUNDS + 1))]
+
+
+TextCallback = CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)
+
+
+class Hazard(Struct):
+    _fields_ = [("struct_size", c_size_t), ("kind", c_char_p), ("kernel", c_char_p), ("what", c_char_p), ("where", c_char_p),
+                ("text", c_char_p), ("count", c_uint64)]
+
+
+HazardCallback = CFUNCTYPE(None, POINTER(Hazard), c_void_p)
+
+
+class PrepareOptions(Struct):
+    _fields_ = [("struct_size", c_size_t), ("device", c_int32), ("on_miss", c_int32), ("background", c_int32),
+                ("allow_when_sealed", c_int32)]
+
+
+class AttentionProblem(Struct):
+    _fields_ = [("struct_size", c_size_t), ("q_dtype", c_char_p), ("kv_dtype", c_char_p), ("out_dtype", c_char_p),
+                ("head_dim_qk", c_int32), ("head_dim_v", c_int32), ("q_heads", c_int32), ("kv_heads", c_int32),
+                ("q_layout", c_char_p), ("kv_layout", c_char_p), ("page_size", c_int32), ("mask", c_char_p),
+                ("window_left", c_int32), ("window_right", c_int32), ("score_mod", c_char_p), ("softcap", c_double),
+                ("sinks", c_int32), ("lse", c_int32), ("scales", c_char_p), ("max_q_len", c_int32), ("kv_offsets", c_int32),
+                ("deterministic", c_int32), ("batch_invariant", c_int32), ("mask_chunk", c_int32)]
+
+
+PENDING = 0
+READY = 1
+FAILED = 2
+
+
+class KernelInfo(Struct):
+    _fields_ = [("struct_size", c_size_t), ("state", c_int32), ("serves_fallback", c_int32), ("device", c_int32),
+                ("registers", c_int32), ("spill_bytes", c_int32), ("static_shared_bytes", c_int32), ("cubin_bytes", c_uint64),
+                ("key", c_char_p)]
+
+
+class KernelRow(Struct):
+    _fields_ = [("struct_size", c_size_t), ("prepared", c_uint64), ("kind", c_char_p), ("kernel", c_char_p),
+                ("family", c_char_p), ("key", c_char_p), ("error", c_char_p), ("state", c_int32), ("device", c_int32),
+                ("fallback", c_int32), ("serving", c_int32), ("source", c_char_p), ("entry", c_char_p), ("registers", c_int32),
+                ("spill_bytes", c_int32), ("static_shared_bytes", c_int32), ("cubin_bytes", c_uint64), ("compile_ms", c_double)]
+
+
+KernelRowCallback = CFUNCTYPE(None, POINTER(KernelRow), c_void_p)
+
+
+class Strides(Checked):
+    _fields_ = [("batch", c_int64), ("token", c_int64), ("head", c_int64)]
+
+
+SET_SCALE = 1
+SET_SOFTCAP = 2
+SET_WINDOW = 4
+
+
+class AttentionTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("q", c_uint64), ("k", c_uint64), ("v", c_uint64), ("o", c_uint64),
+                ("lse", c_uint64), ("q_offsets", c_uint64), ("kv_offsets", c_uint64), ("kv_lengths", c_uint64),
+                ("page_table", c_uint64), ("sinks", c_uint64), ("k_scale", c_uint64), ("v_scale", c_uint64),
+                ("workspace", c_uint64), ("workspace_bytes", c_uint64), ("batch", c_int32), ("q_len", c_int32),
+                ("kv_len", c_int32), ("page_table_stride", c_int32), ("q_tokens", c_int64), ("q_strides", Strides),
+                ("k_strides", Strides), ("v_strides", Strides), ("o_strides", Strides), ("overrides", c_uint32),
+                ("scale", c_float), ("softcap", c_float), ("window_left", c_int32), ("window_right", c_int32),
+                ("kv_tokens", c_int64), ("sm_budget", c_int32), ("alibi_slopes", c_uint64), ("pdl", c_int32),
+                ("q_rope", c_uint64), ("k_rope", c_uint64), ("q_rope_strides", Strides), ("k_rope_strides", Strides),
+                ("q_scale", c_uint64), ("num_pages", c_int32), ("zero_padding", c_int32), ("mask", c_uint64),
+                ("mask_strides", Strides), ("bias", c_uint64), ("bias_strides", Strides)]
+
+
+SET_ALPHA = 1
+SET_BETA = 2
+
+
+class GemmTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("a", c_uint64), ("b", c_uint64), ("d", c_uint64), ("c", c_uint64),
+                ("bias", c_uint64), ("scale_a", c_uint64), ("scale_b", c_uint64), ("a_stride", c_int64), ("b_stride", c_int64),
+                ("c_stride", c_int64), ("d_stride", c_int64), ("scale_a_stride", c_int64), ("scale_b_stride", c_int64),
+                ("m", c_int32), ("sm_budget", c_int32), ("pdl", c_int32), ("overrides", c_uint32), ("alpha", c_float),
+                ("beta", c_float), ("constant_b", c_int32), ("workspace", c_uint64), ("workspace_bytes", c_uint64)]
+
+
+class QuantizeTensors(Struct):
+    _fields_ = [("struct_size", c_size_t), ("x", c_uint64), ("elements", c_uint64), ("scales", c_uint64), ("x_stride", c_int64),
+                ("elements_stride", c_int64), ("rows", c_int32), ("k", c_int32), ("pdl", c_int32), ("tensor_scale", c_float)]
