@@ -115,6 +115,54 @@ struct AttentionTensors {
   TensorStrides bias_strides;
 };
 
+/// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
+/// and that of `other`. `if_set` takes those that the C struct gives only where a bit of its `overrides` is set, in
+/// the order of these bits, the lowest bit first.
+template <class Other, class Field, class IfSet>
+void visit_fields(AttentionTensors& tensors, Other& other, Field&& field, IfSet&& if_set) {
+  field(tensors.q, other.q);
+  field(tensors.k, other.k);
+  field(tensors.v, other.v);
+  field(tensors.o, other.o);
+  field(tensors.lse, other.lse);
+  field(tensors.q_offsets, other.q_offsets);
+  field(tensors.kv_offsets, other.kv_offsets);
+  field(tensors.kv_lengths, other.kv_lengths);
+  field(tensors.page_table, other.page_table);
+  field(tensors.sinks, other.sinks);
+  field(tensors.k_scale, other.k_scale);
+  field(tensors.v_scale, other.v_scale);
+  field(tensors.workspace, other.workspace);
+  field(tensors.workspace_bytes, other.workspace_bytes);
+  field(tensors.batch, other.batch);
+  field(tensors.q_len, other.q_len);
+  field(tensors.kv_len, other.kv_len);
+  field(tensors.q_tokens, other.q_tokens);
+  field(tensors.kv_tokens, other.kv_tokens);
+  field(tensors.page_table_stride, other.page_table_stride);
+  field(tensors.q_strides, other.q_strides);
+  field(tensors.k_strides, other.k_strides);
+  field(tensors.v_strides, other.v_strides);
+  field(tensors.o_strides, other.o_strides);
+  field(tensors.sm_budget, other.sm_budget);
+  field(tensors.pdl, other.pdl);
+  field(tensors.alibi_slopes, other.alibi_slopes);
+  field(tensors.q_rope, other.q_rope);
+  field(tensors.k_rope, other.k_rope);
+  field(tensors.q_rope_strides, other.q_rope_strides);
+  field(tensors.k_rope_strides, other.k_rope_strides);
+  field(tensors.q_scale, other.q_scale);
+  field(tensors.num_pages, other.num_pages);
+  field(tensors.zero_padding, other.zero_padding);
+  field(tensors.mask, other.mask);
+  field(tensors.mask_strides, other.mask_strides);
+  field(tensors.bias, other.bias);
+  field(tensors.bias_strides, other.bias_strides);
+  if_set(tensors.scale, other.scale);
+  if_set(tensors.softcap, other.softcap);
+  if_set(tensors.window, other.window_left, other.window_right);
+}
+
 /// A handle to the kernel of one attention problem.
 class AttentionKernel : public KernelHandle<detail::AttentionKind, AttentionProblem, AttentionPlan> {
  public:

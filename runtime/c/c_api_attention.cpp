@@ -1,6 +1,4 @@
 /// The C ABI of attention.
-#include <fmt/format.h>
-
 #include "kernelwright/runtime/c/c_api_guard.h"
 
 namespace kernelwright {
@@ -35,57 +33,12 @@ AttentionProblem problem_of(const kernelwright_attention_problem* given) {
   return problem;
 }
 
+}  // namespace
+
 AttentionTensors tensors_of(const kernelwright_attention_tensors* given) {
   const auto c = read_struct(&not_null(given, "attention_tensors"), "attention_tensors", kTensors1);
-  const auto strides = [](const kernelwright_strides& s) { return TensorStrides{s.batch, s.token, s.head}; };
-  AttentionTensors tensors{.q = c.q,
-                           .k = c.k,
-                           .v = c.v,
-                           .o = c.o,
-                           .lse = c.lse,
-                           .q_offsets = c.q_offsets,
-                           .kv_offsets = c.kv_offsets,
-                           .kv_lengths = c.kv_lengths,
-                           .page_table = c.page_table,
-                           .sinks = c.sinks,
-                           .k_scale = c.k_scale,
-                           .v_scale = c.v_scale,
-                           .workspace = c.workspace,
-                           .workspace_bytes = c.workspace_bytes,
-                           .batch = c.batch,
-                           .q_len = c.q_len,
-                           .kv_len = c.kv_len,
-                           .q_tokens = c.q_tokens,
-                           .kv_tokens = c.kv_tokens,
-                           .page_table_stride = c.page_table_stride,
-                           .q_strides = strides(c.q_strides),
-                           .k_strides = strides(c.k_strides),
-                           .v_strides = strides(c.v_strides),
-                           .o_strides = strides(c.o_strides),
-                           .sm_budget = c.sm_budget,
-                           .pdl = c.pdl != 0,
-                           .alibi_slopes = c.alibi_slopes,
-                           .q_rope = c.q_rope,
-                           .k_rope = c.k_rope,
-                           .q_rope_strides = strides(c.q_rope_strides),
-                           .k_rope_strides = strides(c.k_rope_strides),
-                           .q_scale = c.q_scale,
-                           .num_pages = c.num_pages,
-                           .zero_padding = c.zero_padding != 0,
-                           .mask = c.mask,
-                           .mask_strides = strides(c.mask_strides),
-                           .bias = c.bias,
-                           .bias_strides = strides(c.bias_strides)};
-  if (c.overrides & ~7u)
-    throw ConfigError("/attention_tensors/overrides",
-                      fmt::format("{:#x} has bits that mean nothing here", c.overrides));
-  if (c.overrides & KERNELWRIGHT_SET_SCALE) tensors.scale = c.scale;
-  if (c.overrides & KERNELWRIGHT_SET_SOFTCAP) tensors.softcap = c.softcap;
-  if (c.overrides & KERNELWRIGHT_SET_WINDOW) tensors.window = Window{c.window_left, c.window_right};
-  return tensors;
+  return read_fields<AttentionTensors>(c, "attention_tensors");
 }
-
-}  // namespace
 
 const char* use_of(const AttentionKernel&) { return "computes attention; kernelwright_launch() launches it"; }
 

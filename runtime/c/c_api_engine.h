@@ -10,6 +10,15 @@
 #include "kernelwright/runtime/c/c_api.h"
 #include "kernelwright/runtime/engine/engine.h"
 
+namespace kernelwright {
+
+/// The struct of a launch in C++. Throws ConfigError for one that cannot be read.
+AttentionTensors tensors_of(const kernelwright_attention_tensors* given);
+GemmTensors tensors_of(const kernelwright_gemm_tensors* given);
+QuantizeTensors tensors_of(const kernelwright_quantize_tensors* given);
+
+}  // namespace kernelwright
+
 struct kernelwright_kernel {
   using Kernel = std::variant<kernelwright::AttentionKernel, kernelwright::GemmKernel, kernelwright::QuantizeKernel>;
   explicit kernelwright_kernel(Kernel made) : kernel(std::move(made)) {}

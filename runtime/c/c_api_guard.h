@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -103,6 +105,41 @@ void write_struct(const T& result, T* to, const char* name, std::size_t first_ve
   std::memset(bytes + kAfterSize, 0, size - kAfterSize);
   std::memcpy(bytes + kAfterSize, reinterpret_cast<const unsigned char*>(&result) + kAfterSize,
               std::min(size, sizeof(T)) - kAfterSize);
+}
+
+/// How a field of a C struct becomes one of the C++ struct.
+template <class T>
+void read_field(T& to, const T& from) {
+  to = from;
+}
+inline void read_field(bool& to, const std::int32_t& from) { to = from != 0; }
+inline void read_field(TensorStrides& to, const kernelwright_strides& from) {
+  to = {from.batch, from.token, from.head};
+}
+inline void read_field(std::optional<float>& to, const float& from) { to = from; }
+inline void read_field(std::optional<Window>& to, const std::int32_t& left, const std::int32_t& right) {
+  to = Window{left, right};
+}
+
+/// The tensors of a launch from the struct `name`, `c`: the fields that visit_fields() pairs. A field that the caller
+/// leaves to the problem keeps its default.
+template <class Tensors, class C>
+Tensors read_fields(const C& c, [[maybe_unused]] const char* name) {
+  Tensors tensors;
+  const auto field = [](auto& to, const auto& from) { read_field(to, from); };
+  if constexpr (requires { c.overrides; }) {
+    std::uint32_t bits = c.overrides;
+    visit_fields(tensors, c, field, [&](auto& to, const auto&... from) {
+      if (bits & 1) read_field(to, from...);
+      bits >>= 1;
+    });
+    if (bits)
+      throw ConfigError(fmt::format("/{}/overrides", name),
+                        fmt::format("{:#x} has bits that mean nothing here", c.overrides));
+  } else {
+    visit_fields(tensors, c, field);
+  }
+  return tensors;
 }
 
 template <class E>

@@ -8,20 +8,14 @@ namespace {
 
 constexpr std::size_t kQuantizeTensors1 = KERNELWRIGHT_END_OF(kernelwright_quantize_tensors, tensor_scale);
 
+}  // namespace
+
 QuantizeTensors tensors_of(const kernelwright_quantize_tensors* given) {
   const auto c = read_struct(&not_null(given, "quantize_tensors"), "quantize_tensors", kQuantizeTensors1);
-  return {.x = c.x,
-          .elements = c.elements,
-          .scales = c.scales,
-          .rows = c.rows,
-          .k = c.k,
-          .x_stride = c.x_stride,
-          .elements_stride = c.elements_stride,
-          .tensor_scale = c.tensor_scale == 0 ? 1 : c.tensor_scale,
-          .pdl = c.pdl != 0};
+  auto tensors = read_fields<QuantizeTensors>(c, "quantize_tensors");
+  if (tensors.tensor_scale == 0) tensors.tensor_scale = 1;  // left out
+  return tensors;
 }
-
-}  // namespace
 
 const char* use_of(const QuantizeKernel&) { return "quantises; kernelwright_launch_quantize() launches it"; }
 

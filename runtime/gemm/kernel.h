@@ -49,6 +49,34 @@ struct GemmTensors {
   std::uint64_t workspace_bytes = 0;
 };
 
+/// The one list of the fields that the C ABI's struct has too, by the same names. `field` takes a field of `tensors`
+/// and that of `other`. `if_set` takes those that the C struct gives only where a bit of its `overrides` is set, in
+/// the order of these bits, the lowest bit first.
+template <class Other, class Field, class IfSet>
+void visit_fields(GemmTensors& tensors, Other& other, Field&& field, IfSet&& if_set) {
+  field(tensors.a, other.a);
+  field(tensors.b, other.b);
+  field(tensors.d, other.d);
+  field(tensors.c, other.c);
+  field(tensors.bias, other.bias);
+  field(tensors.scale_a, other.scale_a);
+  field(tensors.scale_b, other.scale_b);
+  field(tensors.m, other.m);
+  field(tensors.a_stride, other.a_stride);
+  field(tensors.b_stride, other.b_stride);
+  field(tensors.c_stride, other.c_stride);
+  field(tensors.d_stride, other.d_stride);
+  field(tensors.scale_a_stride, other.scale_a_stride);
+  field(tensors.scale_b_stride, other.scale_b_stride);
+  field(tensors.sm_budget, other.sm_budget);
+  field(tensors.pdl, other.pdl);
+  field(tensors.constant_b, other.constant_b);
+  field(tensors.workspace, other.workspace);
+  field(tensors.workspace_bytes, other.workspace_bytes);
+  if_set(tensors.alpha, other.alpha);
+  if_set(tensors.beta, other.beta);
+}
+
 /// A handle to the kernels of one GEMM.
 class GemmKernel : public KernelHandle<detail::GemmKind, GemmProblem, GemmPlan> {
  public:

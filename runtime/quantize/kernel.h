@@ -29,7 +29,22 @@ struct QuantizeTensors {
   bool pdl = false;        // may begin before the kernel ahead of it in the stream has ended
 };
 
-/// The most elements of a row: the largest k of a GEMM.
+/// The one list of the fields that the C ABI's struct has too, by the same names: `field` takes a field of `tensors`
+/// and that of `other`.
+template <class Other, class Field>
+void visit_fields(QuantizeTensors& tensors, Other& other, Field&& field) {
+  field(tensors.x, other.x);
+  field(tensors.elements, other.elements);
+  field(tensors.scales, other.scales);
+  field(tensors.rows, other.rows);
+  field(tensors.k, other.k);
+  field(tensors.x_stride, other.x_stride);
+  field(tensors.elements_stride, other.elements_stride);
+  field(tensors.tensor_scale, other.tensor_scale);
+  field(tensors.pdl, other.pdl);
+}
+
+/// Of a row: as many as a GEMM's k may be.
 constexpr int kMostQuantizedElements = 1 << 24;
 
 /// Bytes of the scales of [rows, k] elements of `to`, in whole atoms. Throws ConfigError unless rows are 0 to 2^31 - 1
