@@ -25,10 +25,10 @@ class AttentionRules : public ArgumentRules {
     rows();
     main_operands();
     mapped_operands();
-    per_score("/mask", "/mask_strides", tensors.mask, strides.mask, kernel.mask, 1, spec_.mask_tensor,
-              "mask \"tensor\"");
-    per_score("/bias", "/bias_strides", tensors.bias, strides.bias, kernel.bias, bits_of(spec_.bias) / 8,
-              spec_.score_mod == ScoreModKind::kTensor, "score_mod \"tensor\"");
+    constexpr auto& kMask = optional_operand(&AttentionTensors::mask);
+    constexpr auto& kBias = optional_operand(&AttentionTensors::bias);
+    per_score(kMask, "/mask_strides", strides.mask, kernel.mask, 1);
+    per_score(kBias, "/bias_strides", strides.bias, kernel.bias, bits_of(spec_.bias) / 8);
     extras();
     pages();
     numbers();
@@ -43,10 +43,10 @@ class AttentionRules : public ArgumentRules {
                const Coverage& covers, bool written);
   void mapped_operands();
   void mapped(const char* path, const TensorStrides& stride, DType dtype, const Coverage& covers, bool packed);
-  void per_score(const char* path, const char* strides_path, DevicePtr address, const TensorStrides& stride,
-                 const ScoreTensor& shape, std::int64_t bytes, bool taken, const char* taker);
+  void per_score(const OptionalOperand& operand, const char* strides_path, const TensorStrides& stride,
+                 const ScoreTensor& shape, std::int64_t bytes);
   void extras();
-  void extra(const char* path, DevicePtr address, bool taken, bool needed, const char* taker);
+  void given_as_taken(const OptionalOperand& operand, bool needed);
   void pages();
   void numbers();
 
@@ -224,17 +224,12 @@ void AttentionRules::mapped(const char* path, const TensorStrides& stride, DType
 }
 
 /// Of a tensor with an element for each score.
-void AttentionRules::per_score(const char* path, const char* strides_path, DevicePtr address,
-                               const TensorStrides& stride, const ScoreTensor& shape, std::int64_t bytes, bool taken,
-                               const char* taker) {
-  bad(taken && tensors_.kv_len > 0 && !address, path,
-      [&] { return fmt::format("is null, and the problem has {}", taker); });
-  bad(!taken && address != 0, path, [&] {
-    return fmt::format("is given, and the problem does not have {}; leave it null, or prepare a problem that has",
-                       taker);
-  });
-  if (!taken) return;
-  bad((address & static_cast<DevicePtr>(bytes - 1)) != 0, path,
+void AttentionRules::per_score(const OptionalOperand& operand, const char* strides_path, const TensorStrides& stride,
+                               const ScoreTensor& shape, std::int64_t bytes) {
+  given_as_taken(operand, tensors_.kv_len > 0);
+  if (!operand.use(spec_).taken) return;
+  const DevicePtr address = tensors_.*operand.address;
+  bad((address & static_cast<DevicePtr>(bytes - 1)) != 0, operand.path,
       [&] { return fmt::format("address {:#x} is not a multiple of its elements' {} bytes", address, bytes); });
   const struct {
     const char* name;
@@ -270,30 +265,26 @@ void AttentionRules::per_score(const char* path, const char* strides_path, Devic
 }
 
 void AttentionRules::extras() {
-  const AttentionTensors& t = tensors_;
-  const bool prompt = spec_.cache_length == CacheLength::kPrompt, scaled = spec_.scales != ScaleKind::kNone;
-  extra("/lse", t.lse, spec_.lse, false, "\"lse\": true");
-  extra("/q_offsets", t.q_offsets, ragged_q_, true, "ragged queries");
-  extra("/kv_offsets", t.kv_offsets, ragged_kv_, true, "ragged keys");
-  extra("/kv_lengths", t.kv_lengths, !ragged_kv_, prompt, prompt ? "cache_length \"prompt\"" : "padded or paged keys");
-  extra("/page_table", t.page_table, paged_, true, "paged keys");
-  extra("/sinks", t.sinks, spec_.sinks, true, "\"sinks\": true");
-  extra("/alibi_slopes", t.alibi_slopes, spec_.score_mod == ScoreModKind::kAlibi, false, "score_mod alibi");
-  extra("/k_scale", t.k_scale, scaled, true, "\"scales\"");
-  extra("/v_scale", t.v_scale, scaled, true, "\"scales\"");
-  extra("/q_scale", t.q_scale, spec_.scales == ScaleKind::kPerToken, true, "scales \"per_token\"");
-  if (has_rope_) return;
-  extra("/q_rope", t.q_rope, false, false, "a rotary part");
-  extra("/k_rope", t.k_rope, false, false, "a rotary part");
+  for (const OptionalOperand& operand : kOptionalOperands) {
+    if (operand.rules == OperandRules::kPerScore) continue;
+    if (operand.rules == OperandRules::kRotary && has_rope_) continue;
+    given_as_taken(operand, true);
+    const DevicePtr address = tensors_.*operand.address;
+    bad((address & 3) != 0, operand.path, [&] { return fmt::format("address {:#x} is not a multiple of 4", address); });
+  }
 }
 
-void AttentionRules::extra(const char* path, DevicePtr address, bool taken, bool needed, const char* taker) {
-  bad(taken && needed && !address, path, [&] { return fmt::format("is null, and the problem has {}", taker); });
-  bad(!taken && address != 0, path, [&] {
+/// An operand must be given if the problem needs it, and must be null if the problem does not take it. `needed` is
+/// false for a launch that has nothing to read in the operand.
+void AttentionRules::given_as_taken(const OptionalOperand& operand, bool needed) {
+  const OperandUse use = operand.use(spec_);
+  const bool given = tensors_.*operand.address != 0;
+  bad(use.needed && needed && !given, operand.path,
+      [&] { return fmt::format("is null, and the problem has {}", use.taker); });
+  bad(!use.taken && given, operand.path, [&] {
     return fmt::format("is given, and the problem does not have {}; leave it null, or prepare a problem that has",
-                       taker);
+                       use.taker);
   });
-  bad((address & 3) != 0, path, [&] { return fmt::format("address {:#x} is not a multiple of 4", address); });
 }
 
 void AttentionRules::pages() {

@@ -2,14 +2,17 @@
 /// tell, broken_rules() says which rules are broken and what is accepted.
 #pragma once
 
-#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/attention/launch.h"
+#include "kernelwright/runtime/attention/optional_operands.h"
 
 namespace kernelwright::detail {
 
@@ -89,10 +92,11 @@ inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
                                     bits(strides.bias));
 }
 
-/// The addresses that `LoadedAttention::takes` and `needs` speak of, in the order of their bits.
-inline std::array<DevicePtr, 14> optional_operands(const AttentionTensors& t) noexcept {
-  return {t.lse,     t.q_offsets,    t.kv_offsets, t.kv_lengths, t.page_table, t.sinks, t.k_scale,
-          t.v_scale, t.alibi_slopes, t.q_scale,    t.q_rope,     t.k_rope,     t.mask,  t.bias};
+/// Calls `look(bit, address)` for each of kOptionalOperands. Unrolled: a loop over the table would read it at run time.
+template <class Look>
+void visit_optional_operands(const AttentionTensors& t, Look&& look) noexcept {
+  [&]<std::size_t... i>(std::index_sequence<i...>) { (look(1u << i, t.*kOptionalOperands[i].address), ...); }
+  (std::make_index_sequence<std::size(kOptionalOperands)>{});
 }
 
 /// True only if no rule of broken_rules() is broken; may be false for arguments that are fine too (broadcasts, no
@@ -113,12 +117,11 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (!t.q || !t.k || !t.v || !t.o || ((t.q | t.k | t.v | t.o) & kUnusual)) return false;
 
   DevicePtr low_bits = 0;
-  unsigned given = 0, bit = 1;
-  for (const DevicePtr address : optional_operands(t)) {
+  unsigned given = 0;
+  visit_optional_operands(t, [&](unsigned bit, DevicePtr address) {
     if (address) given |= bit;
     low_bits |= address;
-    bit <<= 1;
-  }
+  });
   if ((low_bits & 3) || (given & ~kernel.takes) || (kernel.needs & ~given)) return false;
 
   const auto fits = [](const TensorStrides& given_strides, const TensorStrides& s, bool ragged, std::int64_t head_dim,

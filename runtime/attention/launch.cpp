@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "contract/attention_decode_sm90.h"
@@ -171,20 +173,11 @@ LoadedAttention describe(const AttentionProblem& problem, const AttentionPlan& p
   loaded.chunk_reach = mask.chunk_reach;
   loaded.takes_window = problem.mask.kind == MaskKind::kSlidingWindow;
   const AttentionSpec& spec = plan.main;
-  const bool ragged_kv = spec.kv_layout == KvLayoutKind::kRagged, paged = spec.kv_layout == KvLayoutKind::kPaged;
-  const bool ragged_q = spec.q_layout == QLayout::kRagged, scaled = spec.scales != ScaleKind::kNone;
-  const bool per_token = spec.scales == ScaleKind::kPerToken, rope = spec.rope_width > 0;
-  const auto bits = [](std::array<bool, 14> wanted) {  // in the order of optional_operands()
-    unsigned set = 0;
-    for (std::size_t i = 0; i < wanted.size(); ++i) set |= unsigned{wanted[i]} << i;
-    return set;
-  };
-  loaded.takes = bits({spec.lse, ragged_q, ragged_kv, !ragged_kv, paged, spec.sinks, scaled, scaled,
-                       spec.score_mod == ScoreModKind::kAlibi, per_token, rope, rope, spec.mask_tensor,
-                       spec.score_mod == ScoreModKind::kTensor});
-  const bool prompt = spec.cache_length == CacheLength::kPrompt;
-  loaded.needs = bits({false, ragged_q, ragged_kv, prompt, paged, spec.sinks, scaled, scaled, false, per_token, rope,
-                       rope, spec.mask_tensor, spec.score_mod == ScoreModKind::kTensor});
+  for (std::size_t i = 0; i < std::size(kOptionalOperands); ++i) {
+    const OperandUse use = kOptionalOperands[i].use(spec);
+    loaded.takes |= unsigned{use.taken} << i;
+    loaded.needs |= unsigned{use.needed} << i;
+  }
   const auto step = [](DType dtype) { return std::int64_t{16 * 8 / bits_of(dtype)}; };
   loaded.q_step = step(spec.q);
   loaded.kv_step = step(spec.kv);

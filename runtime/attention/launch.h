@@ -27,7 +27,7 @@ struct LoadedAttention {
   bool takes_window = false;  // the caller may give another
   bool has_pdl = false;       // programmatic dependent launch: kernels were compiled with griddepcontrol
   bool tensor_maps = false;   // the kernel reads its keys and values through tensor maps
-  // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of optional_operands().
+  // For surely_fine(): which optional operands the kernel takes and needs, bit i for the i-th of kOptionalOperands.
   unsigned takes = 0, needs = 0;
   std::int64_t q_step = 8, kv_step = 8, o_step = 8;  // elements in 16 bytes; powers of two
   bool fallback = false;                             // the portable kernel in another one's place

@@ -1,0 +1,81 @@
+/// The operands of a launch that some problems have and others lack.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+
+#include "kernelwright/generator/source/spec.h"
+#include "kernelwright/runtime/attention/kernel.h"
+
+namespace kernelwright::detail {
+
+/// What a kernel does with such an operand.
+struct OperandUse {
+  bool taken, needed;
+  const char* taker;  // what a problem has that takes the operand, in the words of a refusal
+};
+
+constexpr OperandUse may_have(bool taken, const char* taker) { return {taken, false, taker}; }
+constexpr OperandUse must_have(bool taken, const char* taker) { return {taken, taken, taker}; }
+
+/// Where the rules of an operand stand that a problem takes. For one that it does not take, extras() has the rule.
+enum class OperandRules {
+  kExtras,    // in extras() of arguments.cpp: 4 bytes are its alignment
+  kRotary,    // with those of q and k
+  kPerScore,  // in per_score(), taken or not
+};
+
+struct OptionalOperand {
+  const char* path;
+  DevicePtr AttentionTensors::*address;
+  OperandUse (*use)(const AttentionSpec& spec);
+  OperandRules rules = OperandRules::kExtras;
+};
+
+/// The one list of them: the checks of a launch, quick and worded, walk it. Messages follow its order.
+inline constexpr OptionalOperand kOptionalOperands[] = {
+    {"/lse", &AttentionTensors::lse, [](const AttentionSpec& spec) { return may_have(spec.lse, "\"lse\": true"); }},
+    {"/q_offsets", &AttentionTensors::q_offsets,
+     [](const AttentionSpec& spec) { return must_have(spec.q_layout == QLayout::kRagged, "ragged queries"); }},
+    {"/kv_offsets", &AttentionTensors::kv_offsets,
+     [](const AttentionSpec& spec) { return must_have(spec.kv_layout == KvLayoutKind::kRagged, "ragged keys"); }},
+    {"/kv_lengths", &AttentionTensors::kv_lengths,
+     [](const AttentionSpec& spec) {
+       const bool not_ragged = spec.kv_layout != KvLayoutKind::kRagged;
+       return spec.cache_length == CacheLength::kPrompt ? must_have(not_ragged, "cache_length \"prompt\"")
+                                                        : may_have(not_ragged, "padded or paged keys");
+     }},
+    {"/page_table", &AttentionTensors::page_table,
+     [](const AttentionSpec& spec) { return must_have(spec.kv_layout == KvLayoutKind::kPaged, "paged keys"); }},
+    {"/sinks", &AttentionTensors::sinks,
+     [](const AttentionSpec& spec) { return must_have(spec.sinks, "\"sinks\": true"); }},
+    {"/alibi_slopes", &AttentionTensors::alibi_slopes,
+     [](const AttentionSpec& spec) { return may_have(spec.score_mod == ScoreModKind::kAlibi, "score_mod alibi"); }},
+    {"/k_scale", &AttentionTensors::k_scale,
+     [](const AttentionSpec& spec) { return must_have(spec.scales != ScaleKind::kNone, "\"scales\""); }},
+    {"/v_scale", &AttentionTensors::v_scale,
+     [](const AttentionSpec& spec) { return must_have(spec.scales != ScaleKind::kNone, "\"scales\""); }},
+    {"/q_scale", &AttentionTensors::q_scale,
+     [](const AttentionSpec& spec) { return must_have(spec.scales == ScaleKind::kPerToken, "scales \"per_token\""); }},
+    {"/q_rope", &AttentionTensors::q_rope,
+     [](const AttentionSpec& spec) { return must_have(spec.rope_width > 0, "a rotary part"); }, OperandRules::kRotary},
+    {"/k_rope", &AttentionTensors::k_rope,
+     [](const AttentionSpec& spec) { return must_have(spec.rope_width > 0, "a rotary part"); }, OperandRules::kRotary},
+    {"/mask", &AttentionTensors::mask,
+     [](const AttentionSpec& spec) { return must_have(spec.mask_tensor, "mask \"tensor\""); }, OperandRules::kPerScore},
+    {"/bias", &AttentionTensors::bias,
+     [](const AttentionSpec& spec) {
+       return must_have(spec.score_mod == ScoreModKind::kTensor, "score_mod \"tensor\"");
+     },
+     OperandRules::kPerScore},
+};
+static_assert(std::size(kOptionalOperands) <= 32);  // each has a bit of LoadedAttention::takes and needs
+
+/// Its row in the list.
+consteval const OptionalOperand& optional_operand(DevicePtr AttentionTensors::*address) {
+  for (const OptionalOperand& operand : kOptionalOperands)
+    if (operand.address == address) return operand;
+  throw "no row has that address";  // the compiler evaluates the call, and stops here
+}
+
+}  // namespace kernelwright::detail
