@@ -3,6 +3,8 @@
 The library itself checks alignment, the extents that a stride allows, and the workspace's size. This module checks
 what only a tensor with a known shape can get wrong.
 """
+from ctypes import c_uint64
+
 from . import _structs as structs
 from ._errors import ConfigError
 from ._tensors import is_contiguous, read
@@ -31,6 +33,24 @@ def set_workspace_bytes(c, view, given):
     if view.shape is None and given is None:
         raise ConfigError("workspace_bytes: is missing beside a workspace that is an address; give its size")
     c.workspace_bytes = view.bytes if view.shape is not None else given
+
+
+def tensors_and_numbers(struct, given):
+    """The arguments of a bind() as two dicts: the tensors, and the rest. `struct` is the C struct of the launch, in which a
+    tensor is an address. `given`: the locals of bind(), of which self is no argument."""
+    addresses = {name for name, kind in struct._fields_ if kind is c_uint64 and not name.endswith("_bytes")}
+    tensors = {name: value for name, value in given.items() if name in addresses}
+    return tensors, {name: value for name, value in given.items() if name != "self" and name not in addresses}
+
+
+def set_numbers(c, numbers):
+    """Sets the numbers and flags that only the library checks. None leaves a number to the problem. Some numbers have a
+    bit in the header, such as SET_SCALE, which says that the number is given; this function sets the bit too."""
+    for name, value in numbers.items():
+        if value is not None:
+            setattr(c, name, value)
+            if bit := getattr(structs, "SET_" + name.upper(), 0):
+                c.overrides |= bit
 
 
 def score_tensors(problem):
@@ -82,13 +102,15 @@ class Arguments:
         self.problem, self.device, self.own_memory = problem, device, own_memory
         self.views = {}
 
-    def build(self, tensors, batch, q_len, kv_len, q_tokens, kv_tokens, num_pages, page_table_stride, workspace_bytes, scale,
-              softcap, window):
+    def build(self, tensors, numbers):
+        """`numbers`: what bind() takes beside tensors."""
+        numbers = dict(numbers)
+        known = {name: numbers.pop(name) for name in ("batch", "q_len", "kv_len", "q_tokens", "kv_tokens", "num_pages")}
+        page_table_stride, workspace_bytes = numbers.pop("page_table_stride"), numbers.pop("workspace_bytes")
+        window = numbers.pop("window")
         self.views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in self.views.items():
             check_place(name, view, self.device, self.own_memory)
-        known = {"batch": batch, "q_len": q_len, "kv_len": kv_len, "q_tokens": q_tokens, "kv_tokens": kv_tokens,
-                 "num_pages": num_pages}
         c = structs.AttentionTensors(**{name: view.address for name, view in self.views.items()})
         for name in ("q", "o", "k", "v", "q_rope", "k_rope"):
             if name in self.views and self.views[name].shape is not None:
@@ -102,7 +124,9 @@ class Arguments:
             if name in self.views and self.views[name].shape is not None:
                 setattr(c, name + "_strides", self.per_score(name, self.views[name], known))
         self.finish(c, known, workspace_bytes)
-        self.overrides(c, scale, softcap, window)
+        if window is not None:
+            (c.window_left, c.window_right), c.overrides = window, c.overrides | structs.SET_WINDOW
+        set_numbers(c, numbers)
         return c
 
     def settle(self, known, name, found, by):
@@ -245,12 +269,3 @@ class Arguments:
         c.kv_tokens = known["kv_tokens"] or 0
         c.num_pages = known["num_pages"] or 0
         set_workspace_bytes(c, self.views.get("workspace"), workspace_bytes)
-
-    @staticmethod
-    def overrides(c, scale, softcap, window):
-        if scale is not None:
-            c.scale, c.overrides = scale, c.overrides | structs.SET_SCALE
-        if softcap is not None:
-            c.softcap, c.overrides = softcap, c.overrides | structs.SET_SOFTCAP
-        if window is not None:
-            (c.window_left, c.window_right), c.overrides = window, c.overrides | structs.SET_WINDOW

@@ -15,7 +15,8 @@ def _limits(kind):
 
 
 class Checked(ctypes.Structure):
-    """A struct that refuses integers which do not fit into their field; ctypes truncates them silently."""
+    """A struct that refuses integers which do not fit into their field, and fields that it does not have. ctypes takes
+    both silently."""
 
     def __init__(self, *values, **fields):
         super().__init__()
@@ -24,10 +25,12 @@ class Checked(ctypes.Structure):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        cls._ranges = {name: limits for name, kind in cls._fields_ if (limits := _limits(kind))}
+        cls._ranges = {name: _limits(kind) for name, kind in cls._fields_}
 
     def __setattr__(self, name, value):
-        if isinstance(value, int) and name in self._ranges:
+        if name not in self._ranges:
+            raise AttributeError(f"{type(self).__name__} has no field {name}")
+        if isinstance(value, int) and self._ranges[name]:
             low, high = self._ranges[name]
             if not low <= value <= high:
                 raise ConfigError(f"{name}: {value} is outside [{low}, {high}]")

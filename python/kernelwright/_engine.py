@@ -10,7 +10,7 @@ from ctypes import byref, c_char_p, c_int32, c_uint64, c_void_p
 
 from . import _library as lib
 from . import _structs as structs
-from ._arguments import Arguments, Problem
+from ._arguments import Arguments, Problem, tensors_and_numbers
 from ._errors import ConfigError, KernelwrightError
 from ._gemm import GemmProblem
 from ._quantize import check_sizes, quantize_arguments
@@ -431,13 +431,8 @@ class Kernel(_Handle):
         mask (u8 or bool) and bias, if the problem has them, are [batch or 1, q_heads or 1, q_len or 1, kv_len], keys
         contiguous. A dimension of one, or a broadcast one, means one element for all.
         """
-        tensors = dict(q=q, k=k, v=v, o=o, lse=lse, q_offsets=q_offsets, kv_offsets=kv_offsets, kv_lengths=kv_lengths,
-                       page_table=page_table, sinks=sinks, k_scale=k_scale, v_scale=v_scale, alibi_slopes=alibi_slopes,
-                       workspace=workspace, q_rope=q_rope, k_rope=k_rope, q_scale=q_scale, mask=mask, bias=bias)
-        arguments = Arguments(self._problem, self.device, self._own_memory)
-        built = arguments.build(tensors, batch, q_len, kv_len, q_tokens, kv_tokens, num_pages, page_table_stride,
-                                workspace_bytes, scale, softcap, window)
-        built.sm_budget, built.pdl, built.zero_padding = sm_budget, pdl, zero_padding
+        tensors, numbers = tensors_and_numbers(structs.AttentionTensors, locals())
+        built = Arguments(self._problem, self.device, self._own_memory).build(tensors, numbers)
         return Launch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):
@@ -469,9 +464,8 @@ class GemmKernel(_Handle):
         m is needed only beside addresses; alpha and beta are 1 unless given. With pdl, constant_b says that no
         earlier kernel that may still run writes b. The first tiles of b are then loaded before that kernel has ended.
         """
-        tensors = dict(a=a, b=b, d=d, c=c, bias=bias, scale_a=scale_a, scale_b=scale_b, workspace=workspace)
-        built = self._problem.arguments(tensors, m, alpha, beta, workspace_bytes, self.device, self._own_memory)
-        built.sm_budget, built.pdl, built.constant_b = sm_budget, pdl, constant_b
+        tensors, numbers = tensors_and_numbers(structs.GemmTensors, locals())
+        built = self._problem.arguments(tensors, numbers, self.device, self._own_memory)
         return GemmLaunch(self, tensors, built)
 
     def launch(self, *, stream=None, **tensors):

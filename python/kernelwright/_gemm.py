@@ -1,6 +1,6 @@
 """The arguments of a GEMM's launch, checked against the problem."""
 from . import _structs as structs
-from ._arguments import check_place, set_workspace_bytes
+from ._arguments import check_place, set_numbers, set_workspace_bytes
 from ._errors import ConfigError
 from ._tensors import read
 
@@ -27,8 +27,10 @@ class GemmProblem:
         return {"a": (m, k) if self.layout[0] == "n" else (k, m), "b": (n, k) if self.layout[1] == "t" else (k, n), "c": (m, n),
                 "d": (m, n), "scale_a": (blocks[0], m), "scale_b": (blocks[1], blocks[0])}[name]
 
-    def arguments(self, tensors, m, alpha, beta, workspace_bytes, device, own_memory):
-        """The C struct of one launch."""
+    def arguments(self, tensors, numbers, device, own_memory):
+        """The C struct of one launch. `numbers`: what bind() takes beside tensors."""
+        numbers = dict(numbers)
+        m, workspace_bytes = numbers.pop("m"), numbers.pop("workspace_bytes")
         views = {name: read(name, given) for name, given in tensors.items() if given is not None}
         for name, view in views.items():
             check_place(name, view, device, own_memory)
@@ -48,10 +50,7 @@ class GemmProblem:
         if not 0 <= m < 2**31:  # values that the struct would truncate
             raise ConfigError(f"m: {m} rows are more than 31 bits hold, or negative")
         c.m = m
-        if alpha is not None:
-            c.alpha, c.overrides = alpha, c.overrides | structs.SET_ALPHA
-        if beta is not None:
-            c.beta, c.overrides = beta, c.overrides | structs.SET_BETA
+        set_numbers(c, numbers)
         return c
 
     @staticmethod

@@ -490,6 +490,14 @@ class TheLibrary(unittest.TestCase):
                 fields += [(field.strip(), of) for field in names.split(",")]
             self.assertEqual(fields, list(struct_type._fields_), f"kernelwright_{name}")
 
+    def test_structs_refuse_fields_that_they_lack(self):
+        with self.assertRaisesRegex(AttributeError, "AttentionTensors has no field sm_budgets"):
+            _structs.AttentionTensors(q=1).sm_budgets = 3
+        with self.assertRaisesRegex(AttributeError, "Strides has no field tokens"):
+            _structs.Strides(tokens=3)
+        strides = _structs.Strides(1, head=3)
+        self.assertEqual((strides.batch, strides.token, strides.head), (1, 0, 3))
+
     def test_functions_are_in_the_header(self):
         declared = set(re.findall(r"kernelwright_(\w+)\(", HEADER.read_text()))
         self.assertLessEqual(set(_library.FUNCTIONS), declared)
