@@ -1,6 +1,7 @@
 /// What a launch passes to the device. Refusals are in arguments_test.cpp.
 #include <cmath>
 
+#include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "runtime/attention/launch_fixture.h"
 
