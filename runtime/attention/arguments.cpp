@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -293,15 +294,12 @@ void AttentionRules::pages() {
         return fmt::format("{} pages of {} keys hold fewer than the {} keys of the longest sequence",
                            tensors_.page_table_stride, spec_.page_size, tensors_.kv_len);
       });
-  bad(tensors_.num_pages < 0, "/num_pages",
-      [&] { return fmt::format("{} is negative; give the pages that k and v have", tensors_.num_pages); });
-  bad(!paged_ && tensors_.num_pages > 0, "/num_pages",
-      [] { return std::string("is given, and the problem does not have paged keys; leave it 0"); });
 }
 
 void AttentionRules::numbers() {
-  const float scale = tensors_.scale.value_or(1.f), softcap = tensors_.softcap.value_or(1.f);
-  bad(!std::isfinite(scale), "/scale", [&] { return fmt::format("{} is not finite", scale); });
+  for (const NumberRule& rule : kNumberRules)
+    bad(rule.broken(kernel_, tensors_), rule.path, [&] { return rule.words(tensors_); });
+  const float softcap = tensors_.softcap.value_or(1.f);
   const bool softcapped = spec_.score_mod == ScoreModKind::kSoftcap;
   bad(softcapped && !(std::isfinite(softcap) && softcap > 0), "/softcap",
       [&] { return fmt::format("{} is not a finite number above 0", softcap); });

@@ -2,17 +2,13 @@
 /// tell, broken_rules() says which rules are broken and what is accepted.
 #pragma once
 
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "kernelwright/generator/error.h"
+#include "kernelwright/runtime/attention/argument_tables.h"
 #include "kernelwright/runtime/attention/launch.h"
-#include "kernelwright/runtime/attention/optional_operands.h"
 
 namespace kernelwright::detail {
 
@@ -92,13 +88,6 @@ inline std::uint64_t all_bits(const ResolvedStrides& strides) noexcept {
                                     bits(strides.bias));
 }
 
-/// Calls `look(bit, address)` for each of kOptionalOperands. Unrolled: a loop over the table would read it at run time.
-template <class Look>
-void visit_optional_operands(const AttentionTensors& t, Look&& look) noexcept {
-  [&]<std::size_t... i>(std::index_sequence<i...>) { (look(1u << i, t.*kOptionalOperands[i].address), ...); }
-  (std::make_index_sequence<std::size(kOptionalOperands)>{});
-}
-
 /// True only if no rule of broken_rules() is broken; may be false for arguments that are fine too (broadcasts, no
 /// keys, single rows). A few dozen instructions for what servers pass all day.
 inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t, const ResolvedStrides& strides,
@@ -147,11 +136,10 @@ inline bool surely_fine(const LoadedAttention& kernel, const AttentionTensors& t
   if (spec.kv_layout == KvLayoutKind::kPaged && std::int64_t{t.page_table_stride} * spec.page_size < t.kv_len)
     return false;
   if (t.kv_tokens < 0 || (kernel.tensor_maps && ragged_kv && kv_tokens_of(t) == 0)) return false;
-  if (t.num_pages < 0 || (t.num_pages > 0 && spec.kv_layout != KvLayoutKind::kPaged)) return false;
   const auto contiguous = [](const TensorStrides& s) { return !(s.batch | s.token | s.head); };
   if (!contiguous(t.mask_strides) || !contiguous(t.bias_strides) || static_cast<std::int64_t>(t.mask | t.bias) < 0)
     return false;
-  return (!t.scale || std::isfinite(*t.scale)) && !t.softcap && !t.window;
+  return !breaks_number_rule(kernel, t) && !t.softcap && !t.window;
 }
 
 /// Every rule that is broken, led by "/tensors".

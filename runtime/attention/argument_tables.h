@@ -1,15 +1,22 @@
-/// The operands of a launch that some problems have and others lack.
+/// The arguments of a launch that need no code of their own: operands that some problems have and others lack, and
+/// numbers with rules of their own. Each is a row, which the quick check and the worded rules walk (arguments.h).
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <string>
+#include <utility>
 
 #include "kernelwright/generator/source/spec.h"
 #include "kernelwright/runtime/attention/kernel.h"
+#include "kernelwright/runtime/attention/launch.h"
 
 namespace kernelwright::detail {
 
-/// What a kernel does with such an operand.
+/// What a kernel does with an operand that some problems lack.
 struct OperandUse {
   bool taken, needed;
   const char* taker;  // what a problem has that takes the operand, in the words of a refusal
@@ -32,7 +39,7 @@ struct OptionalOperand {
   OperandRules rules = OperandRules::kExtras;
 };
 
-/// The one list of them: the checks of a launch, quick and worded, walk it. Messages follow its order.
+/// The one list of the operands that some problems lack. Messages follow its order.
 inline constexpr OptionalOperand kOptionalOperands[] = {
     {"/lse", &AttentionTensors::lse, [](const AttentionSpec& spec) { return may_have(spec.lse, "\"lse\": true"); }},
     {"/q_offsets", &AttentionTensors::q_offsets,
@@ -76,6 +83,47 @@ consteval const OptionalOperand& optional_operand(DevicePtr AttentionTensors::*a
   for (const OptionalOperand& operand : kOptionalOperands)
     if (operand.address == address) return operand;
   throw "no row has that address";  // the compiler evaluates the call, and stops here
+}
+
+/// A rule that depends on one number or flag.
+struct NumberRule {
+  const char* path;
+  bool (*broken)(const LoadedAttention& kernel, const AttentionTensors& tensors);
+  std::string (*words)(const AttentionTensors& tensors);  // asked if the rule is broken
+};
+
+/// The one list of them. Messages follow its order.
+inline constexpr NumberRule kNumberRules[] = {
+    {"/num_pages", [](const LoadedAttention&, const AttentionTensors& t) { return t.num_pages < 0; },
+     [](const AttentionTensors& t) {
+       return fmt::format("{} is negative; give the pages that k and v have", t.num_pages);
+     }},
+    {"/num_pages",
+     [](const LoadedAttention& kernel, const AttentionTensors& t) {
+       return t.num_pages > 0 && kernel.spec.kv_layout != KvLayoutKind::kPaged;
+     },
+     [](const AttentionTensors&) {
+       return std::string("is given, and the problem does not have paged keys; leave it 0");
+     }},
+    {"/scale", [](const LoadedAttention&, const AttentionTensors& t) { return t.scale && !std::isfinite(*t.scale); },
+     [](const AttentionTensors& t) { return fmt::format("{} is not finite", *t.scale); }},
+};
+
+/// Calls `look(bit, address)` for each of kOptionalOperands. Unrolled: a loop over the table would read it at run time.
+template <class Look>
+void visit_optional_operands(const AttentionTensors& t, Look&& look) noexcept {
+  const auto each = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    (look(1u << i, t.*kOptionalOperands[i].address), ...);
+  };
+  each(std::make_index_sequence<std::size(kOptionalOperands)>{});
+}
+
+/// Whether one of kNumberRules is broken. Unrolled likewise.
+inline bool breaks_number_rule(const LoadedAttention& kernel, const AttentionTensors& t) noexcept {
+  const auto any = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return (kNumberRules[i].broken(kernel, t) || ...);
+  };
+  return any(std::make_index_sequence<std::size(kNumberRules)>{});
 }
 
 }  // namespace kernelwright::detail
