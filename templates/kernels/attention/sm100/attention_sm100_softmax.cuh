@@ -19,8 +19,7 @@ namespace {
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
 
-/// The warp arrives once at a barrier that the multiplying thread waits on. It does so behind everything that its lanes
-/// did, also in tensor memory.
+/// The warp arrives once at a barrier of the multiplying thread, behind all that its lanes did, in tensor memory too.
 template <class Barrier>
 __device__ __forceinline__ void arrive(const Barrier& barrier) {
   ptx::tcgen05_fence_before_thread_sync();
@@ -77,8 +76,7 @@ class SoftmaxThread {
     for (int n = 0; n < steps; ++n) {
       const int tile = tiles.end - 1 - key_tile_of(tile_, n);
       await(shared_.score_full(tile_), before_.steps + n);
-      // The product of the step before was issued ahead of these scores. So it has ended too, and its barrier's phase
-      // with it.
+      // The product of the step before was issued ahead of these scores: it has ended, and its barrier's phase too.
       float scores[spec::kBlockN];
       float largest = read_scores(scores);
       if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
@@ -212,17 +210,16 @@ class SoftmaxThread {
 
   // ---- to the others ----
 
-  /// Publishes the factor by which the output so far is multiplied before P(n) V(n) is added. The correction has already
-  /// read the factor of the step before: it arrived before that step's product began, and that product has ended now that
-  /// this step's scores are there.
+  /// Publishes the factor by which the output so far is multiplied before P(n) V(n) is added. The correction has
+  /// already read the factor of the step before: it arrived before that step's product began, and that product has
+  /// ended now that this step's scores are there.
   __device__ __forceinline__ void hand_over_factor(float factor) {
     ptx::st_shared_f32(shared_.factor(tile_, warp_ * kWarpRows + lane_), factor);
     __syncwarp();
     if (lane_ == 0) shared_.factor_full(tile_).arrive();
   }
 
-  /// Writes P over the scores that it comes from, in two parts: the product with V begins while the last exponentials
-  /// run.
+  /// Writes P over its scores, in two parts: the product with V begins while the last exponentials run.
   __device__ __forceinline__ void hand_over_probabilities(float (&scores)[spec::kBlockN]) {
     const float offset = softmax_.offset(scale_);
     float part[2] = {};
@@ -374,8 +371,7 @@ class SoftmaxThread {
     ptx::tcgen05_wait_ld(columns);
   }
 
-  /// Writes columns of the thread's row, from column `first` of a pass on, to the slot of query tile `slot`. They are
-  /// swizzled as in tile::StagedRows.
+  /// Writes columns of the thread's row, from column `first` of a pass on, swizzled, to the slot of query tile `slot`.
   __device__ __forceinline__ void stage(const float (&columns)[kBatch], int first, int slot) const {
     const uint32_t mine = shared_.queries(slot) + static_cast<uint32_t>(warp_ * kWarpRows + lane_) * kRowBytes;
     const uint32_t moved = contract::swizzle_of_row(static_cast<uint32_t>(lane_), spec::kSwizzleBytes);
@@ -409,8 +405,7 @@ class SoftmaxThread {
     }
   }
 
-  /// The slot through which an output has left may now take the queries of the next item, which come in the async
-  /// proxy.
+  /// The slot through which an output has left may take the next item's queries, which come in the async proxy.
   __device__ __forceinline__ void release_queries(int slot) const {
     if constexpr (kQueued) {
       ptx::fence_proxy_async_shared();

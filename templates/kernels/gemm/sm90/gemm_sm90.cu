@@ -6,14 +6,13 @@
 /// some rows of one tile. Ping-pong: each owns a tile, and one stores while the other's products run.
 ///
 /// The tensor cores keep 14 bits of a sum of fp8 products. With promotion they sum one slab at most, or a few. Math
-/// warps add that to sums in f32, times the slab's scales where blocks have them. Other products run meanwhile: those
-/// of the other warpgroup, or (mma_in_flight) the warpgroup's next ones.
+/// warps add that to sums in f32, times the slab's scales where blocks have them, while other products run: the other
+/// warpgroup's, or (mma_in_flight) the warpgroup's next ones.
 ///
-/// CTAs of a cluster share columns of the output and lie above each other. Each CTA loads its own rows of A, and an
-/// equal share of B's rows for all. With split_k, CTAs of a cluster share a tile instead, and each has a part of k. At
-/// the end every CTA gets its band of columns from all others through shared memory. It adds the parts in the order of
-/// k, and stores the band. In the turnstile mode of split_k each part is a CTA by itself. These CTAs take turns at a
-/// tile (policy/turnstile.cuh), and the last one finishes it.
+/// CTAs of a cluster share columns of the output. Each loads its own rows of A, and an equal share of B's rows for all.
+/// With split_k they share a tile instead, and each has a part of k. At the end each CTA gets its band of columns from
+/// the others through shared memory, adds the parts in the order of k, and stores the band. In the turnstile mode a
+/// part is a CTA by itself. Such CTAs take turns at a tile (policy/turnstile.cuh), and the last one finishes it.
 #include "kernels/gemm/sm90/gemm_sm90_scales.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_store.cuh"
 #include "kernels/gemm/sm90/gemm_sm90_tiles.cuh"
@@ -197,8 +196,7 @@ class MathWarpgroup {
 #pragma unroll 1
     for (int t = work_.first; t < work_.raster.count(); t += work_.step * sharers) {
       const int own = t + mine * work_.step;
-      const bool works = own < work_.raster.count();  // without a tile in the last round, a warpgroup only passes the
-                                                      // turn
+      const bool works = own < work_.raster.count();  // else it only passes the turn
       if (EndScales::kAny || kPromotes || groups == 0) clear();
       turns.wait();
       if (works) {
@@ -276,16 +274,12 @@ class MathWarpgroup {
     for (int wave = 0; wave < kWaves; ++wave) ptx::pin_registers(sums[wave]);
   }
 
-  /// Each slab's products begin at zero. Math warps add them to the sums in f32, times their scales, because the tensor
-  /// cores keep 14 bits of a sum of fp8 products.
-  ///
+  /// Each slab's products begin at zero; math warps add them to sums in f32, times their scales (14 bits: see above).
   /// With kLag, a warpgroup's next products run while it adds earlier ones. Without kLag, one warpgroup multiplies
-  /// while the other adds, so the code between its last addition and its next product has to be short. For that, slabs
-  /// go in unrolled rounds: ptxas then spreads additions over the next slab's beginning. And the warpgroup asks ahead
-  /// of the additions whether that slab has landed. (Plain additions would spill in rounds.)
-  ///
-  /// No product is in flight from one round to the next. Across the end of a loop, ptxas allows only wgmma to touch
-  /// registers of products that are in flight.
+  /// while the other adds, so the code between its last addition and its next product must be short. So slabs go in
+  /// unrolled rounds: ptxas spreads additions over the next slab's beginning. The warpgroup asks ahead of them whether
+  /// that slab has landed. (Plain additions would spill in rounds.) No product is in flight from one round to the next:
+  /// across a loop's end, ptxas lets only wgmma touch registers of products in flight.
   template <int kLag>
   __device__ __forceinline__ void multiply_and_add(int groups) {
     constexpr int kRound = kLag > 0 || kBlockScales ? 4 / spec::kKGroup : 1;
