@@ -54,9 +54,8 @@ void order_items(const AttentionSpec& spec, const AttentionExtent& extent, int n
   if (queued) launch.workspace_bytes = sizeof(std::uint64_t);
   // A CTA takes all registers of an SM. If there are more tiles than a grid can have, the driver must see the large
   // number and refuse it.
-  const bool one_each = spec.scheduler == Scheduler::kGrid || items > launch.num_items;
-  const int sms = extent.sm_budget > 0 ? std::min(extent.sm_budget, num_sms) : num_sms;
-  const std::int64_t most = one_each ? 0xffffffff / cluster : std::max<std::int64_t>(1, sms / cluster);
+  launch.persistent = spec.scheduler != Scheduler::kGrid && items <= launch.num_items;
+  const std::int64_t most = launch.persistent ? std::max<std::int64_t>(1, num_sms / cluster) : 0xffffffff / cluster;
   launch.main.grid[0] = static_cast<std::uint32_t>(std::min(items, most) * cluster);
   launch.main.cluster = static_cast<std::uint32_t>(cluster);
 }

@@ -8,15 +8,13 @@
 
 namespace kernelwright {
 
-/// The run-time shape of a launch, and how much of the device the launch may take.
+/// The run-time shape that a launch is planned for.
 struct AttentionExtent {
   int batch = 1;
   int q_heads = 1, kv_heads = 1;
   int q_len = 1;              // queries of a sequence; the longest one if ragged
   int kv_len = 1;             // keys of the longest sequence: only the number of parts depends on it
   std::int64_t q_tokens = 1;  // batch * q_len, or the rows of ragged queries
-  int sm_budget = 0;          // SMs that a persistent kernel takes at most, but a cluster at least; 0: all. Changes the
-                              // grid and nothing else
 };
 
 struct AttentionLaunch {
@@ -31,6 +29,7 @@ struct AttentionLaunch {
   std::uint64_t partial_lse_offset = 0;
   std::uint64_t merge_counters_offset = 0;  // 0: the merge is not in the kernel
   bool queued = false;                      // hopper: CTAs take items from a queue, a word at the workspace's start
+  bool persistent = false;  // hopper: CTAs take items until none is left; any number of clusters gives the same result
 };
 
 /// Dynamic shared bytes of one CTA. Used by validation, launch and explain alike.

@@ -55,6 +55,12 @@ class WorkspaceRules : public ArgumentRules {
                                                   tensors.batch, tensors.q_len));
 }
 
+/// AttentionTensors::sm_budget: fewer clusters, but one at least.
+void keep_to_budget(LaunchPlan& plan, int sm_budget) {
+  const std::uint32_t clusters = std::max(1u, static_cast<std::uint32_t>(sm_budget) / plan.cluster);
+  plan.grid[0] = std::min(plan.grid[0], clusters * plan.cluster);
+}
+
 AttentionParams main_params(const LoadedAttention& kernel, const AttentionTensors& tensors,
                             const ResolvedStrides& strides, const AttentionLaunch& launch) {
   const bool split = launch.num_splits > 1;
@@ -221,8 +227,7 @@ AttentionExtent extent_of(Heads heads, QLayout layout, const AttentionTensors& t
           .kv_heads = heads.kv,
           .q_len = tensors.q_len,
           .kv_len = tensors.kv_len,
-          .q_tokens = query_rows(layout, tensors),
-          .sm_budget = tensors.sm_budget};
+          .q_tokens = query_rows(layout, tensors)};
 }
 
 void launch_attention(const LoadedAttention& kernel, const AttentionTensors& tensors, Stream stream) {
@@ -235,7 +240,8 @@ void launch_attention(const LoadedAttention& kernel, const AttentionTensors& ten
 
   if (!surely_fine(kernel, tensors, strides, rows)) check_each(kernel, tensors, strides);
 
-  const AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  AttentionLaunch launch = plan_launch(kernel.spec, extent, kernel.num_sms, kernel.forced_splits);
+  if (launch.persistent && tensors.sm_budget > 0) keep_to_budget(launch.main, tensors.sm_budget);
   constexpr std::uint32_t kMostCtas = 0x7fffffff;  // of a grid, along x
   if (launch.main.grid[0] > kMostCtas) [[unlikely]]
     refuse_grid(tensors);

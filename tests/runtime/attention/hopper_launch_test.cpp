@@ -322,9 +322,10 @@ TEST_F(HopperLaunchTest, StartsBeforeTheKernelAheadHasEndedOnlyIfAsked) {
 }
 
 TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
-  const auto ctas = [&](int sm_budget, Scheduler scheduler) {
+  const auto ctas = [&](int sm_budget, Scheduler scheduler, int cluster = 1) {
     AttentionSchedule schedule = hopper();
     schedule.scheduler = scheduler;
+    schedule.cluster = ClusterShape{cluster, 1};
     AttentionTensors tensors = some_tensors();
     tensors.batch = 40;  // 320 tiles
     tensors.workspace = 0x80000;
@@ -343,6 +344,8 @@ TEST_F(HopperLaunchTest, TakesNoMoreCtasThanItsBudgetHasSms) {
     EXPECT_EQ(ctas(1000, scheduler), 132u) << "more than there are";
   }
   EXPECT_EQ(ctas(100, Scheduler::kGrid), 320u) << "no persistent kernel";
+  EXPECT_EQ(ctas(101, Scheduler::kPersistent, 2), 100u) << "an SM is left over";
+  EXPECT_EQ(ctas(1, Scheduler::kPersistent, 2), 2u) << "a cluster at least";
 }
 
 TEST_F(HopperLaunchTest, HasTheQueueInTheWorkspace) {
