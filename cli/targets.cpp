@@ -83,13 +83,16 @@ Plan planned(const NamedConfig& named, Arch arch, const std::function<Plan()>& p
 
 }  // namespace
 
-AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows) {
-  return planned<AttentionPlan>(named, arch,
-                                [&] { return plan_attention(config.problem, config.schedule, arch, rows); });
+AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, const MachineClass& machine,
+                       const TunedTable& rows) {
+  return planned<AttentionPlan>(named, machine.arch,
+                                [&] { return plan_attention(config.problem, config.schedule, machine, rows); });
 }
 
-GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable& rows) {
-  return planned<GemmPlan>(named, arch, [&] { return plan_gemm(config.problem, config.schedule, arch, rows); });
+GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const MachineClass& machine,
+                  const TunedTable& rows) {
+  return planned<GemmPlan>(named, machine.arch,
+                           [&] { return plan_gemm(config.problem, config.schedule, machine, rows); });
 }
 
 namespace {
@@ -109,8 +112,9 @@ std::vector<PlannedKernel> kernels_of(const GemmPlan& plan) {
 
 }  // namespace
 
-std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows) {
-  return std::visit([&](const auto& config) { return kernels_of(plan_for(named, config, arch, rows)); }, named.config);
+std::vector<PlannedKernel> kernels_for(const NamedConfig& named, const MachineClass& machine, const TunedTable& rows) {
+  return std::visit([&](const auto& config) { return kernels_of(plan_for(named, config, machine, rows)); },
+                    named.config);
 }
 
 TunedTable tuned_rows(const Options& options) {

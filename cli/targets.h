@@ -22,8 +22,8 @@ Arch claimed_arch(const NamedConfig& named, const Options& options);
 /// With --device cuda the GPU must exist; on the emulator it does not matter.
 Arch choose_arch(const NamedConfig& named, const Options& options);
 
-/// The class of the device that an explanation for `arch` is about: the GPU's where --device does not say emulator and
-/// it is of that architecture, else the usual one.
+/// The class of devices for which a verb plans on `arch`: the GPU's where --device does not say emulator and it is of
+/// that architecture, else the usual one.
 const MachineClass& choose_machine(const Options& options, Arch arch);
 
 /// Those of `compile`: --arch, else the schedule's, else the GPU's, else sm_80, sm_90a, sm_100a and sm_120a.
@@ -33,18 +33,20 @@ std::vector<Arch> choose_archs(const NamedConfig& named, const Options& options)
 /// by name. A config that was named itself is not skipped: planning refuses it.
 std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<Arch> arch);
 
-/// The plan of `config`, which is in `named`, on `arch`. Throws ConfigError with the file's path in front.
-AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, Arch arch, const TunedTable& rows);
-GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, Arch arch, const TunedTable& rows);
+/// The plan of `config`, which is in `named`, on `machine`. Throws ConfigError with the file's path in front.
+AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, const MachineClass& machine,
+                       const TunedTable& rows);
+GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const MachineClass& machine,
+                  const TunedTable& rows);
 
-/// One kernel of a config on one architecture.
+/// One kernel of a config on one class of devices.
 struct PlannedKernel {
   /// "main"; attention's "combine", which merges split keys; "m64", the kernel for a GEMM of at most 64 rows.
   std::string role;
   Spec spec;
 };
 /// All kernels of the config, "main" first.
-std::vector<PlannedKernel> kernels_for(const NamedConfig& named, Arch arch, const TunedTable& rows);
+std::vector<PlannedKernel> kernels_for(const NamedConfig& named, const MachineClass& machine, const TunedTable& rows);
 
 /// The library's rows, overridden by those of --tuned-dir or $KERNELWRIGHT_TUNED_DIR. Throws ConfigError with every row
 /// that cannot be used there. Also throws if the folder is missing or cannot be trusted, because the user named it on

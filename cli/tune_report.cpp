@@ -100,6 +100,14 @@ std::string differences(const Schedule& schedule, const Schedule& base) {
   return text.empty() ? "the model's choice" : text;
 }
 
+/// The config's name, with the class of the device where another class stands for the architecture: "mlp-h200".
+template <class KindOfConfig>
+std::string name_on_device(const TuneResult<KindOfConfig>& result) {
+  const MachineClass& machine = *result.machine;
+  if (machine.device == usual_machine(machine.arch).device) return result.named->name();
+  return fmt::format("{}-{}", result.named->name(), to_string(machine.device));
+}
+
 }  // namespace
 
 template <class KindOfConfig>
@@ -109,9 +117,9 @@ Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfi
   return lead_alike(current, result.candidates.kept[0].plan, result.launches) ? Decision::kNothing : Decision::kPinned;
 }
 
-std::string row_name(const TuneResult<AttentionConfig>& result) { return result.named->name(); }
+std::string row_name(const TuneResult<AttentionConfig>& result) { return name_on_device(result); }
 std::string row_name(const TuneResult<GemmConfig>& result) {
-  return fmt::format("{}-m{}", result.named->name(), result.launches.rows.most);
+  return fmt::format("{}-m{}", name_on_device(result), result.launches.rows.most);
 }
 
 template <class KindOfConfig>
@@ -120,7 +128,8 @@ TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision
   const Standing& chosen = decision == Decision::kRow ? *result.race.best() : model;
   const Standing* runner_up = next_best(result, chosen.entrant);
   TunedRowOf<KindOfConfig> row;
-  row.arch = result.arch;
+  row.arch = result.machine->arch;
+  row.device = result.machine->device;
   row.problem = result.config().problem;
   row.launches = result.launches;
   row.tuning_class = tuning_class(row.problem);
@@ -231,7 +240,7 @@ JsonValue report_json(const TuneResult<KindOfConfig>& result, Decision decision,
                        .set("reason", trial.reason));
   const Ratio& ratio = result.race.best_over_baseline;
   JsonValue object = JsonValue::object();
-  object.set("config", result.named->name()).set("device", result.device).set("arch", to_string(result.arch));
+  object.set("config", result.named->name()).set("device", result.device).set("arch", to_string(result.machine->arch));
   describe_launches(object, result.launches);
   object.set("times_mean_something", !machine.emulator);
   object.set("clock_mhz", result.clock_mhz ? JsonValue(result.clock_mhz) : JsonValue("unknown"));

@@ -28,8 +28,8 @@ enum class Decision {
 template <class KindOfConfig>
 Decision decide(const TuneResult<KindOfConfig>& result, const PlanOf<KindOfConfig>& current);
 
-/// The row of kRow and kPinned, and the name of its file. That is the config's name, and for a GEMM also the largest m
-/// that the row serves.
+/// The row of kRow and kPinned, and the name of its file. That is the config's name, then the device's class unless it
+/// stands for its architecture, then for a GEMM the most rows that the row is for.
 template <class KindOfConfig>
 TunedRowOf<KindOfConfig> row_of(const TuneResult<KindOfConfig>& result, Decision decision, const TuneMachine& machine);
 std::string row_name(const TuneResult<AttentionConfig>& result);

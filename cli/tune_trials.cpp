@@ -131,14 +131,14 @@ class Tuning final : private Stopwatch {
         began_(Clock::now()) {
     result_.named = &named;
     result_.device = place.device.info().name;
-    result_.arch = place.device.info().arch.value();
+    result_.machine = &machine_of(result_.device, place.device.info().arch.value());
     result_.launches = launches_of(shapes, place.device.info());
     result_.shapes = shapes;
   }
 
   TuneResult<KindOfConfig> run() {
     result_.candidates =
-        enumerate_candidates(config_.problem, config_.schedule, result_.arch, result_.shapes,
+        enumerate_candidates(config_.problem, config_.schedule, result_.machine->arch, result_.shapes,
                              {.num_sms = place_.device.info().num_sms, .most = options_.candidates, .within = {}});
     order_by_prediction(result_.candidates.kept, config_, result_.shapes);
     kernels_.resize(kept().size());
@@ -186,7 +186,7 @@ class Tuning final : private Stopwatch {
     trial.key = key_of(kept()[i]);
     trial.device = result_.device;
     trial.config = named_.name();
-    trial.arch = to_string(result_.arch);
+    trial.arch = to_string(result_.machine->arch);
     trial.schedule = canonical_text(kept()[i].schedule);
     trial.date = utc_now();
     if (const auto binary = binary_of(kernels_[i])) {

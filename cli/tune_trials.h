@@ -11,6 +11,7 @@
 #include "cli/engine_for.h"
 #include "kernelwright/generator/attention/candidates.h"
 #include "kernelwright/generator/gemm/candidates.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/tuned/row.h"
 #include "kernelwright/runtime/tune/tuner.h"
 #include "kernelwright/runtime/tune/tuning_log.h"
@@ -30,8 +31,8 @@ struct TuneOptions {
 template <class KindOfConfig>
 struct TuneResult {
   const NamedConfig* named = nullptr;
-  std::string device;
-  Arch arch = Arch::kSm80;
+  std::string device;                         // the name of the device that it ran on
+  const MachineClass* machine = nullptr;      // its class
   TunedFor<KindOfConfig> launches;            // of the row
   std::vector<ShapeOf<KindOfConfig>> shapes;  // the measured shapes
   CandidateList<KindOfConfig> candidates;

@@ -43,11 +43,11 @@ std::string text_of(const Style& style, const ExplainedAttention& explained) {
 }  // namespace
 
 int explain(const Options& options, const NamedConfig& named, const AttentionConfig& config) {
-  const Arch arch = choose_arch(named, options);
-  const AttentionPlan plan = plan_for(named, config, arch, tuned_rows(options));
+  const MachineClass& machine = choose_machine(options, choose_arch(named, options));
+  const AttentionPlan plan = plan_for(named, config, machine, tuned_rows(options));
   KernelStore store(cache_options(options));
-  ExplainedAttention explained{explain_plan(options, named, config, arch, plan),
-                               explain_kernel(store, plan.main, arch_info(arch)),
+  ExplainedAttention explained{explain_plan(options, named, config, machine, plan),
+                               explain_kernel(store, plan.main, arch_info(machine.arch)),
                                {},
                                plan.row};
   if (plan.combine) explained.combine = compile_if_possible(store, *plan.combine);

@@ -95,11 +95,11 @@ std::string text_of(const Style& style, const ExplainedGemm& explained) {
 }  // namespace
 
 int explain(const Options& options, const NamedConfig& named, const GemmConfig& config) {
-  const Arch arch = choose_arch(named, options);
-  const GemmPlan plan = plan_for(named, config, arch, tuned_rows(options));
+  const MachineClass& machine = choose_machine(options, choose_arch(named, options));
+  const GemmPlan plan = plan_for(named, config, machine, tuned_rows(options));
   KernelStore store(cache_options(options));
-  const ExplainedGemm explained{explain_plan(options, named, config, arch, plan),
-                                explain_variants(plan, store, arch_info(arch))};
+  const ExplainedGemm explained{explain_plan(options, named, config, machine, plan),
+                                explain_variants(plan, store, arch_info(machine.arch))};
   fmt::print("{}", options.json ? json_of(explained) : text_of(Style(stdout), explained));
   for (const ExplainedVariant& one : explained.variants)
     if (one.kernel.compiled.rejected) return kMismatch;

@@ -54,11 +54,10 @@ struct Explained {
 };
 
 template <class ConfigOfKind, class PlanOfKind>
-Explained explain_plan(const Options& options, const NamedConfig& named, const ConfigOfKind& config, Arch arch,
-                       const PlanOfKind& plan) {
-  const MachineClass& machine = choose_machine(options, arch);
+Explained explain_plan(const Options& options, const NamedConfig& named, const ConfigOfKind& config,
+                       const MachineClass& machine, const PlanOfKind& plan) {
   const auto shapes = options.shapes.empty() ? config.shapes : choose_shapes(named.path, config, options.shapes, false);
-  Explained all{named.name(), arch, std::string(machine.name), plan.choices, plan.passed_over, {}};
+  Explained all{named.name(), machine.arch, std::string(machine.name), plan.choices, plan.passed_over, {}};
   for (const auto& shape : shapes) {
     all.bounds.push_back({shape.name, predict(config.problem, shape, machine)});
     all.predicted.push(predicted_json(plan, config.problem, shape, machine));

@@ -100,7 +100,7 @@ int why(const Options& options) {
   const Arch arch = choose_arch(named, options);
   require_valid(named, arch);
   KernelStore store(cache_options(options));
-  const Spec spec = kernels_for(named, arch, tuned_rows(options)).front().spec;
+  const Spec spec = kernels_for(named, choose_machine(options, arch), tuned_rows(options)).front().spec;
   const CacheKey key = store.key(spec);
   const bool found = store.find(spec) != nullptr;
   const std::string reason = found ? "" : store.cache().why_missed(key);

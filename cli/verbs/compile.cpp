@@ -70,6 +70,11 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
   std::vector<Violation> violations;
   const TunedTable rows = tuned_rows(options);
   const bool archs_are_named = !options.archs.empty();
+  std::map<Arch, const MachineClass*> machines;  // the device is asked once
+  const auto machine_on = [&](Arch arch) {
+    const MachineClass*& known = machines[arch];
+    return known ? known : known = &choose_machine(options, arch);
+  };
   for (const NamedConfig& named : configs.usable) {
     std::vector<Arch> archs = choose_archs(named, options);
     std::optional<SkippedConfig> skipped;
@@ -82,7 +87,7 @@ std::vector<Job> plan_jobs(Configs& configs, const Options& options) {
     if (archs.empty() && skipped) configs.skipped.push_back(std::move(*skipped));
     std::vector<std::pair<Arch, std::vector<Violation>>> refusals;
     for (const Arch arch : archs) try {
-        for (PlannedKernel& kernel : kernels_for(named, arch, rows))
+        for (PlannedKernel& kernel : kernels_for(named, *machine_on(arch), rows))
           jobs.push_back({&named, arch, std::move(kernel.role), std::move(kernel.spec), nullptr});
       } catch (const ConfigError& error) {
         refusals.emplace_back(arch, error.violations());

@@ -23,11 +23,11 @@ namespace kernelwright::cli {
 namespace {
 
 /// Why the kernels of `named` include none of this role.
-std::string why_not(const NamedConfig& named, const std::string& role, Arch arch, const TunedTable& rows,
-                    const std::vector<std::string>& roles) {
+std::string why_not(const NamedConfig& named, const std::string& role, const MachineClass& machine,
+                    const TunedTable& rows, const std::vector<std::string>& roles) {
   if (role == "combine" && std::holds_alternative<AttentionConfig>(named.config))
     return fmt::format("combine: {} {} would do", named.name(),
-                       plan_for(named, named.attention(), arch, rows).splits == 1
+                       plan_for(named, named.attention(), machine, rows).splits == 1
                            ? "never splits its keys; main"
                            : "merges the parts of its keys itself; main, or the schedule's \"merge\": \"combine\",");
   return fmt::format("{} is no kernel of {}; it has {}", role, named.name(), fmt::join(roles, ", "));
@@ -35,14 +35,14 @@ std::string why_not(const NamedConfig& named, const std::string& role, Arch arch
 
 Spec spec_of(const Options& options) {
   const NamedConfig named = read_one_config(options.configs);
-  const Arch arch = choose_arch(named, options);
+  const MachineClass& machine = choose_machine(options, choose_arch(named, options));
   const TunedTable rows = tuned_rows(options);
   std::vector<std::string> roles;
-  for (PlannedKernel& kernel : kernels_for(named, arch, rows)) {
+  for (PlannedKernel& kernel : kernels_for(named, machine, rows)) {
     if (kernel.role == options.kernel) return std::move(kernel.spec);
     roles.push_back(std::move(kernel.role));
   }
-  throw ConfigError("--kernel", why_not(named, options.kernel, arch, rows, roles));
+  throw ConfigError("--kernel", why_not(named, options.kernel, machine, rows, roles));
 }
 
 int print(const Options& options, const Spec& spec, const char* name, const std::string& text,

@@ -118,7 +118,7 @@ bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& 
                           .date = today(),
                           .emulator = place.emulator != nullptr};
   const auto result = tune_config<KindOfConfig>(place, named, shapes, work.checks, tune_options);
-  const Decision decision = decide(result, plan_for(named, config, result.arch, session.rows));
+  const Decision decision = decide(result, plan_for(named, config, *result.machine, session.rows));
   const bool has_row = decision == Decision::kRow || decision == Decision::kPinned;
   std::string written;
   if (has_row && !session.folder.empty())

@@ -15,6 +15,8 @@
 
 namespace kernelwright {
 
+struct MachineClass;  // plan/machine.h
+
 struct AttentionPlan {
   AttentionSpec main;
   std::optional<CombineSpec> combine;  // present if the keys may be split and a kernel of its own merges
@@ -29,12 +31,15 @@ struct PlanOfKind<AttentionConfig> {
   using type = AttentionPlan;
 };
 
-/// Plans with the schedule's fields where it gives them. The others come from `rows`: from a row of the very problem,
-/// else from the nearest neighbour's row whose schedule fits. Else they come from the model. A row fills all fields
-/// that are auto or, if that does not fit, none. Throws ConfigError with every violation if no kernel of the family
-/// fits: validate.h's rules, then shared memory and registers, with the nearest schedule that fits.
+/// Plans with the schedule's fields where it gives them. The others come from `rows`: from a row of the very problem
+/// and class of devices, else from the nearest neighbour's row whose schedule fits. Else they come from the model. A
+/// row fills all fields that are auto or, if that does not fit, none. An architecture stands for its usual_machine().
+/// Throws ConfigError with every violation if no kernel of the family fits: validate.h's rules, then shared memory and
+/// registers, with the nearest schedule that fits.
 AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch,
                              const TunedTable& rows = TunedTable::shipped());
+AttentionPlan plan_attention(const AttentionProblem& problem, const AttentionSchedule& schedule,
+                             const MachineClass& machine, const TunedTable& rows = TunedTable::shipped());
 
 /// The same without any row.
 AttentionPlan plan_by_model(const AttentionProblem& problem, const AttentionSchedule& schedule, Arch arch);

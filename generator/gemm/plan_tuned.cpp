@@ -8,6 +8,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/plan/tuned_choice.h"
 #include "kernelwright/generator/problem/schedule_fields.h"
 
@@ -50,16 +51,22 @@ std::string tile_text(const GemmSpec& spec) {
 
 GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch, const TunedTable& rows,
                    int num_sms) {
-  // If the problem itself, or the schedule as given, is refused, the refusal comes from here.
+  return plan_gemm(problem, schedule, usual_machine(arch), rows, num_sms);
+}
+
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, const MachineClass& machine,
+                   const TunedTable& rows, int num_sms) {
+  const Arch arch = machine.arch;
+  // Refusals of the problem itself, or of the schedule as it was given, come from here.
   GemmPlan model = plan_by_model(problem, schedule, arch);
   const std::set<std::string> given = given_fields(schedule);
   const auto asked = schedule.family.is_auto() ? std::nullopt : std::optional(schedule.family.value());
   const std::vector<GemmTunedMatch> matches =
-      rows.matches(problem, arch, num_sms > 0 ? num_sms : arch_info(arch).typical_sms, asked);
+      rows.matches(problem, machine.device, num_sms > 0 ? num_sms : arch_info(arch).typical_sms, asked);
   const std::vector<TunedVariant> tuned =
       tuned_variants(matches, problem, schedule, arch, model.variants.back().spec.family, model.passed_over);
   if (tuned.empty()) {
-    explain_sources(given, {}, "", ChosenBy::kRow, model.choices);
+    explain_sources(given, {}, "", ChosenBy::kModel, model.choices);
     return model;
   }
   GemmPlan plan;
@@ -83,14 +90,14 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arc
       continue;
     }
     if (last)
-      lines.push_back(
-          {fmt::format("rows from {}", range.least), tile_text(variant.spec), reason_of(*last->match), ChosenBy::kRow});
+      lines.push_back({fmt::format("rows from {}", range.least), tile_text(variant.spec), reason_of(*last->match),
+                       chosen_by(*last->match)});
     plan.variants.push_back(std::move(variant));
   }
   plan.variants.back().most_m = std::numeric_limits<int>::max();
   plan.choices = last ? last->plan.choices : std::move(model.choices);
   explain_sources(given, last ? last->filled : std::set<std::string>{}, last ? reason_of(*last->match) : "",
-                  ChosenBy::kRow, plan.choices);
+                  last ? chosen_by(*last->match) : ChosenBy::kModel, plan.choices);
   plan.choices.insert(plan.choices.end(), lines.begin(), lines.end());
   return plan;
 }

@@ -14,6 +14,8 @@
 
 namespace kernelwright {
 
+struct MachineClass;  // plan/machine.h
+
 namespace contract {
 struct BlackwellGemmShape;
 struct SharedSlab;
@@ -43,9 +45,13 @@ struct GemmPlan {
 };
 
 /// Plans with the schedule's fields where it gives them. For each range of rows, the others come from a tuned row of
-/// the very problem, range and SM count whose schedule fits, else from the model. Throws ConfigError with every
-/// violation if no kernel of the family fits. `num_sms`: SMs of the device; 0: as many as a usual part of `arch`.
+/// the very problem, range and SM count whose schedule fits, else from the model. Rows of the device's own class come
+/// before those that another class of the architecture lends. An architecture stands for its usual_machine(). Throws
+/// ConfigError with every violation if no kernel of the family fits. `num_sms`: SMs of the device; 0: as many as a
+/// usual part of the architecture.
 GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch,
+                   const TunedTable& rows = TunedTable::shipped(), int num_sms = 0);
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, const MachineClass& machine,
                    const TunedTable& rows = TunedTable::shipped(), int num_sms = 0);
 
 /// The same without any row.

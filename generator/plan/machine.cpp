@@ -1,5 +1,7 @@
 #include "kernelwright/generator/plan/machine.h"
 
+#include "kernelwright/generator/problem/arch.h"
+
 namespace kernelwright {
 namespace {
 
@@ -98,21 +100,22 @@ constexpr std::int64_t kSharedKeys = 24 << 20;
 constexpr double kBytesInFlight = 40e3;
 constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
-constexpr MachineClass row(std::string_view name, std::string_view word, Arch arch, double tflops, double tb_s,
+constexpr MachineClass row(DeviceClass device, std::string_view name, std::string_view word, double tflops, double tb_s,
                            const MachineRates* timeline = nullptr, const GemmRates* gemm = nullptr) {
-  return {name, word, arch, tflops * 1e12, tb_s * 1e12, kSharedKeys, kBytesInFlight, kWarpsInFlight, timeline, gemm};
+  return {device,      name,           word,           arch_of(device), tflops * 1e12, tb_s * 1e12,
+          kSharedKeys, kBytesInFlight, kWarpsInFlight, timeline,        gemm};
 }
 // Vendor data sheets: dense 16-bit matrix rate and memory bandwidth.
 constexpr MachineClass kClasses[] = {
-    row("A100 80GB", "", Arch::kSm80, 312, 2.039),
-    row("RTX 3090", "", Arch::kSm86, 71, 0.936),
-    row("RTX 4090", "", Arch::kSm89, 165, 1.008),
-    row("H100 SXM", "", Arch::kSm90a, 989, 3.35, &kH100, &kHopperGemm),
-    // Choices are the H100's, as long as none was measured to be better on an H200.
-    row("H200", " H200", Arch::kSm90a, 989, 4.8, &kH200, &kHopperGemm),
-    row("B200", "", Arch::kSm100a, 2250, 8, &kB200, &kBlackwellGemm),
-    row("B300", "", Arch::kSm103a, 2500, 8, &kB300, &kBlackwellGemm),
-    row("RTX 5090", "", Arch::kSm120a, 210, 1.792),
+    row(DeviceClass::kA100, "A100 80GB", "", 312, 2.039),
+    row(DeviceClass::kRtx3090, "RTX 3090", "", 71, 0.936),
+    row(DeviceClass::kRtx4090, "RTX 4090", "", 165, 1.008),
+    row(DeviceClass::kH100, "H100 SXM", "", 989, 3.35, &kH100, &kHopperGemm),
+    // The model's choices are the H100's, as long as none was measured to be better on an H200.
+    row(DeviceClass::kH200, "H200", " H200", 989, 4.8, &kH200, &kHopperGemm),
+    row(DeviceClass::kB200, "B200", "", 2250, 8, &kB200, &kBlackwellGemm),
+    row(DeviceClass::kB300, "B300", "", 2500, 8, &kB300, &kBlackwellGemm),
+    row(DeviceClass::kRtx5090, "RTX 5090", "", 210, 1.792),
 };
 
 }  // namespace

@@ -60,6 +60,7 @@ struct GemmRates {
 
 /// One class of devices.
 struct MachineClass {
+  DeviceClass device;     // as tuned rows name it
   std::string_view name;  // "H100 SXM"
   std::string_view word;  // what a device of this class has in its name, and no other of its architecture; "": usual
   Arch arch;
@@ -75,8 +76,8 @@ struct MachineClass {
 /// All of them; of an architecture the usual class first.
 std::span<const MachineClass> machine_classes() noexcept;
 
-/// The class that is meant where an architecture is all that is known. Plans are made for it: equal on every device of
-/// an architecture but for the number of SMs.
+/// The class that is meant where an architecture is all that is known. The planner's model counts with it on every
+/// device of the architecture. Tuned rows are chosen by the device's own class.
 const MachineClass& usual_machine(Arch arch) noexcept;
 
 /// The class of a device by its name, "NVIDIA H200"; the usual one of `arch` where no word matches.

@@ -13,6 +13,9 @@ std::string reason_of(const TunedMatchOf<KindOfConfig>& match) {
   const auto& from = match.row->provenance;
   const std::string gain =
       from.speedup > 0 ? fmt::format(", {:.2f} x the model's choice on {}", from.speedup, from.gpu) : " on " + from.gpu;
+  if (match.lent)
+    return fmt::format("tuned on another device class, {}, at distance {:.2f}{}: row {}", to_string(match.row->device),
+                       match.distance, gain, match.name);
   if (match.exact) return fmt::format("tuned {}{}: row {}", from.date, gain, match.name);
   return fmt::format("tuned for a neighbour at distance {:.2f}{}: row {}", match.distance, gain, match.name);
 }

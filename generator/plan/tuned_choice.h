@@ -15,6 +15,12 @@ namespace kernelwright::detail {
 template <class KindOfConfig>
 std::string reason_of(const TunedMatchOf<KindOfConfig>& match);
 
+/// The source that `explain` names for the fields that the row of `match` fills.
+template <class KindOfConfig>
+ChosenBy chosen_by(const TunedMatchOf<KindOfConfig>& match) {
+  return match.exact ? ChosenBy::kRow : ChosenBy::kNeighbour;
+}
+
 /// The first lines of a refusal as one.
 std::string one_line(const ConfigError& error);
 

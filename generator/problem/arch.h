@@ -44,7 +44,22 @@ const ArchInfo& arch_info(Arch arch);
 /// capability alone, so 10.1 and 12.1 have no row.
 std::optional<Arch> arch_for_compute_capability(int major, int minor);
 
-/// CTAs that an SM of `arch` holds at once, and the limit that allows no more.
+/// The architecture of a class of devices. generator/plan/machine.h has the facts of each class.
+constexpr Arch arch_of(DeviceClass device) {
+  switch (device) {
+    case DeviceClass::kA100: return Arch::kSm80;
+    case DeviceClass::kRtx3090: return Arch::kSm86;
+    case DeviceClass::kRtx4090: return Arch::kSm89;
+    case DeviceClass::kH100:
+    case DeviceClass::kH200: return Arch::kSm90a;
+    case DeviceClass::kB200: return Arch::kSm100a;
+    case DeviceClass::kB300: return Arch::kSm103a;
+    case DeviceClass::kRtx5090: return Arch::kSm120a;
+  }
+  return Arch::kSm80;  // no enumerator is left
+}
+
+/// CTAs that an SM of `arch` holds at once, and what stops it from holding more.
 struct Occupancy {
   int ctas = 0;
   std::string_view limit;  // "shared memory", "threads", "registers", "CTAs per SM"

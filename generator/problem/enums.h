@@ -22,10 +22,21 @@ namespace kernelwright {
   X(kSm100a, "sm_100a")       \
   X(kSm103a, "sm_103a")       \
   X(kSm120a, "sm_120a")
+/// Classes of devices: generator/plan/machine.h has their facts.
+#define KERNELWRIGHT_DEVICE_CLASSES(X) \
+  X(kA100, "a100")                     \
+  X(kRtx3090, "rtx3090")               \
+  X(kRtx4090, "rtx4090")               \
+  X(kH100, "h100")                     \
+  X(kH200, "h200")                     \
+  X(kB200, "b200")                     \
+  X(kB300, "b300")                     \
+  X(kRtx5090, "rtx5090")
 #define KERNELWRIGHT_RASTERS(X) X(kAlongM, "along_m") X(kAlongN, "along_n")
-#define KERNELWRIGHT_HOST_ENUMS(X)             \
-  X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES) \
-  X(Arch, "arch", KERNELWRIGHT_ARCHS)          \
+#define KERNELWRIGHT_HOST_ENUMS(X)                      \
+  X(Swizzle, "swizzle", KERNELWRIGHT_SWIZZLES)          \
+  X(Arch, "arch", KERNELWRIGHT_ARCHS)                   \
+  X(DeviceClass, "device", KERNELWRIGHT_DEVICE_CLASSES) \
   X(Raster, "raster", KERNELWRIGHT_RASTERS)
 KERNELWRIGHT_HOST_ENUMS(KERNELWRIGHT_DEFINE_ENUM)
 

@@ -9,6 +9,7 @@
 #include "kernelwright/generator/json/field_reader.h"
 #include "kernelwright/generator/json/value.h"
 #include "kernelwright/generator/message.h"
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/field_rules.h"
 
 namespace kernelwright {
@@ -64,6 +65,10 @@ TunedRowOf<KindOfConfig> read_row(const JsonValue& json, detail::ViolationList& 
   TunedRowOf<KindOfConfig> row;
   detail::FieldReader(violations).read(without_version(json), "", row, any{});
   if (!violations.empty()) return row;
+  if (arch_of(row.device) != row.arch)
+    violations.add("/device", std::string(to_string(row.device)) + " is a device of " +
+                                  std::string(to_string(arch_of(row.device))) + ", and /arch is " +
+                                  std::string(to_string(row.arch)));
   check_launches(row.launches, violations);
   if (row.schedule.family.is_auto()) violations.add("/schedule/family", "is missing; a row is of one kernel family");
   if (!row.schedule.arch.is_auto())

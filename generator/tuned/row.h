@@ -1,4 +1,4 @@
-/// A tuned row: the schedule that was measured to be fastest for one problem on one architecture, and where that is
+/// A tuned row: the schedule that was measured to be fastest for one problem on one class of devices, and where that is
 /// known from. Rows are JSON files; configs/tuned/<arch>/ ships inside the library, and a directory may overlay it
 /// (table.h). A row speaks through the Spec that it leads to and through nothing else: two rows that differ in
 /// provenance alone give one kernel and one cache key.
@@ -88,6 +88,7 @@ template <class KindOfConfig>
 struct TunedRowOf {
   std::string kind = kKindWord<KindOfConfig>;
   Arch arch = Arch::kSm80;
+  DeviceClass device = DeviceClass::kA100;  // that it was measured on; arch_of(device) is `arch`
   std::string tuning_class;  // tuning_class(problem): lets a reader pass a row by without reading the rest
   ProblemOf<KindOfConfig> problem;
   TunedFor<KindOfConfig> launches;
@@ -99,6 +100,7 @@ template <class KindOfConfig, class Visitor>
 void visit_fields(TunedRowOf<KindOfConfig>& row, Visitor&& field) {
   field("kind", row.kind, required{text{16}}, "attention or gemm");
   field("arch", row.arch, required{any{}}, "architecture");
+  field("device", row.device, required{any{}}, "the class of devices that it was measured on");
   field("class", row.tuning_class, required{text{160}}, "problems of one class may take each other's rows");
   field("problem", row.problem, required{any{}}, "the problem that was tuned");
   if constexpr (std::is_same_v<KindOfConfig, GemmConfig>) {
@@ -127,8 +129,8 @@ std::string canonical_text(const AttentionSchedule& schedule);
 std::string canonical_text(const GemmSchedule& schedule);
 
 /// Reads a row of either kind. Throws ConfigError with every violation, as read_config() does. These are violations
-/// too: a class that is not the problem's, a schedule without a family or with an arch of its own, and an empty range
-/// of rows. So is a kind or version that this library does not read.
+/// too: a class that is not the problem's, a device of another architecture, a schedule without a family or with an
+/// arch of its own, and an empty range of rows. So is a kind or version that this library does not read.
 AnyTunedRow read_tuned_row(std::string_view json);
 
 /// The row as JSON that read_tuned_row() reads back to an equal value.

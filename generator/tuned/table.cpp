@@ -65,7 +65,7 @@ Family family_of(const TunedRowOf<KindOfConfig>& row) {
 /// Whether one row stands in the other's place: it is for the same launches, by the same family.
 template <class KindOfConfig>
 bool replaces(const TunedRowOf<KindOfConfig>& a, const TunedRowOf<KindOfConfig>& b) {
-  return a.arch == b.arch && a.problem == b.problem && a.launches == b.launches && family_of(a) == family_of(b);
+  return a.device == b.device && a.problem == b.problem && a.launches == b.launches && family_of(a) == family_of(b);
 }
 bool replaces(const AnyTunedRow& a, const AnyTunedRow& b) {
   return std::visit(
@@ -78,11 +78,11 @@ bool replaces(const AnyTunedRow& a, const AnyTunedRow& b) {
 
 /// What tells rows apart that are not in each other's place.
 std::string identity(const TunedRow& row) {
-  return canonical_text(row.problem) + std::string(to_string(family_of(row)));
+  return canonical_text(row.problem) + std::string(to_string(row.device)) + std::string(to_string(family_of(row)));
 }
 std::string identity(const GemmTunedRow& row) {
-  return canonical_text(row.problem) + std::string(to_string(family_of(row))) + " " +
-         std::to_string(row.launches.num_sms) + " " + std::to_string(row.launches.rows.least) + " " +
+  return canonical_text(row.problem) + std::string(to_string(row.device)) + std::string(to_string(family_of(row))) +
+         " " + std::to_string(row.launches.num_sms) + " " + std::to_string(row.launches.rows.least) + " " +
          std::to_string(row.launches.rows.most);
 }
 
@@ -93,12 +93,13 @@ double geometric_mean_us(const TunedRowOf<KindOfConfig>& row) {
   return row.provenance.shapes.empty() ? 0 : std::exp(sum / static_cast<double>(row.provenance.shapes.size()));
 }
 
-/// The best first: the very problem, the nearest, the fastest, the later family, by name.
+/// The best first: the very problem, the nearest, the device's own class, the fastest, the later family, by name.
 template <class KindOfConfig>
 void sort_matches(std::vector<TunedMatchOf<KindOfConfig>>& found) {
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
     const auto rank = [](const auto& match) {
-      return std::tuple(!match.exact, match.distance, mean_us(*match.row), -static_cast<int>(family_of(*match.row)));
+      return std::tuple(!match.exact, match.distance, match.lent, mean_us(*match.row),
+                        -static_cast<int>(family_of(*match.row)));
     };
     return std::tuple_cat(rank(a), std::tie(a.name)) < std::tuple_cat(rank(b), std::tie(b.name));
   });
@@ -270,36 +271,41 @@ TunedTable TunedTable::from_environment(const std::string& directory, const RowC
   return with_overlay(named ? named : "", require_usable);
 }
 
-std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, Arch arch,
+std::vector<TunedMatch> TunedTable::matches(const AttentionProblem& problem, DeviceClass device,
                                             std::optional<Family> family) const {
   std::vector<TunedMatch> found;
   if (problem.heads.kv < 1) return found;  // filled in by code and not judged yet: it has no group
   std::string wanted;                      // made on first use: most tables have nothing for most architectures
   for (const auto& entry : entries_) {
-    if (entry->arch != arch) continue;
+    if (entry->arch != arch_of(device)) continue;
     if (wanted.empty()) wanted = tuning_class(problem);
     if (entry->tuning_class != wanted) continue;
     const std::shared_ptr<const TunedRow> row = entry->row_of<AttentionConfig>();
     if (!row || (family && family_of(*row) != *family)) continue;
-    const auto distance = row_distance(problem, row->problem);
-    if (!distance) continue;
-    add_match(found, {row, entry->name, computes_the_same(row->problem, problem), *distance});
+    const auto apart = row_distance(problem, row->problem);
+    if (!apart) continue;
+    const bool lent = row->device != device;
+    const double distance = *apart + (lent ? kLentRow : 0);
+    if (distance > kFarthestRow) continue;
+    add_match(found, {row, entry->name, !lent && computes_the_same(row->problem, problem), lent, distance});
   }
   sort_matches(found);
   return found;
 }
 
-std::vector<GemmTunedMatch> TunedTable::matches(const GemmProblem& problem, Arch arch, int num_sms,
+std::vector<GemmTunedMatch> TunedTable::matches(const GemmProblem& problem, DeviceClass device, int num_sms,
                                                 std::optional<Family> family) const {
   std::vector<GemmTunedMatch> found;
   std::string wanted;
   for (const auto& entry : entries_) {
-    if (entry->arch != arch) continue;
+    if (entry->arch != arch_of(device)) continue;
     if (wanted.empty()) wanted = tuning_class(problem);
     if (entry->tuning_class != wanted) continue;
     const std::shared_ptr<const GemmTunedRow> row = entry->row_of<GemmConfig>();
     if (!row || row->problem != problem || row->launches.num_sms != num_sms) continue;
-    if (!family || family_of(*row) == *family) add_match(found, {row, entry->name, true, 0});
+    if (family && family_of(*row) != *family) continue;
+    const bool lent = row->device != device;
+    add_match(found, {row, entry->name, !lent, lent, lent ? kLentRow : 0});
   }
   sort_matches(found);
   return found;
@@ -313,7 +319,7 @@ std::vector<TunedMatchOf<KindOfConfig>> TunedTable::rows(std::vector<SkippedRow>
     if (!entry->row(&why)) {
       if (unreadable) unreadable->push_back({entry->name, why});
     } else if (auto row = entry->row_of<KindOfConfig>()) {
-      all.push_back({std::move(row), entry->name, true, 0});
+      all.push_back({std::move(row), entry->name, true, false, 0});
     }
   }
   return all;

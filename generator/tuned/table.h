@@ -20,8 +20,9 @@ template <class KindOfConfig>
 struct TunedMatchOf {
   std::shared_ptr<const TunedRowOf<KindOfConfig>> row;
   std::string name;     // "sm_90a/llama3-8b-decode", or the file's path where it comes from a directory
-  bool exact = false;   // the very problem; else a neighbour
-  double distance = 0;  // as row_distance()
+  bool exact = false;   // the very problem on the device's own class; else a neighbour
+  bool lent = false;    // measured on another class of the architecture
+  double distance = 0;  // row_distance(), and kLentRow if it is lent
 };
 using TunedMatch = TunedMatchOf<AttentionConfig>;
 using GemmTunedMatch = TunedMatchOf<GemmConfig>;
@@ -42,6 +43,9 @@ struct SkippedRow {
 /// A sum above kFarthestRow is too far: a schedule that was best there says little here.
 std::optional<double> row_distance(const AttentionProblem& problem, const AttentionProblem& from);
 inline constexpr double kFarthestRow = 3;
+/// What another class of the same architecture adds to a row's distance. An H200 reads its memory 1.43 times as fast as
+/// an H100, which is half a factor of two, and is equal otherwise.
+inline constexpr double kLentRow = 0.5;
 
 /// Throws ConfigError for a row that cannot be planned for its own problem: require_usable() of generator/kernels.h.
 /// The table itself knows no planner.
@@ -57,7 +61,7 @@ class TunedTable {
   static const TunedTable& shipped();
 
   /// The shipped rows under the rows of `directory`/<arch>/*.json. A row there takes the place of a shipped one for the
-  /// same problem, architecture and family; for a GEMM also for the same SM count and rows. "" is no directory. Never
+  /// same problem, device class and family; for a GEMM also for the same SM count and rows. "" is no directory. Never
   /// throws for a fault that it finds there: skipped() has it. Faults are an unreadable directory or file, and one that
   /// belongs to another user (but root) or that others may write. Faults are also the later of two files with one
   /// problem, and a row that `require_usable` refuses.
@@ -69,14 +73,16 @@ class TunedTable {
   /// These rows alone, by name; for tests and for the tuner.
   static TunedTable of(std::vector<std::pair<std::string, AnyTunedRow>> rows);
 
-  /// Rows for `problem` on `arch`, the best first: rows of the very problem, then neighbours by distance. Among equals
-  /// the one with the smaller recorded time leads, then the one of the later family, then by name. With `family` rows
-  /// of others are left out.
-  std::vector<TunedMatch> matches(const AttentionProblem& problem, Arch arch,
+  /// Rows for `problem` on a device of class `device`, the best first: rows of the very problem that were measured on
+  /// that class, then neighbours by distance. Rows of other classes of the same architecture are neighbours too, which
+  /// stand farther away by kLentRow. Among equals the device's own class leads, then the smaller recorded time, then
+  /// the later family, then the name. With `family` rows of others are left out.
+  std::vector<TunedMatch> matches(const AttentionProblem& problem, DeviceClass device,
                                   std::optional<Family> family = std::nullopt) const;
 
-  /// Rows for `problem` on devices of `num_sms` SMs: those of the very problem alone, the faster one first.
-  std::vector<GemmTunedMatch> matches(const GemmProblem& problem, Arch arch, int num_sms,
+  /// Rows for the very `problem` on devices of `num_sms` SMs: those of the class `device` first, then the rows that
+  /// another class of its architecture lends; the faster one first.
+  std::vector<GemmTunedMatch> matches(const GemmProblem& problem, DeviceClass device, int num_sms,
                                       std::optional<Family> family = std::nullopt) const;
 
   /// Every row of one kind, AttentionConfig or GemmConfig, read; distance 0. What cannot be read, of whatever kind it
@@ -99,9 +105,9 @@ class TunedTable {
 double mean_us(const TunedRow& row);
 double mean_us(const GemmTunedRow& row);
 
-/// Writes `row` to `directory`/<arch>/NAME.json, whole or not at all, and returns the path. NAME is `name`, or where a
-/// file of that name holds a row of another problem, family or range of rows, `name` and eight digits of the row's own.
-/// Throws ConfigError for a folder that cannot be written.
+/// Writes `row` to `directory`/<arch>/NAME.json, whole or not at all, and returns the path. NAME is `name`. It gets
+/// eight digits of the row's own where a file of that name holds another problem, device class, family or range of
+/// rows. Throws ConfigError for a folder that cannot be written.
 std::string write_tuned_file(const std::string& directory, const std::string& name, const AnyTunedRow& row);
 
 }  // namespace kernelwright

@@ -16,9 +16,9 @@ struct AttentionKind {
   using Loaded = LoadedAttention;
   using Tensors = AttentionTensors;
 
-  static Plan plan(const Problem& problem, const Schedule& schedule, Arch arch, int /*num_sms*/,
+  static Plan plan(const Problem& problem, const Schedule& schedule, const MachineClass& machine, int /*num_sms*/,
                    const TunedTable& rows) {
-    return plan_attention(problem, schedule, arch, rows);
+    return plan_attention(problem, schedule, machine, rows);
   }
 
   static void launch(const Loaded& kernel, const Tensors& tensors, Stream stream) {

@@ -9,6 +9,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/process/own_thread.h"
@@ -50,7 +51,7 @@ Arch arch_for(const Schedule& schedule, const DeviceInfo& device) {
 template <class Kind>
 typename Kind::Plan plan_of(const typename Kind::Problem& problem, const typename Kind::Schedule& schedule,
                             const DeviceInfo& device, const TunedTable& rows) {
-  return Kind::plan(problem, schedule, arch_for(schedule, device), device.num_sms, rows);
+  return Kind::plan(problem, schedule, machine_of(device.name, arch_for(schedule, device)), device.num_sms, rows);
 }
 
 /// The fallback's plan; nullopt for a problem that has no families, or that the portable family does not compute.

@@ -16,8 +16,9 @@ struct GemmKind {
   using Loaded = LoadedGemm;
   using Tensors = GemmTensors;
 
-  static Plan plan(const Problem& problem, const Schedule& schedule, Arch arch, int num_sms, const TunedTable& rows) {
-    return plan_gemm(problem, schedule, arch, rows, num_sms);
+  static Plan plan(const Problem& problem, const Schedule& schedule, const MachineClass& machine, int num_sms,
+                   const TunedTable& rows) {
+    return plan_gemm(problem, schedule, machine, rows, num_sms);
   }
 
   static void launch(const Loaded& kernel, const Tensors& tensors, Stream stream) {

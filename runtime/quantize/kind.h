@@ -1,6 +1,7 @@
 /// What the slots and the engine need to know about quantize: its types, how it is planned and how it is launched.
 #pragma once
 
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/quantize/plan.h"
 #include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/quantize/launch.h"
@@ -15,8 +16,9 @@ struct QuantizeKind {
   using Loaded = LoadedQuantize;
   using Tensors = QuantizeTensors;
 
-  static Plan plan(const Problem& problem, const Schedule&, Arch arch, int /*num_sms*/, const TunedTable&) {
-    return plan_quantize(problem, arch);
+  static Plan plan(const Problem& problem, const Schedule&, const MachineClass& machine, int /*num_sms*/,
+                   const TunedTable&) {
+    return plan_quantize(problem, machine.arch);
   }
 
   static void launch(const Loaded& kernel, const Tensors& tensors, Stream stream) {

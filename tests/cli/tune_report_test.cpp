@@ -21,7 +21,7 @@ class Report : public ::testing::Test {
     named.config = config;
     result.named = &named;
     result.device = "NVIDIA H100 80GB HBM3";
-    result.arch = Arch::kSm90a;
+    result.machine = &usual_machine(Arch::kSm90a);
     result.shapes = {{.name = "2k", .batch = 8, .q_len = 2048, .kv_len = 2048},
                      {.name = "16k", .batch = 1, .q_len = 16384, .kv_len = 16384}};
     AttentionSchedule model;
@@ -112,6 +112,8 @@ TEST_F(Report, AFasterScheduleBecomesARowWithItsProvenance) {
   const TunedRow row = row_of(result, Decision::kRow, machine);
   EXPECT_EQ(row.schedule.block_n.value(), 96);
   EXPECT_EQ(row.problem, named.attention().problem);
+  EXPECT_EQ(row.device, DeviceClass::kH100);
+  EXPECT_EQ(row_name(result), "llama");
   EXPECT_EQ(row.provenance.gpu, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(row.provenance.clock_mhz, 1755);
   EXPECT_NEAR(row.provenance.speedup, 1.111, 1e-3);
@@ -124,6 +126,16 @@ TEST_F(Report, AFasterScheduleBecomesARowWithItsProvenance) {
   EXPECT_EQ(read_tuned_row(write_tuned_row(row)), AnyTunedRow(row));
   const AttentionPlan plan = plan_attention(row.problem, {}, Arch::kSm90a, TunedTable::of({{"r", row}}));
   EXPECT_EQ(plan.main, result.candidates.kept[1].plan.main) << "the row leads to the kernel that was measured";
+}
+
+TEST_F(Report, ARowNamesTheClassOfTheDeviceThatItWasMeasuredOn) {
+  result.device = "NVIDIA H200";
+  result.machine = &machine_of(result.device, Arch::kSm90a);
+  const TunedRow row = row_of(result, Decision::kRow, machine);
+  EXPECT_EQ(row.arch, Arch::kSm90a);
+  EXPECT_EQ(row.device, DeviceClass::kH200);
+  EXPECT_EQ(row_name(result), "llama-h200") << "the name alone is the usual class's";
+  EXPECT_EQ(read_tuned_row(write_tuned_row(row)), AnyTunedRow(row));
 }
 
 TEST_F(Report, AModelThatIsNotBeatenLeavesNoRow) {
@@ -157,7 +169,7 @@ class GemmReport : public ::testing::Test {
     named.config = config;
     result.named = &named;
     result.device = "NVIDIA H100 80GB HBM3";
-    result.arch = Arch::kSm90a;
+    result.machine = &usual_machine(Arch::kSm90a);
     result.launches = {.num_sms = 132, .rows = gemm_row_range(8)};
     result.shapes = {{.name = "few", .m = 8}};
     result.candidates = enumerate_candidates(config.problem, {}, Arch::kSm90a, result.shapes, {.most = 2});
@@ -185,6 +197,7 @@ TEST_F(GemmReport, AFasterScheduleBecomesARowOfItsRangeAndSmCount) {
   ASSERT_EQ(decide(result, planned()), Decision::kRow);
   const GemmTunedRow row = row_of(result, Decision::kRow, machine);
   EXPECT_EQ(row_name(result), "mlp-m16");
+  EXPECT_EQ(row.device, DeviceClass::kH100);
   EXPECT_EQ(row.launches.num_sms, 132);
   EXPECT_EQ(row.launches.rows, (RowRange{1, 16}));
   EXPECT_NEAR(row.provenance.speedup, 1.25, 1e-9);

@@ -105,6 +105,7 @@ TEST_F(Tune, AnInterruptionExits130AndLosesNothing) {
 TEST_F(Tune, AnOverlayRowReachesTheKernelAndExplainSaysSo) {
   TunedRow row;
   row.arch = Arch::kSm90a;
+  row.device = DeviceClass::kH100;
   row.problem.head_dim = {64, 64};
   row.problem.heads = {2, 2};
   row.problem.max_q_len = 1;
@@ -160,6 +161,7 @@ TEST_F(Tune, AGemmIsTunedForEachRangeOfRows) {
 TEST_F(Tune, AGemmsRowReachesItsKernelsAndExplainSaysTuned) {
   GemmTunedRow row;
   row.arch = Arch::kSm90a;
+  row.device = DeviceClass::kH100;
   row.problem.n = row.problem.k = 512;
   row.tuning_class = tuning_class(row.problem);
   row.launches = {.num_sms = 132, .rows = {1, 16}};

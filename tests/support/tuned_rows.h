@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/tuned/row.h"
 
 namespace kernelwright::test {
@@ -23,9 +24,10 @@ inline AttentionProblem paged_decode(int page_size = 64) {
 }
 
 /// A row that fits `problem` and differs from the model's choice: rescale "always".
-inline TunedRow row_for(const AttentionProblem& problem, Arch arch = Arch::kSm90a) {
+inline TunedRow row_for(const AttentionProblem& problem, DeviceClass device = DeviceClass::kH100) {
   TunedRow row;
-  row.arch = arch;
+  row.arch = arch_of(device);
+  row.device = device;
   row.problem = problem;
   row.tuning_class = tuning_class(problem);
   row.schedule.family = Family::kPortable;
@@ -46,9 +48,10 @@ inline GemmProblem mlp_of(int n = 4096, int k = 4096) {
   problem.k = k;
   return problem;
 }
-inline GemmTunedRow gemm_row_for(const GemmProblem& problem, RowRange rows, Arch arch = Arch::kSm90a) {
+inline GemmTunedRow gemm_row_for(const GemmProblem& problem, RowRange rows, DeviceClass device = DeviceClass::kH100) {
   GemmTunedRow row;
-  row.arch = arch;
+  row.arch = arch_of(device);
+  row.device = device;
   row.problem = problem;
   row.tuning_class = tuning_class(problem);
   row.launches = {.num_sms = 132, .rows = rows};

@@ -10,6 +10,7 @@
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/json/document.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {
@@ -153,7 +154,8 @@ TEST(PlanGemm, TakesNoRowOfAnotherProblemOrMachine) {
   GemmSchedule portable;
   portable.family = Family::kPortable;
   EXPECT_FALSE(takes(mlp_of(), 132, portable));
-  EXPECT_TRUE(TunedTable::of({{"r", gemm_row_for(mlp_of(), kMost)}}).matches(mlp_of(), Arch::kSm80, 132).empty());
+  EXPECT_TRUE(
+      TunedTable::of({{"r", gemm_row_for(mlp_of(), kMost)}}).matches(mlp_of(), DeviceClass::kA100, 132).empty());
 }
 
 TEST(PlanGemm, PassesOverARowThatDoesNotFitAndSaysWhy) {
@@ -180,6 +182,20 @@ TEST(PlanGemm, OfTwoRowsForOneRangeTheFasterIsTaken) {
   EXPECT_EQ(plan.variants[1].row, "slow");
 }
 
+TEST(PlanGemm, ARowOfTheDevicesOwnClassIsTakenBeforeAFasterOneOfAnother) {
+  GemmTunedRow h100 = gemm_row_for(mlp_of(), kFew), h200 = gemm_row_for(mlp_of(), kFew, DeviceClass::kH200);
+  h200.schedule.block_n = 32;
+  h200.provenance.shapes[0].us = 2 * h100.provenance.shapes[0].us;
+  const MachineClass& machine = machine_of("NVIDIA H200", kArch);
+  const GemmPlan own = plan_gemm(mlp_of(), {}, machine, TunedTable::of({{"h100", h100}, {"h200", h200}}));
+  EXPECT_EQ(own.variants[0].row, "h200");
+  EXPECT_EQ(own.choices.back().by, ChosenBy::kRow);
+  const GemmPlan lent = plan_gemm(mlp_of(), {}, machine, TunedTable::of({{"h100", h100}}));
+  EXPECT_EQ(lent.variants[0].row, "h100");
+  EXPECT_EQ(lent.choices.back().by, ChosenBy::kNeighbour);
+  EXPECT_THAT(lent.choices.back().reason, HasSubstr("tuned on another device class, h100, at distance 0.50"));
+}
+
 TEST(GemmOverlay, RowsOfOneProblemLieSideBySideByTheirRows) {
   namespace fs = std::filesystem;
   std::string folder = fs::temp_directory_path() / "kernelwright-tuned-XXXXXX";
@@ -189,9 +205,9 @@ TEST(GemmOverlay, RowsOfOneProblemLieSideBySideByTheirRows) {
   EXPECT_NE(write_tuned_file(folder, "mlp", gemm_row_for(mlp_of(), kMany)), few) << "it is for other launches";
   const TunedTable table = TunedTable::with_overlay(folder, require_usable);
   EXPECT_TRUE(table.skipped().empty());
-  EXPECT_EQ(table.matches(mlp_of(), kArch, 132).size(), 2u);
-  EXPECT_TRUE(table.matches(mlp_of(), kArch, 114).empty());
-  EXPECT_EQ(table.matches(mlp_of(), kArch, 132)[0].row->launches.num_sms, 132);
+  EXPECT_EQ(table.matches(mlp_of(), DeviceClass::kH100, 132).size(), 2u);
+  EXPECT_TRUE(table.matches(mlp_of(), DeviceClass::kH100, 114).empty());
+  EXPECT_EQ(table.matches(mlp_of(), DeviceClass::kH100, 132)[0].row->launches.num_sms, 132);
   fs::remove_all(folder);
 }
 
@@ -199,6 +215,7 @@ TEST(GemmShippedRows, AreReadAndUsed) {
   for (const GemmTunedMatch& match : TunedTable::shipped().rows<GemmConfig>()) {
     EXPECT_NO_THROW(plan_by_model(match.row->problem, match.row->schedule, match.row->arch)) << match.name;
     EXPECT_EQ(match.row->provenance.gpu.find("emulated"), std::string::npos) << match.name;
+    EXPECT_EQ(match.row->device, machine_of(match.row->provenance.gpu, match.row->arch).device) << match.name;
   }
 }
 

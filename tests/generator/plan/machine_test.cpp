@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "kernelwright/generator/attention/predicted.h"
 #include "kernelwright/generator/problem/arch.h"
 
@@ -18,6 +20,15 @@ TEST(MachineClasses, EveryArchitectureHasAUsualOneAndItsOwnFamilyHasRates) {
     EXPECT_EQ(machine.gemm != nullptr, arch.own.has_value()) << arch.name;
     EXPECT_EQ(machine.timeline, machine_rates(arch.arch)) << arch.name;
   }
+}
+
+TEST(MachineClasses, EveryDeviceClassHasOneRowOfItsArchitecture) {
+  std::map<DeviceClass, int> rows;
+  for (const MachineClass& machine : machine_classes()) {
+    ++rows[machine.device];
+    EXPECT_EQ(machine.arch, arch_of(machine.device)) << machine.name;
+  }
+  for (const auto& [device, word] : EnumTable<DeviceClass>::entries) EXPECT_EQ(rows[device], 1) << word;
 }
 
 TEST(MachineClasses, ADeviceIsKnownByItsName) {

@@ -58,6 +58,16 @@ TEST(TunedRow, RefusesAClassThatIsNotTheProblems) {
                 "causal prefill\""));
 }
 
+TEST(TunedRow, RefusesARowWithoutADeviceOrWithOneOfAnotherArchitecture) {
+  JsonValue rest = JsonValue::object();
+  const JsonValue json = JsonValue::parse(write_tuned_row(row_for(prefill_of())));
+  for (const auto& [key, value] : json.members())
+    if (key != "device") rest.set(key, value);
+  EXPECT_THAT(refusal(rest.dump()), HasSubstr("/device: is missing"));
+  EXPECT_THAT(refusal(changed("device", "h10")), HasSubstr("/device: \"h10\" is no device"));
+  EXPECT_THAT(refusal(changed("device", "a100")), HasSubstr("/device: a100 is a device of sm_80, and /arch is sm_90a"));
+}
+
 TEST(TunedRow, RefusesAScheduleWithoutAFamilyOrWithAnArch) {
   EXPECT_THAT(refusal(changed("schedule", JsonValue::object().set("block_n", 64))),
               HasSubstr("/schedule/family: is missing"));

@@ -12,6 +12,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/kernels.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "support/tuned_rows.h"
 
 namespace kernelwright {
@@ -42,7 +43,7 @@ class Overlay : public ::testing::Test {
 
 TEST(TunedTable, PrefersTheVeryProblemToANearOne) {
   const TunedTable table = TunedTable::of({{"near", row_for(paged_decode(32))}, {"exact", row_for(paged_decode(64))}});
-  const auto matches = table.matches(paged_decode(64), Arch::kSm90a);
+  const auto matches = table.matches(paged_decode(64), DeviceClass::kH100);
   ASSERT_EQ(matches.size(), 2u);
   EXPECT_EQ(matches[0].name, "exact");
   EXPECT_TRUE(matches[0].exact);
@@ -52,11 +53,11 @@ TEST(TunedTable, PrefersTheVeryProblemToANearOne) {
 
 TEST(TunedTable, HasNothingForAnotherArchitectureClassOrFamily) {
   const TunedTable table = TunedTable::of({{"row", row_for(prefill_of())}});
-  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a).size(), 1u);
-  EXPECT_TRUE(table.matches(prefill_of(), Arch::kSm80).empty());
-  EXPECT_TRUE(table.matches(paged_decode(), Arch::kSm90a).empty());
-  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a, Family::kPortable).size(), 1u);
-  EXPECT_TRUE(table.matches(prefill_of(), Arch::kSm90a, Family::kHopper).empty());
+  EXPECT_EQ(table.matches(prefill_of(), DeviceClass::kH100).size(), 1u);
+  EXPECT_TRUE(table.matches(prefill_of(), DeviceClass::kA100).empty());
+  EXPECT_TRUE(table.matches(paged_decode(), DeviceClass::kH100).empty());
+  EXPECT_EQ(table.matches(prefill_of(), DeviceClass::kH100, Family::kPortable).size(), 1u);
+  EXPECT_TRUE(table.matches(prefill_of(), DeviceClass::kH100, Family::kHopper).empty());
 }
 
 TEST(TunedTable, OfSeveralFamiliesTheFasterRowLeads) {
@@ -64,15 +65,45 @@ TEST(TunedTable, OfSeveralFamiliesTheFasterRowLeads) {
   hopper.schedule = {};
   hopper.schedule.family = Family::kHopper;
   hopper.provenance.shapes[0].us = 120;
-  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), Arch::kSm90a)[0].name, "p");
+  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), DeviceClass::kH100)[0].name, "p");
   hopper.provenance.shapes[0].us = 60;
-  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), Arch::kSm90a)[0].name, "h");
+  EXPECT_EQ(TunedTable::of({{"h", hopper}, {"p", portable}}).matches(prefill_of(), DeviceClass::kH100)[0].name, "h");
 }
 
 TEST(TunedTable, AProblemWithoutHeadsHasNoRow) {
   AttentionProblem problem = prefill_of();
   problem.heads = {8, 0};
-  EXPECT_TRUE(TunedTable::of({{"row", row_for(prefill_of())}}).matches(problem, Arch::kSm90a).empty());
+  EXPECT_TRUE(TunedTable::of({{"row", row_for(prefill_of())}}).matches(problem, DeviceClass::kH100).empty());
+}
+
+TEST(TunedTable, ARowOfTheDevicesOwnClassLeadsAndAnotherClassLendsItsRowsAsNeighbours) {
+  const TunedRow h100 = row_for(prefill_of()), h200 = row_for(prefill_of(), DeviceClass::kH200);
+  const TunedTable both = TunedTable::of({{"h100", h100}, {"h200", h200}});
+  for (const DeviceClass device : {DeviceClass::kH100, DeviceClass::kH200}) {
+    const auto matches = both.matches(prefill_of(), device);
+    ASSERT_EQ(matches.size(), 2u);
+    EXPECT_EQ(matches[0].name, to_string(device));
+    EXPECT_TRUE(matches[0].exact && !matches[0].lent);
+    EXPECT_EQ(matches[0].distance, 0);
+    EXPECT_TRUE(!matches[1].exact && matches[1].lent) << "the very problem on another class is a neighbour";
+    EXPECT_EQ(matches[1].distance, kLentRow);
+  }
+}
+
+TEST(TunedTable, AtOneDistanceTheDevicesOwnClassLeadsWhateverTheTimes) {
+  TunedRow own = row_for(paged_decode(32), DeviceClass::kH200);
+  own.provenance.shapes[0].us = 900;
+  const TunedTable table = TunedTable::of({{"lent", row_for(paged_decode(64))}, {"own", own}});
+  const auto matches = table.matches(paged_decode(64), DeviceClass::kH200);
+  ASSERT_EQ(matches.size(), 2u);
+  EXPECT_EQ(matches[0].distance, matches[1].distance) << "a page size twice as large, or another class";
+  EXPECT_EQ(matches[0].name, "own");
+}
+
+TEST(TunedTable, ARowThatIsTooFarWithItsClassIsNotLent) {
+  const TunedTable table = TunedTable::of({{"row", row_for(prefill_of(8, 1))}});  // 2.75 away
+  EXPECT_EQ(table.matches(prefill_of(256, 8), DeviceClass::kH100).size(), 1u);
+  EXPECT_TRUE(table.matches(prefill_of(256, 8), DeviceClass::kH200).empty());
 }
 
 TEST(RowDistance, AddsUpWhatDiffers) {
@@ -143,6 +174,35 @@ TEST(PlanAttention, TakesANeighboursRowWhereItFits) {
     }
 }
 
+TEST(PlanAttention, TakesARowThatAnotherClassLendsAndSaysSo) {
+  const TunedTable table = TunedTable::of({{"sm_90a/llama", row_for(prefill_of())}});
+  const MachineClass& h200 = machine_of("NVIDIA H200", Arch::kSm90a);
+  const AttentionPlan plan = plan_attention(prefill_of(), {}, h200, table);
+  EXPECT_EQ(plan.main, plan_attention(prefill_of(), {}, Arch::kSm90a, table).main);
+  EXPECT_EQ(plan.row, "sm_90a/llama");
+  int of_row = 0;
+  for (const Choice& choice : plan.choices)
+    if (choice.by != ChosenBy::kModel) {
+      ++of_row;
+      EXPECT_EQ(choice.by, ChosenBy::kNeighbour) << choice.field;
+      EXPECT_EQ(choice.reason,
+                "tuned on another device class, h100, at distance 0.50, 1.07 x the model's choice on NVIDIA H100 80GB "
+                "HBM3: row sm_90a/llama");
+    }
+  EXPECT_EQ(of_row, 2) << "family and rescale";
+}
+
+TEST(PlanAttention, AnArchitectureStandsForItsUsualClass) {
+  TunedRow h200 = row_for(prefill_of(), DeviceClass::kH200);
+  h200.schedule.block_n = 32;
+  const TunedTable table = TunedTable::of({{"h100", row_for(prefill_of())}, {"h200", h200}});
+  EXPECT_EQ(plan_attention(prefill_of(), {}, Arch::kSm90a, table).row, "h100");
+  EXPECT_EQ(plan_attention(prefill_of(), {}, machine_of("NVIDIA H100 80GB HBM3", Arch::kSm90a), table).row, "h100");
+  const AttentionPlan on_h200 = plan_attention(prefill_of(), {}, machine_of("NVIDIA H200", Arch::kSm90a), table);
+  EXPECT_EQ(on_h200.row, "h200");
+  EXPECT_EQ(on_h200.main.block_n, 32);
+}
+
 TEST(PlanAttention, PassesOverARowThatDoesNotFitAndSaysWhy) {
   TunedRow impossible = row_for(prefill_of());
   impossible.schedule.num_stages = 32;
@@ -195,10 +255,20 @@ TEST_F(Overlay, TakesThePlaceOfARowForTheSameProblem) {
   write_tuned_file(folder_, "first", row);
   const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
   EXPECT_TRUE(table.skipped().empty());
-  const auto matches = table.matches(prefill_of(), Arch::kSm90a);
+  const auto matches = table.matches(prefill_of(), DeviceClass::kH100);
   ASSERT_GE(matches.size(), 1u);
   EXPECT_EQ(matches[0].name, folder_ + "/sm_90a/first.json");
   EXPECT_EQ(*matches[0].row, row);
+}
+
+TEST_F(Overlay, ARowOfAnotherClassStandsBesideTheOneOfTheSameProblem) {
+  const std::string h100 = write_tuned_file(folder_, "name", row_for(prefill_of()));
+  const std::string h200 = write_tuned_file(folder_, "name", row_for(prefill_of(), DeviceClass::kH200));
+  EXPECT_NE(h100, h200);
+  const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
+  EXPECT_TRUE(table.skipped().empty());
+  EXPECT_EQ(table.matches(prefill_of(), DeviceClass::kH100)[0].name, h100);
+  EXPECT_EQ(table.matches(prefill_of(), DeviceClass::kH200)[0].name, h200);
 }
 
 TEST_F(Overlay, SetsBadFilesAsideAndKeepsTheGoodOnes) {
@@ -208,7 +278,7 @@ TEST_F(Overlay, SetsBadFilesAsideAndKeepsTheGoodOnes) {
   const std::string twin = write("sm_90a/twin.json", write_tuned_row(row_for(prefill_of())));
   write("sm_90a/notes.txt", "not a row, and nobody's business");
   const TunedTable table = TunedTable::with_overlay(folder_, require_usable);
-  EXPECT_EQ(table.matches(prefill_of(), Arch::kSm90a)[0].name, folder_ + "/sm_90a/good.json");
+  EXPECT_EQ(table.matches(prefill_of(), DeviceClass::kH100)[0].name, folder_ + "/sm_90a/good.json");
   std::map<std::string, std::string> reasons;
   for (const SkippedRow& row : table.skipped()) reasons[row.name] = row.reason;
   EXPECT_EQ(reasons.size(), 3u);
@@ -237,7 +307,7 @@ TEST_F(Overlay, WhatOthersCouldHaveWrittenIsNotTrusted) {
     ASSERT_EQ(table.skipped().size(), 1u) << path;
     EXPECT_EQ(table.skipped()[0].name, path);
     EXPECT_THAT(table.skipped()[0].reason, HasSubstr("is writable by others"));
-    EXPECT_THAT(table.matches(prefill_of(), Arch::kSm90a),
+    EXPECT_THAT(table.matches(prefill_of(), DeviceClass::kH100),
                 ::testing::Each(::testing::Field(&TunedMatch::name, ::testing::Not(file))));
   }
   EXPECT_TRUE(TunedTable::with_overlay(folder_, require_usable).skipped().empty());
@@ -274,7 +344,8 @@ TEST(ShippedRows, AreReadUsedAndNoTwoAreForOneProblem) {
   for (const TunedMatch& match : shipped.rows<AttentionConfig>(&unreadable)) {
     const TunedRow& row = *match.row;
     EXPECT_EQ(match.name.substr(0, match.name.find('/')), to_string(row.arch)) << "the folder says the architecture";
-    const std::string id = std::string(to_string(row.arch)) + std::string(to_string(row.schedule.family.value())) +
+    EXPECT_EQ(row.device, machine_of(row.provenance.gpu, row.arch).device) << match.name << " ran on another class";
+    const std::string id = std::string(to_string(row.device)) + std::string(to_string(row.schedule.family.value())) +
                            canonical_text(row.problem);
     EXPECT_TRUE(problems.insert(id).second) << match.name << " is for the problem of another row";
     EXPECT_NO_THROW(plan_by_model(row.problem, row.schedule, row.arch)) << match.name;

@@ -15,6 +15,7 @@ class TunedEngine : public EngineTest {
  protected:
   TunedEngine() {
     row.arch = kFakeArch;
+    row.device = DeviceClass::kRtx5090;
     row.problem = prefill_problem();
     row.tuning_class = tuning_class(row.problem);
     row.schedule = other_schedule();
@@ -42,6 +43,7 @@ TEST_F(TunedEngine, AGemmsRowServesItsRowsAndTheModelTheOthers) {
   problem.n = problem.k = 4096;
   GemmTunedRow tuned_row;
   tuned_row.arch = kFakeArch;
+  tuned_row.device = DeviceClass::kRtx5090;
   tuned_row.problem = problem;
   tuned_row.tuning_class = tuning_class(problem);
   tuned_row.launches = {.num_sms = backend->device(0).info().num_sms, .rows = {1, 16}};
@@ -56,6 +58,18 @@ TEST_F(TunedEngine, AGemmsRowServesItsRowsAndTheModelTheOthers) {
   EXPECT_EQ(tuned.key(17), model.key(17));
   tuned_row.launches.num_sms += 1;
   EXPECT_EQ(Engine(with({{"other", tuned_row}})).prepare(problem).key(16), model.key(16)) << "another machine's row";
+}
+
+TEST_F(TunedEngine, ARowOfTheDevicesOwnClassIsTaken) {
+  DeviceInfo& info = device().mutable_info();
+  info.compute_major = 9, info.compute_minor = 0, info.arch = Arch::kSm90a;
+  TunedRow h100 = row, h200 = row;
+  h100.arch = h200.arch = Arch::kSm90a;
+  h100.device = DeviceClass::kH100, h200.device = DeviceClass::kH200;
+  for (const auto& [name, taken] : {std::pair("NVIDIA H100 80GB HBM3", "h100"), std::pair("NVIDIA H200", "h200")}) {
+    info.name = name;
+    EXPECT_EQ(Engine(with({{"h100", h100}, {"h200", h200}})).prepare(prefill_problem()).plan().row, taken) << name;
+  }
 }
 
 TEST_F(TunedEngine, AnOverlayThatCannotBeUsedIsAnEventAndNoError) {
