@@ -29,20 +29,23 @@ const GemmFamily& gemm_row(Family family) noexcept {
 AddedGemmFamily::AddedGemmFamily(const GemmFamily& row) { rows().insert(rows().begin(), &row); }
 AddedGemmFamily::~AddedGemmFamily() { rows().erase(rows().begin()); }
 
-Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch) {
-  if (!schedule.family.is_auto()) return schedule.family.value();
+ServingGemm serving_gemm(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch) {
   if (!arch && !schedule.arch.is_auto()) arch = schedule.arch.value();
-  const GemmFamily* speaks = nullptr;  // where no family takes the config, this one's violations are reported
+  const auto offered = [&](Family family) {
+    ServingGemm serving{family, {}};
+    check_gemm(family, problem, schedule, arch, serving.lacks);
+    return serving;
+  };
+  if (!schedule.family.is_auto()) return offered(schedule.family.value());
+  std::optional<ServingGemm> speaks;  // where no family takes the config, this one's violations are reported
   for (const GemmFamily* row : gemm_families()) {
     const bool general = row == gemm_families().back();
     if (!general && (!arch || !family_exists_on(row->family, *arch))) continue;
-    if (general && !speaks) return row->family;
-    std::vector<Violation> lacks;
-    row->check(problem, schedule, arch, lacks);
-    if (lacks.empty()) return row->family;
-    if (!speaks) speaks = row;
+    ServingGemm serving = offered(row->family);
+    if (serving.lacks.empty()) return serving;
+    if (!speaks) speaks = std::move(serving);
   }
-  return speaks->family;
+  return std::move(*speaks);
 }
 
 void check_gemm(Family family, const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch,

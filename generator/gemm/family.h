@@ -100,8 +100,13 @@ void add_values(std::vector<GemmChange>& changes, Auto<T> GemmSchedule::*member,
 }
 
 /// The family that serves a config: the schedule's family. Else it is the architecture's own family, if that takes the
-/// config, else portable, if that takes it.
-Family gemm_family(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch);
+/// config, else portable, if that takes it. `lacks` is what check_gemm() says of that family: empty if it takes the
+/// config.
+struct ServingGemm {
+  Family family;
+  std::vector<Violation> lacks;
+};
+ServingGemm serving_gemm(const GemmProblem& problem, const GemmSchedule& schedule, std::optional<Arch> arch);
 
 /// Finds what `family` lacks for `problem` and `schedule`, with any tile; on `arch`, where one is known. It finds no
 /// contradictions: validate() has those.

@@ -84,11 +84,10 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
   const GemmConfig config{"", problem, schedule, {}};
   Violations refused = contradictions(config);
   check_target(schedule, arch, refused);
-  const Family family = gemm_family(problem, schedule, arch);
-  check_gemm(family, problem, schedule, arch, refused);
-  // validate() checks the config again, and names the nearest value that fits.
-  if (!refused.empty()) throw ConfigError(validate(config, arch));
-  const GemmSpec base = spec_of(problem, schedule, arch, family);
+  const ServingGemm serving = serving_gemm(problem, schedule, arch);
+  // validate() judges all of this again, and names the nearest value that fits.
+  if (!refused.empty() || !serving.lacks.empty()) throw ConfigError(validate(config, arch));
+  const GemmSpec base = spec_of(problem, schedule, arch, serving.family);
   std::vector<GemmSpec> specs;
   Violations first;
   for (const GemmSpec& spec : family_row(base).tiles(base, problem, schedule)) {

@@ -19,8 +19,7 @@ std::vector<Violation> validate(const GemmConfig& config, std::optional<Arch> ar
     const std::optional<Arch> target = arch                             ? arch
                                        : config.schedule.arch.is_auto() ? std::nullopt
                                                                         : std::optional(config.schedule.arch.value());
-    Violations found;
-    check_gemm(gemm_family(config.problem, config.schedule, target), config.problem, config.schedule, target, found);
+    Violations found = serving_gemm(config.problem, config.schedule, target).lacks;
     if (violations.empty())
       advise(
           config.schedule, target,
