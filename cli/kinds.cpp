@@ -10,6 +10,7 @@
 #include "kernelwright/generator/attention/planner.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/planner.h"
+#include "kernelwright/generator/kernels.h"
 #include "kernelwright/runtime/engine/engine.h"
 
 namespace kernelwright::cli {
@@ -20,7 +21,10 @@ JsonValue number(double value) { return std::isfinite(value) ? JsonValue(value) 
 
 template <class KindOfConfig>
 auto prepare_on(const Place& place, const NamedConfig& named, const KindOfConfig& config) {
-  require_valid(named, place.device.info().arch);
+  // The engine plans for the schedule's architecture where the device runs its binaries; a command refuses it. The rest
+  // is the engine's to judge.
+  const auto arch = place.device.info().arch;
+  if (arch && !is_for(named.config, *arch)) require_valid(named, arch);
   try {
     return place.engine.prepare(config.problem, config.schedule, {.device = place.device.ordinal()});
   } catch (const ConfigError& error) {

@@ -72,8 +72,7 @@ std::optional<SkippedConfig> skipped_on(const NamedConfig& named, std::optional<
 namespace {
 
 template <class Plan>
-Plan planned(const NamedConfig& named, Arch arch, const std::function<Plan()>& plan) {
-  require_valid(named, arch);
+Plan planned(const NamedConfig& named, const std::function<Plan()>& plan) {
   try {
     return plan();
   } catch (const ConfigError& error) {
@@ -85,14 +84,12 @@ Plan planned(const NamedConfig& named, Arch arch, const std::function<Plan()>& p
 
 AttentionPlan plan_for(const NamedConfig& named, const AttentionConfig& config, const MachineClass& machine,
                        const TunedTable& rows) {
-  return planned<AttentionPlan>(named, machine.arch,
-                                [&] { return plan_attention(config.problem, config.schedule, machine, rows); });
+  return planned<AttentionPlan>(named, [&] { return plan_attention(config.problem, config.schedule, machine, rows); });
 }
 
 GemmPlan plan_for(const NamedConfig& named, const GemmConfig& config, const MachineClass& machine,
                   const TunedTable& rows) {
-  return planned<GemmPlan>(named, machine.arch,
-                           [&] { return plan_gemm(config.problem, config.schedule, machine, rows); });
+  return planned<GemmPlan>(named, [&] { return plan_gemm(config.problem, config.schedule, machine, rows); });
 }
 
 namespace {

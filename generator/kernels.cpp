@@ -5,11 +5,18 @@
 #include "kernelwright/generator/attention/shared_map.h"
 #include "kernelwright/generator/gemm/planner.h"
 #include "kernelwright/generator/gemm/shared_map.h"
+#include "kernelwright/generator/plan/validate_rules.h"
 
 namespace kernelwright {
 
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch) {
   return std::visit([&](const auto& kind) { return validate(kind, arch); }, config);
+}
+
+bool is_for(const Config& config, Arch arch) {
+  std::vector<Violation> violations;
+  std::visit([&](const auto& kind) { detail::check_target(kind.schedule, arch, violations); }, config);
+  return violations.empty();
 }
 
 void require_usable(const AnyTunedRow& row) {

@@ -17,6 +17,10 @@ namespace kernelwright {
 /// The violations of a config of either kind.
 std::vector<Violation> validate(const Config& config, std::optional<Arch> arch = std::nullopt);
 
+/// Whether the architecture and the family of the config's schedule are those of `arch`, or left open. validate() says
+/// why not.
+bool is_for(const Config& config, Arch arch);
+
 /// Throws ConfigError for a row whose schedule does not fit the very problem that it is for. A table of rows from a
 /// folder takes this function as its check.
 void require_usable(const AnyTunedRow& row);
