@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "cli/verbs/verbs.h"
 #include "kernelwright/generator/error.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/runtime/emulator/emulator.h"
 #include "kernelwright/runtime/emulator/ptx/parser.h"
 
@@ -149,6 +150,7 @@ int run_entry(const Options& options, const std::string& text) {
   machine_options.completion = how.completion;
   machine_options.seed = how.seed;
   machine_options.shuffle = how.seed != 0;
+  machine_options.num_sms = usual_machine(how.arch).sms;
   machine_options.max_instructions = options.max_instructions;
   if (!options.timeout.empty()) machine_options.timeout_s = parse_seconds("--timeout", options.timeout);
   emulator::Emulator machine(machine_options);

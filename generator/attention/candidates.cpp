@@ -113,7 +113,7 @@ Candidates enumerate_candidates(const AttentionProblem& problem, const Attention
   constexpr std::size_t kMost = 64;
   constexpr double kWithin = 2;
   const ArchInfo& info = arch_info(arch);
-  const int num_sms = options.num_sms > 0 ? options.num_sms : info.typical_sms;
+  const int num_sms = options.num_sms > 0 ? options.num_sms : usual_machine(arch).sms;
   const std::set<std::string> given = given_fields(schedule);
   const auto planned = [&](const AttentionSchedule& asked) {
     Candidate candidate{asked, plan_by_model(problem, asked, arch)};

@@ -6,6 +6,7 @@
 
 #include "kernelwright/generator/gemm/candidates.h"
 #include "kernelwright/generator/gemm/family.h"
+#include "kernelwright/generator/plan/machine.h"
 
 namespace kernelwright {
 namespace {
@@ -104,7 +105,7 @@ GemmCandidates enumerate_candidates(const GemmProblem& problem, const GemmSchedu
                                     const std::vector<GemmShape>& shapes, const CandidateOptions& options) {
   constexpr std::size_t kMost = 32;
   constexpr double kWithin = 1.3;
-  const int num_sms = options.num_sms > 0 ? options.num_sms : arch_info(arch).typical_sms;
+  const int num_sms = options.num_sms > 0 ? options.num_sms : usual_machine(arch).sms;
   int most_m = 1;
   for (const GemmShape& shape : shapes) most_m = std::max(most_m, shape.m);
   const Speller spelt(problem, schedule, arch);

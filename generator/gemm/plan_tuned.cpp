@@ -62,7 +62,7 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmSchedule& schedule, con
   const std::set<std::string> given = given_fields(schedule);
   const auto asked = schedule.family.is_auto() ? std::nullopt : std::optional(schedule.family.value());
   const std::vector<GemmTunedMatch> matches =
-      rows.matches(problem, machine.device, num_sms > 0 ? num_sms : arch_info(arch).typical_sms, asked);
+      rows.matches(problem, machine.device, num_sms > 0 ? num_sms : machine.sms, asked);
   const std::vector<TunedVariant> tuned =
       tuned_variants(matches, problem, schedule, arch, model.variants.back().spec.family, model.passed_over);
   if (tuned.empty()) {

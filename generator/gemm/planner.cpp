@@ -10,6 +10,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/gemm/family.h"
 #include "kernelwright/generator/gemm/validate.h"
+#include "kernelwright/generator/plan/machine.h"
 #include "kernelwright/generator/plan/validate_rules.h"
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/epilogue.h"
@@ -105,7 +106,7 @@ std::vector<GemmSpec> detail::gemm_tiles(const GemmProblem& problem, const GemmS
 GemmPlan plan_by_model(const GemmProblem& problem, const GemmSchedule& schedule, Arch arch) {
   const std::vector<GemmSpec> specs = detail::gemm_tiles(problem, schedule, arch);
   GemmPlan plan;
-  const int num_sms = arch_info(arch).typical_sms;
+  const int num_sms = usual_machine(arch).sms;
   for (const int m : kRowCounts) {
     const auto cost = [&](const GemmSpec& spec) {
       return detail::gemm_cost_us(spec, {m, problem.n, problem.k, 0}, num_sms);

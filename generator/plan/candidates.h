@@ -29,7 +29,7 @@ struct CandidateOf {
 };
 
 struct CandidateOptions {
-  int num_sms = 0;                  // 0: arch_info().typical_sms
+  int num_sms = 0;                  // 0: SMs of usual_machine()
   std::optional<std::size_t> most;  // the most that are kept; 0: all. 64, of a GEMM 32
   std::optional<double> within;     // the largest estimate that is kept, over the least: 2, of a GEMM 1.3
 };

@@ -100,22 +100,53 @@ constexpr std::int64_t kSharedKeys = 24 << 20;
 constexpr double kBytesInFlight = 40e3;
 constexpr double kWarpsInFlight = 8;  // two for each of the four tensor cores of an SM
 
-constexpr MachineClass row(DeviceClass device, std::string_view name, std::string_view word, double tflops, double tb_s,
-                           const MachineRates* timeline = nullptr, const GemmRates* gemm = nullptr) {
-  return {device,      name,           word,           arch_of(device), tflops * 1e12, tb_s * 1e12,
-          kSharedKeys, kBytesInFlight, kWarpsInFlight, timeline,        gemm};
+// mma.sync: 60 % of wgmma's rate on an H100 (microbenchmarks); no microbenchmark of a B200 is public, so an A100's.
+// A GeForce's tensor cores are a quarter as wide per SM as an A100's and have half its rate. Copies: the L2's measured
+// bandwidth over SMs and clock. Latencies are rounded from public microbenchmarks.
+constexpr TraceRates kA100Trace = {
+    .wgmma_macs = 0, .mma_sync_macs = 1024, .copy_bytes = 32, .copy_latency = 500, .store_latency = 100};
+constexpr TraceRates kGeForceTrace = {
+    .wgmma_macs = 0, .mma_sync_macs = 512, .copy_bytes = 24, .copy_latency = 500, .store_latency = 100};
+constexpr TraceRates kHopperTrace = {.wgmma_macs = static_cast<int>(kH100.mma_flops) / 2,
+                                     .mma_sync_macs = 1280,
+                                     .copy_bytes = 32,
+                                     .copy_latency = 600,
+                                     .store_latency = 100};
+constexpr TraceRates slower_to_copy(TraceRates rates) {
+  rates.copy_latency = kHopperTrace.copy_latency;
+  return rates;
 }
-// Vendor data sheets: dense 16-bit matrix rate and memory bandwidth.
+constexpr TraceRates kBlackwellTrace = slower_to_copy(kA100Trace), kRtx5090Trace = slower_to_copy(kGeForceTrace);
+
+constexpr MachineClass row(DeviceClass device, std::string_view name, std::string_view word, int sms, double tflops,
+                           double tb_s, TraceRates trace, const MachineRates* timeline = nullptr,
+                           const GemmRates* gemm = nullptr) {
+  return {.device = device,
+          .name = name,
+          .word = word,
+          .arch = arch_of(device),
+          .sms = sms,
+          .matrix_operations_per_s = tflops * 1e12,
+          .bytes_per_s = tb_s * 1e12,
+          .shared_keys_bytes = kSharedKeys,
+          .bytes_in_flight = kBytesInFlight,
+          .warps_in_flight = kWarpsInFlight,
+          .trace = trace,
+          .timeline = timeline,
+          .gemm = gemm};
+}
+// Vendor data sheets: SMs, dense 16-bit matrix rate and memory bandwidth. The SM counts of sm_86 and sm_89 are those of
+// an A40 and an L40: plans without a device are made for them. An RTX 3090 has 82 SMs, an RTX 4090 has 128.
 constexpr MachineClass kClasses[] = {
-    row(DeviceClass::kA100, "A100 80GB", "", 312, 2.039),
-    row(DeviceClass::kRtx3090, "RTX 3090", "", 71, 0.936),
-    row(DeviceClass::kRtx4090, "RTX 4090", "", 165, 1.008),
-    row(DeviceClass::kH100, "H100 SXM", "", 989, 3.35, &kH100, &kHopperGemm),
+    row(DeviceClass::kA100, "A100 80GB", "", 108, 312, 2.039, kA100Trace),
+    row(DeviceClass::kRtx3090, "RTX 3090", "", 84, 71, 0.936, kGeForceTrace),
+    row(DeviceClass::kRtx4090, "RTX 4090", "", 142, 165, 1.008, kGeForceTrace),
+    row(DeviceClass::kH100, "H100 SXM", "", kH100.sms, 989, 3.35, kHopperTrace, &kH100, &kHopperGemm),
     // The model's choices are the H100's, as long as none was measured to be better on an H200.
-    row(DeviceClass::kH200, "H200", " H200", 989, 4.8, &kH200, &kHopperGemm),
-    row(DeviceClass::kB200, "B200", "", 2250, 8, &kB200, &kBlackwellGemm),
-    row(DeviceClass::kB300, "B300", "", 2500, 8, &kB300, &kBlackwellGemm),
-    row(DeviceClass::kRtx5090, "RTX 5090", "", 210, 1.792),
+    row(DeviceClass::kH200, "H200", " H200", kH200.sms, 989, 4.8, kHopperTrace, &kH200, &kHopperGemm),
+    row(DeviceClass::kB200, "B200", "", kB200.sms, 2250, 8, kBlackwellTrace, &kB200, &kBlackwellGemm),
+    row(DeviceClass::kB300, "B300", "", kB300.sms, 2500, 8, kBlackwellTrace, &kB300, &kBlackwellGemm),
+    row(DeviceClass::kRtx5090, "RTX 5090", "", 170, 210, 1.792, kRtx5090Trace),
 };
 
 }  // namespace

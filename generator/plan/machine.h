@@ -58,19 +58,31 @@ struct GemmRates {
   double store_bytes;   // a clock and SM, to the L2
 };
 
+/// What the emulator's timeline counts with, of one SM: rounded numbers, for pictures of a pipeline. An attention
+/// kernel's predicted time counts with MachineRates, which are fitted to times.
+struct TraceRates {
+  int wgmma_macs;     // 16-bit multiply-adds a clock, of the four tensor cores together; 0: no wgmma
+  int mma_sync_macs;  // the same for mma.sync
+  int copy_bytes;     // a clock, between the L2 and shared memory, while all SMs copy
+  int copy_latency;   // clocks of a copy, besides the clocks for its bytes
+  int store_latency;  // clocks until a bulk store has read its source
+};
+
 /// One class of devices.
 struct MachineClass {
   DeviceClass device;     // as tuned rows name it
   std::string_view name;  // "H100 SXM"
   std::string_view word;  // what a device of this class has in its name, and no other of its architecture; "": usual
   Arch arch;
+  int sms;
   double matrix_operations_per_s;  // 16-bit operands, f32 sums, dense: a multiply-add is two
   double bytes_per_s;              // of the memory
   std::int64_t shared_keys_bytes;  // keys and values that may share the L2 between heads
   double bytes_in_flight;          // of keys and values, that an SM asks for so that the memory is busy
   double warps_in_flight;          // that multiply, so that an SM's tensor cores are busy
-  const MachineRates* timeline;    // nullptr: the timeline knows no such machine
-  const GemmRates* gemm;           // of the architecture's own family; nullptr: it has none
+  TraceRates trace;
+  const MachineRates* timeline;  // nullptr: the timeline knows no such machine
+  const GemmRates* gemm;         // of the architecture's own family; nullptr: it has none
 };
 
 /// All of them; of an architecture the usual class first.

@@ -19,7 +19,6 @@ struct ArchInfo {
   int max_threads_per_sm;
   int max_ctas_per_sm;
   int tensor_memory_columns;      // of 128 lanes x 32 bits; 0: none
-  int typical_sms;                // of a common device, for plans made without a device
   bool fp8_cvt, fp8_mma_sync;     // cvt between fp8 and f16x2; mma.sync with fp8 operands
   bool tma, multicast, clusters;  // cp.async.bulk.tensor; its .multicast::cluster at speed; CTA clusters
   bool setmaxnreg, pdl;           // registers moved between warpgroups; programmatic dependent launch

@@ -24,7 +24,7 @@ struct EmulatorBackendOptions {
   /// The seed of Completion::kRandom and, unless it is 0, of the order in which warps and clusters take turns. Equal
   /// seeds give equal runs.
   std::uint64_t seed = 0;
-  int num_sms = 0;                     // SMs that the device reports; 0: as many as a usual part of `arch`
+  int num_sms = 0;                     // SMs that the device reports; 0: those of the class that stands for `arch`
   int threads = 0;                     // of the host, for the clusters of a launch; 0: as many as cores
   std::uint64_t max_instructions = 0;  // warp instructions of a launch until it counts as hanging; 0: no limit
   bool timeline = false;               // keep the traces for EmulatorBackend::take_traces()

@@ -75,7 +75,7 @@ DeviceInfo info_of(const ArchInfo& arch, int num_sms) {
   info.compute_major = arch.major;
   info.compute_minor = arch.minor;
   info.arch = arch.arch;
-  info.num_sms = num_sms > 0 ? num_sms : arch.typical_sms;
+  info.num_sms = num_sms;
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   if (pages > 0 && page > 0) info.memory_bytes = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
   info.shared_bytes_per_cta = arch.shared_bytes_per_cta;
@@ -129,19 +129,22 @@ class EmulatedGraph final : public Device::Graph {
 
 class EmulatedDevice final : public Device {
  public:
-  explicit EmulatedDevice(EmulatorBackendOptions options)
-      : options_(std::move(options)), arch_(arch_info(options_.arch)), info_(info_of(arch_, options_.num_sms)) {
-    emulator::Options machine;
-    machine.hazards = options_.hazards;
-    machine.completion = options_.completion;
-    machine.seed = options_.seed;
-    machine.shuffle = options_.seed != 0;
-    machine.threads = options_.threads;
-    machine.num_sms = info_.num_sms;
-    machine.max_instructions = options_.max_instructions;
-    machine.timeline = options_.timeline;
-    machine.timeline_cta = options_.timeline_cta;
-    machine_ = std::make_shared<emulator::Emulator>(machine);
+  EmulatedDevice(EmulatorBackendOptions options, const EmulatedMachine& machine)
+      : options_(std::move(options)),
+        arch_(arch_info(options_.arch)),
+        info_(info_of(arch_, options_.num_sms > 0 ? options_.num_sms : machine.num_sms)) {
+    emulator::Options running;
+    running.hazards = options_.hazards;
+    running.completion = options_.completion;
+    running.seed = options_.seed;
+    running.shuffle = options_.seed != 0;
+    running.threads = options_.threads;
+    running.num_sms = info_.num_sms;
+    running.max_instructions = options_.max_instructions;
+    running.timeline = options_.timeline;
+    running.timeline_cta = options_.timeline_cta;
+    running.costs = machine.costs;
+    machine_ = std::make_shared<emulator::Emulator>(running);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -490,7 +493,7 @@ void EmulatedDevice::keep(const std::string& entry, const emulator::LaunchReport
 
 class Emulated final : public EmulatorBackend {
  public:
-  explicit Emulated(EmulatorBackendOptions options) : device_(std::move(options)) {}
+  Emulated(EmulatorBackendOptions options, const EmulatedMachine& machine) : device_(std::move(options), machine) {}
   std::string_view name() const override { return "emulator"; }
   int device_count() const override { return 1; }
   Device& device(int ordinal) override {
@@ -509,8 +512,8 @@ class Emulated final : public EmulatorBackend {
 
 }  // namespace
 
-std::unique_ptr<EmulatorBackend> make_emulator_backend(EmulatorBackendOptions options) {
-  return std::make_unique<Emulated>(std::move(options));
+std::unique_ptr<EmulatorBackend> make_emulator_backend(EmulatorBackendOptions options, const EmulatedMachine& machine) {
+  return std::make_unique<Emulated>(std::move(options), machine);
 }
 
 }  // namespace kernelwright

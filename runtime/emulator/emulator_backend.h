@@ -46,6 +46,13 @@ class EmulatorBackend : public Backend {
   virtual emulator::Emulator& emulator() = 0;
 };
 
-std::unique_ptr<EmulatorBackend> make_emulator_backend(EmulatorBackendOptions options = {});
+/// What the device is made of, beside its architecture.
+struct EmulatedMachine {
+  int num_sms;  // unless EmulatorBackendOptions::num_sms says another number
+  emulator::MachineCosts costs;
+};
+
+/// runtime/engine/emulated_machine.h makes one without a machine: that of the class that stands for `options.arch`.
+std::unique_ptr<EmulatorBackend> make_emulator_backend(EmulatorBackendOptions options, const EmulatedMachine& machine);
 
 }  // namespace kernelwright

@@ -9,7 +9,7 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/attention/data.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/engine_state.h"
 #include "kernelwright/runtime/process/interrupt.h"
 #include "kernelwright/runtime/store/kernel_store.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <ostream>
 
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 namespace kernelwright::hopper_kernels_emulator_test {

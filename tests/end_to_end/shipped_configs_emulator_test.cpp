@@ -19,7 +19,7 @@
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/generator/tuned/table.h"
 #include "kernelwright/runtime/compile/nvrtc_path.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/bound.h"

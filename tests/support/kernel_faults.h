@@ -17,7 +17,7 @@
 #include "end_to_end/attention/cases/attention_cases.h"
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/compile/compiler.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/bound.h"

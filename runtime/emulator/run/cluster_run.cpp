@@ -75,7 +75,7 @@ ClusterRun::ClusterRun(const Launch& launch, const Options& options, const Launc
     cluster_.hazards = hazards_.get();
   }
   if (options.timeline && has_cta(options.timeline_cta)) {
-    timeline_ = std::make_unique<Timeline>(cluster_, launch, notes);
+    timeline_ = std::make_unique<Timeline>(cluster_, launch, notes, options.costs);
     cluster_.timeline = timeline_.get();
   }
 }
@@ -93,7 +93,7 @@ std::shared_ptr<const Trace> ClusterRun::take_trace() {
   cluster_.timeline = nullptr;
   const Recording recording = timeline_->take();
   timeline_.reset();
-  return std::make_shared<Trace>(replay(recording, machine_costs(recording.target)));
+  return std::make_shared<Trace>(replay(recording, options_.costs));
 }
 
 void ClusterRun::make_cta(std::uint32_t rank) {

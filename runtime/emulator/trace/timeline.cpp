@@ -34,7 +34,7 @@ struct Timeline::Open {
   std::uint32_t copied_to = 0, copied_cta = 0;
 };
 
-Timeline::Timeline(const Cluster& cluster, const Launch& launch, const LaunchNotes* notes)
+Timeline::Timeline(const Cluster& cluster, const Launch& launch, const LaunchNotes* notes, const MachineCosts& machine)
     : launch_(launch), notes_(notes) {
   const Program& program = *launch.program;
   recording_.kernel = program.entry->name;
@@ -44,7 +44,6 @@ Timeline::Timeline(const Cluster& cluster, const Launch& launch, const LaunchNot
   std::ranges::copy(launch.cluster, recording_.cluster);
   std::ranges::copy(cluster.ctas.front()->id, recording_.first_cta);
   recording_.num_ctas = static_cast<std::uint32_t>(cluster.ctas.size());
-  const MachineCosts& machine = machine_costs(recording_.target);
   for (const Instruction& instruction : program.entry->instructions)
     costs_.push_back(instruction_cost(instruction, machine));
   for (const auto& cta : cluster.ctas) {

@@ -90,7 +90,7 @@ inline BarrierAt cluster_barrier() { return {BarrierAt::Kind::kCluster, 0, 0}; }
 /// Only the thread that runs the cluster uses it. Its memory is limited: for a long kernel, it keeps the first part.
 class Timeline {
  public:
-  Timeline(const Cluster& cluster, const Launch& launch, const LaunchNotes* notes);
+  Timeline(const Cluster& cluster, const Launch& launch, const LaunchNotes* notes, const MachineCosts& machine);
   ~Timeline();
 
   /// Called after `lanes` executed `op`; not called for a poll that failed.

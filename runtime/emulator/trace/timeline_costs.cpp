@@ -7,15 +7,6 @@ namespace kernelwright::emulator {
 
 namespace {
 
-// mma.sync reaches about 60 % of wgmma's rate on sm_90 (microbenchmarks). GeForce-like parts have a quarter of the
-// width of A100's tensor cores per SM and half of its rate. Copies use L2's measured bandwidth, divided by SMs and
-// clock.
-constexpr MachineCosts kMachines[] = {
-    {"sm_80", 0, 1024, 32, 500, 100},     {"sm_86", 0, 512, 24, 500, 100},    {"sm_89", 0, 512, 24, 500, 100},
-    {"sm_90a", 2048, 1280, 32, 600, 100}, {"sm_100a", 0, 1024, 32, 600, 100}, {"sm_103a", 0, 1024, 32, 600, 100},
-    {"sm_120a", 0, 512, 24, 600, 100},
-};
-
 /// The number at the beginning of `text`; 0 if there is none.
 std::uint32_t leading_number(std::string_view text) {
   std::uint32_t number = 0;
@@ -158,14 +149,6 @@ std::uint32_t access_cycles(const Instruction& instruction) {
 }
 
 }  // namespace
-
-const MachineCosts& machine_costs(std::string_view target) {
-  const auto version = [](std::string_view name) { return leading_number(name.substr(name.find('_') + 1)); };
-  const MachineCosts* best = &kMachines[0];
-  for (const MachineCosts& row : kMachines)
-    if (target.size() > 3 && version(row.target) <= version(target)) best = &row;
-  return *best;
-}
 
 InstructionCost instruction_cost(const Instruction& instruction, const MachineCosts& machine) {
   if (instruction.parts.empty()) return {};

@@ -1,6 +1,7 @@
 /// What instructions cost in virtual time: a small model of one SM, made for pictures of a pipeline and not for
-/// predictions. Rates are the vendor's published ones (CUDA C++ Programming Guide, "Arithmetic Instructions"; the
-/// architectures' white papers). Latencies are rounded from public microbenchmarks. The model has:
+/// predictions. Rates of instructions are the vendor's published ones (CUDA C++ Programming Guide, "Arithmetic
+/// Instructions"; the architectures' white papers). What differs from machine to machine is in MachineCosts. The model
+/// has:
 ///   - four schedulers, warp i on scheduler i % 4. Each issues one instruction per cycle. A warp alone issues one every
 ///     second cycle, because its instructions wait for one another. Scarce units count as several cycles.
 ///   - tensor cores: a wgmma takes all four, in the order of issue; an mma.sync takes that of its scheduler.
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernelwright/runtime/emulator/machine/machine_costs.h"
 #include "kernelwright/runtime/emulator/ptx/module.h"
 
 namespace kernelwright::emulator {
@@ -23,19 +25,6 @@ inline constexpr std::uint32_t kArriveCycles = 4;     // from an arrival to the 
 inline constexpr std::uint32_t kWakeCycles = 16;      // from the end of a phase to the first instruction after the wait
 inline constexpr std::uint32_t kClusterCycles = 200;  // from an arrival in another CTA of the cluster
 inline constexpr std::uint32_t kMultiplyLatency = 32;  // of the last wgmma of a group, after its turn
-
-/// One SM of an architecture, with its share of what the SMs share.
-struct MachineCosts {
-  std::string_view target;      // as in .target
-  std::uint32_t wgmma_macs;     // 16-bit multiply-adds per cycle, of the four tensor cores together; 0: no wgmma
-  std::uint32_t mma_sync_macs;  // the same for mma.sync
-  std::uint32_t copy_bytes;     // per cycle, between L2 and shared memory, while all SMs copy
-  std::uint32_t copy_latency;   // cycles of a copy, besides the cycles for its bytes
-  std::uint32_t store_latency;  // cycles until a bulk store has read its source
-};
-
-/// The row of `target` ("sm_90a"). A target without a row gets the row of the closest older architecture.
-const MachineCosts& machine_costs(std::string_view target);
 
 /// What the timeline must know about an instruction.
 enum class CostKind : std::uint8_t {

@@ -9,7 +9,7 @@
 
 namespace kernelwright::emulator {
 
-/// `machine` is machine_costs(recording.target), except in tests.
+/// `machine`: the costs that the recording was made with.
 Trace replay(const Recording& recording, const MachineCosts& machine);
 
 }  // namespace kernelwright::emulator

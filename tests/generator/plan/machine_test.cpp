@@ -27,6 +27,10 @@ TEST(MachineClasses, EveryDeviceClassHasOneRowOfItsArchitecture) {
   for (const MachineClass& machine : machine_classes()) {
     ++rows[machine.device];
     EXPECT_EQ(machine.arch, arch_of(machine.device)) << machine.name;
+    EXPECT_GT(machine.sms, 0) << machine.name;
+    if (machine.timeline) {
+      EXPECT_EQ(machine.sms, machine.timeline->sms) << machine.name;
+    }
   }
   for (const auto& [device, word] : EnumTable<DeviceClass>::entries) EXPECT_EQ(rows[device], 1) << word;
 }

@@ -10,6 +10,7 @@
 
 #include "kernelwright/generator/error.h"
 #include "kernelwright/runtime/emulator/machine/tensor_map.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/ptx_text.h"
 
 namespace kernelwright {
@@ -133,7 +134,14 @@ TEST(EmulatorBackendArch, MayBeAnyRow) {
     const auto backend = make_emulator_backend({.arch = row.arch});
     EXPECT_EQ(backend->device(0).info().arch, row.arch);
     EXPECT_EQ(backend->device(0).info().shared_bytes_per_cta, row.shared_bytes_per_cta);
+    EXPECT_EQ(backend->device(0).info().num_sms, usual_machine(row.arch).sms) << "the class that stands for it";
   }
+}
+
+TEST(EmulatorBackendArch, HasTheMachinesSmsUnlessTheOptionsSayANumber) {
+  const EmulatedMachine machine{.num_sms = 7, .costs = {}};
+  EXPECT_EQ(make_emulator_backend({}, machine)->device(0).info().num_sms, 7);
+  EXPECT_EQ(make_emulator_backend({.num_sms = 3}, machine)->device(0).info().num_sms, 3);
 }
 
 TEST_F(EmulatorBackendTest, RunsALaunchBeforeItReturns) {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 
 using namespace kernelwright;

@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "kernelwright/runtime/emulator/emulator_backend.h"
 #include "kernelwright/runtime/emulator/trace/trace.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/kernels/hopper_cases.h"
 #include "runtime/emulator/trace/trace_checks.h"
 

@@ -9,7 +9,7 @@
 #include "kernelwright/generator/kernels.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
-#include "kernelwright/runtime/emulator/emulator_backend.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/notes.h"
 
 namespace kernelwright::added_family_test {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "support/emulated_gemm.h"
 #include "support/kernel_faults.h"
 

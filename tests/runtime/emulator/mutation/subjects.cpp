@@ -8,6 +8,7 @@
 #include "kernelwright/generator/error.h"
 #include "kernelwright/generator/source/specialize.h"
 #include "kernelwright/runtime/compile/compiler.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "kernelwright/runtime/engine/engine.h"
 #include "kernelwright/runtime/store/kernel_store.h"
 #include "kernelwright/verify/attention/device.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/trace/trace_checks.h"
 
 namespace kernelwright::emulator {
@@ -12,12 +13,8 @@ namespace {
 using testing::ElementsAre;
 
 /// 10 bytes a cycle, then 100 cycles until they have landed.
-constexpr MachineCosts kMachine = {.target = "test",
-                                   .wgmma_macs = 2048,
-                                   .mma_sync_macs = 1024,
-                                   .copy_bytes = 10,
-                                   .copy_latency = 100,
-                                   .store_latency = 50};
+constexpr MachineCosts kMachine = {
+    .wgmma_macs = 2048, .mma_sync_macs = 1024, .copy_bytes = 10, .copy_latency = 100, .store_latency = 50};
 
 /// Instructions that cost one cycle each.
 Record work(std::uint32_t count) { return {.cycles = count, .alone = count * kIssueInterval}; }
@@ -178,25 +175,36 @@ TEST(TimelineReplay, EndsWhereARecordingThatWasCutLeavesAWarpWaiting) {
 }
 
 TEST(TimelineCosts, FollowTheInstructionsShapeAndType) {
-  const auto cost = [](std::vector<std::string_view> parts, const char* target = "sm_90a") {
+  const auto cost = [](std::vector<std::string_view> parts, Arch arch = Arch::kSm90a) {
     Instruction instruction;
     instruction.parts = std::move(parts);
-    return instruction_cost(instruction, machine_costs(target));
+    return instruction_cost(instruction, emulated_machine(usual_machine(arch)).costs);
   };
   // 64 x 128 x 16 products, 2048 a cycle.
   EXPECT_EQ(cost({"wgmma", "mma_async", "sync", "aligned", "m64n128k16", "f32", "bf16", "bf16"}).tensor, 64u);
   EXPECT_EQ(cost({"wgmma", "mma_async", "sync", "aligned", "m64n256k32", "f32", "e4m3", "e4m3"}).tensor, 128u);
   // 16 x 8 x 16 products, 256 a cycle and core on sm_80, as wide types half as many.
-  EXPECT_EQ(cost({"mma", "sync", "aligned", "m16n8k16", "row", "col", "f32", "f16", "f16", "f32"}, "sm_80").tensor, 8u);
-  EXPECT_EQ(cost({"mma", "sync", "aligned", "m16n8k8", "row", "col", "f32", "tf32", "tf32", "f32"}, "sm_80").tensor,
+  EXPECT_EQ(cost({"mma", "sync", "aligned", "m16n8k16", "row", "col", "f32", "f16", "f16", "f32"}, Arch::kSm80).tensor,
+            8u);
+  EXPECT_EQ(cost({"mma", "sync", "aligned", "m16n8k8", "row", "col", "f32", "tf32", "tf32", "f32"}, Arch::kSm80).tensor,
             8u);
   EXPECT_EQ(cost({"ex2", "approx", "ftz", "f32"}).issue, 8u);
   EXPECT_EQ(cost({"fma", "rn", "f32"}).issue, 1u);
   EXPECT_EQ(cost({"mov", "b32"}).issue, 0u);
   EXPECT_EQ(cost({"ld", "shared", "v4", "b32"}).issue, 16u);
   EXPECT_EQ(cost({"ldmatrix", "sync", "aligned", "m8n8", "x4", "shared", "b16"}).issue, 16u);
-  EXPECT_EQ(machine_costs("sm_87").target, "sm_86");
-  EXPECT_EQ(machine_costs("sm_90").target, "sm_90a");
+}
+
+TEST(EmulatedMachine, EveryArchitectureHasACostForEveryWordOfATrace) {
+  for (const auto& [arch, word] : EnumTable<Arch>::entries) {
+    const EmulatedMachine machine = emulated_machine(usual_machine(arch));
+    EXPECT_GT(machine.num_sms, 0) << word;
+    EXPECT_EQ(machine.costs.wgmma_macs > 0, arch_info(arch).wgmma) << word;
+    EXPECT_GT(machine.costs.mma_sync_macs, 1u) << word;
+    EXPECT_GT(machine.costs.copy_bytes, 1u) << word;
+    EXPECT_GT(machine.costs.copy_latency, machine.costs.store_latency) << word;
+    EXPECT_GT(machine.costs.store_latency, 0u) << word;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "kernelwright/runtime/emulator/trace/trace.h"
+#include "kernelwright/runtime/engine/emulated_machine.h"
 #include "runtime/emulator/ptx_kernel.h"
 #include "runtime/emulator/trace/trace_checks.h"
 
@@ -56,6 +57,7 @@ const LaunchNotes kNotes = {
 std::shared_ptr<const Trace> trace_of(const std::string& body, Options options = {},
                                       LaunchShape shape = {.block = {64}}) {
   options.timeline = true;
+  options.costs = emulated_machine(usual_machine(Arch::kSm90a)).costs;
   shape.dynamic_shared_bytes = 4096;
   shape.notes = &kNotes;
   const std::vector<std::uint32_t> in(256, 7);
