@@ -85,7 +85,7 @@ std::string all_words() {
   return words;
 }
 
-/// "f16, bf16 or tf32": all words but one, for messages that say what would do.
+/// "f16, bf16 or tf32": all words but one, for messages that list accepted values.
 template <Enum E>
 std::string words_but(E refused) {
   std::string words;

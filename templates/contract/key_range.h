@@ -10,12 +10,12 @@ namespace kernelwright::contract {
 // The device has an instruction for these two, which a comparison does not always become.
 #ifdef __CUDACC_RTC__
 #define KERNELWRIGHT_INLINE __device__ __forceinline__
-KERNELWRIGHT_INLINE int32_t smaller(int32_t a, int32_t b) { return min(a, b); }
-KERNELWRIGHT_INLINE int32_t larger(int32_t a, int32_t b) { return max(a, b); }
+KERNELWRIGHT_INLINE int32_t min_of(int32_t a, int32_t b) { return min(a, b); }
+KERNELWRIGHT_INLINE int32_t max_of(int32_t a, int32_t b) { return max(a, b); }
 #else
 #define KERNELWRIGHT_INLINE inline
-inline int32_t smaller(int32_t a, int32_t b) { return b < a ? b : a; }
-inline int32_t larger(int32_t a, int32_t b) { return a < b ? b : a; }
+inline int32_t min_of(int32_t a, int32_t b) { return b < a ? b : a; }
+inline int32_t max_of(int32_t a, int32_t b) { return a < b ? b : a; }
 #endif
 
 /// Keys [low, high); empty if low >= high.
@@ -42,12 +42,12 @@ constexpr bool hides_low(MaskKind kind) { return kind == MaskKind::kSlidingWindo
 /// last query, and negative for the first ones if queries outnumber keys.
 KERNELWRIGHT_INLINE KeyRange key_range(MaskKind kind, const KeyRangeNumbers& numbers, int32_t own, int32_t kv_len) {
   KeyRange range{0, kv_len};
-  if (kind == MaskKind::kCausal) range.high = smaller(kv_len, own + 1);
+  if (kind == MaskKind::kCausal) range.high = min_of(kv_len, own + 1);
   if (kind == MaskKind::kChunked)
-    range.low = larger(0, smaller(own / numbers.chunk * numbers.chunk, own - numbers.chunk_reach));
+    range.low = max_of(0, min_of(own / numbers.chunk * numbers.chunk, own - numbers.chunk_reach));
   if (hides_low(kind)) {
     // Compared before the addition: a window may be as wide as an int.
-    if (numbers.window_left >= 0 && own > numbers.window_left) range.low = larger(range.low, own - numbers.window_left);
+    if (numbers.window_left >= 0 && own > numbers.window_left) range.low = max_of(range.low, own - numbers.window_left);
     if (numbers.window_right >= 0 && numbers.window_right < kv_len - 1 - own)
       range.high = own + numbers.window_right + 1;
   }
