@@ -38,8 +38,8 @@ void set_common(Params& params, const GemmTensors& tensors, const GemmMatrices& 
   params.c_stride = of.c.stride;
   params.alpha = tensors.alpha;
   params.beta = tensors.beta;
-  params.band = band;
-  params.bands_of_n = bands_of_n;
+  params.launch.band = band;
+  params.launch.bands_of_n = bands_of_n;
 }
 
 void set_operands(contract::GemmPortableParams& params, const LoadedGemm& kernel, const GemmTensors& tensors,
@@ -71,7 +71,7 @@ void set_mapped(Params& params, const LoadedGemm& kernel, const GemmSpec& spec, 
   params.m = swap ? kernel.n : tensors.m;
   params.n = swap ? tensors.m : kernel.n;
   params.k = std::max(1, kernel.k);
-  params.constant_b = tensors.pdl && tensors.constant_b;
+  params.launch.constant_b = tensors.pdl && tensors.constant_b;
 }
 
 void set_operands(contract::GemmParams& params, const LoadedGemm& kernel, const GemmSpec& spec,

@@ -1,6 +1,7 @@
 /// gemm_sm90: kernel parameters and shared memory, in one place for the host and the kernel.
 #pragma once
 
+#include "contract/gemm_launch.h"
 #include "contract/integers.h"
 #include "contract/tensor_map.h"
 #include "contract/turnstile.h"
@@ -38,10 +39,7 @@ struct GemmParams {
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
-  int32_t band;     // rows of tiles that form a band of the walk: policy/tile_raster.cuh
-  bool bands_of_n;  // bands are of columns instead
-  bool constant_b;  // no launch ahead writes the problem's b: the kernel loads b's first slabs before those launches
-                    // end
+  GemmLaunchParams launch;
   TurnstileParams turnstile;  // for parts of k that take turns; a tile is [math threads' sums / 4][math threads][4]
   TensorMap scales;           // used with per_block only
 };

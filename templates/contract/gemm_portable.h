@@ -1,6 +1,7 @@
 /// gemm_portable: kernel parameters, warps and shared memory, in one place for the host and the kernel.
 #pragma once
 
+#include "contract/gemm_launch.h"
 #include "contract/integers.h"
 
 namespace kernelwright::contract {
@@ -18,8 +19,7 @@ struct GemmPortableParams {
   int64_t a_stride, b_stride, c_stride, d_stride, scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // m, n > 0
-  int32_t band;     // rows of tiles that form a band of the walk: policy/tile_raster.cuh
-  bool bands_of_n;  // bands are of columns instead
+  GemmLaunchParams launch;
 };
 
 constexpr int32_t kGemmPortableSlabBytes = 128;  // bytes of k in a slot, unless the schedule gives another number

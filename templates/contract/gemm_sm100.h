@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/block_scales.h"
+#include "contract/gemm_launch.h"
 #include "contract/integers.h"
 #include "contract/shared_slab.h"
 #include "contract/tensor_map.h"
@@ -35,10 +36,7 @@ struct BlackwellGemmParams {
   int64_t scale_a_stride, scale_b_stride;
   float alpha, beta;
   int32_t m, n, k;  // elements, as the kernel sees them; m, n > 0
-  int32_t band;     // rows of clusters that form a band of the walk: policy/tile_raster.cuh
-  bool bands_of_n;  // bands are of columns instead
-  bool constant_b;  // no launch ahead writes the problem's b: the kernel loads b's first slabs before those launches
-                    // end
+  GemmLaunchParams launch;
 };
 
 // Warps 0-3 take accumulators out of tensor memory. Warp 4 multiplies, 5 loads, 6 asks for tiles, 7 gathers scales.

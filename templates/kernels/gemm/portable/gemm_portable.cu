@@ -134,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kThreads)
 
   const int rows = (params.m + spec::kBlockM - 1) / spec::kBlockM;
   const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
-  const bool turned = params.bands_of_n;
-  const policy::TileRaster raster{turned ? columns : rows, turned ? rows : columns, params.band};
+  const bool turned = params.launch.bands_of_n;
+  const policy::TileRaster raster{turned ? columns : rows, turned ? rows : columns, params.launch.band};
   const int slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   const Fragments fragments(warp, lane);
 

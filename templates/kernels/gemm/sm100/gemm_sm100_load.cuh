@@ -64,9 +64,9 @@ class Loader {
       : params_(params), shared_(shared), work_(work), rank_(rank) {}
 
   __device__ __forceinline__ void run() const {
-    int early = kParts == 1 && params_.constant_b ? load_weights_ahead()
-                                                  : 0;      // groups of slabs whose weights are already on their way
-    if constexpr (kParts == 1) ptx::griddepcontrol_wait();  // else the thread that took the first item has waited
+    int early = kParts == 1 && params_.launch.constant_b ? load_weights_ahead()
+                                                         : 0;  // groups of slabs whose weights are already on their way
+    if constexpr (kParts == 1) ptx::griddepcontrol_wait();     // else the thread that took the first item has waited
     pipeline::InputProducer<Input> input(shared_.input(), shared_.payload());
     for_each_item<true>(shared_, work_, [&](int index) {
       if (kQueued && rank_ == 0) shared_.item_wanted().arrive();

@@ -208,8 +208,8 @@ struct Work {
   __device__ __forceinline__ Work(const BlackwellGemmParams& params, int first_item) : first(first_item) {
     constexpr int kTall = kRows * kClusterM, kWide = kColumns * kClusterN;
     const int rows = (params.m + kTall - 1) / kTall, columns = (params.n + kWide - 1) / kWide;
-    turned = params.bands_of_n;
-    raster = {turned ? columns : rows, turned ? rows : columns, params.band};
+    turned = params.launch.bands_of_n;
+    raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
   }
   __device__ __forceinline__ int count() const { return raster.count() * kParts; }

@@ -73,7 +73,7 @@ class Loader {
 
   __device__ __forceinline__ void run() const {
     // Groups of slabs whose weights are already on their way.
-    int early = !kTakesTurns && params_.constant_b ? load_weights_ahead() : 0;
+    int early = !kTakesTurns && params_.launch.constant_b ? load_weights_ahead() : 0;
     if constexpr (!kTakesTurns) ptx::griddepcontrol_wait();  // else the thread that took the item has waited
     pipeline::InputProducer<Input> input(barriers_, payload_);
 #pragma unroll 1

@@ -94,8 +94,8 @@ struct Work {
   __device__ __forceinline__ Work(const GemmParams& params, int item) {
     const int rows = (params.m + spec::kBlockM * kCluster - 1) / (spec::kBlockM * kCluster);
     const int columns = (params.n + spec::kBlockN - 1) / spec::kBlockN;
-    turned = params.bands_of_n;
-    raster = {turned ? columns : rows, turned ? rows : columns, params.band};
+    turned = params.launch.bands_of_n;
+    raster = {turned ? columns : rows, turned ? rows : columns, params.launch.band};
     slabs = (params.k + kSlabDepth - 1) / kSlabDepth;
     first = kTakesTurns ? item / kParts : static_cast<int>(blockIdx.x) / (kCluster * kTileCtas);
     step = kTakesTurns ? raster.count() : static_cast<int>(gridDim.x) / (kCluster * kTileCtas);

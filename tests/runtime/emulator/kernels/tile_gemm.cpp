@@ -111,7 +111,7 @@ void launch_tile_gemm(const TileGemmCase& gemm, Device& device, const KernelImag
   contract::GemmParams params = operands;
   params.m = spec.swap_ab ? gemm.size.n : gemm.size.m, params.n = spec.swap_ab ? gemm.size.m : gemm.size.n;
   params.k = gemm.size.k;
-  params.band = gemm.band, params.bands_of_n = gemm.bands_of_n;
+  params.launch.band = gemm.band, params.launch.bands_of_n = gemm.bands_of_n;
   LaunchConfig config;
   config.grid[0] = static_cast<std::uint32_t>(gemm.ctas);
   config.block = static_cast<std::uint32_t>(spec.threads());
