@@ -129,8 +129,8 @@ std::string canonical_text(const AttentionSchedule& schedule);
 std::string canonical_text(const GemmSchedule& schedule);
 
 /// Reads a row of either kind. Throws ConfigError with every violation, as read_config() does. These are violations
-/// too: a class that is not the problem's, a device of another architecture, a schedule without a family or with an
-/// arch of its own, and an empty range of rows. So is a kind or version that this library does not read.
+/// too: a class that is not the problem's, a device of another architecture, and an empty range of rows. So is a
+/// schedule without a family or with an arch of its own, and a kind or version that this library does not read.
 AnyTunedRow read_tuned_row(std::string_view json);
 
 /// The row as JSON that read_tuned_row() reads back to an equal value.
