@@ -56,7 +56,7 @@ struct AttentionParams {
   int32_t num_splits;         // number of parts into which each sequence's keys are cut
   int32_t num_m_blocks;       // query tiles of the longest sequence (and KV head, when heads are packed)
   int32_t head_section;       // (batch, head) pairs whose tiles run together, so that their keys stay in the L2
-  const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/alibi.cuh
+  const float* alibi_slopes;  // [q_heads]; null: the geometric series of policy/score_mod.cuh
   int32_t chunk_reach;        // chunked: number of keys left of the diagonal that a query sees across the chunk's start
   int32_t num_pages;          // pages of k and v; kUnknownExtent: every non-negative number is a valid page
   const float* q_scale;       // per_token: as q without its last dimension, contiguous

@@ -10,6 +10,9 @@ namespace kernelwright::policy {
 
 using contract::KeyRange;
 
+/// The keys that a row does not see, beside its range: those before it, those from its end on.
+enum class Side { kBefore, kFrom, kBoth };
+
 /// The mask of one sequence. All masks are aligned to the bottom right: the diagonal key of the last query is the last
 /// key. kChunk: keys of a chunk, for chunked masks only.
 template <MaskKind kMask, int kChunk>
@@ -17,6 +20,7 @@ struct Mask {
   static_assert(contract::is_key_range(kMask), "the host folds every other mask into one of these");
   static constexpr MaskKind kind = kMask;
   static constexpr bool hides_low = contract::hides_low(kMask);  // whether a row may not see the first keys
+  static constexpr Side hides = hides_low ? Side::kBoth : Side::kFrom;
   const contract::AttentionParams& params;
   int kv_len;
   int diagonal;  // kv_len - q_len: the diagonal key of query 0
@@ -69,36 +73,6 @@ template <int kBlockN, class MaskT>
 __device__ void find_full_tiles(TileList& tiles, const MaskT& mask, int first_query, int last_query) {
   tiles.full_begin = (mask.visible(last_query).low + kBlockN - 1) / kBlockN;
   tiles.full_end = mask.visible(first_query).high / kBlockN;
-}
-
-/// Sets the scores of one row's keys outside [low, high) to -inf. Both ends are counted from the thread's first column;
-/// `row` selects the lower or upper half of an m16 tile.
-template <bool kLowToo, int kTiles>
-__device__ __forceinline__ void hide_keys(float (&scores)[kTiles][4], int row, int low, int high) {
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int column = n * 8 + e;
-      if (column >= high || (kLowToo && column < low)) scores[n][row * 2 + e] = ptx::minus_infinity();
-    }
-  }
-}
-
-/// As above for a wgmma accumulator, where registers 4j + 2 row + e are columns 8j + e: hides keys on one side of
-/// `limit`.
-enum class Side { kBefore, kFrom };
-template <Side kSide, int kCount>
-__device__ __forceinline__ void hide_keys(float (&scores)[kCount], int row, int limit) {
-#pragma unroll
-  for (int j = 0; j < kCount / 4; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int column = j * 8 + e;
-      if (kSide == Side::kBefore ? column < limit : column >= limit)
-        scores[j * 4 + row * 2 + e] = ptx::minus_infinity();
-    }
-  }
 }
 
 }  // namespace kernelwright::policy

@@ -27,12 +27,12 @@
 #include "contract/words.h"
 #include "kernels/attention/attention_open.cuh"
 #include "mma/sm80.cuh"
-#include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/merge_parts.cuh"
 #include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
+#include "policy/scores.cuh"
 #include "policy/softmax.cuh"
 #include "ptx/launch.cuh"
 #include "tile/kv_buffer.cuh"
@@ -57,6 +57,8 @@ using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using Bound = tile::RowBound<Mask::hides_low>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
+using Fragment = policy::MmaScores<kRowTiles, 2 * kKeySteps>;
+using PlaceRows = policy::PlaceRows<spec::kScoreMod, true, Fragment>;
 using Accumulator = float[kRowTiles][kOutputTiles][4];
 
 /// What the warps leave for each other: for each warp and row, the maximum (base 2) and the sum, and the unnormalised
@@ -70,6 +72,15 @@ struct WarpResults {
     return partials + (warp * spec::kBlockM + row) * spec::kHeadDimV;
   }
 };
+
+/// Row `row` of the tile for policy/open_scores.cuh.
+__device__ __forceinline__ OpenRow open_row(const contract::AttentionParams& params, const WorkItem& item,
+                                            const Mask& mask, int row) {
+  return {params,
+          {item.query(row), 0, item.q_head(row), item.coord.batch, item.sequence.q_len, item.sequence.kv_len},
+          mask.visible(item.query(row)),
+          row < item.num_rows};
+}
 
 template <class Stream, class Operands>
 __device__ __forceinline__ void attend(const contract::AttentionParams& params, const Operands& operands) {
@@ -129,7 +140,7 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) output[m][n][e] = 0;
 
-  const policy::AlibiRows<true, Softmax::kRows> alibi(params, item, lane / 4);
+  const PlaceRows place_rows(params, item, lane / 4);
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, 0, lane);
   ptx::cp_async_wait_group<Stream::groups_ahead>();
   __syncthreads();  // Q has landed
@@ -160,46 +171,18 @@ __device__ __forceinline__ void attend(const contract::AttentionParams& params, 
         }
       }
     }
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
-      const int key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const float slope = alibi.slope(r), start = alibi.at(r, key);
-#pragma unroll
-        for (int i = 0; i < 4 * kKeySteps; ++i) {
-          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
-          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
-        }
-      }
-    } else if constexpr (ScoreMod::changes_scores) {
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < 2 * kKeySteps; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
-    }
-    if constexpr (OpenRow::exists) {
+    const Fragment fragment{scores};
+    policy::modify(fragment, score_mod, [&] {
+      return [&, key = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2](int r) {
+        return place_rows.row(r, key);
+      };
+    });
+    if (OpenRow::exists || tiles.is_partial(key_tile)) {
       const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const int row = row_of(r);
-        const OpenRow open(
-            params, {item.query(row), 0, item.q_head(row), coord.batch, item.sequence.q_len, item.sequence.kv_len},
-            mask.visible(item.query(row)), row < item.num_rows);
-#pragma unroll
-        for (int i = 0; i < 4 * kKeySteps; ++i) {
-          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
-          score = open(score, origin + i / 2 * 8 + i % 2);
-        }
-      }
-    } else if (tiles.is_partial(key_tile)) {
-      const int origin = key_tile * spec::kBlockN + warp * kWarpKeys + lane % 4 * 2;
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = mask.visible(item.query(row_of(r)));
-        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
-      }
+      if constexpr (OpenRow::exists)
+        policy::open_keys(fragment, origin, [&](int r) { return open_row(params, item, mask, row_of(r)); });
+      else
+        policy::hide_keys<Mask::hides>(fragment, origin, [&](int r) { return mask.visible(item.query(row_of(r))); });
     }
     uint32_t exponentials[kRowTiles][kKeySteps][4];
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);

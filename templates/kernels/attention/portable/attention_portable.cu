@@ -20,11 +20,11 @@
 #include "contract/words.h"
 #include "kernels/attention/attention_open.cuh"
 #include "mma/sm80.cuh"
-#include "policy/alibi.cuh"
 #include "policy/attention_item.cuh"
 #include "policy/mask.cuh"
 #include "policy/padding_rows.cuh"
 #include "policy/score_mod.cuh"
+#include "policy/scores.cuh"
 #include "policy/softmax.cuh"
 #include "policy/warp_columns.cuh"
 #include "ptx/launch.cuh"
@@ -72,8 +72,9 @@ using Mask = policy::Mask<spec::kMask, spec::kChunk>;
 using KvRows = tile::KvRows<tile::Storage<spec::kKvDType>, spec::kKvLayout, spec::kPageSize>;
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
 using Softmax = policy::OnlineSoftmax<kRowTiles, spec::kRescale>;
-using Alibi = policy::AlibiRows<spec::kPackGqa, Softmax::kRows>;
 using Scores = float[kRowTiles][spec::kWarpN / 8][4];
+using Fragment = policy::MmaScores<kRowTiles, spec::kWarpN / 8>;
+using PlaceRows = policy::PlaceRows<spec::kScoreMod, spec::kPackGqa, Fragment>;
 using Exponentials = uint32_t[kRowTiles][kKeySteps][4];  // packed A operands of P V
 // Whether rows see different keys. The weight of a key that a row does not see is 0, and 0 times an infinity or a NaN
 // is NaN.
@@ -265,58 +266,31 @@ extern "C" __global__ void __launch_bounds__(kernelwright::kNumThreads, kernelwr
 
   tile::QueryFragments<Queries, kRowTiles, kQueriesInRegisters> queries(shared, warp_row, lane);
 
-  const Alibi alibi(params, item, warp_row + lane / 4);
+  const PlaceRows place_rows(params, item, warp_row + lane / 4);
 
   /// Scores of tile `key_tile`, whose keys are in `stage`, to exponentials.
   const auto score = [&](Exponentials& exponentials, int key_tile, int stage) {
     Scores scores;
     multiply_keys(scores, queries, keys, stage);
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
-      const int key = key_tile * spec::kBlockN + column * spec::kWarpN + lane % 4 * 2;
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const float slope = alibi.slope(r), start = alibi.at(r, key);
-#pragma unroll
-        for (int i = 0; i < spec::kWarpN / 4; ++i) {
-          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
-          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
-        }
-      }
-    } else if constexpr (ScoreMod::changes_scores) {
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < spec::kWarpN / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) scores[m][n][e] = score_mod(scores[m][n][e]);
-    }
-    if constexpr (OpenRow::exists) {
-      const WorkItem again(params, ptx::opaque(blockIdx.x));
-      const Mask limits = again.template mask<Mask>(params);
-      const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
-      const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
-      const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const OpenRow open = open_row(params, again, limits, row + r / 2 * 16 + r % 2 * 8);
-#pragma unroll
-        for (int i = 0; i < spec::kWarpN / 4; ++i) {
-          float& score = scores[r / 2][i / 2][r % 2 * 2 + i % 2];
-          score = open(score, origin + i / 2 * 8 + i % 2);
-        }
-      }
-    } else if (tiles.is_partial(key_tile)) {
+    const Fragment fragment{scores};
+    policy::modify(fragment, score_mod, [&] {
+      return [&, key = key_tile * spec::kBlockN + column * spec::kWarpN + lane % 4 * 2](int r) {
+        return place_rows.row(r, key);
+      };
+    });
+    if (OpenRow::exists || tiles.is_partial(key_tile)) {
       // Opaque: what only the few tiles with a mask need is worked out anew there, rather than held in registers.
       const WorkItem again(params, ptx::opaque(blockIdx.x));
       const Mask limits = again.template mask<Mask>(params);
       const int thread_again = static_cast<int>(ptx::opaque(threadIdx.x));
       const int row = row_group(thread_again / 32) * kRowTiles * 16 + thread_again % 32 / 4;
       const int origin = key_tile * spec::kBlockN + first_key_of(thread_again);
-#pragma unroll
-      for (int r = 0; r < Softmax::kRows; ++r) {
-        const policy::KeyRange range = limits.visible(again.query(row + r / 2 * 16 + r % 2 * 8));
-        policy::hide_keys<Mask::hides_low>(scores[r / 2], r % 2, range.low - origin, range.high - origin);
-      }
+      if constexpr (OpenRow::exists)
+        policy::open_keys(fragment, origin,
+                          [&](int r) { return open_row(params, again, limits, row + Fragment::row(r)); });
+      else
+        policy::hide_keys<Mask::hides>(fragment, origin,
+                                       [&](int r) { return limits.visible(again.query(row + Fragment::row(r))); });
     }
     softmax.template update<spec::kQDType>(scores, exponentials, output, exponent_scale);
   };

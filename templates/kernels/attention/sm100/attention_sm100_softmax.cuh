@@ -4,9 +4,9 @@
 #include "kernels/attention/attention_open.cuh"
 #include "kernels/attention/sm100/attention_sm100_parts.cuh"
 #include "kernels/attention/sm100/attention_sm100_tiles.cuh"
-#include "policy/alibi.cuh"
 #include "policy/lane_softmax.cuh"
 #include "policy/score_mod.cuh"
+#include "policy/scores.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
@@ -17,6 +17,8 @@ namespace kernelwright {
 namespace {
 
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
+using Fragment = policy::LaneScores<spec::kBlockN>;
 using LaneSoftmax = policy::LaneSoftmax<spec::kRescale, spec::kExp2Emulated, kNarrow>;
 
 /// The warp arrives once at a barrier of the multiplying thread, behind all that its lanes did, in tensor memory too.
@@ -65,9 +67,8 @@ class SoftmaxThread {
         return fill_unseen_rows(params_, work_.item, lane_, tile_ * kRoleWarps + warp_, 2 * kRoleWarps);
     const Mask mask = work_.item.template mask<Mask>(params_).counted_from(work_.tiles.origin);
     const policy::KeyRange seen = mask.visible(work_.item.query(row()));
-    float slope = 0;
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi)
-      slope = policy::alibi_slope(params_, work_.item.q_head(row()));
+    policy::PlaceHead place_head;
+    if constexpr (PlaceMod::exists) place_head = {params_, work_.item.q_head(row())};
     if constexpr (spec::kSinks)
       if (exists() && (kTwoQueryTiles || tile_ == 0) && work_.item.coord.split == 0)
         softmax_.add_sink(params_.sinks[work_.item.q_head(row())], scale_);
@@ -81,11 +82,11 @@ class SoftmaxThread {
       float largest = read_scores(scores);
       if constexpr (kTokenScales) scale_by_keys(scores, key_tile_of(tile_, n));
       if (OpenRow::exists || modifies() || tiles.is_partial(tile)) {
-        modify(scores, slope, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
+        modify(scores, place_head, mask.diagonal + work_.item.query(row()) - tile * spec::kBlockN);
         if constexpr (OpenRow::exists)
           open(scores, seen, tile * spec::kBlockN);
         else if (tiles.is_partial(tile))
-          hide(scores, seen, tile * spec::kBlockN);
+          policy::hide_keys<Mask::hides>(Fragment{scores}, tile * spec::kBlockN, [&](int) { return seen; });
         largest = largest_of(scores);
       }
       const float factor = softmax_.follow(largest, scale_);
@@ -165,20 +166,10 @@ class SoftmaxThread {
   }
 
   /// `own`: the column of the row's diagonal key.
-  __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], float slope, int own) const {
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
-      const float start = slope * static_cast<float>(-own);
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_.biased(scores[i], slope, start, i);
-    } else if constexpr (ScoreMod::changes_scores) {
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = mod_(scores[i]);
-    } else if (mod_.changes_queries()) {
-      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
-      const float sign = mod_.scale == 0 ? 0.f : -1.f;
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN; ++i) scores[i] *= sign;
-    }
+  __device__ __forceinline__ void modify(float (&scores)[spec::kBlockN], const policy::PlaceHead& place_head,
+                                         int own) const {
+    policy::modify(Fragment{scores}, mod_, [&] { return [&](int) { return PlaceMod(place_head, -own); }; });
+    policy::take_sign(Fragment{scores}, mod_);
   }
 
   /// policy/open_scores.cuh, which hides what `seen` does, too. `first`: the first column's key, counted as in `seen`.
@@ -189,16 +180,8 @@ class SoftmaxThread {
                          {work_.item.query(row()), 0, work_.item.q_head(row()), work_.item.coord.batch,
                           work_.item.sequence.q_len, work_.item.sequence.kv_len},
                          {origin + seen.low, origin + seen.high}, exists());
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN; ++i) scores[i] = open(scores[i], origin + first + i);
+      policy::open_keys(Fragment{scores}, origin + first, [&](int) { return open; });
     }
-  }
-
-  __device__ __forceinline__ static void hide(float (&scores)[spec::kBlockN], const policy::KeyRange& seen, int first) {
-    const int low = seen.low - first, high = seen.high - first;
-#pragma unroll
-    for (int i = 0; i < spec::kBlockN; ++i)
-      if (i >= high || (Mask::hides_low && i < low)) scores[i] = ptx::minus_infinity();
   }
 
   __device__ __forceinline__ static float largest_of(const float (&scores)[spec::kBlockN]) {

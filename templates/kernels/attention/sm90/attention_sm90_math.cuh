@@ -4,10 +4,10 @@
 #include "kernels/attention/attention_open.cuh"
 #include "kernels/attention/sm90/attention_sm90_tiles.cuh"
 #include "mma/sm90.cuh"
-#include "policy/alibi.cuh"
 #include "policy/item_record.cuh"
 #include "policy/row_softmax.cuh"
 #include "policy/score_mod.cuh"
+#include "policy/scores.cuh"
 #include "policy/turns.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/mbarrier.cuh"
@@ -33,6 +33,8 @@ constexpr bool kInStages = kValueStages > 1;
 constexpr int kKeyStages = kInStages ? spec::kNumQkStages : 1;  // shares of the sum of scores
 
 using ScoreMod = policy::ScoreMod<spec::kScoreMod>;
+using PlaceMod = policy::PlaceMod<spec::kScoreMod>;
+using Fragment = policy::WgmmaScores<spec::kBlockN / 2>;
 using Softmax = policy::RowSoftmax<spec::kRescale>;
 using Turns = policy::Turns<kTakesTurns, spec::kMathWarpgroups>;
 
@@ -124,10 +126,10 @@ class MathWarpgroup {
              ptx::uniform(walk_.full_end)};
     if constexpr (kSkipsRows && !kGathersKv) posted_keys_ = ptx::uniform(item_.last_keys());
     items_.step();
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
+    if constexpr (PlaceMod::exists) {
 #pragma unroll
-      for (int r = 0; r < kSlopes; ++r)
-        slopes_[r] = policy::alibi_slope(params_, Rows{item_.rows().head}.q_head(row() + r * 8));
+      for (int r = 0; r < kPlaceHeads; ++r)
+        place_heads_[r] = {params_, Rows{item_.rows().head}.q_head(row() + Fragment::row(r))};
     }
     return walk_.end >= 0;
   }
@@ -314,32 +316,21 @@ class MathWarpgroup {
       issue_scores<kStage + 1>(more);
     }
   }
+  /// For policy::modify(): the rows of the thread's scores in `tile`.
+  __device__ __forceinline__ auto place_rows(int tile) const {
+    const policy::ItemRecord::Rows item = item_.rows();
+    const int key = tile * spec::kBlockN + lane_ % 4 * 2 - item.diagonal;
+    return [this, item, key](int r) {
+      return PlaceMod(place_heads_[spec::kPackGqa ? r : 0],
+                      key - Rows::query(item.first_row + row() + Fragment::row(r)));
+    };
+  }
   __device__ __forceinline__ void end_scores(int tile) {
     ptx::pin_registers(scores_);
     tiles_.release_whole_k();
     const ScoreMod score_mod{params_.scale, params_.softcap};
-    if constexpr (spec::kScoreMod == ScoreModKind::kAlibi) {
-      const policy::ItemRecord::Rows item = item_.rows();
-      const int key = tile * spec::kBlockN + lane_ % 4 * 2 - item.diagonal;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float slope = slopes_[spec::kPackGqa ? r : 0];
-        const float start = slope * static_cast<float>(key - Rows::query(item.first_row + row() + r * 8));
-#pragma unroll
-        for (int i = 0; i < spec::kBlockN / 4; ++i) {
-          float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
-          score = score_mod.biased(score, slope, start, i / 2 * 8 + i % 2);
-        }
-      }
-    } else if constexpr (ScoreMod::changes_scores) {
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] = score_mod(scores_[i]);
-    } else if (score_mod.changes_queries()) {
-      // A scale that is not positive: |scale| rides in the exponent, its sign is put right here.
-      const float sign = params_.scale == 0 ? 0.f : -1.f;
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN / 2; ++i) scores_[i] *= sign;
-    }
+    policy::modify(Fragment{scores_}, score_mod, [&] { return place_rows(tile); });
+    policy::take_sign(Fragment{scores_}, score_mod);
     if constexpr (OpenRow::exists) open_scores(tile);
   }
   __device__ __forceinline__ void open_scores(int tile) {
@@ -347,20 +338,14 @@ class MathWarpgroup {
     const Mask limits{params_, item.kv_len, item.diagonal};
     const int rows = item_.num_rows(), batch = item_.batch(), first = item_.origin();
     const int origin = first + tile * spec::kBlockN + lane_ % 4 * 2;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int mine = row() + r * 8, query = Rows::query(item.first_row + mine);
+    policy::open_keys(Fragment{scores_}, origin, [&](int r) {
+      const int mine = row() + Fragment::row(r), query = Rows::query(item.first_row + mine);
       const policy::KeyRange seen = limits.visible(query);
-      const OpenRow open(params_,
-                         {query, 0, Rows{item.head}.q_head(item.first_row + mine), batch, item.kv_len - item.diagonal,
-                          first + item.kv_len},
-                         {first + seen.low, first + seen.high}, mine < rows);
-#pragma unroll
-      for (int i = 0; i < spec::kBlockN / 4; ++i) {
-        float& score = scores_[i / 2 * 4 + r * 2 + i % 2];
-        score = open(score, origin + i / 2 * 8 + i % 2);
-      }
-    }
+      return OpenRow(params_,
+                     {query, 0, Rows{item.head}.q_head(item.first_row + mine), batch, item.kv_len - item.diagonal,
+                      first + item.kv_len},
+                     {first + seen.low, first + seen.high}, mine < rows);
+    });
   }
   /// Waits for the first sub-stage of the next tile of V. kCleans: writes zeros for keys that are not the sequence's,
   /// in any of its sub-stages. Their probability is 0, but 0 times the bytes there may be NaN.
@@ -434,16 +419,13 @@ class MathWarpgroup {
     const int origin = tile * spec::kBlockN + lane_ % 4 * 2;
     policy::KeyRange range[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + r * 8));
+    for (int r = 0; r < 2; ++r) range[r] = limits.visible(Rows::query(item.first_row + row() + Fragment::row(r)));
+    const auto range_of = [&](int r) { return range[r]; };
     // A narrow window's tiles have an end each: looking for both in both would double the work.
-    if (Mask::hides_low && tile < walk_.full_begin) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kBefore>(scores_, r, range[r].low - origin);
-    }
-    if (!Mask::hides_low || tile >= walk_.full_end) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) policy::hide_keys<policy::Side::kFrom>(scores_, r, range[r].high - origin);
-    }
+    if (Mask::hides_low && tile < walk_.full_begin)
+      policy::hide_keys<policy::Side::kBefore>(Fragment{scores_}, origin, range_of);
+    if (!Mask::hides_low || tile >= walk_.full_end)
+      policy::hide_keys<policy::Side::kFrom>(Fragment{scores_}, origin, range_of);
   }
 
   using Scores = float[spec::kBlockN / 2];
@@ -518,11 +500,11 @@ class MathWarpgroup {
   Consumer tiles_;
   const Turns turns_;
   policy::PostedItem item_;
-  policy::ItemRecord::Walk walk_;                         // of the item
-  int posted_keys_ = 0;                                   // of the item's last key tile: keys that are the sequence's
-  int last_keys_;                                         // of the next tile of V: below block_n, it must be cleaned
-  static constexpr int kSlopes = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
-  float slopes_[kSlopes];                                 // ALiBi's, of the item
+  policy::ItemRecord::Walk walk_;  // of the item
+  int posted_keys_ = 0;            // of the item's last key tile: keys that are the sequence's
+  int last_keys_;                  // of the next tile of V: below block_n, it must be cleaned
+  static constexpr int kPlaceHeads = spec::kPackGqa ? 2 : 1;  // rows of one head share theirs
+  policy::PlaceHead place_heads_[kPlaceHeads];                // of the item
   Softmax softmax_;
   bool accumulate_ = false;  // whether P V adds to the output
   // The first products overwrite them. But ptxas serialises wgmma on accumulators that were never set (C7515).

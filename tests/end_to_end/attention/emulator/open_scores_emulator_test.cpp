@@ -327,7 +327,7 @@ const OpenFault kFaults[] = {
     {"the_bias_is_scaled", "portable_prefill",
      change("OpenRow::operator()", "value_of bias_", "value_of(bias_[key])", "value_of(bias_[key]) * 1.02f"), false},
     {"every_fragment_is_of_the_first_columns", "portable_decode",
-     change("open_scores", "score open", "/ 2 * 8 + i", ""), false},
+     change("open_keys", "open key", "+ Fragment::column(i)", ""), false},
 };
 
 /// A few of each kind; all of them with KERNELWRIGHT_ALL_FAULTS=1.
