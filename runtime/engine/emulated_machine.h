@@ -1,6 +1,7 @@
 /// The emulated device with the numbers of a machine: the emulator itself has no table of machines.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
