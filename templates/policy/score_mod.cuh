@@ -42,7 +42,7 @@ struct ScoreMod {
 };
 
 /// What a query head gives to modifiers by place. A kernel makes one for each head of its rows, once in a work item.
-/// The compiler drops what the kind at hand does not read.
+/// The compiler drops what the kernel's modifier does not read.
 struct PlaceHead {
   float slope;  // ALiBi
 

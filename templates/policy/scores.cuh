@@ -68,7 +68,7 @@ __device__ __forceinline__ void modify(const Fragment& scores, const ScoreMod<kK
   }
 }
 
-/// For kernels that leave Q as it is: a scale that is not positive puts its sign to the scores, |scale| is part of the
+/// For kernels that leave Q as it is. The scores take the sign of a scale that is not positive; |scale| is part of the
 /// exponent.
 template <ScoreModKind kKind, class Fragment>
 __device__ __forceinline__ void take_sign(const Fragment& scores, const ScoreMod<kKind>& mod) {
