@@ -21,6 +21,7 @@
 #include "kernelwright/generator/problem/arch.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/schedule.h"
+#include "kernelwright/generator/problem/score_mods.h"
 #include "kernelwright/generator/source/spec.h"
 
 namespace kernelwright::detail {
@@ -184,10 +185,10 @@ inline contract::HopperDecodeLayout hopper_decode_layout_of(const AttentionSpec&
 inline int hopper_registers(const AttentionSpec& spec) {
   // Tiles of packed heads in a ragged batch may have warpgroups without a row. They take another way from item to item.
   const bool may_skip = spec.pack_gqa && spec.q_layout == QLayout::kRagged && spec.math_warpgroups > 1;
-  const bool slopes = spec.score_mod == ScoreModKind::kAlibi && spec.pack_gqa;  // one for each row
-  const int caps = spec.score_mod == ScoreModKind::kSoftcap ? 4 : 0;            // tanh of every score
+  const ScoreModFacts& facts = facts_of(spec.score_mod);
+  const int mod = facts.registers + (spec.pack_gqa ? facts.registers_of_rows : 0);
   const int open = spec.opens_scores() ? 16 : 0;  // a row's elements, its range and its place
-  const int rest = (may_skip ? 40 : 32) + (slopes ? 24 : 0) + caps + open;
+  const int rest = (may_skip ? 40 : 32) + mod + open;
   return spec.block_n / 2 + spec.block_n / 4 + (spec.head_dim_v + 1) / 2 + rest;
 }
 /// The registers that setmaxnreg can give each math thread, of 64K, beside a warpgroup that loads or gathers keys.

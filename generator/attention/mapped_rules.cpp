@@ -64,9 +64,7 @@ void check_mapped_problem(const AttentionProblem& problem, const MappedOperands&
     rules.refuse("/problem/kv_layout/page_size", std::to_string(problem.kv_layout.page_size),
                  fmt::format("multiples of {}", contract::kMinPagedBoxRows));
   rules.takes_masks("/problem/mask", problem.mask);
-  rules.takes("/problem/score_mod/kind", problem.score_mod.kind,
-              {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi, ScoreModKind::kTensor,
-               ScoreModKind::kSource});
+  rules.takes_score_mod("/problem/score_mod", problem.score_mod);
   std::vector<ScaleKind> scales{ScaleKind::kNone};
   if (narrow) scales.insert(scales.end(), {ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (narrow && takes.scales_tokens) scales.push_back(ScaleKind::kPerToken);

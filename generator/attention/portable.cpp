@@ -118,9 +118,7 @@ void check_portable(const AttentionProblem& problem, const AttentionSchedule& sc
   portable.takes("/problem/head_dim/qk", problem.head_dim.qk, kHeadDims);
   portable.takes("/problem/head_dim/v", problem.head_dim.v, kHeadDims);
   portable.takes_masks("/problem/mask", problem.mask);
-  portable.takes("/problem/score_mod/kind", problem.score_mod.kind,
-                 {ScoreModKind::kNone, ScoreModKind::kSoftcap, ScoreModKind::kAlibi, ScoreModKind::kTensor,
-                  ScoreModKind::kSource});
+  portable.takes_score_mod("/problem/score_mod", problem.score_mod);
   portable.takes("/problem/scales", problem.scales, {ScaleKind::kNone, ScaleKind::kPerTensor, ScaleKind::kPerHead});
   if (problem.rope.width != 0)
     portable.refuse("/problem/rope/width", std::to_string(problem.rope.width), "0, no rotary part");

@@ -9,6 +9,7 @@
 #include "kernelwright/generator/attention/predicted_roles.h"
 #include "kernelwright/generator/attention/work.h"
 #include "kernelwright/generator/problem/arch.h"
+#include "kernelwright/generator/problem/score_mods.h"
 
 namespace kernelwright {
 namespace detail {
@@ -19,12 +20,11 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, c
   // Instructions for each score of a lane.
   constexpr double kMaximum = 1, kExponential = 3.5;  // scale and offset, the exponential, the sum, half a conversion
   constexpr double kPolynomial = 9, kHidden = 2;      // in place of the exponential; a comparison and a choice
-  constexpr double kSoftcap = 4, kAlibi = 1.5;
-  constexpr double kOpen = 6;  // two comparisons, an element, its use
+  constexpr double kOpen = 6;                         // two comparisons, an element, its use
   const auto whole = [](int depth) { return (depth + 15) / 16 * 16; };
   const double bytes = bits_of(spec.kv) / 8.0, emulated = static_cast<double>(spec.exp2_emulated) / kExp2Step;
   const double per_lane = static_cast<double>(spec.block_n) * rows_of_a_warp / 32, per_result = per_lane * issue;
-  const bool softcap = spec.score_mod == ScoreModKind::kSoftcap, alibi = spec.score_mod == ScoreModKind::kAlibi;
+  const ScoreModFacts& mod = facts_of(spec.score_mod);
   const double narrow = spec.block_n / std::max(1.0, 1.0 * spec.cta_group);  // keys that this SM's half brings
   const double flops = machine.mma_flops * machine.mma_share * 2 / bytes;
   StepClocks clocks{};
@@ -32,9 +32,8 @@ StepClocks step_clocks(const AttentionSpec& spec, const MachineRates& machine, c
   clocks.output_shared = narrow * whole(spec.head_dim_v) * bytes / machine.shared_bytes;
   clocks.scores = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_qk) / flops, clocks.scores_shared);
   clocks.output = std::max(2.0 * rows * spec.block_n * whole(spec.head_dim_v) / flops, clocks.output_shared);
-  clocks.exponentials = 1.0 * rows * spec.block_n * ((1 - emulated) + (softcap ? 1 : 0)) / machine.exp2;
-  clocks.before = machine.tile_clocks + per_result * (kMaximum + (softcap ? kSoftcap : 0) + (alibi ? kAlibi : 0) +
-                                                      (spec.opens_scores() ? kOpen : 0));
+  clocks.exponentials = 1.0 * rows * spec.block_n * ((1 - emulated) + mod.exponentials) / machine.exp2;
+  clocks.before = machine.tile_clocks + per_result * (kMaximum + mod.instructions + (spec.opens_scores() ? kOpen : 0));
   clocks.during = per_result * (kExponential + emulated * kPolynomial);
   if (spec.rescale == Rescale::kAlways && form.rescales)
     clocks.during += spec.head_dim_v * rows_of_a_warp / 32.0 * machine.stream_clocks;

@@ -1,6 +1,7 @@
 /// Inside of validate: code that the attention and GEMM rules share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "kernelwright/generator/problem/field_rules.h"
 #include "kernelwright/generator/problem/problem.h"
 #include "kernelwright/generator/problem/rule_check.h"
+#include "kernelwright/generator/problem/score_mods.h"
 
 namespace kernelwright::detail {
 
@@ -61,6 +63,13 @@ class FamilyRules {
   void takes_masks(const std::string& path, const Mask& mask) {
     MasksSoFar before;
     takes_masks(path, mask, false, before);
+  }
+  /// Score modifiers that this family does not lack.
+  void takes_score_mod(const std::string& path, const ScoreMod& mod) {
+    std::vector<ScoreModKind> built;
+    for (const ScoreModFacts& facts : kScoreMods)
+      if (std::ranges::find(facts.lacked_by, family_) == facts.lacked_by.end()) built.push_back(facts.kind);
+    takes(path + "/kind", mod.kind, built);
   }
   /// "112 is not built yet for the portable family; it has 64, 80"
   void refuse(const std::string& path, const std::string& found, const std::string& built) {

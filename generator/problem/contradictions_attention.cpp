@@ -5,6 +5,7 @@
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/policy_header.h"
 #include "kernelwright/generator/problem/rule_check.h"
+#include "kernelwright/generator/problem/score_mods.h"
 
 namespace kernelwright {
 namespace {
@@ -130,9 +131,10 @@ void check_mask(const Mask& mask, const std::string& path, Violations& violation
 
 void check_score_mod(const ScoreMod& mod, Violations& violations) {
   const std::string kind = in_quotes(to_string(mod.kind));
-  if (mod.kind == ScoreModKind::kSoftcap && mod.cap == 0)
-    violations.push_back({"/problem/score_mod/cap", "is missing for kind \"softcap\"; it takes a number above 0"});
-  if (mod.kind != ScoreModKind::kSoftcap && mod.cap != 0)
+  const bool takes_cap = facts_of(mod.kind).cap != 0;
+  if (takes_cap && mod.cap == 0)
+    violations.push_back({"/problem/score_mod/cap", "is missing for kind " + kind + "; it takes a number above 0"});
+  if (!takes_cap && mod.cap != 0)
     violations.push_back(
         {"/problem/score_mod/cap", "has no meaning for kind " + kind + "; leave it out, or make the kind \"softcap\""});
   check_source(mod.source, mod.kind == ScoreModKind::kSource, "/problem/score_mod", kind, violations);

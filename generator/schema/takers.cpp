@@ -10,6 +10,7 @@
 #include "kernelwright/generator/problem/config.h"
 #include "kernelwright/generator/problem/contradictions.h"
 #include "kernelwright/generator/problem/field_rules.h"
+#include "kernelwright/generator/problem/score_mods.h"
 
 namespace kernelwright {
 namespace {
@@ -155,7 +156,7 @@ const std::vector<Change<AttentionConfig>>& completions(const AttentionConfig&) 
           window.window.left = 63;
           p.mask.operands = {causal, window};
         }
-        if (p.score_mod.kind == ScoreModKind::kSoftcap) p.score_mod.cap = 30;
+        p.score_mod.cap = facts_of(p.score_mod.kind).cap;
         if (p.mask.kind == MaskKind::kSource) p.mask.source = {.file = "mask.cuh", .type = "Mask", .text = "//"};
         if (p.score_mod.kind == ScoreModKind::kSource)
           p.score_mod.source = {.file = "modifier.cuh", .type = "Modifier", .text = "//"};
