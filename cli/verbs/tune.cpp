@@ -80,19 +80,19 @@ std::string row_folder(const Options& options) {
 
 /// What one config is tuned on: groups of shapes, with a row for each group, and shapes for the check.
 template <class KindOfConfig>
-struct Work {
+struct TuneWork {
   const NamedConfig* named;
   std::vector<std::vector<ShapeOf<KindOfConfig>>> groups;
   std::vector<ShapeOf<KindOfConfig>> checks;
 };
-using AnyWork = std::variant<Work<AttentionConfig>, Work<GemmConfig>>;
+using AnyWork = std::variant<TuneWork<AttentionConfig>, TuneWork<GemmConfig>>;
 
 template <class KindOfConfig>
-Work<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
+TuneWork<KindOfConfig> work_of(const NamedConfig& named, const KindOfConfig& config, const Options& options) {
   require_valid(named, std::nullopt);
   require_open_schedule(named, config);
-  Work<KindOfConfig> work{&named, groups_of(choose_shapes(named.path, config, options.shapes, false)),
-                          choose_shapes(named.path, config, {}, true)};
+  TuneWork<KindOfConfig> work{&named, groups_of(choose_shapes(named.path, config, options.shapes, false)),
+                              choose_shapes(named.path, config, {}, true)};
   if (work.groups.empty()) throw in_file(named.path, ConfigError("/shapes", "have no rows; one to measure would do"));
   return work;
 }
@@ -109,7 +109,7 @@ struct Session {
 
 /// Tunes one group of one config. Returns false if a person has interrupted it.
 template <class KindOfConfig>
-bool tune_group(Session& session, const Place& place, const Work<KindOfConfig>& work,
+bool tune_group(Session& session, const Place& place, const TuneWork<KindOfConfig>& work,
                 const std::vector<ShapeOf<KindOfConfig>>& shapes, const TuneOptions& tune_options) {
   const NamedConfig& named = *work.named;
   const auto& config = std::get<KindOfConfig>(named.config);
@@ -151,7 +151,7 @@ std::string default_log(const Options& options, const NamedConfig& named) {
 
 /// Tunes one config; its groups share its budget.
 template <class KindOfConfig>
-bool tune_one(Session& session, const Place& place, const Work<KindOfConfig>& work) {
+bool tune_one(Session& session, const Place& place, const TuneWork<KindOfConfig>& work) {
   require_valid(*work.named, place.device.info().arch);
   if (place.emulator)
     fmt::print(stderr, "{} {}\n", Style(stderr).bad("kernelwright:"),
